@@ -172,7 +172,7 @@ func (e *Engine) assign(c *candidate, view *ledger.View) {
 // dryRun decides on the current state. It does not wait for other admissions. It makes the
 // remote calls of planning, because their answers affect the decision.
 func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
-	c.calls = &hint.Calls{Mode: hint.Live}
+	c.calls = e.calls()
 	snapshot, ended := e.snapshot()
 	v, known, err := e.known(e.Ledger.View(), snapshot, c)
 	if known || err != nil {

@@ -19,7 +19,7 @@ var errOvertaken = errors.New("the plan does not hold any more")
 // admit repeats attempts until one is not overtaken. The cgroup of one attempt is used by
 // the next. If the pod is not admitted in the end, the cgroup is removed.
 func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
-	c.calls = &hint.Calls{}
+	c.calls = e.calls()
 	ctx = hint.WithCalls(ctx, c.calls)
 	defer func() {
 		err = e.undo(c, v, err)

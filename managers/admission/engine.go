@@ -167,6 +167,9 @@ func (e *Engine) waits(ctx context.Context) {
 	}
 }
 
+// calls returns the remote calls of an operation. They are made unless a plan is replayed.
+func (e *Engine) calls() *hint.Calls { return &hint.Calls{Mode: hint.Live, Away: e.Away} }
+
 // user returns the user of a call.
 func (e *Engine) user(ctx context.Context) string {
 	if e.User == nil {

@@ -28,7 +28,7 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	if suspect(c.failed.base) {
 		return
 	}
-	if e.Slot != nil && !c.dryRun { // a dry run has one
+	if e.Slot != nil {
 		leave, err := e.Slot(ctx)
 		if err != nil {
 			return // the trace has the shortages, without suggestions

@@ -85,7 +85,7 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 			e.reserved.drop(uid)
 		}
 	}()
-	i.calls = &hint.Calls{}
+	i.calls = e.calls()
 	ctx = hint.WithCalls(ctx, i.calls)
 	for attempt := 1; ; attempt++ {
 		done, err := i.attempt(ctx)

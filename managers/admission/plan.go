@@ -81,7 +81,7 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 	var trace ledger.Trace
 	view := e.Ledger.View()
 	bus, _ := e.Managers(view)
-	return bus.Hints(ctx, view, hint.Request{Pod: &pod, Container: index}, &trace)
+	return bus.Hints(hint.WithCalls(ctx, e.calls()), view, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
 // failurePoint is where a plan failed: the draft and its view, the request, and the error.

@@ -83,7 +83,10 @@ type Environment struct {
 	// long: another call, a plugin, a provider, the end of processes. It may be called
 	// several times.
 	Waits func(ctx context.Context)
-	// Slot, if set, waits until a call may use much CPU time.
+	// Away, if set, is called before a remote call of planning, and back after its answer:
+	// in between the call uses no CPU time.
+	Away func(ctx context.Context) (back func())
+	// Slot, if set, waits until a call may use much CPU time, unless it may already.
 	Slot func(ctx context.Context) (leave func(), err error)
 	// WithTimeout is context.WithTimeout. Without it, an admission that waits for others
 	// answers only at its deadline.

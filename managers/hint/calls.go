@@ -65,6 +65,8 @@ type Calls struct {
 	Mode CallMode
 	// Before, if set, runs before each call that is made; its error is the call's.
 	Before func(ctx context.Context, party string) error
+	// Away, if set, runs when a call is made, and back after its answer.
+	Away func(ctx context.Context) (back func())
 	// Unanswered is the party of the call for which ErrUnanswered was returned last.
 	Unanswered string
 	// Skipped are the parties without whose answer a provider went on (Skip).
@@ -134,11 +136,19 @@ func Call[T any](ctx context.Context, rc RemoteCall, do func(context.Context) (T
 	if err := c.begin(ctx, rc); err != nil {
 		return none, err
 	}
-	value, err := do(ctx)
+	value, err := callOut(ctx, c.Away, do)
 	if ctx.Err() == nil {
 		c.record(rc, value, err)
 	}
 	return value, err
+}
+
+// callOut makes a call.
+func callOut[T any](ctx context.Context, away func(context.Context) (back func()), do func(context.Context) (T, error)) (T, error) {
+	if away != nil {
+		defer away(ctx)()
+	}
+	return do(ctx)
 }
 
 // begin counts a call that is about to be made.

@@ -350,7 +350,8 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Ledger: a.Ledger, Managers: a.managers,
 		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives,
 		Environment: admission.Environment{
-			Now: a.Now, NewID: rpc.NewID, User: rpc.UserOf, Waits: rpc.EndTurn, Slot: rpc.Slot, WithTimeout: context.WithTimeout, Each: task.Each,
+			Now: a.Now, NewID: rpc.NewID, User: rpc.UserOf, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
+			WithTimeout: context.WithTimeout, Each: task.Each,
 		},
 	})
 	a.reconcile.Bindings = a.Engine

@@ -121,15 +121,15 @@ func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		hold, err := c.slots.enter(t.Context(), user{id: 77}, Peer{}) // all calls come while somebody has the slot
-		if err != nil {
+		another := user{id: 77}
+		if err := c.slots.enter(t.Context(), another, Peer{}); err != nil { // all calls come while somebody has the slot
 			t.Fatal(err)
 		}
 		for range 3 {
 			call(reader)
 		}
 		call(agent)
-		hold()
+		c.slots.leave(another)
 		for i := range 3 {
 			if synctest.Wait(); began[reader] != i+1 || began[agent] != 1 || answered != i+2 {
 				t.Fatalf("after %d answers were read: begun %v, answered %d", i, began, answered)

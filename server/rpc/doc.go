@@ -9,7 +9,8 @@
 //     once, so that none of them can keep the agent out.
 //   - turn: the right to run. Each user other than root has one; a call has it until it
 //     waits for something.
-//   - slot: what a costly call of a user other than root needs to run.
+//   - slot: what a costly call of a user other than root needs to run. While the call waits
+//     for something else, others have it.
 //   - ceiling: the longest that a unary call may take.
 //
 // A call passes, from the outside in: the limiter's bounds and a role that could do,

@@ -294,6 +294,7 @@ type ticket struct {
 	over  bool
 	bytes int  // what its message takes
 	turn  bool // it has the user's turn
+	slot  slotState
 }
 
 // took notes what the call's message takes until the end.

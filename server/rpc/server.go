@@ -158,17 +158,54 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 			return Status(ss.Context(), err)
 		}
 	}
-	if costly[info.FullMethod] && cfg.Ceiling > 0 { // others wait for the slot
+	t, counted := ss.Context().Value(ticketKey{}).(*ticket)
+	if !counted {
+		return next(srv, ss)
+	}
+	t.endTurn()
+	if !costly[info.FullMethod] {
+		return next(srv, ss)
+	}
+	defer t.leaveSlot()
+	if cfg.Ceiling > 0 { // other calls of the user wait for this one
 		ctx, cancel := context.WithTimeout(ss.Context(), cfg.Ceiling)
 		defer cancel()
+		defer context.AfterFunc(ctx, t.closeOverdue)()
 		ss = streamWithContext{ss, ctx}
 	}
-	leave, err := cfg.slot(ss.Context(), info.FullMethod, nil)
-	if err != nil {
-		return Status(ss.Context(), err)
+	return next(srv, costlyStream{ss, t})
+}
+
+// closeOverdue closes the call's connection if nobody reads from it: until then the handler
+// does not return.
+func (t *ticket) closeOverdue() {
+	if t.conn != nil && t.conn.answers.isStalled() {
+		_ = t.conn.Conn.Close() // gRPC notices, and closes t.conn
 	}
-	defer leave()
-	return next(srv, ss)
+}
+
+// costlyStream is a costly call that has a slot while its handler has the request and sends
+// nothing.
+type costlyStream struct {
+	grpc.ServerStream
+	ticket *ticket
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s costlyStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if _, err := s.ticket.takeSlot(s.Context()); err != nil {
+		return Status(s.Context(), err)
+	}
+	return nil
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s costlyStream) SendMsg(m any) error {
+	defer Away(s.Context())()
+	return s.ServerStream.SendMsg(m)
 }
 
 func (cfg Config) observeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -48,26 +48,37 @@ func isCostly(method string, req any) bool {
 	return ok && r.GetDryRun()
 }
 
-// slots are how many costly calls of users other than root run at a time. A user has one of them at most, and users
-// take turns.
+// slots are how many costly calls of users other than root run at a time. A user has one call that has begun at most,
+// and users take turns. A call that waits for something other than a processor is paused: others have its slot, and
+// its user begins no other.
 type slots struct {
 	mu    sync.Mutex
 	free  int
-	users map[user]*turn // those who have a slot or wait
-	order []user         // those who wait, the next one first
+	users map[user]*turn // those who have begun or wait
+	order []user         // those who wait for a slot, the next one first
 }
 
 // turn is what a user has of the slots.
 type turn struct {
-	running bool
-	waiting []chan struct{}
+	state    slotState
+	resuming chan struct{} // of the paused call, if it goes on; closed when it has a slot
+	waiting  []chan struct{}
 }
+
+// slotState is what a call has, or the one that a user has begun.
+type slotState int
+
+const (
+	noSlot slotState = iota // the call has not begun
+	hasSlot
+	pausedSlot
+)
 
 func newSlots(n int) *slots { return &slots{free: n, users: map[user]*turn{}} }
 
-// enter waits for a slot; leave gives it back. An error of class Exhausted says that too many calls of the user wait.
-func (s *slots) enter(ctx context.Context, u user, who Peer) (leave func(), err error) {
-	leave = func() { s.leave(u) }
+// enter waits until a call may begin, with a slot. leave ends it. An error of class Exhausted says that too many calls
+// of the user wait.
+func (s *slots) enter(ctx context.Context, u user, who Peer) error {
 	s.mu.Lock()
 	t := s.users[u]
 	if t == nil {
@@ -78,52 +89,43 @@ func (s *slots) enter(ctx context.Context, u user, who Peer) (leave func(), err 
 		s.mu.Unlock()
 		err := errdefs.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued, who).Coded(errdefs.TooManyCalls)
 		err.RetryAfter = retryAfter
-		return nil, err
+		return err
 	}
 	ready := make(chan struct{})
-	if t.waiting = append(t.waiting, ready); len(t.waiting) == 1 && !t.running {
+	if t.waiting = append(t.waiting, ready); len(t.waiting) == 1 && t.state == noSlot {
 		s.order = append(s.order, u)
 	}
 	s.admit()
 	s.mu.Unlock()
 	select {
 	case <-ready:
-		return leave, nil
+		return nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if i := slices.Index(t.waiting, ready); i >= 0 {
 		t.waiting = slices.Delete(t.waiting, i, i+1)
 		s.tidy(u, t)
-		s.mu.Unlock()
-		return nil, context.Cause(ctx)
+	} else { // it was ready just now
+		s.end(u, t)
 	}
-	s.mu.Unlock()
-	leave() // it was ready just now
-	return nil, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
-// takeSlot waits until a call has a slot and its user has read enough of the earlier answers.
-// While the user has not, others have the slot.
-func (t *ticket) takeSlot(ctx context.Context) (leave func(), err error) {
-	for {
-		if err := t.awaitReading(ctx); err != nil {
-			return nil, err
-		}
-		leave, err := t.slots.enter(ctx, t.user, t.who)
-		if err != nil || t.load.answers.has() {
-			return leave, err
-		}
-		leave()
-	}
-}
-
+// leave ends the call of a user that has begun.
 func (s *slots) leave(u user) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.users[u]
-	t.running = false
-	s.free++
+	s.end(u, s.users[u])
+}
+
+// end is leave for those who hold mu.
+func (s *slots) end(u user, t *turn) {
+	if t.state == hasSlot {
+		s.free++
+	}
+	t.state = noSlot
 	if len(t.waiting) > 0 {
 		s.order = append(s.order, u)
 	}
@@ -131,26 +133,129 @@ func (s *slots) leave(u user) {
 	s.admit()
 }
 
+// pause gives the slot of a user's call to others until it resumes or ends.
+func (s *slots) pause(u user) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users[u].state = pausedSlot
+	s.free++
+	s.admit()
+}
+
+// resume waits for a slot for the paused call of a user. It stays paused if ctx ends.
+func (s *slots) resume(ctx context.Context, u user) error {
+	s.mu.Lock()
+	t, ready := s.users[u], make(chan struct{})
+	t.resuming = ready
+	s.order = append(s.order, u)
+	s.admit()
+	s.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.resuming == nil { // it was ready just now
+		return nil
+	}
+	t.resuming = nil
+	s.tidy(u, t)
+	return context.Cause(ctx)
+}
+
 // admit gives free slots to those whose turn it is. The caller holds mu.
 func (s *slots) admit() {
 	for s.free > 0 && len(s.order) > 0 {
 		t := s.users[s.order[0]]
 		s.order = s.order[1:]
-		close(t.waiting[0])
-		t.waiting, t.running = t.waiting[1:], true
+		if t.resuming != nil {
+			close(t.resuming)
+			t.resuming = nil
+		} else {
+			close(t.waiting[0])
+			t.waiting = t.waiting[1:]
+		}
+		t.state = hasSlot
 		s.free--
 	}
 }
 
-// tidy forgets a user who neither runs nor waits. The caller holds mu.
+// tidy forgets what a user no longer waits for. The caller holds mu.
 func (s *slots) tidy(u user, t *turn) {
-	if len(t.waiting) > 0 {
-		return
-	}
-	if i := slices.Index(s.order, u); i >= 0 {
+	waits := t.resuming != nil || t.state == noSlot && len(t.waiting) > 0
+	if i := slices.Index(s.order, u); i >= 0 && !waits {
 		s.order = slices.Delete(s.order, i, i+1)
 	}
-	if !t.running {
+	if t.state == noSlot && len(t.waiting) == 0 {
 		delete(s.users, u)
 	}
+}
+
+// takeSlot waits until a call has a slot, and its user has read enough of the earlier answers. While the user has not,
+// others have the slot. leave restores what the call had before.
+func (t *ticket) takeSlot(ctx context.Context) (leave func(), err error) {
+	switch t.slotState() {
+	case hasSlot:
+		return func() {}, nil
+	case pausedSlot:
+		return t.pauseSlot, t.resumeSlot(ctx)
+	}
+	t.endTurn()
+	for {
+		if err := t.awaitReading(ctx); err != nil {
+			return nil, err
+		}
+		if err := t.slots.enter(ctx, t.user, t.who); err != nil {
+			return nil, err
+		}
+		if t.setSlot(hasSlot, noSlot); t.load.answers.has() {
+			return t.leaveSlot, nil
+		}
+		t.leaveSlot()
+	}
+}
+
+func (t *ticket) slotState() slotState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.slot
+}
+
+// setSlot notes what the call has now, if it had one of from before.
+func (t *ticket) setSlot(to slotState, from ...slotState) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(from, t.slot) {
+		return false
+	}
+	t.slot = to
+	return true
+}
+
+// leaveSlot lets the next costly call of the user begin. It may be called again.
+func (t *ticket) leaveSlot() {
+	if t.setSlot(noSlot, hasSlot, pausedSlot) {
+		t.slots.leave(t.user)
+	}
+}
+
+// pauseSlot lets others have the slot, if the call has one.
+func (t *ticket) pauseSlot() {
+	if t.setSlot(pausedSlot, hasSlot) {
+		t.slots.pause(t.user)
+	}
+}
+
+// resumeSlot waits for a slot, if the call is paused.
+func (t *ticket) resumeSlot(ctx context.Context) error {
+	if t.slotState() != pausedSlot {
+		return nil
+	}
+	err := t.slots.resume(ctx, t.user)
+	if err == nil {
+		t.setSlot(hasSlot, pausedSlot)
+	}
+	return err
 }

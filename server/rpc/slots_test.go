@@ -23,35 +23,33 @@ func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(1)
 		greedy, modest := user{id: 1}, user{id: 2}
-		first, err := s.enter(t.Context(), greedy, Peer{})
-		if err != nil {
+		if err := s.enter(t.Context(), greedy, Peer{}); err != nil {
 			t.Fatal(err)
 		}
 		var order []string
 		release := make(chan struct{})
 		enter := func(u user, name string) {
 			go func() {
-				leave, err := s.enter(t.Context(), u, Peer{UID: u.id})
-				if err != nil {
+				if err := s.enter(t.Context(), u, Peer{UID: u.id}); err != nil {
 					t.Error(err)
 					return
 				}
 				<-release
 				order = append(order, name)
-				leave()
+				s.leave(u)
 			}()
 			synctest.Wait()
 		}
 		for i := range maxQueued {
 			enter(greedy, fmt.Sprint("greedy ", i))
 		}
-		_, err = s.enter(t.Context(), greedy, Peer{UID: 1})
+		err := s.enter(t.Context(), greedy, Peer{UID: 1})
 		fe := new(errdefs.Error)
 		if !errors.As(err, &fe) || fe.Class != errdefs.Exhausted || fe.RetryAfter == 0 {
 			t.Errorf("one more than may wait: %v", err)
 		}
 		enter(modest, "modest")
-		first()
+		s.leave(greedy)
 		for range maxQueued + 1 {
 			release <- struct{}{}
 			synctest.Wait()
@@ -66,80 +64,121 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestSlotsGivenUp: whoever stops waiting takes nothing along.
+// TestSlotsGivenUp: whoever stops waiting takes nothing along, and whoever is paused leaves
+// the slot to others.
 func TestSlotsGivenUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		steps := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 40).Draw(rt, "steps")
+		steps := rapid.SliceOfN(rapid.IntRange(0, 17), 1, 60).Draw(rt, "steps")
 		n := rapid.IntRange(1, 3).Draw(rt, "slots")
 		synctest.Test(t, func(t *testing.T) {
-			s := newSlots(n)
-			type call struct {
-				u      user
-				cancel context.CancelFunc
-				leave  chan struct{}
-				in     bool
-			}
-			var calls []*call
-			var mu sync.Mutex // guards running and in
-			running := map[user]int{}
-			count := func(c *call, in bool, by int) {
-				mu.Lock()
-				defer mu.Unlock()
-				c.in = in
-				running[c.u] += by
-			}
+			h := &slotHistory{slots: newSlots(n), begun: map[user]int{}, running: map[user]int{}}
 			for _, step := range steps {
-				switch u := (user{id: uint32(step % 3)}); {
+				switch i := step / 6; {
 				case step < 6:
-					ctx, cancel := context.WithCancel(t.Context())
-					c := &call{u: u, cancel: cancel, leave: make(chan struct{})}
-					calls = append(calls, c)
-					go func() {
-						leave, err := s.enter(ctx, u, Peer{})
-						if err != nil {
-							return
-						}
-						count(c, true, 1)
-						<-c.leave
-						count(c, false, -1)
-						leave()
-					}()
-				case len(calls) > 0:
-					c := calls[step%len(calls)]
-					calls = slices.DeleteFunc(calls, func(o *call) bool { return o == c })
-					if step%2 == 0 {
-						c.cancel()
-					}
-					close(c.leave)
+					h.begin(t.Context(), user{id: uint32(step % 3)})
+				case len(h.calls) > 0 && i == 1:
+					h.finish(step % len(h.calls))
+				case len(h.calls) > 0: // pauses and resumes
+					c := h.calls[step%len(h.calls)]
+					go func() { c.toggle <- struct{}{} }()
 				}
 				synctest.Wait()
-				total := 0
-				for u, n := range running {
-					if total += n; n > 1 {
-						t.Errorf("user %v runs %d", u, n)
-					}
-				}
-				if total > n {
-					t.Errorf("%d run, there are %d slots", total, n)
-				}
-				// Nobody waits while a slot is free for them.
-				for u, turn := range s.users {
-					if s.free > 0 && len(turn.waiting) > 0 && !turn.running {
-						t.Errorf("user %v waits beside %d free slots", u, s.free)
-					}
-				}
+				h.check(t, n)
 			}
-			for _, c := range calls {
-				c.cancel()
-				close(c.leave)
+			for len(h.calls) > 0 {
+				h.finish(0)
 			}
 			synctest.Wait()
-			if len(s.users) != 0 || len(s.order) != 0 || s.free != n {
+			if s := h.slots; len(s.users) != 0 || len(s.order) != 0 || s.free != n {
 				t.Errorf("left: %v, %v, %d free", s.users, s.order, s.free)
 			}
 		})
 	})
+}
+
+// slotHistory are calls that come for slots, pause, resume and go.
+type slotHistory struct {
+	slots *slots
+	calls []*slotCall
+
+	mu             sync.Mutex
+	begun, running map[user]int // guarded by mu
+}
+
+type slotCall struct {
+	user   user
+	cancel context.CancelFunc
+	toggle chan struct{}
+}
+
+func (h *slotHistory) count(of map[user]int, u user, by int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of[u] += by
+}
+
+func (h *slotHistory) begin(ctx context.Context, u user) {
+	ctx, cancel := context.WithCancel(ctx)
+	c := &slotCall{u, cancel, make(chan struct{})}
+	h.calls = append(h.calls, c)
+	go func() {
+		if h.slots.enter(ctx, u, Peer{}) != nil {
+			for range c.toggle {
+			}
+			return
+		}
+		h.count(h.begun, u, 1)
+		h.count(h.running, u, 1)
+		runs := true
+		for range c.toggle {
+			switch {
+			case runs:
+				h.count(h.running, u, -1)
+				h.slots.pause(u)
+				runs = false
+			case h.slots.resume(ctx, u) == nil:
+				h.count(h.running, u, 1)
+				runs = true
+			}
+		}
+		if runs {
+			h.count(h.running, u, -1)
+		}
+		h.count(h.begun, u, -1)
+		h.slots.leave(u)
+	}()
+}
+
+// finish ends a call, which may wait.
+func (h *slotHistory) finish(i int) {
+	c := h.calls[i]
+	h.calls = slices.Delete(h.calls, i, i+1)
+	c.cancel()
+	synctest.Wait() // it has taken what was sent
+	close(c.toggle)
+}
+
+// check compares what runs with what may.
+func (h *slotHistory) check(t *testing.T, n int) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	total := 0
+	for u, begun := range h.begun {
+		if total += h.running[u]; begun > 1 {
+			t.Errorf("user %v has begun %d", u, begun)
+		}
+	}
+	if total > n || total+h.slots.free != n {
+		t.Errorf("%d run, %d slots of %d are free", total, h.slots.free, n)
+	}
+	// Nobody waits while a slot is free.
+	for u, turn := range h.slots.users {
+		if h.slots.free > 0 && (turn.resuming != nil || len(turn.waiting) > 0 && turn.state == noSlot) {
+			t.Errorf("user %v waits beside %d free slots", u, h.slots.free)
+		}
+	}
 }
 
 // TestCostlyMethods are there, and those that could be costly are looked at.

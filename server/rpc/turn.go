@@ -68,21 +68,38 @@ func Turn(ctx context.Context) (end func(), err error) {
 	return t.endTurn, t.takeTurn(ctx)
 }
 
-// Slot waits for a slot, which the call must not have yet: for the costly part of a call
-// that is not costly otherwise. Leave gives it back. A call of root's needs none.
+// Slot waits for a slot, if the call has none: for the costly part of a call that is not
+// costly otherwise, or of one that was paused. Leave gives it back. A call of root's needs none.
 func Slot(ctx context.Context) (leave func(), err error) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
 		return func() {}, nil
 	}
-	t.endTurn()
 	return t.takeSlot(ctx)
 }
 
-// EndTurn says that a call is about to wait for something other than a processor.
+// EndTurn says that a call is about to wait for something other than a processor. Others
+// have its slot from then on.
 func EndTurn(ctx context.Context) {
 	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok {
 		t.endTurn()
+		t.pauseSlot()
+	}
+}
+
+// Away says that a call waits for another process until back is called. Back waits for a slot
+// if the call had one, unless the call's time is over.
+func Away(ctx context.Context) (back func()) {
+	t, ok := ctx.Value(ticketKey{}).(*ticket)
+	if !ok {
+		return func() {}
+	}
+	had := t.slotState() == hasSlot
+	EndTurn(ctx)
+	return func() {
+		if had {
+			_ = t.resumeSlot(ctx) // who called it sees that the time is over
+		}
 	}
 }
 
