@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/server/host/sysfs"
 )
@@ -23,6 +24,22 @@ func freePages() ([]memory.FreePages, error) {
 		}
 	}
 	return out, err
+}
+
+// kernelFree reads what the kernel has free of memory and huge pages; nil if the machine is
+// not this one.
+func (a *App) kernelFree() func() ([]machine.Node, error) {
+	if a.Config.Machine != "" {
+		return nil
+	}
+	return func() ([]machine.Node, error) {
+		sys, err := os.OpenRoot("/sys")
+		if err != nil {
+			return nil, errdefs.Unavailablef("read free memory: %w", err)
+		}
+		defer sys.Close()
+		return sysfs.Free(sys.FS())
+	}
 }
 
 // runs tells whether a pod is admitted.

@@ -73,7 +73,7 @@ func (a *App) buildServers(context.Context) error {
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
 	memoryv1.RegisterMemoryServiceServer(a.main, memory.New(
-		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine}, read))
+		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine, KernelFree: a.kernelFree()}, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(&policies{app: a}, a.Ledger))

@@ -1,8 +1,10 @@
 package sysfs
 
 import (
+	"errors"
 	"io/fs"
 
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -10,6 +12,30 @@ import (
 // of the whole machine as node 0 where the kernel has no nodes. sys is /sys. Errors
 // name the file; those about its content are of class Corrupt.
 func FreeHugePages(sys fs.FS) ([]machine.Node, error) {
+	return freeOf(sys, func(tree, string) (uint64, error) { return 0, nil })
+}
+
+// Free is FreeHugePages with the free memory of each node (MemFree). A node without a meminfo
+// has 0 bytes.
+func Free(sys fs.FS) ([]machine.Node, error) {
+	return freeOf(sys, func(t tree, dir string) (uint64, error) {
+		file := dir + "/meminfo"
+		text, err := t.text(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		bytes, err := memAmount(text, "MemFree")
+		if err != nil {
+			return 0, errdefs.Corruptf("read %s/%s: %w", t.mount, file, err)
+		}
+		return bytes, nil
+	})
+}
+
+func freeOf(sys fs.FS, memory func(t tree, dir string) (uint64, error)) ([]machine.Node, error) {
 	const count = "free_hugepages"
 	t := tree{fsys: sys, mount: "/sys"}
 	dirs, err := t.numbered(nodeDir, nodeName)
@@ -23,6 +49,9 @@ func FreeHugePages(sys fs.FS) ([]machine.Node, error) {
 	nodes := make([]machine.Node, len(dirs))
 	for i, dir := range dirs {
 		nodes[i].ID = dir.id
+		if nodes[i].MemoryBytes, err = memory(t, nodeDir+"/"+dir.name); err != nil {
+			return nil, err
+		}
 		if nodes[i].HugePages, err = t.hugePages(nodeDir+"/"+dir.name+"/hugepages", count); err != nil {
 			return nil, err
 		}

@@ -54,3 +54,24 @@ func TestFreeHugePages(t *testing.T) {
 		}
 	}
 }
+
+func TestFree(t *testing.T) {
+	t.Parallel()
+	sys := fstest.MapFS{
+		"devices/system/node/node0/meminfo":                                   {Data: []byte("Node 0 MemTotal: 64 kB\nNode 0 MemFree:  16 kB\n")},
+		"devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages": {Data: []byte("5\n")},
+		"devices/system/node/node2/hugepages/hugepages-2048kB/free_hugepages": {Data: []byte("0\n")},
+		"devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages":   {Data: []byte("1\n")},
+	}
+	want := []machine.Node{
+		{ID: 0, MemoryBytes: 16 << 10, HugePages: []machine.HugePages{{SizeKiB: 2048, Count: 5}}},
+		{ID: 2, HugePages: []machine.HugePages{{SizeKiB: 2048}}},
+	}
+	if got, err := sysfs.Free(sys); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	sys["devices/system/node/node2/meminfo"] = &fstest.MapFile{Data: []byte("Node 2 MemTotal: 64 kB\n")}
+	if _, err := sysfs.Free(sys); errdefs.ClassOf(err) != errdefs.Corrupt {
+		t.Errorf("a meminfo without MemFree: %v", err)
+	}
+}

@@ -114,21 +114,26 @@ func (t tree) numbered(dir string, pattern *regexp.Regexp) ([]entry, error) {
 	return found, nil
 }
 
-// memTotal finds the total in a meminfo file, the machine's ("MemTotal: 16 kB")
-// or a node's ("Node 0 MemTotal: 16 kB"), and returns it in bytes.
-func memTotal(text string) (uint64, error) {
-	match := memTotalLine.FindStringSubmatch(text)
-	if match == nil {
-		return 0, errors.New("there is no line MemTotal with a number of kB")
+// memTotal finds the total in a meminfo file.
+func memTotal(text string) (uint64, error) { return memAmount(text, "MemTotal") }
+
+// memAmount finds MemTotal or MemFree in a meminfo file, the machine's ("MemTotal: 16 kB") or
+// a node's ("Node 0 MemTotal: 16 kB"), and returns it in bytes.
+func memAmount(text, name string) (uint64, error) {
+	for _, match := range memLine.FindAllStringSubmatch(text, -1) {
+		if match[1] != name {
+			continue
+		}
+		kib, err := strconv.ParseUint(match[2], 10, 64)
+		if err != nil || kib > 1<<53 {
+			return 0, fmt.Errorf("%s of %s kB is not a possible size", name, match[2])
+		}
+		return kib * 1024, nil
 	}
-	kib, err := strconv.ParseUint(match[1], 10, 64)
-	if err != nil || kib > 1<<53 {
-		return 0, fmt.Errorf("MemTotal of %s kB is not a possible size", match[1])
-	}
-	return kib * 1024, nil
+	return 0, fmt.Errorf("there is no line %s with a number of kB", name)
 }
 
-var memTotalLine = regexp.MustCompile(`(?m)^(?:Node +[0-9]+ +)?MemTotal:\s*([0-9]+) kB`)
+var memLine = regexp.MustCompile(`(?m)^(?:Node +[0-9]+ +)?(MemTotal|MemFree):\s*([0-9]+) kB`)
 
 // countSockets returns the number of distinct "physical id" lines of
 // /proc/cpuinfo; 0 on an architecture that has none.

@@ -4,11 +4,13 @@ package memory
 
 import (
 	"context"
+	"log/slog"
 
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -35,6 +37,9 @@ type Parts struct {
 	Manager func(view *ledger.View) Manager
 	Ledger  Ledger
 	Hinter  Hinter
+	// KernelFree reads what the kernel has free of memory and huge pages on each NUMA node;
+	// nil where the machine is not this one.
+	KernelFree func() ([]machine.Node, error)
 }
 
 type service struct {
@@ -49,12 +54,13 @@ func New(parts Parts, read convert.Reader) memoryv1.MemoryServiceServer {
 }
 
 // GetState implements MemoryService.
-func (s *service) GetState(context.Context, *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
+func (s *service) GetState(ctx context.Context, _ *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
+	free := s.kernelFree(ctx)
 	view := s.Ledger.View()
 	manager := s.Manager(view)
 	out := &memoryv1.GetStateResponse{Policy: manager.Describe().Policy, Revision: view.Revision()}
 	for _, n := range manager.State(view) {
-		out.Nodes = append(out.Nodes, nodeState(n))
+		out.Nodes = append(out.Nodes, nodeState(n, free[n.Node]))
 	}
 	for c := range view.Claims() {
 		if len(c.Memory) > 0 {
@@ -64,13 +70,38 @@ func (s *service) GetState(context.Context, *memoryv1.GetStateRequest) (*memoryv
 	return out, nil
 }
 
-func nodeState(n memory.NodeState) *memoryv1.NodeState {
+// kernelFree returns what the kernel has free by node and resource. The state is answered
+// without it if it cannot be read.
+func (s *service) kernelFree(ctx context.Context) map[int]map[string]uint64 {
+	if s.KernelFree == nil {
+		return nil
+	}
+	nodes, err := s.KernelFree()
+	if err != nil {
+		slog.DebugContext(ctx, "cannot read the free memory of the NUMA nodes", "error", err)
+		return nil
+	}
+	out := make(map[int]map[string]uint64, len(nodes))
+	for _, n := range nodes {
+		out[n.ID] = map[string]uint64{string(workload.Memory): n.MemoryBytes}
+		for _, p := range n.HugePages {
+			out[n.ID][string(workload.HugePagesOf(int64(p.SizeKiB)<<10))] = p.Count * p.SizeKiB << 10
+		}
+	}
+	return out
+}
+
+func nodeState(n memory.NodeState, free map[string]uint64) *memoryv1.NodeState {
 	out := &memoryv1.NodeState{Node: uint32(n.Node), Group: convert.Mask(n.Group), Blocks: uint32(n.Blocks)}
 	for _, r := range n.Resources {
-		out.Resources = append(out.Resources, &memoryv1.ResourceState{
+		state := &memoryv1.ResourceState{
 			Resource: r.Resource, TotalBytes: r.Total, ReservedBytes: r.SystemReserved,
 			AllocatableBytes: r.Allocatable, HeldBytes: r.Held, FreeBytes: r.Free,
-		})
+		}
+		if bytes, ok := free[r.Resource]; ok {
+			state.KernelFreeBytes = &bytes
+		}
+		out.Resources = append(out.Resources, state)
 	}
 	return out
 }

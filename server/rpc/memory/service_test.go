@@ -2,6 +2,9 @@ package memory_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -17,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
@@ -48,6 +52,11 @@ const mi = 1 << 20
 
 func serve(t *testing.T, policy string) memoryv1.MemoryServiceClient {
 	t.Helper()
+	return serveWith(t, policy, nil)
+}
+
+func serveWith(t *testing.T, policy string, free func() ([]machine.Node, error)) memoryv1.MemoryServiceClient {
+	t.Helper()
 	m := machinetest.Build("2n4c", machinetest.Memory(0, 1024*mi), machinetest.Memory(1, 512*mi), machinetest.HugePages(0, 2048, 4))
 	manager, err := memory.New(memory.Config{
 		Policy:         policy,
@@ -65,7 +74,7 @@ func serve(t *testing.T, policy string) memoryv1.MemoryServiceClient {
 	}
 	return memoryv1.NewMemoryServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		memoryv1.RegisterMemoryServiceServer(s, handler.New(handler.Parts{
-			Manager: func(*ledger.View) handler.Manager { return manager }, Ledger: l, Hinter: hinter{},
+			Manager: func(*ledger.View) handler.Manager { return manager }, Ledger: l, Hinter: hinter{}, KernelFree: free,
 		}, convert.Reader{}))
 	}))
 }
@@ -103,6 +112,37 @@ func TestGetState(t *testing.T) {
 		{Resource: "hugepages-2Mi", Bytes: 8 * mi}, {Resource: "memory", Bytes: 1016 * mi},
 	}}); err != nil || !proto.Equal(allocatable, want) {
 		t.Errorf("allocatable %v, %v; want %v", allocatable, err, want)
+	}
+}
+
+// TestKernelFree: what the kernel has free stands beside what pods hold, where it is known.
+func TestKernelFree(t *testing.T) {
+	t.Parallel()
+	broken := false
+	client := serveWith(t, memory.PolicyStatic, func() ([]machine.Node, error) {
+		if broken {
+			return nil, errors.New("no /sys")
+		}
+		return []machine.Node{{ID: 0, MemoryBytes: 5 * mi, HugePages: []machine.HugePages{{SizeKiB: 2048, Count: 3}}}}, nil
+	})
+	want := map[string]uint64{"0 memory": 5 * mi, "0 hugepages-2Mi": 6 * mi}
+	for range 2 {
+		state, err := client.GetState(t.Context(), &memoryv1.GetStateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]uint64{}
+		for _, n := range state.GetNodes() {
+			for _, r := range n.GetResources() {
+				if r.KernelFreeBytes != nil {
+					got[fmt.Sprint(n.GetNode(), " ", r.GetResource())] = r.GetKernelFreeBytes()
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the kernel has %v free, want %v", got, want)
+		}
+		broken, want = true, nil
 	}
 }
 

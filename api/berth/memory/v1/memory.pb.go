@@ -215,10 +215,13 @@ type ResourceState struct {
 	AllocatableBytes uint64 `protobuf:"varint,4,opt,name=allocatable_bytes,json=allocatableBytes,proto3" json:"allocatable_bytes,omitempty"`
 	// Held and free are together what is allocatable. Only their sums over a group
 	// mean something: what is held on several nodes may lie anywhere on them.
-	HeldBytes     uint64 `protobuf:"varint,5,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
-	FreeBytes     uint64 `protobuf:"varint,6,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HeldBytes uint64 `protobuf:"varint,5,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	FreeBytes uint64 `protobuf:"varint,6,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	// What the kernel has free now: MemFree, or free huge pages. Absent where berthd works on
+	// a machine that is not this one, and where the kernel does not say.
+	KernelFreeBytes *uint64 `protobuf:"varint,7,opt,name=kernel_free_bytes,json=kernelFreeBytes,proto3,oneof" json:"kernel_free_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ResourceState) Reset() {
@@ -289,6 +292,13 @@ func (x *ResourceState) GetHeldBytes() uint64 {
 func (x *ResourceState) GetFreeBytes() uint64 {
 	if x != nil {
 		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *ResourceState) GetKernelFreeBytes() uint64 {
+	if x != nil && x.KernelFreeBytes != nil {
+		return *x.KernelFreeBytes
 	}
 	return 0
 }
@@ -552,7 +562,7 @@ const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12.\n" +
 	"\x05group\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05group\x12\x16\n" +
 	"\x06blocks\x18\x03 \x01(\rR\x06blocks\x12<\n" +
-	"\tresources\x18\x04 \x03(\v2\x1e.berth.memory.v1.ResourceStateR\tresources\"\xde\x01\n" +
+	"\tresources\x18\x04 \x03(\v2\x1e.berth.memory.v1.ResourceStateR\tresources\"\xa5\x02\n" +
 	"\rResourceState\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x04R\n" +
@@ -562,7 +572,9 @@ const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"held_bytes\x18\x05 \x01(\x04R\theldBytes\x12\x1d\n" +
 	"\n" +
-	"free_bytes\x18\x06 \x01(\x04R\tfreeBytes\"^\n" +
+	"free_bytes\x18\x06 \x01(\x04R\tfreeBytes\x12/\n" +
+	"\x11kernel_free_bytes\x18\a \x01(\x04H\x00R\x0fkernelFreeBytes\x88\x01\x01B\x14\n" +
+	"\x12_kernel_free_bytes\"^\n" +
 	"\x17GetTopologyHintsRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"L\n" +
@@ -634,6 +646,7 @@ func file_berth_memory_v1_memory_proto_init() {
 	if File_berth_memory_v1_memory_proto != nil {
 		return
 	}
+	file_berth_memory_v1_memory_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
