@@ -91,6 +91,7 @@ func (c *ctl) admit() *cobra.Command {
 		id     string
 		owner  string
 		held   []string
+		drawn  mapFlags
 	)
 	cmd := c.verb(about{
 		use:   "admit -f FILE [--dry-run] [--explain]",
@@ -99,6 +100,13 @@ func (c *ctl) admit() *cobra.Command {
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if m.file == "" {
 			return usagef("admit", "-f is missing")
+		}
+		if drawn.draw && !dryRun {
+			return usagef("admit", "--map is for --dry-run; 'berthctl map --pod' shows an admitted pod")
+		}
+		picture, err := drawn.options(s.env)
+		if err != nil {
+			return usagef("admit", "%v", err)
 		}
 		pods, err := m.load(s.ctl)
 		if err != nil {
@@ -120,7 +128,7 @@ func (c *ctl) admit() *cobra.Command {
 				fmt.Fprintln(s.out)
 			}
 			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id, Owner: owner, Holdings: holdings}
-			if m.explain {
+			if m.explain || drawn.draw {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
 			answer, err := s.Admit(ctx, req)
@@ -129,6 +137,11 @@ func (c *ctl) admit() *cobra.Command {
 			}
 			if err := s.showVerdict(ctx, req, answer, m.explain); err != nil {
 				return err
+			}
+			if drawn.draw && !s.forPrograms() {
+				if err := s.showPlanned(ctx, pod, answer, picture); err != nil {
+					return err
+				}
 			}
 			end = worse(end, answer.GetVerdict())
 		}
@@ -140,6 +153,7 @@ func (c *ctl) admit() *cobra.Command {
 	m.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide and explain, but change nothing")
 	cmd.Flags().BoolVar(&m.explain, "explain", false, "print how the decision was made, and which fields of the pod are not sent")
+	drawn.declare(cmd, "with --dry-run: draw the machine with the pod on it")
 	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
 	ownerFlag(cmd.Flags(), &owner, "whose pod it becomes")
 	cmd.Flags().StringArrayVar(&held, "holds", nil, "what a container of a running pod holds, as `CONTAINER:NAME=VALUE`; may be repeated")

@@ -24,20 +24,31 @@ const explainExample = `  berthctl explain default/web
   berthctl explain 2f1c8a52-0000-4000-8000-000000000001 -o wide`
 
 func (c *ctl) explain() *cobra.Command {
-	return c.verb(about{
+	var drawn mapFlags
+	cmd := c.verb(about{
 		use:   "explain POD",
 		short: "Explain why a pod was admitted or rejected",
 		long:  explainLong, example: explainExample, args: []string{"POD"},
 	}, func(ctx context.Context, s *session, args []string) error {
+		picture, err := drawn.options(s.env)
+		if err != nil {
+			return usagef("explain", "%v", err)
+		}
 		answer, err := s.trace(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		return s.show(answer, func(w io.Writer) {
+		err = s.show(answer, func(w io.Writer) {
 			explainHead(w, answer.GetTrace())
 			s.explainAll(w, answer.GetTrace(), s.names(ctx))
 		})
+		if err != nil || !drawn.draw || s.forPrograms() {
+			return err
+		}
+		return s.showExplained(ctx, answer.GetTrace(), picture)
 	})
+	drawn.declare(cmd, "draw the NUMA nodes on which something was missing, as they are now")
+	return cmd
 }
 
 // trace finds the explanation that is meant by a uid, an admission id or a name.

@@ -207,6 +207,9 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.CgroupParent = "/kubepods/pod" + meta.GetUid()
 		out.Allocations = webContainers()
 		out.Trace = traces()[0]
+	case "placed":
+		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
+		out.Trace = placedTrace()
 	case "without":
 		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
 		out.Notes = []string{

@@ -15,6 +15,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // traces are the explanations that the fake remembers.
@@ -74,6 +75,22 @@ func traces() []*typesv1.Trace {
 			Steps:   []*typesv1.TraceStep{{Kind: "refused", Text: "nothing exclusive is given out yet"}},
 		},
 	}
+}
+
+// placedTrace plans twice, the second time on the CPUs 4-5 with memory of both nodes.
+func placedTrace() *typesv1.Trace {
+	both := &typesv1.NUMAMask{Nodes: []uint32{0, 1}}
+	return &typesv1.Trace{Steps: []*typesv1.TraceStep{
+		{Kind: "planned", Container: "app", Claim: cpuClaim("u-placed", "app", "6-7")},
+		{Kind: "replanned"},
+		{Kind: "planned", Container: "app", Claim: cpuClaim("u-placed", "app", "4-5")},
+		{Kind: "planned", Container: "app", Claim: &typesv1.Claim{
+			PodUid: "u-placed", Container: "app", Resource: "memory", Memory: []*typesv1.MemoryBlock{{Nodes: both, Bytes: 4 << 30}},
+		}},
+		{Kind: "planned", Container: "app", Claim: &typesv1.Claim{
+			PodUid: "u-placed", Container: "app", Resource: "example.com/gpu", Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-1"}}},
+		}},
+	}}
 }
 
 type fakeInspect struct {
@@ -304,9 +321,26 @@ func (f fakeNode) GetVersion(context.Context, *nodev1.GetVersionRequest) (*nodev
 	return &nodev1.GetVersionResponse{Version: "v1.2.3", Commit: "c0ffee", GoVersion: "go1.26", Platform: "linux/amd64"}, nil
 }
 
+// fakeSnapshot is the machine with one core of one thread for each CPU.
+var fakeSnapshot = func() []byte {
+	shape, err := machine.ParseShape("1s2n4c")
+	if err != nil {
+		panic(err)
+	}
+	m, err := machine.New(shape)
+	if err != nil {
+		panic(err)
+	}
+	data, err := m.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return data
+}()
+
 func (f fakeNode) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: "8-9", Fingerprint: "f1", SnapshotJson: []byte("{\n  \"version\": 1\n}\n"),
+		OfflineCpus: "8-9", Fingerprint: "f1", SnapshotJson: fakeSnapshot,
 		Nodes: []*nodev1.NUMANode{
 			{Id: 0, Cpus: "0-3", MemoryBytes: 16777216000, HugePages: []*nodev1.HugePages{{PageSizeKib: 2048, Count: 512}, {PageSizeKib: 1 << 20}}, Distances: map[int32]int32{0: 10, 1: 21}},
 			{Id: 1, Cpus: "4-7", MemoryBytes: 16 << 30, Distances: map[int32]int32{0: 21, 1: 10}},

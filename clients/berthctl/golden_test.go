@@ -39,7 +39,7 @@ func invoke(ctx context.Context, path, stdin string, args ...string) result {
 			}
 			return berth.Dial(ctx, endpoint, berth.Options{Attempts: 1})
 		},
-		now: func() time.Time { return testNow },
+		now: func() time.Time { return testNow }, getenv: func(string) string { return "" },
 	}, args)
 	return result{out.String(), errs.String(), code}
 }
@@ -107,6 +107,15 @@ var goldens = map[string][]step{
 		{args: "simulate --machine 8c --pods - --device example.com/gpu=a@1", stdin: podYAML("web")},
 		{args: "simulate --machine 8c --pods -", stdin: podYAML("web") + "---\n" + podYAML("web")},
 		{args: "simulate --machine 8c --cpu-policy static --pods -", stdin: podYAML("web")},
+	},
+	"map": {
+		{args: "map"}, {args: "map --width 60 --ascii --detail cores --node 0"}, {args: "map --pod default/web --color always"},
+		{args: "map --changes 1h --detail nodes"}, {args: "map -o json"}, {args: "map", fake: empty},
+		{args: "map --node 7"}, {args: "map --node x"}, {args: "map --pod nobody"}, {args: "map --changes soon"}, {args: "map --detail all"},
+		{args: "map --color blue"}, {args: "map --width -1"}, {args: "map --help"},
+		{args: "simulate --machine 2s2n4c2t --config testdata/simulate/berth.yaml --devices testdata/simulate/devices.yaml --pods testdata/simulate/pods --map"},
+		{args: "admit -f - --dry-run --map", stdin: podYAML("placed")}, {args: "admit -f - --dry-run --map", stdin: podYAML("big")},
+		{args: "admit -f - --map", stdin: podYAML("web")}, {args: "explain default/big --map"},
 	},
 	"admit": {
 		{args: "admit -f -", stdin: podYAML("web")},

@@ -34,6 +34,6 @@ func command() int {
 		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
 			return berth.Dial(ctx, endpoint, berth.Options{UserAgent: "berthctl"})
 		},
-		now: time.Now,
+		now: time.Now, getenv: os.Getenv,
 	}, os.Args[1:])
 }

@@ -22,6 +22,8 @@ type env struct {
 	// dial connects to berthd; an empty endpoint means the default.
 	dial func(ctx context.Context, endpoint string) (*berth.Client, error)
 	now  func() time.Time
+	// getenv reads a variable of the environment.
+	getenv func(string) string
 }
 
 // ctl is the program: what all verbs share.
@@ -108,7 +110,7 @@ func (c *ctl) root() *cobra.Command {
 		root.AddCommand(verb)
 	}
 	for _, verb := range []*cobra.Command{
-		c.get(), c.describe(), c.watch(), c.explain(), c.hints(), c.topology(), c.simulate(), c.policy(), c.ledger(), c.podResources(), c.plugin(), c.forget(),
+		c.get(), c.describe(), c.watch(), c.explain(), c.hints(), c.topology(), c.machineMap(), c.simulate(), c.policy(), c.ledger(), c.podResources(), c.plugin(), c.forget(),
 	} {
 		verb.GroupID = groupShow
 		root.AddCommand(verb)

@@ -185,7 +185,7 @@ func TestExport(t *testing.T) {
 	if r != (result{}) {
 		t.Fatal(r)
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "{\n  \"version\": 1\n}\n" {
+	if got, err := os.ReadFile(path); err != nil || string(got) != string(fakeSnapshot) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -231,7 +231,7 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
 	var out, errs bytes.Buffer
-	code := run(t.Context(), env{in: strings.NewReader(""), out: &out, err: &errs, now: time.Now,
+	code := run(t.Context(), env{in: strings.NewReader(""), out: &out, err: &errs, now: time.Now, getenv: func(string) string { return "" },
 		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
 			return berth.Dial(ctx, endpoint, berth.Options{ConnectTimeout: 20 * time.Millisecond})
 		}}, []string{"get", "pods", "--endpoint", path})
@@ -325,7 +325,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	for _, args := range []string{"get pods", "get pods -o json", "get pods -o yaml", "hints -f -", "version"} {
 		var errs strings.Builder
 		code := run(t.Context(), env{
-			in: strings.NewReader(hintPod), out: full{}, err: &errs, now: time.Now,
+			in: strings.NewReader(hintPod), out: full{}, err: &errs, now: time.Now, getenv: func(string) string { return "" },
 			dial: func(ctx context.Context, _ string) (*berth.Client, error) {
 				return berth.Dial(ctx, path, berth.Options{})
 			},

@@ -73,7 +73,10 @@ func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 }
 
 func (c *ctl) simulate() *cobra.Command {
-	var f simulateFlags
+	var (
+		f     simulateFlags
+		drawn mapFlags
+	)
 	cmd := c.local(about{
 		use:   "simulate --machine FILE|SHAPE --pods FILE|DIR [--config FILE]",
 		short: "Admit pods on a simulated machine",
@@ -93,7 +96,11 @@ func (c *ctl) simulate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		out, err := scene.Run(ctx, pods, o)
+		picture, err := drawn.options(c.env)
+		if err != nil {
+			return usagef("simulate", "%v", err)
+		}
+		out, placed, err := scene.RunAndPlace(ctx, pods, o)
 		if err != nil {
 			return err
 		}
@@ -108,6 +115,12 @@ func (c *ctl) simulate() *cobra.Command {
 		if err := c.show(out, func(w io.Writer) { c.showSimulation(w, out, f.explain) }); err != nil {
 			return err
 		}
+		if drawn.draw && !c.forPrograms() {
+			fmt.Fprintln(c.out)
+			if err := c.showMap(simulatedState(scene, placed), picture); err != nil {
+				return err
+			}
+		}
 		for _, p := range out.GetPods() {
 			if p.GetVerdict().GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED {
 				return verdict(exitRejected)
@@ -116,6 +129,7 @@ func (c *ctl) simulate() *cobra.Command {
 		return nil
 	})
 	f.declare(cmd.Flags())
+	drawn.declare(cmd, "draw the machine with the admitted pods on it")
 	choosePolicies(cmd, "policy", "scope", "cpu-policy")
 	return cmd
 }

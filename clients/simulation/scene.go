@@ -11,12 +11,14 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -49,9 +51,34 @@ type stage struct {
 // class Invalid: for a configuration that berthd would not start with on this
 // machine, and for a pod that it would not decide about.
 func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, error) {
+	out, _, err := s.RunAndPlace(ctx, pods, o)
+	return out, err
+}
+
+// Placement is where everything is after a run.
+type Placement struct {
+	// View has the admitted pods with their claims.
+	View *ledger.View
+	// Memory is what the NUMA nodes have and hold; empty under the memory policy None.
+	Memory []memory.NodeState
+	// Reserved are the CPUs that no pod gets for itself.
+	Reserved cpuset.Set
+}
+
+// RunAndPlace is Run, and tells where everything is afterwards. Pods of Options.More are not
+// in the placement.
+func (s Scene) RunAndPlace(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, Placement, error) {
+	out, st, view, err := s.run(ctx, pods, o)
+	if err != nil {
+		return nil, Placement{}, err
+	}
+	return out, Placement{View: view, Memory: st.managerSet.Memory.State(view), Reserved: st.managerSet.CPU.Reserved()}, nil
+}
+
+func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, *stage, *ledger.View, error) {
 	st, err := s.build()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	out := &admissionv1.Simulation{
 		Machine:        s.Machine.Snapshot().Name,
@@ -62,17 +89,17 @@ func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 	for _, m := range pods {
 		v, err := st.admit(ctx, trial, m)
 		if err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		out.Pods = append(out.Pods, v)
 	}
 	out.Nodes = st.uses(trial.View())
 	if o.More != nil {
 		if out.Room, err = st.room(ctx, trial.View(), o); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 	}
-	return out, nil
+	return out, st, trial.View(), nil
 }
 
 // build makes the managers.

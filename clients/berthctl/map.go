@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berthd/berth/clients/berthctl/nodemap"
+	"github.com/berthd/berth/managers/numa"
+)
+
+const mapLong = `Draw the machine with the pods on it: sockets, NUMA nodes with their distances, shared caches, cores with their threads,
+memory and huge pages of each node, and devices beside the NUMA node they are near to.
+
+Each pod has a letter, the largest pod A; the legend below the map names the pods. Without --detail the map shows as much
+as fits into --lines lines: every thread, one sign for each core, one bar for the CPUs of each node, or one line for each
+node. Memory that a pod holds on several NUMA nodes may lie anywhere on them; the map spreads it over them.
+
+-o json prints the same as data.`
+
+const mapExample = `  berthctl map
+  berthctl map --node 0,2 --detail threads
+  berthctl map --pod default/web
+  berthctl map --changes 10m`
+
+// mapFlags are the flags that say how a map is drawn.
+type mapFlags struct {
+	// draw is --map of a verb that draws a map beside its answer.
+	draw         bool
+	width, lines int
+	detail       string
+	ascii        bool
+	color        string
+}
+
+var details = map[string]nodemap.Detail{
+	"auto": nodemap.DetailAuto, "threads": nodemap.DetailThreads, "cores": nodemap.DetailCores,
+	"caches": nodemap.DetailCaches, "nodes": nodemap.DetailNodes,
+}
+
+func detailNames() []string { return []string{"auto", "threads", "cores", "caches", "nodes"} }
+
+// declare adds the flags to a verb; with a text also --map.
+func (f *mapFlags) declare(cmd *cobra.Command, draw string) {
+	fs := cmd.Flags()
+	if draw != "" {
+		fs.BoolVar(&f.draw, "map", false, draw)
+	}
+	fs.IntVar(&f.width, "width", 0, "columns to draw in; 0 is the terminal's width, and 100 where there is none")
+	fs.IntVar(&f.lines, "lines", 60, "lines that the map may have with --detail auto; 0 is no limit")
+	fs.StringVar(&f.detail, "detail", "auto", "auto, threads, cores, caches or nodes")
+	fs.BoolVar(&f.ascii, "ascii", false, "draw with ASCII characters only (default where the locale is not UTF-8)")
+	if fs.Lookup("color") == nil && cmd.InheritedFlags().Lookup("color") == nil {
+		fs.StringVar(&f.color, "color", "auto", "auto, always or never; auto is a terminal without NO_COLOR")
+	}
+	choices(cmd, "detail", detailNames()...)
+}
+
+// options turns the flags into options for an output.
+func (f *mapFlags) options(e env) (nodemap.Options, error) {
+	detail, ok := details[f.detail]
+	if !ok {
+		return nodemap.Options{}, fmt.Errorf("--detail %s: expected one of %s", f.detail, strings.Join(detailNames(), ", "))
+	}
+	if f.width < 0 || f.lines < 0 {
+		return nodemap.Options{}, fmt.Errorf("--width and --lines: expected 0 or more")
+	}
+	o := nodemap.Options{Width: f.width, Lines: f.lines, Detail: detail, ASCII: f.ascii || !utf8Locale(e.getenv)}
+	terminal := terminalWidth(e.out)
+	if o.Width == 0 {
+		if o.Width = terminal; o.Width == 0 {
+			o.Width = 100
+		}
+	}
+	switch f.color {
+	case "always":
+		o.Color = true
+	case "auto":
+		o.Color = terminal > 0 && e.getenv("NO_COLOR") == ""
+	case "never":
+	default:
+		return o, fmt.Errorf("--color %s: expected one of auto, always, never", f.color)
+	}
+	return o, nil
+}
+
+// utf8Locale tells whether the environment asks for UTF-8; nothing set counts as such.
+func utf8Locale(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := getenv(name); v != "" {
+			v = strings.ToLower(v)
+			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
+		}
+	}
+	return true
+}
+
+// mapSelection is what a map is about.
+type mapSelection struct {
+	nodes   string
+	pod     string
+	changes string
+}
+
+func (s *mapSelection) declare(fs *pflag.FlagSet) {
+	fs.StringVar(&s.nodes, "node", "", "NUMA nodes to draw, as 3 or 0-1,4 (default all)")
+	fs.StringVar(&s.pod, "pod", "", "pod to point out; all others get one sign")
+	fs.StringVar(&s.changes, "changes", "", "mark the pods that were admitted since then: an age such as 10m, or a time such as 2026-11-20T12:00:00Z")
+}
+
+func (c *ctl) machineMap() *cobra.Command {
+	var (
+		f   mapFlags
+		sel mapSelection
+	)
+	cmd := c.verb(about{
+		use:   "map [--node N] [--pod POD]",
+		short: "Draw the machine with the pods on it",
+		long:  mapLong, example: mapExample,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		o, err := f.options(s.env)
+		if err != nil {
+			return usagef("map", "%v", err)
+		}
+		since, err := s.since(sel.changes)
+		if err != nil {
+			return usagef("map", "%v", err)
+		}
+		state, err := s.mapState(ctx, since)
+		if err != nil {
+			return err
+		}
+		if o.Nodes, err = mapNodes(sel.nodes, state); err != nil {
+			return err
+		}
+		if sel.pod != "" {
+			pod, err := s.find(ctx, sel.pod)
+			if err != nil {
+				return err
+			}
+			o.Pod = pod.GetUid()
+		}
+		return s.showMap(state, o)
+	})
+	sel.declare(cmd.Flags())
+	f.declare(cmd, "")
+	return cmd
+}
+
+// showMap prints a map for people, or its data for programs.
+func (c *ctl) showMap(state nodemap.State, o nodemap.Options) error {
+	if !c.forPrograms() {
+		// The map has escaped the texts of others, and its color sequences must stay.
+		_, err := io.WriteString(c.out, nodemap.Draw(state, o))
+		return err
+	}
+	raw, err := json.Marshal(nodemap.Describe(state))
+	if err != nil {
+		return fmt.Errorf("print the answer: %w", err)
+	}
+	return c.print(raw)
+}
+
+// since reads an age or a time; empty is the zero time.
+func (c *ctl) since(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if age, err := time.ParseDuration(text); err == nil && age > 0 {
+		return c.now().Add(-age), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("--changes %s: expected an age such as 10m, or a time such as 2026-11-20T12:00:00Z", text)
+	}
+	return at, nil
+}
+
+// mapNodes reads a list of NUMA nodes that the machine has; empty is all.
+func mapNodes(text string, state nodemap.State) (numa.Mask, error) {
+	if text == "" {
+		return 0, nil
+	}
+	nodes, err := numa.Parse(text)
+	if err != nil {
+		return 0, usagef("map", "--node %s: %v", text, err)
+	}
+	if unknown := nodes.Minus(state.Machine.NodeMask()); !unknown.IsEmpty() {
+		return 0, fmt.Errorf("--node %s: the machine has the NUMA nodes %s", text, state.Machine.NodeMask())
+	}
+	return nodes, nil
+}
+
+// byNodeAndResource sorts memory for a map: "memory" before huge pages.
+func byNodeAndResource(list []nodemap.Memory) {
+	slices.SortFunc(list, func(a, b nodemap.Memory) int {
+		if a.Node != b.Node {
+			return a.Node - b.Node
+		}
+		if (a.Resource == "memory") != (b.Resource == "memory") {
+			if a.Resource == "memory" {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Resource, b.Resource)
+	})
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/nodemap"
+	"github.com/berthd/berth/clients/simulation"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// simulatedState is what a map shows after a simulation.
+func simulatedState(scene simulation.Scene, placed simulation.Placement) nodemap.State {
+	state := nodemap.State{
+		Machine: scene.Machine, Offline: scene.Machine.Offline(), Reserved: placed.Reserved,
+		Shared: scene.Machine.CPUs().Minus(placed.View.ExclusiveCPUs()),
+	}
+	holder := map[[2]string]string{}
+	for p := range placed.View.Pods() {
+		pod := nodemap.Pod{UID: p.UID(), Name: p.Pod.Namespace + "/" + p.Pod.Name}
+		for _, c := range p.Claims {
+			if c.CPUs != nil {
+				pod.CPUs = pod.CPUs.Union(c.CPUs.Set)
+			}
+			for _, b := range c.Memory {
+				pod.Blocks = append(pod.Blocks, nodemap.Block{Resource: c.Resource, Nodes: b.Nodes, Bytes: b.Bytes})
+			}
+			if c.Devices != nil {
+				for _, id := range c.Devices.IDs() {
+					holder[[2]string{c.Resource, id}] = p.UID()
+				}
+			}
+		}
+		state.Pods = append(state.Pods, pod)
+	}
+	for _, n := range placed.Memory {
+		for _, r := range n.Resources {
+			state.Memory = append(state.Memory, nodemap.Memory{
+				Node: n.Node, Resource: r.Resource, Reserved: r.SystemReserved, Allocatable: r.Allocatable, Held: r.Held,
+			})
+		}
+	}
+	byNodeAndResource(state.Memory)
+	for _, resource := range sorted(scene.Devices, strings.Compare) {
+		for _, d := range scene.Devices[resource] {
+			state.Devices = append(state.Devices, nodemap.Device{
+				Resource: resource, ID: d.ID, Nodes: d.Nodes, Healthy: d.Healthy, Pod: holder[[2]string{resource, d.ID}],
+			})
+		}
+	}
+	return state
+}
+
+// showPlanned draws the machine with a pod where a dry run would put it, or without it if it
+// was not admitted.
+func (s *session) showPlanned(ctx context.Context, pod *typesv1.Pod, answer *admissionv1.AdmitResponse, o nodemap.Options) error {
+	state, err := s.mapState(ctx, s.now())
+	if err != nil {
+		return err
+	}
+	meta := pod.GetMetadata()
+	if answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+		addPlanned(&state, meta.GetUid(), meta.GetNamespace()+"/"+meta.GetName(), answer.GetTrace())
+		fmt.Fprintf(s.out, "\nthe machine with %s on it:\n\n", oneLine(meta.GetNamespace()+"/"+meta.GetName()))
+	} else {
+		fmt.Fprint(s.out, "\nthe machine now:\n\n")
+	}
+	return s.showMap(state, o)
+}
+
+// addPlanned puts the planned claims of a pod on the machine. A pod that is admitted already
+// is there.
+func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
+	if slices.ContainsFunc(state.Pods, func(p nodemap.Pod) bool { return p.UID == uid }) {
+		return
+	}
+	var claims []*typesv1.Claim
+	for _, step := range trace.GetSteps() {
+		switch step.GetKind() {
+		case "replanned":
+			claims = nil
+		case "planned":
+			claims = append(claims, step.GetClaim())
+		}
+	}
+	pod := mapPod(uid, name, claims, nil)
+	pod.New = true
+	state.Pods = append(state.Pods, pod)
+	state.Shared = state.Shared.Minus(pod.CPUs)
+	for _, b := range pod.Blocks {
+		left := b.Bytes
+		for i := range state.Memory {
+			if m := &state.Memory[i]; m.Resource == b.Resource && b.Nodes.Contains(m.Node) {
+				add := min(left, m.Allocatable-min(m.Allocatable, m.Held))
+				m.Held += add
+				left -= add
+			}
+		}
+	}
+	for _, c := range claims {
+		for _, d := range c.GetDevice().GetDevices() {
+			for i := range state.Devices {
+				if state.Devices[i].Resource == c.GetResource() && state.Devices[i].ID == d.GetId() {
+					state.Devices[i].Pod = uid
+				}
+			}
+		}
+	}
+}
+
+// showExplained draws the NUMA nodes on which a decision missed something, or the whole
+// machine if nodes did not matter.
+func (s *session) showExplained(ctx context.Context, t *typesv1.Trace, o nodemap.Options) error {
+	state, err := s.mapState(ctx, s.now())
+	if err != nil {
+		return err
+	}
+	for _, short := range shortages(t) {
+		nodes, err := numa.Parse(short.GetNodes())
+		if err == nil {
+			o.Nodes = o.Nodes.Union(nodes)
+		}
+	}
+	o.Nodes = o.Nodes.Intersect(state.Machine.NodeMask())
+	when := ""
+	if state.Revision != t.GetRevision() {
+		when = fmt.Sprintf(" (revision %d; the decision was made on revision %d)", state.Revision, t.GetRevision())
+	}
+	fmt.Fprintf(s.out, "\nthe machine now%s:\n\n", when)
+	return s.showMap(state, o)
+}

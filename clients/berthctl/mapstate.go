@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/nodemap"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// mapAnswers are the answers that a map is made of.
+type mapAnswers struct {
+	cpu    *cpuv1.GetStateResponse
+	memory *memoryv1.GetStateResponse
+	device *devicev1.GetStateResponse
+	list   *allocationv1.ListResponse
+}
+
+// sameRevision is how often the answers are read again until all are of one revision.
+const sameRevision = 5
+
+// mapState reads what a map shows. Pods that were admitted since a time are marked; the zero
+// time marks none.
+func (s *session) mapState(ctx context.Context, since time.Time) (nodemap.State, error) {
+	node, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
+	if err != nil {
+		return nodemap.State{}, err
+	}
+	m, err := machine.Load(node.GetSnapshotJson())
+	if err != nil {
+		return nodemap.State{}, fmt.Errorf("read berthd's machine: %w", err)
+	}
+	var a mapAnswers
+	for range sameRevision {
+		if a, err = s.mapAnswers(ctx); err != nil {
+			return nodemap.State{}, err
+		}
+		if a.agree() {
+			break
+		}
+	}
+	if !a.agree() {
+		fmt.Fprintln(s.err, "warning: pods come and go too fast: parts of this map are of different revisions")
+	}
+	offline, err := cpuset.Parse(node.GetOfflineCpus())
+	if err != nil {
+		return nodemap.State{}, fmt.Errorf("read berthd's offline CPUs: %w", err)
+	}
+	state := nodemap.State{
+		Machine: m, Offline: offline, Reserved: set(a.cpu.GetReserved()), Shared: set(a.cpu.GetShared()),
+		Memory: mapMemory(a.memory), Revision: a.list.GetRevision(),
+	}
+	for _, p := range a.list.GetPods() {
+		pod := mapPod(p.GetUid(), podName(p), p.GetClaims(), p.GetContainers())
+		pod.New = !since.IsZero() && !time.Unix(p.GetAdmittedAtUnix(), 0).Before(since)
+		state.Pods = append(state.Pods, pod)
+	}
+	for _, r := range a.device.GetResources() {
+		for _, d := range r.GetDevices() {
+			state.Devices = append(state.Devices, mapDevice(r.GetName(), d))
+		}
+	}
+	return state, nil
+}
+
+// mapAnswers reads each part once.
+func (s *session) mapAnswers(ctx context.Context) (a mapAnswers, err error) {
+	if a.cpu, err = s.CPU().GetState(ctx, &cpuv1.GetStateRequest{}); err != nil {
+		return a, err
+	}
+	if a.memory, err = s.Memory().GetState(ctx, &memoryv1.GetStateRequest{}); err != nil {
+		return a, err
+	}
+	if a.device, err = s.Device().GetState(ctx, &devicev1.GetStateRequest{}); err != nil {
+		return a, err
+	}
+	a.list, err = s.Allocation().List(ctx, &allocationv1.ListRequest{})
+	return a, err
+}
+
+// agree tells whether all answers are of one revision.
+func (a mapAnswers) agree() bool {
+	revision := a.list.GetRevision()
+	return a.cpu.GetRevision() == revision && a.memory.GetRevision() == revision && a.device.GetRevision() == revision
+}
+
+// mapMemory is what NUMA nodes have; none where memory is not allocated by node.
+func mapMemory(m *memoryv1.GetStateResponse) []nodemap.Memory {
+	var out []nodemap.Memory
+	for _, n := range m.GetNodes() {
+		for _, r := range n.GetResources() {
+			out = append(out, nodemap.Memory{
+				Node: int(n.GetNode()), Resource: r.GetResource(),
+				Reserved: r.GetReservedBytes(), Allocatable: r.GetAllocatableBytes(), Held: r.GetHeldBytes(),
+				KernelFree: r.KernelFreeBytes,
+			})
+		}
+	}
+	byNodeAndResource(out)
+	return out
+}
+
+// mapPod is a pod with its own claims and its containers'.
+func mapPod(uid, name string, own []*typesv1.Claim, containers []*typesv1.ContainerAllocation) nodemap.Pod {
+	pod := nodemap.Pod{UID: uid, Name: name}
+	add := func(claims []*typesv1.Claim) {
+		for _, c := range claims {
+			if c.GetCpu() != nil {
+				pod.CPUs = pod.CPUs.Union(set(c.GetCpu().GetSet()))
+			}
+			for _, b := range c.GetMemory() {
+				pod.Blocks = append(pod.Blocks, nodemap.Block{Resource: c.GetResource(), Nodes: mask(b.GetNodes()), Bytes: b.GetBytes()})
+			}
+		}
+	}
+	add(own)
+	for _, c := range containers {
+		add(c.GetClaims())
+	}
+	return pod
+}
+
+// mapDevice is a device with the pod of its first holder; an init container may have handed
+// it on in the same pod.
+func mapDevice(resource string, d *devicev1.DeviceState) nodemap.Device {
+	out := nodemap.Device{
+		Resource: resource, ID: d.GetDevice().GetId(), Nodes: mask(d.GetDevice().GetNodes()),
+		Healthy: d.GetDevice().GetHealth() == "Healthy",
+	}
+	if len(d.GetHolders()) > 0 {
+		out.Pod, _, _ = strings.Cut(d.GetHolders()[0], "/")
+	}
+	return out
+}
+
+// mask is a set of NUMA nodes; ids that no machine has are left out.
+func mask(m *typesv1.NUMAMask) numa.Mask {
+	var out numa.Mask
+	for _, id := range m.GetNodes() {
+		if id < numa.MaxNodes {
+			out = out.With(int(id))
+		}
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package nodemap
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// State is what a map shows.
+type State struct {
+	Machine *machine.Topology
+	// Offline are the CPUs that are not online now. Those that the machine does not have
+	// as online CPUs are named above the map, since their place is unknown.
+	Offline cpuset.Set
+	// Reserved are the CPUs that no pod gets for itself, Shared those on which containers
+	// without exclusive CPUs run.
+	Reserved, Shared cpuset.Set
+	Pods             []Pod
+	Memory           []Memory
+	Devices          []Device
+	// Revision of the allocations; 0 is not shown.
+	Revision uint64
+}
+
+// Pod is a pod with what it holds.
+type Pod struct {
+	UID string
+	// Name is namespace/name.
+	Name string
+	// CPUs are the exclusive CPUs of the pod and of its containers.
+	CPUs   cpuset.Set
+	Blocks []Block
+	// New marks a pod that a map is to point out.
+	New bool
+}
+
+// Block is memory, or huge pages of a size, that a pod holds on NUMA nodes. It may lie
+// anywhere on them.
+type Block struct {
+	Resource string
+	Nodes    numa.Mask
+	Bytes    uint64
+}
+
+// Memory is what a NUMA node has of memory, or of huge pages of a size, in bytes.
+type Memory struct {
+	Node     int
+	Resource string
+	// Reserved is not for pods. Held is what pods hold, of what is left.
+	Reserved, Allocatable, Held uint64
+	// KernelFree is what the kernel has free; nil where that is not known.
+	KernelFree *uint64
+}
+
+// Device is a device of a plugin.
+type Device struct {
+	Resource, ID string
+	// Nodes are the NUMA nodes that the device is near to; none if that is not known.
+	Nodes   numa.Mask
+	Healthy bool
+	// Pod is the uid of the pod that holds the device; empty if none does.
+	Pod string
+}
+
+// use is what a CPU is used for.
+type use struct {
+	kind useKind
+	pod  int // index in the order of signs; with exclusive and broken
+}
+
+type useKind uint8
+
+const (
+	unknown useKind = iota
+	shared
+	reserved
+	offline
+	exclusive
+	broken // exclusive and offline
+)
+
+// plan is a state prepared for drawing.
+type plan struct {
+	State
+	// pods in the order of their signs, the largest first.
+	pods  []Pod
+	podOf map[string]int
+	uses  map[int]use
+}
+
+func newPlan(s State) *plan {
+	p := &plan{State: s, pods: slices.Clone(s.Pods), podOf: map[string]int{}, uses: map[int]use{}}
+	devices := map[string]int{}
+	for _, d := range s.Devices {
+		devices[d.Pod]++
+	}
+	slices.SortFunc(p.pods, func(a, b Pod) int {
+		return cmp.Or(
+			-cmp.Compare(a.CPUs.Len(), b.CPUs.Len()), -cmp.Compare(a.bytes(), b.bytes()), -cmp.Compare(devices[a.UID], devices[b.UID]),
+			strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+	})
+	for id := range s.Machine.CPUs().All() {
+		switch {
+		case s.Offline.Contains(id):
+			p.uses[id] = use{kind: offline}
+		case s.Reserved.Contains(id):
+			p.uses[id] = use{kind: reserved}
+		case s.Shared.Contains(id):
+			p.uses[id] = use{kind: shared}
+		}
+	}
+	for i, pod := range p.pods {
+		p.podOf[pod.UID] = i
+		for id := range pod.CPUs.All() {
+			kind := exclusive
+			if s.Offline.Contains(id) {
+				kind = broken
+			}
+			p.uses[id] = use{kind, i}
+		}
+	}
+	return p
+}
+
+// bytes is the sum of what a pod holds of memory and huge pages.
+func (p Pod) bytes() (sum uint64) {
+	for _, b := range p.Blocks {
+		sum += b.Bytes
+	}
+	return sum
+}
+
+// count returns how many of the machine's CPUs are used in a way.
+func (p *plan) count(kinds ...useKind) (n int) {
+	for id := range p.Machine.CPUs().All() {
+		if slices.Contains(kinds, p.uses[id].kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// part is a pod's share of an amount.
+type part struct {
+	pod    int
+	amount uint64
+}
+
+// held divides what pods hold of a resource on a node: first blocks that lie on it alone,
+// then blocks on several nodes as far as they fit in what the node counts as held.
+func (p *plan) held(m Memory) []part {
+	var parts []part
+	left := m.Held
+	for _, alone := range []bool{true, false} {
+		for i, pod := range p.pods {
+			for _, b := range pod.Blocks {
+				if b.Resource != m.Resource || !b.Nodes.Contains(m.Node) || (b.Nodes.Len() == 1) != alone {
+					continue
+				}
+				amount := min(b.Bytes, left)
+				left -= amount
+				if amount > 0 {
+					parts = append(parts, part{i, amount})
+				}
+			}
+		}
+	}
+	if left > 0 {
+		parts = append(parts, part{-1, left})
+	}
+	return parts
+}
