@@ -22,6 +22,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/server/host/claimfiles"
 )
 
 var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd"})
@@ -192,19 +193,23 @@ func (k *kept) with(t testing.TB, pods int, args ...string) (*node, time.Duratio
 	return start(t, f, args...)
 }
 
-// claimRecords counts the records that are kept as files.
-func claimRecords(t testing.TB, f folders) (n int) {
+// claimRecords counts the records that are kept in files, while no berthd runs.
+func claimRecords(t testing.TB, f folders) int {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(f.run, "claims"))
+	dir := filepath.Join(f.run, "claims")
+	boot, err := os.ReadFile(filepath.Join(dir, ".boot"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			n++
-		}
+	files, err := claimfiles.Open(dir, string(boot))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return n
+	names, err := files.Names()
+	if err := errors.Join(err, files.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
 }
 
 // pair admits a pod and removes it, and tells how long the admission took.

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/recovery"
+	"github.com/berthd/berth/server/host/claimfiles"
 )
 
 // recordDirs lists the directories of a pod's cgroup in all hierarchies.
@@ -542,10 +543,20 @@ func TestClaimRecordsInFiles(t *testing.T) {
 	for _, uid := range []string{"pa", "pb"} {
 		d.remove(uid)
 	}
-	if names, err := filepath.Glob(filepath.Join(dir, "pod*")); err != nil || len(names) > 0 {
+	d.check()
+	d.stop()
+	boot, err := os.ReadFile(filepath.Join(dir, ".boot"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := claimfiles.Open(dir, string(boot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if names, err := files.Names(); err != nil || len(names) > 0 {
 		t.Errorf("records are left: %v, %v", names, err)
 	}
-	d.check()
 }
 
 // TestRevisionsAfterAnOlderCopy: a revision that was read before an older copy of the

@@ -1,15 +1,17 @@
-// Package claimfiles keeps the claim records of pods as files, where the cgroups are
-// not the kernel's or it keeps no attributes of them: one file for each pod, in a
-// directory that a boot clears.
+// Package claimfiles keeps the claim records of pods in files, where the cgroups are
+// not the kernel's or it keeps no attributes of them: in a directory that a boot clears.
 //
 // Words:
 //
 //   - record: what cgroup.Records keeps; this package does not look into it.
+//   - page: the place of a record in the file .records. A record that is too large for a
+//     page is a file by itself, with the name of the pod's cgroup.
 //
 // Invariants: the directory is berthd's alone (mode 0700, and owned by the user that
-// berthd runs as); a record is replaced by a rename, so it is there as a whole or not
-// at all; no link is followed. Records are not synced: what lives does not outlive the
-// boot either.
+// berthd runs as); a record is written by one call or replaced by a rename, so it is
+// there as a whole or not at all; no link is followed. A file counts more than a page: a
+// pod that has a file keeps it until its record is removed. Records are not synced: what
+// lives does not outlive the boot either.
 package claimfiles
 
 import (
@@ -18,9 +20,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -32,23 +37,29 @@ const (
 	fileMode = 0o600
 	// largest is more than a record may have; of a larger file no more is read.
 	largest = 64 << 10
-	// unfinished begins the names of files that are being written. No pod's cgroup
-	// begins like this.
+	// unfinished begins the names of files that are being written, and of those that
+	// are no records. No pod's cgroup begins like this.
 	unfinished = "."
 )
 
 // Files are the records in a directory. They are safe for concurrent use; of writes to
 // one record at the same time the last one counts.
 type Files struct {
-	path   string
-	dir    *os.Root
-	folder folder
+	path string
+	dir  *os.Root
+
+	mu    sync.Mutex
+	pages *pages          // guarded by mu
+	large map[string]bool // guarded by mu; the records that are files by themselves
 }
 
 var _ cgroup.Records = (*Files)(nil)
 
-// bootFile names the boot that the records are of.
-const bootFile = unfinished + "boot"
+// bootFile names the boot that the records are of, pageFile has those in pages.
+const (
+	bootFile = unfinished + "boot"
+	pageFile = unfinished + "records"
+)
 
 // Open opens the directory, and makes it where there is none. Records of another boot than
 // the given one are removed: their pods have ended, and a power cut may have left parts of
@@ -75,32 +86,38 @@ func Open(path, boot string) (*Files, error) {
 	if err != nil {
 		return nil, errdefs.Unavailablef("open the directory of claim records: %w", err)
 	}
-	folder, err := openFolder(dir)
-	if err != nil {
-		return nil, errors.Join(errdefs.Unavailablef("open the directory of claim records: %w", err), dir.Close())
-	}
-	f := &Files{path: path, dir: dir, folder: folder}
+	f := &Files{path: path, dir: dir, large: map[string]bool{}}
 	if err := f.begin(boot); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, dir.Close())
 	}
 	return f, nil
 }
 
 // begin removes what is not of this boot, and files that a crash has left empty.
 func (f *Files) begin(boot string) error {
-	was, err := f.read(bootFile)
+	was, err := f.readFile(bootFile)
 	same := err == nil && string(was) == boot
-	names, err := f.Names()
-	if err != nil {
-		return err
+	if !same {
+		if err := f.remove(pageFile); err != nil {
+			return err
+		}
 	}
-	for _, name := range names {
-		if info, err := f.dir.Lstat(name); same && (err != nil || info.Size() > 0) {
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return errdefs.Unavailablef("list the claim records: %w", err)
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), unfinished) {
 			continue
 		}
-		if err := f.folder.remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return f.failed("remove", name, err)
+		if info, err := e.Info(); same && (err != nil || info.Size() > 0) {
+			f.large[e.Name()] = true
+		} else if err := f.remove(e.Name()); err != nil {
+			return err
 		}
+	}
+	if err := f.openPages(); err != nil {
+		return err
 	}
 	if same {
 		return nil
@@ -111,21 +128,40 @@ func (f *Files) begin(boot string) error {
 	return nil
 }
 
+// openPages opens the file with the pages, and makes it where there is none.
+func (f *Files) openPages() error {
+	file, err := f.dir.OpenFile(pageFile, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
+	if err != nil {
+		return f.failed("open", pageFile, err)
+	}
+	if err := f.own(file, pageFile); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	f.pages, err = openPages(file)
+	for name := range f.large {
+		if err == nil {
+			err = f.pages.remove(name) // a crash came before this
+		}
+	}
+	if err != nil {
+		return errors.Join(f.failed("open", pageFile, err), file.Close())
+	}
+	return nil
+}
+
 // Close lets go of the directory. The records stay.
-func (f *Files) Close() error { return errors.Join(f.folder.close(), f.dir.Close()) }
+func (f *Files) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(f.pages.file.Close(), f.dir.Close())
+}
 
 // Names lists the base names of the cgroups that have records, sorted.
 func (f *Files) Names() ([]string, error) {
-	entries, err := os.ReadDir(f.path)
-	if err != nil {
-		return nil, errdefs.Unavailablef("list the claim records: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), unfinished) {
-			names = append(names, e.Name())
-		}
-	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names := slices.AppendSeq(slices.Collect(maps.Keys(f.large)), maps.Keys(f.pages.at))
+	slices.Sort(names)
 	return names, nil
 }
 
@@ -150,10 +186,20 @@ func (f *Files) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return f.read(base)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.large[base] {
+		return f.readFile(base)
+	}
+	record, err := f.pages.read(base)
+	if err != nil {
+		return nil, f.failed("read", base, err)
+	}
+	return record, nil
 }
 
-func (f *Files) read(base string) ([]byte, error) {
+// readFile reads a file; nil if it is empty or not there.
+func (f *Files) readFile(base string) ([]byte, error) {
 	in, err := f.dir.OpenFile(base, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -162,15 +208,8 @@ func (f *Files) read(base string) ([]byte, error) {
 		return nil, f.failed("read", base, err)
 	}
 	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return nil, f.failed("read", base, err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errdefs.PermissionDeniedf("read the claim record %s: it is no regular file", filepath.Join(f.path, base))
-	}
-	if owner, known := owner(info); known && owner != os.Geteuid() {
-		return nil, errdefs.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", filepath.Join(f.path, base), owner, os.Geteuid())
+	if err := f.own(in, base); err != nil {
+		return nil, err
 	}
 	record, err := io.ReadAll(io.LimitReader(in, largest))
 	switch {
@@ -182,6 +221,22 @@ func (f *Files) read(base string) ([]byte, error) {
 	return record, nil
 }
 
+// own tells whether a file is a regular one of berthd's.
+func (f *Files) own(file *os.File, base string) error {
+	info, err := file.Stat()
+	if err != nil {
+		return f.failed("read", base, err)
+	}
+	path := filepath.Join(f.path, base)
+	if !info.Mode().IsRegular() {
+		return errdefs.PermissionDeniedf("read the claim record %s: it is no regular file", path)
+	}
+	if owner, known := owner(info); known && owner != os.Geteuid() {
+		return errdefs.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", path, owner, os.Geteuid())
+	}
+	return nil
+}
+
 // WriteRecord implements cgroup.Records. The files know no cgroups, so none is absent.
 func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte) error {
 	base, err := file(name)
@@ -191,55 +246,71 @@ func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if record == nil {
-		if err := f.folder.remove(base); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return f.failed("remove", base, err)
-		}
-		return nil
-	}
-	if len(record) <= atOnce {
-		err := f.folder.create(base, record)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, fs.ErrExist):
-			_ = f.folder.remove(base)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case len(record) == 0:
+		return f.removeRecord(base)
+	case !f.large[base] && fits(base, record):
+		if err := f.pages.write(base, record); err != nil {
 			return f.failed("write", base, err)
 		}
+		return nil
 	}
 	next := unfinished + base
 	if len(next) > maxName {
 		next = next[:maxName] // of uids of that length the last differ enough
 	}
 	if err := f.write(next, record); err != nil {
-		_ = f.folder.remove(next)
+		_ = f.dir.Remove(next)
 		return f.failed("write", base, err)
 	}
-	if err := f.folder.rename(next, base); err != nil {
+	if err := f.dir.Rename(next, base); err != nil {
+		return f.failed("write", base, err)
+	}
+	f.large[base] = true
+	if err := f.pages.remove(base); err != nil { // the file counts more
 		return f.failed("write", base, err)
 	}
 	return nil
 }
 
-const (
-	// maxName is how long a file's name may be.
-	maxName = 255
-	// atOnce is what one call writes as a whole or not at all, also if the process is
-	// killed in it: a page of memory. A record that is not there yet needs no rename then;
-	// a crash can leave an empty file, which is no record.
-	atOnce = 4096
-)
-
-// write makes a file of its own: one that is there was left by a crash.
-func (f *Files) write(name string, record []byte) error {
-	err := f.folder.create(name, record)
-	if errors.Is(err, fs.ErrExist) {
-		if err := f.folder.remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// removeRecord removes a record. The caller holds mu.
+func (f *Files) removeRecord(base string) error {
+	if f.large[base] {
+		if err := f.remove(base); err != nil {
 			return err
 		}
-		err = f.folder.create(name, record)
+		delete(f.large, base)
 	}
-	return err
+	if err := f.pages.remove(base); err != nil {
+		return f.failed("remove", base, err)
+	}
+	return nil
+}
+
+// remove removes a file, if it is there.
+func (f *Files) remove(base string) error {
+	if err := f.dir.Remove(base); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f.failed("remove", base, err)
+	}
+	return nil
+}
+
+// maxName is how long a file's name may be.
+const maxName = 255
+
+// write makes a file of its own: one that is there was left by a crash.
+func (f *Files) write(name string, content []byte) error {
+	if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	out, err := f.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(content)
+	return errors.Join(err, out.Close())
 }
 
 func (f *Files) failed(doing, base string, err error) error {

@@ -2,10 +2,15 @@ package claimfiles
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -45,7 +50,7 @@ func TestFiles(t *testing.T) {
 		}
 		holds([]byte(record), "poda")
 	}
-	if info, err := os.Stat(filepath.Join(path, "poda")); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(path, pageFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
 	for range 2 {
@@ -81,48 +86,182 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestNewRecord: a record of any size is written where there is none and where there is
-// one, and an empty file, which a crash leaves between its creation and the write, is no
-// record.
-func TestNewRecord(t *testing.T) {
+// TestSizes: a record of any size is written where there is none and where there is one of
+// another size, is there after a restart, and leaves nothing when it is removed.
+func TestSizes(t *testing.T) {
 	t.Parallel()
 	f, path := open(t)
-	for _, size := range []int{1, atOnce, atOnce + 1, largest, 7} {
+	inPage := pageSize - headerSize - len("poda")
+	for _, size := range []int{1, inPage, inPage + 1, largest, 7} {
 		for range 2 {
 			record := bytes.Repeat([]byte{'r'}, size)
 			if err := f.WriteRecord(t.Context(), pod, record); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := f.ReadRecord(t.Context(), pod); err != nil || !bytes.Equal(got, record) {
-				t.Errorf("%d bytes of %d, %v", len(got), size, err)
-			}
-			if entries, err := os.ReadDir(path); err != nil || len(entries) != 2 { // and the boot's id
-				t.Errorf("left are %v, %v", entries, err)
+			for _, reader := range []*Files{f, reopen(t, path)} {
+				if got, err := reader.ReadRecord(t.Context(), pod); err != nil || !bytes.Equal(got, record) {
+					t.Errorf("%d bytes of %d, %v", len(got), size, err)
+				}
+				if names, err := reader.Names(); err != nil || !slices.Equal(names, []string{"poda"}) {
+					t.Errorf("names %q, %v", names, err)
+				}
 			}
 		}
-		if size == atOnce {
-			if err := f.WriteRecord(t.Context(), pod, nil); err != nil {
+		if size != inPage {
+			continue // the next one replaces this one
+		}
+		if err := f.WriteRecord(t.Context(), pod, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reopen(t, path).ReadRecord(t.Context(), pod); err != nil || got != nil {
+			t.Errorf("after the removal: %q, %v", got, err)
+		}
+	}
+	if err := f.WriteRecord(t.Context(), pod, nil); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(path); err != nil || len(entries) != 2 { // the boot's id and the pages
+		t.Errorf("left are %v, %v", entries, err)
+	}
+}
+
+// reopen opens the directory as the next berthd of the same boot does.
+func reopen(t *testing.T, path string) *Files {
+	t.Helper()
+	f, err := Open(path, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestLeftOvers: what a crash leaves between two steps is decided at the next start. An
+// empty file is no record, a file counts more than a page, and a page that is none is
+// free.
+func TestLeftOvers(t *testing.T) {
+	t.Parallel()
+	f, path := open(t)
+	for i, uid := range []string{"poda", "podb", "podc", "podd"} {
+		if err := f.WriteRecord(t.Context(), cgroup.Name{"kubepods", uid}, []byte{byte('a' + i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range map[string]string{"pode": "", "poda": "file"} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte(content), fileMode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages, err := os.OpenFile(filepath.Join(path, pageFile), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Close()
+	page := make([]byte, pageSize)
+	if _, err := pages.ReadAt(page, 2*pageSize); err != nil { // of podc
+		t.Fatal(err)
+	}
+	for number, content := range map[int64]string{1: "noise", 4: string(page), 5: string(page[:headerSize])} {
+		if _, err := pages.WriteAt([]byte(content), number*pageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := reopen(t, path)
+	if names, err := next.Names(); err != nil || !slices.Equal(names, []string{"poda", "podc", "podd"}) {
+		t.Errorf("names %q, %v", names, err)
+	}
+	for uid, want := range map[string]string{"poda": "file", "podb": "", "podc": "c", "podd": "d", "pode": ""} {
+		if got, err := next.ReadRecord(t.Context(), cgroup.Name{"kubepods", uid}); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q", uid, got, err, want)
+		}
+	}
+	if _, err := pages.WriteAt([]byte("noise"), 2*pageSize); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := next.ReadRecord(t.Context(), cgroup.Name{"kubepods", "podc"}); err == nil {
+		t.Errorf("a page that somebody wrote over: %q", got)
+	}
+}
+
+// TestRecordsProperty compares the records with a map, over restarts and with records of
+// all sizes, and the file with what the most records at a time need.
+func TestRecordsProperty(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		path := filepath.Join(t.TempDir(), "claims")
+		f, err := Open(path, "boot")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		model := map[string]string{}
+		most := 0
+		for range rapid.IntRange(1, 300).Draw(rt, "steps") {
+			uid := rapid.StringMatching("pod[a-z]{1,2}").Draw(rt, "uid")
+			var record []byte
+			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			case 0:
+				if err := f.Close(); err != nil {
+					rt.Fatal(err)
+				}
+				if f, err = Open(path, "boot"); err != nil {
+					rt.Fatal(err)
+				}
+			case 1, 2, 3, 4:
+				if model[uid] != "" { // most pods are new ones
+					continue
+				}
+				fallthrough
+			case 5:
+				size := rapid.SampledFrom([]int{1, 900, pageSize - headerSize - 5, pageSize, 9000}).Draw(rt, "size")
+				record = bytes.Repeat([]byte(uid[3:]), size)[:size]
+				fallthrough
+			default:
+				if err := f.WriteRecord(t.Context(), cgroup.Name{uid}, record); err != nil {
+					rt.Fatal(err)
+				}
+				if delete(model, uid); record != nil {
+					model[uid] = string(record)
+				}
+			}
+			most = max(most, len(model))
+		}
+		names, err := f.Names()
+		if err != nil || !slices.Equal(names, slices.Sorted(maps.Keys(model))) {
+			rt.Fatalf("names %q, %v, want %q", names, err, slices.Sorted(maps.Keys(model)))
+		}
+		for _, uid := range append(names, "podnobody") {
+			if got, err := f.ReadRecord(t.Context(), cgroup.Name{uid}); err != nil || string(got) != model[uid] {
+				rt.Fatalf("%s: %d bytes, %v, want %d", uid, len(got), err, len(model[uid]))
+			}
+		}
+		if info, err := os.Stat(filepath.Join(path, pageFile)); err != nil || info.Size() > int64(most)*pageSize {
+			rt.Fatalf("%d bytes, %v: want at most those of %d records", info.Size(), err, most)
+		}
+		if err := f.Close(); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// TestPagesAreGivenBack: the memory of many pods does not stay when they have gone.
+func TestPagesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	f, path := open(t)
+	write := func(record []byte) {
+		t.Helper()
+		for i := range 3 * tooManyFree {
+			if err := f.WriteRecord(t.Context(), cgroup.Name{fmt.Sprint("pod", i)}, record); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := os.WriteFile(filepath.Join(path, "podb"), nil, fileMode); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		write([]byte("record"))
+		write(nil)
 	}
-	if got, err := f.ReadRecord(t.Context(), cgroup.Name{"kubepods", "podb"}); err != nil || got != nil {
-		t.Errorf("an empty file: %q, %v", got, err)
-	}
-	boot, err := os.ReadFile(filepath.Join(path, bootFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := Open(path, string(boot))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer next.Close()
-	if names, err := next.Names(); err != nil || !slices.Equal(names, []string{"poda"}) {
-		t.Errorf("after a restart: %q, %v", names, err)
+	info, err := os.Stat(filepath.Join(path, pageFile))
+	if err != nil || info.Size() >= tooManyFree*pageSize {
+		t.Errorf("%d bytes, %v", info.Size(), err)
 	}
 }
 
@@ -139,17 +278,25 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := f.ReadRecord(t.Context(), pod); err == nil {
-		t.Errorf("read through a link: %q", got)
+	if got, err := f.ReadRecord(t.Context(), pod); err != nil || got != nil {
+		t.Errorf("read through a link: %q, %v", got, err)
 	}
-	if err := f.WriteRecord(t.Context(), pod, []byte("mine")); err != nil {
+	mine := bytes.Repeat([]byte("mine"), pageSize) // in a file
+	if err := f.WriteRecord(t.Context(), pod, mine); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "other" {
 		t.Errorf("the other file: %q, %v", text, err)
 	}
-	if got, err := f.ReadRecord(t.Context(), pod); err != nil || string(got) != "mine" {
-		t.Errorf("%q %v", got, err)
+	if got, err := f.ReadRecord(t.Context(), pod); err != nil || !bytes.Equal(got, mine) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	pages := filepath.Join(path, pageFile)
+	if err := errors.Join(os.Remove(pages), os.Symlink(other, pages)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, "boot"); err == nil {
+		t.Error("pages behind a link")
 	}
 }
 
@@ -172,15 +319,18 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-func BenchmarkWriteRecord(b *testing.B) {
+// BenchmarkRecord writes the record of a new pod and removes it; with TMPDIR=/dev/shm it
+// does so where a daemon does.
+func BenchmarkRecord(b *testing.B) {
 	f, err := Open(filepath.Join(b.TempDir(), "claims"), "boot")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
 	record := make([]byte, 1024)
+	b.ReportAllocs()
 	for b.Loop() {
-		if err := f.WriteRecord(b.Context(), pod, record); err != nil {
+		if err := errors.Join(f.WriteRecord(b.Context(), pod, record), f.WriteRecord(b.Context(), pod, nil)); err != nil {
 			b.Fatal(err)
 		}
 	}
