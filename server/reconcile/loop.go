@@ -103,7 +103,9 @@ type Outcome struct {
 // cgroups are written immediately, with the values that a pass would write.
 type Loop struct {
 	Config // its Limits are guarded by mu
-	wake   chan struct{}
+	// soon fires when the loop has to follow the ledger; wanted is whether it will.
+	soon   *time.Timer
+	wanted atomic.Bool
 
 	// mu is held during passes and while one pod's cgroups are written, so that only one
 	// operation writes at a time. It is not held while a pod's processes are killed.
@@ -157,7 +159,9 @@ func New(cfg Config) *Loop {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Loop{Config: cfg, wake: make(chan struct{}, 1), mu: make(gate, 1), leaving: make(map[string]bool),
+	soon := time.NewTimer(time.Hour)
+	soon.Stop()
+	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
 		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), starting: make(map[string]int)}
 }
 
@@ -172,15 +176,15 @@ func (l *Loop) SetLimits(limits Limits) {
 
 // Wake requests a pass soon. It never blocks.
 func (l *Loop) Wake() {
-	select {
-	case l.wake <- struct{}{}:
-	default: // a pass is already requested, and will read the newest view
+	if l.wanted.CompareAndSwap(false, true) { // else a pass is requested, and will read the newest view
+		l.soon.Reset(debounce)
 	}
 }
 
 // debounce is the delay of the loop after Wake. So a committing caller gets its answer
-// first, and one read follows many commits. No caller waits for the loop: a container's
-// values are written before its start is answered.
+// first, and one read follows many commits. Nothing runs before that: a goroutine that is
+// woken takes time from the answer. No caller waits for the loop: a container's values are
+// written before its start is answered.
 const debounce = time.Millisecond
 
 // Run follows the ledger after each Wake and makes a pass in every interval, until ctx
@@ -193,14 +197,14 @@ func (l *Loop) Run(ctx context.Context) error {
 	pause, last := pollInterval, time.Time{}
 	var failing outage
 	for {
-		var soon, due <-chan time.Time
+		var again, due <-chan time.Time
 		if latest := l.latestStart(); latest.IsZero() {
 			pause = pollInterval
 		} else {
 			if latest.After(last) {
 				pause, last = pollInterval, latest
 			}
-			soon = time.After(pause)
+			again = time.After(pause)
 		}
 		if l.recordsDue() {
 			due = time.After(debounce)
@@ -209,13 +213,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.wake:
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(debounce):
-			}
-		case <-soon:
+		case <-l.soon.C:
+			l.wanted.Store(false)
+		case <-again:
 			pause = min(2*pause, l.Every)
 		case <-due:
 			step = l.WriteDue
