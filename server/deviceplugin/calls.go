@@ -22,14 +22,13 @@ import (
 // Preferred asks a plugin which devices it would take (GetPreferredAllocation).
 // An answer for more than one container, or for none, is read as far as it goes.
 func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
-	var answer *pluginapi.PreferredAllocationResponse
-	err := s.ask(ctx, resource, "GetPreferredAllocation", s.Deadlines.Preferred, func(ctx context.Context, p *session) (err error) {
-		answer, err = p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
+	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred}
+	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse, error) {
+		return p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
 			}},
 		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
-		return err
 	})
 	if err != nil || len(answer.ContainerResponses) == 0 {
 		return nil, err
@@ -44,13 +43,12 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 	if _, err := s.session(resource); err != nil {
 		return nil, err
 	}
-	var answer *pluginapi.AllocateResponse
 	start := s.Now()
-	err := s.ask(ctx, resource, "Allocate", s.Deadlines.Allocate, func(ctx context.Context, p *session) (err error) {
-		answer, err = p.client.Allocate(ctx, &pluginapi.AllocateRequest{
+	what := request{method: "Allocate", limit: s.Deadlines.Allocate}
+	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.AllocateResponse, error) {
+		return p.client.Allocate(ctx, &pluginapi.AllocateRequest{
 			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
 		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
-		return err
 	})
 	if s.Observer != nil {
 		s.Observer.Allocated(resource, s.Now().Sub(start))
@@ -106,9 +104,9 @@ func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.
 	if !r.Options.PreStart {
 		return nil
 	}
-	err := s.ask(ctx, c.Resource, "PreStartContainer", s.Deadlines.PreStart, func(ctx context.Context, p *session) error {
-		_, err := p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
-		return err
+	what := request{method: "PreStartContainer", limit: s.Deadlines.PreStart, attended: true}
+	_, err := ask(ctx, s, c.Resource, what, func(ctx context.Context, p *session) (*pluginapi.PreStartContainerResponse, error) {
+		return p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
 	})
 	if err != nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
@@ -130,65 +128,117 @@ func (s *Server) session(resource string) (*session, error) {
 	return p, nil
 }
 
+// request is a method of a plugin, and how long it may take to answer.
+type request struct {
+	method string
+	limit  time.Duration
+	// attended: without its caller the call is canceled. A plugin may reset the device of a
+	// container that is to start, so a call of which nobody knows must not go on.
+	attended bool
+}
+
 // ask calls a resource's plugin. A plugin that registers anew, as it does when it
 // notices a restart of berthd, breaks the calls on its former connection: they
 // are made once more on the new one.
-func (s *Server) ask(ctx context.Context, resource, method string, limit time.Duration, do func(context.Context, *session) error) error {
+func ask[T any](ctx context.Context, s *Server, resource string, what request, do func(context.Context, *session) (T, error)) (T, error) {
 	p, err := s.session(resource)
 	if err != nil {
-		return err
+		return *new(T), err
 	}
-	err = p.call(ctx, method, limit, func(ctx context.Context) error { return do(ctx, p) })
+	answer, err := call(ctx, p, what, do)
 	if errdefs.ClassOf(err) != errdefs.Unavailable {
-		return err
+		return answer, err
 	}
 	again, serr := s.session(resource)
 	if serr != nil || again == p {
-		return err
+		return answer, err
 	}
-	return again.call(ctx, method, limit, func(ctx context.Context) error { return do(ctx, again) })
+	return call(ctx, again, what, do)
 }
 
-// call makes one call to the plugin within a limit. What the caller's own
-// context ended is the caller's error; all else is the plugin's.
-func (p *session) call(ctx context.Context, method string, limit time.Duration, do func(context.Context) error) error {
-	call, err := p.enter(method)
-	if err != nil {
-		return err
+// call makes one call to the plugin within its limit. A plugin does not see the caller's
+// deadline, and a caller with less time than the limit gets his own error while the call
+// goes on. So callers in a hurry neither suspend a plugin that answers in time, nor hide
+// one that does not.
+func call[T any](ctx context.Context, p *session, what request, do func(context.Context, *session) (T, error)) (T, error) {
+	type result struct {
+		answer T
+		err    error
 	}
-	start := p.server.Now()
-	limited, cancel := context.WithTimeout(ctx, limit)
+	attempt, err := p.enter(what.method)
+	if err != nil {
+		return *new(T), err
+	}
+	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	done, left := make(chan result, 1), make(chan bool, 1)
+	if !p.server.goes(func() {
+		defer giveUp()
+		var r result
+		r.answer, r.err = within(calling, p, what, attempt, do)
+		done <- r
+		if <-left {
+			p.unattended(-1)
+		}
+	}) {
+		giveUp()
+		p.leave(attempt, unknown, "")
+		return *new(T), errdefs.Unavailablef("%s of the device plugin for %s: berthd ends", what.method, p.resource).Coded(errdefs.ShuttingDown)
+	}
+	select {
+	case r := <-done:
+		left <- false
+		return r.answer, r.err
+	case <-ctx.Done():
+		goesOn := !what.attended && p.unattended(1)
+		if !goesOn {
+			giveUp()
+		}
+		left <- goesOn
+		return *new(T), fmt.Errorf("%s of the device plugin for %s: %w", what.method, p.resource, context.Cause(ctx))
+	}
+}
+
+// unattended counts calls that go on without their callers. It returns false, and does not
+// count, if there are already enough to open the breaker.
+func (p *session) unattended(more int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if more > 0 && p.alone >= p.server.Breaker.WithDefaults().Failures {
+		return false
+	}
+	p.alone += more
+	return true
+}
+
+// within makes a call within its limit, and tells the breaker how it ended. calling is
+// canceled if the caller has left and the call is not to go on.
+func within[T any](calling context.Context, p *session, what request, attempt breaker.Call, do func(context.Context, *session) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(calling, what.limit)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
-	err = do(limited)
+	answer, err := do(limited, p)
 	switch {
 	case err == nil:
-		p.leave(call, answered, "")
-		return nil
-	case ctx.Err() != nil:
-		outcome := unknown
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) && p.server.Now().Sub(start) >= limit/2 {
-			// A caller's shorter deadline does not keep berthd from learning.
-			outcome = silent
-		}
-		err = fmt.Errorf("%s of the device plugin for %s: %w", method, p.resource, context.Cause(ctx))
-		p.leave(call, outcome, err.Error())
-		return err
+		p.leave(attempt, answered, "")
+		return answer, nil
+	case calling.Err() != nil:
+		p.leave(attempt, unknown, "")
+		return answer, err // nobody reads it
 	case status.Code(err) == codes.DeadlineExceeded:
-		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
-		p.leave(call, silent, err.Error())
-		return err
+		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, what.method, what.limit)
+		p.leave(attempt, silent, err.Error())
+		return answer, err
 	}
-	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err).Coded(errdefs.PluginFailed)
+	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, what.method, err).Coded(errdefs.PluginFailed)
 	if code := status.Code(err); code == codes.Unavailable ||
 		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
 		// The connection broke, or the session has ended.
 		failure.Err = device.ErrAway
-		p.leave(call, unknown, "")
+		p.leave(attempt, unknown, "")
 	} else {
-		p.leave(call, answered, "")
+		p.leave(attempt, answered, "")
 	}
-	return failure
+	return answer, failure
 }
 
 // outcome is what a call says about whether the plugin answers at all.

@@ -123,7 +123,7 @@ type Server struct {
 	older    []*standby          // guarded by mu; of all resources, the newest last
 	running  context.Context     // guarded by mu; nil while the server does not run
 	socket   *socket.Keeper      // guarded by mu; nil while the server does not run
-	streams  sync.WaitGroup      // the sessions' goroutines; added to under mu
+	streams  sync.WaitGroup      // the goroutines of sessions and calls; added to under mu
 }
 
 var _ device.Plugins = (*Server)(nil)
@@ -163,6 +163,17 @@ func (s *Server) Problem() error {
 		return nil
 	}
 	return kept.Problem()
+}
+
+// goes runs a call to a plugin in a goroutine that Run waits for; false if Run is ending.
+func (s *Server) goes(call func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return false
+	}
+	s.streams.Go(call)
+	return true
 }
 
 // Ready is closed when plugins can register.

@@ -53,10 +53,31 @@ func (b *bench) waitInVain(p *script.Plugin, now *clock, long time.Duration) {
 	}
 	now.seconds.Add(int64(long.Seconds()))
 	close(ctx.done)
-	if err := <-failed; errdefs.ClassOf(err) != errdefs.Deadline {
+	if err := <-failed; errdefs.ClassOf(err) != errdefs.Deadline || strings.Contains(err.Error(), "did not answer") {
 		b.t.Fatalf("%v", err)
 	}
 	b.ctx = whole
+}
+
+// awaitHanging waits until so many calls hang in the plugin.
+func (b *bench) awaitHanging(p *script.Plugin, n int) {
+	b.t.Helper()
+	if err := p.AwaitHanging(b.ctx, n); err != nil {
+		b.t.Fatalf("%d calls should hang: %v", n, err)
+	}
+}
+
+// eventually waits until an admission's outcome is as wanted, which the plugin does not
+// hear of.
+func (b *bench) eventually(ok func() bool) {
+	b.t.Helper()
+	for !ok() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-b.ctx.Done():
+			b.t.Fatalf("%v\n%s", b.ctx.Err(), b.log)
+		}
+	}
 }
 
 // TestSilentPlugin: a plugin that did not answer several times in a row is not called
@@ -73,10 +94,14 @@ func TestSilentPlugin(t *testing.T) {
 	p := b.registered(script.Config{Devices: devices(t, "a,b")})
 	p.Behave(script.Allocate, script.Hang)
 	allocate := func() error { return b.admission(p, 1).run() }
-	b.waitInVain(p, &now, hanging)
-	if err := allocate(); err == nil || !strings.Contains(err.Error(), "did not answer Allocate within") {
-		t.Fatal(err)
+	silent := func() {
+		t.Helper()
+		if err := allocate(); err == nil || !strings.Contains(err.Error(), "did not answer Allocate within") {
+			t.Fatal(err)
+		}
 	}
+	silent()
+	silent()
 	suspended := func(until string, after time.Duration) {
 		t.Helper()
 		before := len(p.Calls(script.Allocate))
@@ -92,16 +117,16 @@ func TestSilentPlugin(t *testing.T) {
 			t.Error("the plugin was called")
 		}
 	}
-	suspended("until 1970-01-01T00:17:42Z", time.Minute)
+	suspended("until 1970-01-01T00:17:40Z", time.Minute)
 	now.seconds.Add(59)
-	suspended("until 1970-01-01T00:17:42Z", time.Second)
+	suspended("until 1970-01-01T00:17:40Z", time.Second)
 
 	// The probe fails, and the next rest is longer.
 	now.seconds.Add(1)
-	b.waitInVain(p, &now, hanging)
-	suspended("until 1970-01-01T00:19:44Z", 2*time.Minute)
+	silent()
+	suspended("until 1970-01-01T00:19:40Z", 2*time.Minute)
 
-	// A caller that gives up says nothing about the plugin: the next one probes.
+	// The probe goes on without its caller.
 	now.seconds.Add(120)
 	calls := len(p.Calls(script.Allocate))
 	whole := b.ctx
@@ -119,6 +144,12 @@ func TestSilentPlugin(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	b.ctx = whole
+	b.eventually(func() bool {
+		err := allocate()
+		return err != nil && strings.Contains(err.Error(), "until 1970-01-01T00:23:40Z")
+	})
+	suspended("until 1970-01-01T00:23:40Z", 4*time.Minute)
+	now.seconds.Add(240)
 	p.Behave(script.Allocate, script.Refuse)
 	if err := allocate(); err == nil || !strings.Contains(err.Error(), "told to refuse") {
 		t.Errorf("%v: no is an answer, too", err)
@@ -152,17 +183,64 @@ func TestSilentPluginComesAnew(t *testing.T) {
 	}
 }
 
-// TestImpatientCallers: a plugin is found to be silent by callers that wait at least
-// half as long as berthd would.
+// TestImpatientCallers: callers that wait less long than a plugin may take do not suspend
+// it, however many they are.
 func TestImpatientCallers(t *testing.T) {
 	t.Parallel()
 	var now clock
-	b := startWith(t, deviceplugin.Config{Breaker: breaker.Config{Failures: 1}}, device.NewInventory(nil, now.now()), now.now)
+	b := startWith(t, deviceplugin.Config{Breaker: breaker.Config{Failures: 2}}, device.NewInventory(nil, now.now()), now.now)
 	p := b.registered(script.Config{Devices: devices(t, "a")})
 	p.Behave(script.Allocate, script.Hang)
-	b.waitInVain(p, &now, timeout/2-time.Second)
-	b.waitInVain(p, &now, timeout/2)
+	for range 3 {
+		b.waitInVain(p, &now, timeout-time.Second)
+	}
+	b.awaitHanging(p, 2) // as many as would open the breaker go on
+	p.Behave(script.Allocate, script.Well)
+	if err := b.admission(p, 1).run(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSilenceIsFoundWithoutPatience: a plugin that does not answer in its own time is
+// found out by calls that go on without their callers.
+func TestSilenceIsFoundWithoutPatience(t *testing.T) {
+	t.Parallel()
+	var now clock
+	b := startWith(t, deviceplugin.Config{
+		Deadlines: deviceplugin.Deadlines{Allocate: hanging}, Breaker: breaker.Config{Failures: 2},
+	}, device.NewInventory(nil, now.now()), now.now)
+	p := b.registered(script.Config{Devices: devices(t, "a")})
+	p.Behave(script.Allocate, script.Hang)
+	b.waitInVain(p, &now, 0)
+	b.waitInVain(p, &now, 0)
+	b.eventually(func() bool { return strings.Contains(b.log.String(), "does not answer") })
 	if err := b.admission(p, 1).run(); err == nil || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNoStartWithoutItsCaller: a call before a container's start ends with its caller,
+// since the plugin may reset the device, and says nothing about the plugin.
+func TestNoStartWithoutItsCaller(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{Breaker: breaker.Config{Failures: 1}})
+	p := b.registered(script.Config{Devices: devices(t, "a"), PreStart: true})
+	a := b.admission(p, 1)
+	if err := a.run(); err != nil {
+		t.Fatal(err)
+	}
+	p.Behave(script.PreStart, script.Hang)
+	ctx := ending{b.ctx, make(chan struct{})}
+	failed := make(chan error, 1)
+	go func() { failed <- b.PreStart(ctx, a.draft.View(), a.req.Owner()) }()
+	b.awaitHanging(p, 1)
+	close(ctx.done)
+	if err := <-failed; errdefs.ClassOf(err) != errdefs.Deadline {
+		t.Errorf("%v", err)
+	}
+	b.awaitHanging(p, 0)
+	p.Behave(script.PreStart, script.Well)
+	if err := b.PreStart(b.ctx, a.draft.View(), a.req.Owner()); err != nil {
+		t.Error(err)
 	}
 }

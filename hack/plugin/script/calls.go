@@ -67,11 +67,21 @@ func (p *Plugin) Await(ctx context.Context, m Method, n int) (Call, error) {
 // AwaitStreams waits until n lists are being read. A plugin learns a moment later that
 // a reader has gone.
 func (p *Plugin) AwaitStreams(ctx context.Context, n int) error {
+	return p.await(ctx, func() bool { return p.streams == n })
+}
+
+// AwaitHanging waits until n calls hang.
+func (p *Plugin) AwaitHanging(ctx context.Context, n int) error {
+	return p.await(ctx, func() bool { return p.hanging == n })
+}
+
+// await waits until what is true that is computed with the lock held.
+func (p *Plugin) await(ctx context.Context, ok func() bool) error {
 	for {
 		p.mu.Lock()
-		changed, now := p.changed, p.streams
+		changed, now := p.changed, ok()
 		p.mu.Unlock()
-		if now == n {
+		if now {
 			return nil
 		}
 		select {
@@ -80,6 +90,14 @@ func (p *Plugin) AwaitStreams(ctx context.Context, n int) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// hangs counts the calls that hang.
+func (p *Plugin) hangs(more int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hanging += more
+	p.wake()
 }
 
 // wake tells those who wait that something changed. The lock is held.

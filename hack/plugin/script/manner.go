@@ -113,7 +113,9 @@ func (p *Plugin) begin(ctx context.Context, m Method) (Manner, error) {
 	case Refuse:
 		return how, errRefused
 	case Hang:
+		p.hangs(1)
 		<-ctx.Done()
+		p.hangs(-1)
 		return how, ctx.Err()
 	case Die:
 		p.Die()

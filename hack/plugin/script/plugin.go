@@ -81,6 +81,7 @@ type Plugin struct {
 	dying   chan struct{} // closed when the plugin dies
 	served  sync.WaitGroup
 	streams int // open now
+	hanging int // calls that are not answered
 	most    int // open at once, at most
 }
 
