@@ -109,11 +109,10 @@ func (b *bus) call(ctx context.Context, what string, do func(ctx context.Context
 		b.probe = time.Time{}
 		return nil
 	}
-	err = failed(ctx, what, err)
-	if errors.Is(err, errSilent) {
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errSilent) { // not the caller's own deadline
 		b.probe = time.Now().Add(probeTimeout)
 	}
-	return err
+	return failed(ctx, what, err)
 }
 
 // failed gives an error its class and words.

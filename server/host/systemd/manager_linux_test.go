@@ -293,6 +293,12 @@ func TestSilentBus(t *testing.T) {
 			}
 			return time.Since(begun)
 		}
+		// A caller in a hurry says nothing about systemd.
+		hurry, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := b.Stop(hurry, "a.slice"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller in a hurry: %v", err)
+		}
 		if first := ask(); first != answerTimeout {
 			t.Errorf("the first waits for %s", first)
 		}
