@@ -12,7 +12,7 @@ BENCH    ?= .
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build the programs into bin/ as they are released; berthlet's own runtime takes a C compiler
+build: ## Build the programs into bin/ as for a release; berthlet needs a C compiler
 	GO="$(GO)" hack/build.sh bin
 
 install: build ## Install what is in bin/: PREFIX (/usr/local), DESTDIR, SYSCONFDIR (/etc)
@@ -41,13 +41,13 @@ check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, arc
 sbom: build ## Write a bill of materials (CycloneDX) and all licences of the programs into bin/
 	hack/supply.sh sbom bin
 
-test: ## Run every test that needs neither a virtual machine nor others' programs
+test: ## Run all tests except those that need a virtual machine or third-party programs
 	$(GO) test -timeout 30m ./...
 
-test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
+test-vm: ## Run the tests that need another kernel set-up, in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), planted defects, then test-vm, others' programs and containerd, and make a release twice
+test-all: ## Run the tests at full length under the race detector, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, third-party programs and containerd; make a release twice and compare
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
@@ -57,15 +57,15 @@ test-all: ## Run the tests at full length under the race detector, 10 min of plu
 	hack/containerd/test.sh
 	hack/release.sh same
 
-mutants: ## Plant defects into the managers one by one; the recorded vectors find each (about five minutes)
+mutants: ## Add defects to the managers one by one; the recorded decisions must detect each one (about five minutes)
 	$(GO) run ./hack/mutants
 
-demo: build ## Show the main job on this machine, end to end
+demo: build ## Run pods on this machine, from registration to removal
 	$(GO) build -o bin/plugin ./hack/plugin
 	CGO_ENABLED=0 $(GO) build -o bin/probe ./hack/probe
 	hack/demo.sh
 
-bench: ## Measure what has to be fast, as a card of medians; BENCH=regexp picks
+bench: ## Print the medians of the benchmarks and their limits; BENCH=regexp selects
 	$(GO) run ./hack/bench/card -bench '$(BENCH)'
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
@@ -75,5 +75,5 @@ cover: ## Run the tests with coverage and print it for each function
 	$(GO) test -coverprofile=cover.out ./managers/... ./server/... ./clients/... ./api/convert/...
 	$(GO) tool cover -func=cover.out
 
-clean: ## Remove what the commands above have built
+clean: ## Remove the files that the commands above built
 	rm -rf bin dist cover.out

@@ -129,7 +129,7 @@ func packaged(t *testing.T) string {
 			b.WriteString("#" + strings.TrimPrefix(line, "#"))
 		}
 	}
-	b.WriteString("\n# Members of the group berth may look at everything: berthctl get pods.\naccess: [{group: berth, roles: [read]}]\n")
+	b.WriteString("\n# Members of the group berth may read all state: berthctl get pods.\naccess: [{group: berth, roles: [read]}]\n")
 	return b.String()
 }
 

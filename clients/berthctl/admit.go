@@ -66,11 +66,11 @@ const admitLong = `Request CPUs, memory, devices and a cgroup for every pod in a
 A pod that is admitted again gets the same answer. The exit code is 3 if a pod was rejected, and 4 if one was deferred
 and none was rejected.
 
---holds is for a pod that runs and that berthd does not know any more, as after its ledger was lost. It tells what the
-pod's containers hold, as the container runtime has it. That is recorded if no other pod holds it, and nothing is chosen
-anew. NAME=VALUE is cpus=2-5,8 (CPUs of its own), memory=0-1:4Gi or hugepages-1Gi=0:2Gi (NUMA nodes and amount), or
-devices as example.com/gpu=ID,ID. Without --holds berthd goes by the pod's claim record, or by what the kernel shows,
-which never has the devices.`
+--holds names the CPUs, memory and devices of a running pod that is not in the ledger, for example after the ledger was
+lost. Take the values from the container runtime. berthd records them if no other pod holds them, and makes no new
+allocation. NAME=VALUE is cpus=2-5,8 (exclusive CPUs), memory=0-1:4Gi or hugepages-1Gi=0:2Gi (NUMA nodes and amount),
+or example.com/gpu=ID,ID (devices). Without --holds berthd uses the pod's claim record, or the kernel's values, which do
+not include devices.`
 
 const admitExample = `  # Would it fit? If not, why?
   berthctl admit -f pod.yaml --dry-run --explain

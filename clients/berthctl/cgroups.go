@@ -190,8 +190,8 @@ func (c *ctl) getNode() *cobra.Command {
 	return c.verb(about{
 		use:   "node",
 		short: "The node: capacity, reserved, allocatable and requested",
-		long: `List what the node has of every resource, what is kept from pods, what that leaves to give out, and what the pods that are
-here request.`,
+		long: `List the capacity, the reserved amount and the allocatable amount of every resource of the node, and the sum of the
+requests of all admitted pods.`,
 		example: `  berthctl get node
   berthctl get node -o wide`,
 	}, func(ctx context.Context, s *session, _ []string) error {

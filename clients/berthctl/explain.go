@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-const explainLong = `Explain the last decision about a pod: the answer of each resource manager, the result of the topology policy, what was
-missing and who holds it. Rejected pods are kept, too.
+const explainLong = `Explain the last decision about a pod: the answer of each resource manager, the result of the topology policy, the
+missing resources and their holders. Decisions about rejected pods are stored, too.
 
 The pod is named by uid, by namespace/name, by the id of the admission, or by name alone in the namespace "default".
 -o wide prints every step.`

@@ -67,7 +67,7 @@ func (c *ctl) getPods() *cobra.Command {
 	cmd := c.verb(about{
 		use:   "pods [POD]",
 		short: "Admitted pods",
-		long:  "List the pods that are admitted, or one of them. CPUs are those that the pod has for itself.",
+		long:  "List all admitted pods, or one of them. CPUS has the exclusive CPUs of the pod.",
 		example: `  berthctl get pods
   berthctl get pods default/web -o json
   berthctl get pods -n shop --resource example.com/gpu -o wide`,

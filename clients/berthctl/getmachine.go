@@ -23,8 +23,8 @@ func (c *ctl) getCPUs() *cobra.Command {
 	return c.verb(about{
 		use:   "cpus",
 		short: "CPU pools and exclusive CPUs with their owners",
-		long: `List the pools of CPUs and then every assignment. A CPU is in the pool "shared" for containers without CPUs of their
-own, or in the pool "exclusive", which the assignments below it divide.`,
+		long: `List the pools of CPUs and then every assignment. A CPU is in the pool "shared", for containers without exclusive
+CPUs, or in the pool "exclusive". The lines below that pool have the containers with their exclusive CPUs.`,
 		example: `  berthctl get cpus
   berthctl get cpus -o json | jq -r .shared.cpus`,
 	}, func(ctx context.Context, s *session, _ []string) error {
@@ -79,8 +79,8 @@ func (c *ctl) getNUMA() *cobra.Command {
 	return c.verb(about{
 		use:   "numa",
 		short: "NUMA nodes: CPUs, memory, huge pages",
-		long: `List the NUMA nodes with their memory and huge pages, and which of their CPUs are shared and which are taken. FREE is what
-pods can still have of the memory, where the memory manager gives it out by node.`,
+		long: `List the NUMA nodes with their memory and huge pages, their shared CPUs and their assigned CPUs. FREE is the memory that
+pods can still get, if the memory manager allocates memory by node.`,
 		example: `  berthctl get numa -o wide`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		machine, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
@@ -180,7 +180,7 @@ func (c *ctl) getResources() *cobra.Command {
 	return c.verb(about{
 		use:     "resources",
 		short:   "Device resources with their counts and plugins",
-		long:    `List the resources of device plugins. A plugin is "connected", "stopped", or "expected" while it has not come back since berthd started.`,
+		long:    `List the resources of device plugins. A plugin is "connected", "stopped", or "expected" (it has not registered again since the start of berthd).`,
 		example: `  berthctl get resources -o wide`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		list, err := s.Device().ListResources(ctx, &devicev1.ListResourcesRequest{})

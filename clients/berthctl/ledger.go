@@ -59,7 +59,7 @@ func (c *ctl) ledgerCheck() *cobra.Command {
 	return c.verb(about{
 		use:     "check",
 		short:   "Check that nothing is held twice and nothing is lost",
-		long:    "Check the rules that the record must keep, and show what the last start found. The exit code is 1 if a rule is broken.",
+		long:    "Check the invariants of the ledger, and show the findings of the last start. The exit code is 1 if an invariant is violated.",
 		example: `  berthctl ledger check`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		check, err := s.Inspect().Check(ctx, &inspectv1.CheckRequest{})
@@ -80,8 +80,8 @@ func (c *ctl) ledgerReport() *cobra.Command {
 	return c.verb(about{
 		use:   "report",
 		short: "Show what the last start of berthd found about each pod",
-		long: "Show what ledger, claim record and kernel said of each pod when berthd last started, what was kept, " +
-			"and from which source. A pod that waits keeps what it has until the agent admits or removes it.",
+		long: "Show the data of ledger, claim record and kernel for each pod at the last start of berthd, the claims that were kept, " +
+			"and their source. A pod that waits for its agent keeps its claims until the agent admits or removes the pod.",
 		example: `  berthctl ledger report
   berthctl ledger report -o json | jq '.pods[] | select(.waits)'`,
 	}, func(ctx context.Context, s *session, _ []string) error {

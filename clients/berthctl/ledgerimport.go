@@ -27,7 +27,7 @@ func kindFlag(cmd *cobra.Command, kind *string) {
 	choices(cmd, "kind", kinds...)
 }
 
-const importLong = `Import a state file of the kubelet, so that running pods keep what they have.
+const importLong = `Import a state file of the kubelet, so that running pods keep their CPUs, memory and devices.
 
 The file names pods by uid only, so the specifications of the node's pods are needed, too, as the API server has them.
 Pods without an entry in the file are ignored; admit them as usual. Either the whole file is imported, or nothing.`
@@ -197,8 +197,8 @@ func showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.Impor
 const exportLong = `Write the state file that the kubelet would have written. A kubelet that starts with it continues with the same
 allocations.
 
-Formats of kind cpu: v2 is read by every kubelet since 1.18; v3 by those with the gate PodLevelResourceManagers, and
-only it has a place for CPUs of pods as a whole. Without --format it is the older one that will do.`
+Formats of kind cpu: every kubelet since 1.18 reads v2. Kubelets with the gate PodLevelResourceManagers read v3, the
+only format for CPUs of a whole pod. The default is the oldest format that can represent the ledger.`
 
 func (c *ctl) ledgerExport() *cobra.Command {
 	var kind, format, file string

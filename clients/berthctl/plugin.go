@@ -17,16 +17,16 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-const pluginTestLong = `Start a private berthd and check a device plugin with it. The plugin registers, its devices are given to pods, berthd is
-restarted, its socket and kubelet.sock are removed and made again as by a restart, and the plugin is killed and started
-again. Then each method of the plugin is called directly.
+const pluginTestLong = `Start a temporary berthd and test a device plugin with it. The plugin registers, its devices are allocated to pods,
+berthd is restarted, berthd's socket and kubelet.sock are removed and created again as in a restart, and the plugin is
+killed and started again. Then each method of the plugin is called directly.
 
 COMMAND starts the plugin. In its arguments {plugins} stands for the directory with kubelet.sock, {registry} for the
 directory of the plugin watcher, and {root} for the directory above both. A plugin with /var/lib/kubelet built in needs
 --as-kubelet-dir (and root). SOCKET names a plugin that runs already: it is not restarted, and --answers-only leaves
 berthd out. Without both, the first plugin that registers is tested.
 
-Devices are allocated for real, so do not test a plugin that is in use; --no-allocate leaves that out. The exit code is
+The test allocates real devices, so do not test a plugin that is in use. With --no-allocate it allocates none. The exit code is
 1 if a check failed; a warning does not change it.`
 
 func (c *ctl) plugin() *cobra.Command {

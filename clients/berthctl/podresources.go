@@ -14,7 +14,7 @@ import (
 )
 
 const podResourcesLong = `Read the kubelet's podresources API, as exporters do. berthd serves it on its main socket, and for unmodified clients on
-/var/lib/kubelet/pod-resources/kubelet.sock, or where podResourcesDir says. --socket names that socket, or a kubelet's.`
+kubelet.sock in podResourcesDir (default /var/lib/kubelet/pod-resources). --socket names that socket, or a kubelet's.`
 
 func (c *ctl) podResources() *cobra.Command {
 	var socket string
@@ -77,7 +77,7 @@ func (c *ctl) podResourcesGet(socket *string) *cobra.Command {
 func (c *ctl) podResourcesAllocatable(socket *string) *cobra.Command {
 	return c.read(about{
 		use:     "allocatable",
-		short:   "What could be given out, taken or not",
+		short:   "All CPUs, memory and devices that can be allocated, free or not",
 		example: `  berthctl podresources allocatable`,
 	}, socket, func(ctx context.Context, lister podresourcesv1.PodResourcesListerClient, _ []string) error {
 		got, err := lister.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})

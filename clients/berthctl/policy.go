@@ -72,8 +72,8 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 
 const policySetLong = `Change the policies of the resource managers, all at once or not at all. Settings without a flag stay as they are.
 
-No pod is stopped, and each keeps what it has. The answer shows what running pods would get if they were admitted under
-the new policy. The change survives restarts of berthd, until the policy in its files or flags is changed.`
+No pod is stopped, and every pod keeps its CPUs, memory and devices. The output shows what running pods would get if they
+were admitted with the new policy. The change survives restarts of berthd, until the policy in files or flags changes.`
 
 const policySetExample = `  # Show the effect only.
   berthctl policy set --topology-policy single-numa-node --reserved-cpus 0,32 --dry-run
@@ -103,7 +103,7 @@ func (f *policyFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cpu, "cpu-policy", "", "none or static")
 	fs.StringVar(&f.cpuOptions, "cpu-options", "", "options of the CPU policy, all of them, as name=value; '' for none")
 	fs.StringVar(&f.memory, "memory-policy", "", "None or Static")
-	fs.StringVar(&f.cpus, "reserved-cpus", "", "list of CPUs that no pod gets, in place of amounts; '' lets those count")
+	fs.StringVar(&f.cpus, "reserved-cpus", "", "list of reserved CPUs, in place of amounts; '' uses the amounts")
 	fs.StringVar(&f.systemKeeps, "system-reserved", "", "what the system keeps, as cpu=500m,memory=1Gi; '' for nothing")
 	fs.StringVar(&f.keeps, "kube-reserved", "", "what node agents keep, as cpu=500m,memory=1Gi; '' for nothing")
 	fs.StringVar(&f.eviction, "eviction-hard", "", "how little may be left, all signals, as memory.available=100Mi; '' for none")
@@ -238,7 +238,7 @@ func showChange(w io.Writer, a *topologyv1.SetPolicyResponse, dryRun bool) {
 			same++
 		}
 	}
-	fmt.Fprintf(w, "every pod keeps what it has; %d of %s would get as much if they came anew\n", same, table.Count(len(a.GetPods()), "pod"))
+	fmt.Fprintf(w, "all pods keep their resources; %d of %s would get the same amounts if admitted again\n", same, table.Count(len(a.GetPods()), "pod"))
 	for _, p := range a.GetPods() {
 		name := p.GetNamespace() + "/" + p.GetName()
 		switch p.GetFate() {

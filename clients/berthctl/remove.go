@@ -54,15 +54,15 @@ func (c *ctl) remove() *cobra.Command {
 		})
 	})
 	ownerFlag(cmd.Flags(), &req.Owner, "whose pod it is")
-	cmd.Flags().BoolVar(&req.AllOwners, "all-owners", false, "remove the pod whosever it is")
+	cmd.Flags().BoolVar(&req.AllOwners, "all-owners", false, "remove the pod of any owner")
 	return cmd
 }
 
-const syncLong = `Tell berthd which pods of an owner are alive. Every other pod of this owner is removed, with its processes.
+const syncLong = `Send the list of an owner's living pods. berthd removes all other pods of this owner, and kills their processes.
 
 A file has one uid on each line; empty lines and lines that start with # are ignored. An empty list needs --none. Pods
-that are admitted after the list was made are not removed: --known-revision says when that was, without it the list is
-taken as made when berthctl starts.`
+that were admitted after the revision in --known-revision are not removed. The default is the revision at the moment
+when berthctl starts.`
 
 func (c *ctl) sync() *cobra.Command {
 	var (

@@ -100,8 +100,8 @@ func (c *ctl) root() *cobra.Command {
 	choices(root, "output", formats()...)
 
 	root.AddGroup(
-		&cobra.Group{ID: groupPods, Title: "What becomes of pods:"},
-		&cobra.Group{ID: groupShow, Title: "What there is:"},
+		&cobra.Group{ID: groupPods, Title: "Pods:"},
+		&cobra.Group{ID: groupShow, Title: "State and configuration:"},
 	)
 	for _, verb := range []*cobra.Command{
 		c.admit(), c.resize(), c.allocate(), c.container(), c.remove(), c.sync(),

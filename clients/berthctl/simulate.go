@@ -34,8 +34,8 @@ The machine is a snapshot ('berthctl topology --export') or a shape: 2s4n32c2t h
 of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags win.
 
 A device is ID@NODES, as gpu0@0 or nic@0+1; 4*gpu@0 makes gpu0 to gpu3. A file of devices has a line "resource: devices"
-for each resource. What nobody declares is not there: a pod that asks for it is rejected, unless devices.elsewhere of the
-configuration names it. --more asks how many more of a pod would fit after the others.
+for each resource. A pod that requests any other extended resource is rejected, unless devices.elsewhere of the
+configuration names the resource. --more counts how many copies of a pod would fit after the others.
 
 The exit code is 3 if a pod was rejected.`
 
@@ -61,15 +61,15 @@ func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.config, "config", "", "berth's own configuration file")
 	fs.StringVar(&f.kubelet, "kubelet-config", "", "a kubelet's configuration file")
 	fs.StringVar(&f.pods, "pods", "", "file with pods, or directory of such files, which are taken in the order of their names; - is standard input")
-	fs.StringVar(&f.more, "more", "", "file with one pod: how many more of it would fit?")
+	fs.StringVar(&f.more, "more", "", "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
 	fs.StringVar(&f.policy, "policy", "", "topology policy in place of the configured one: none, best-effort, restricted, single-numa-node")
 	fs.StringVar(&f.scope, "scope", "", "topology scope in place of the configured one: container, pod")
 	fs.StringVar(&f.cpuPolicy, "cpu-policy", "", "CPU policy in place of the configured one: none, static")
-	fs.StringVar(&f.reserved, "reserved-cpus", "", "list of CPUs that no pod gets, in place of what is configured")
+	fs.StringVar(&f.reserved, "reserved-cpus", "", "list of reserved CPUs, in place of the configured ones")
 	fs.StringArrayVar(&f.device, "device", nil, "devices of a resource, as example.com/gpu=4*a@0,4*b@1; may be repeated")
 	fs.StringVar(&f.devices, "devices", "", "file with devices by resource")
-	fs.BoolVar(&f.explain, "explain", false, "say how every decision came about, not only rejections")
+	fs.BoolVar(&f.explain, "explain", false, "explain every decision, not only rejections")
 }
 
 func (c *ctl) simulate() *cobra.Command {

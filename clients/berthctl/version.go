@@ -53,7 +53,7 @@ func (c *ctl) version() *cobra.Command {
 	cmd := c.local(about{
 		use:     "version",
 		short:   "Print the versions of berthctl and berthd",
-		long:    "Say which berthctl this is, and which berthd answers. That none does is no error.",
+		long:    "Print the version of berthctl, and the version of berthd if berthd answers. If berthd does not answer, the exit code is still 0.",
 		example: `  berthctl version -o json`,
 	}, func(ctx context.Context, _ []string) error {
 		b := builds{build: thisBuild()}

@@ -18,11 +18,11 @@ import (
 )
 
 const watchLong = `Show every change as it happens, until interrupted: pods that come and go, container ids that are bound, the shared
-CPUs, device plugins and the health of devices. It begins with what is there, or with --from after a revision that was
-shown before. A restart of berthd does not end it; what happened meanwhile is shown then. --types, --namespace,
---resource and --owner say what is of interest; of pods and their containers those are shown that pass all of the latter.
+CPUs, device plugins and the health of devices. The output begins with the current state, or with --from after a revision
+of an earlier output. The command continues after a restart of berthd, and then shows the changes in between. --types
+selects kinds of changes. --namespace, --resource and --owner select pods and their containers; a pod must match all.
 
---timeout ends it after that time; without, it goes on.`
+With --timeout the command ends after that time; without it, the command does not end.`
 
 func (c *ctl) watch() *cobra.Command {
 	var from uint64
@@ -35,7 +35,7 @@ func (c *ctl) watch() *cobra.Command {
 		long:  watchLong,
 		example: `  berthctl watch
   berthctl watch --types added,removed --namespace default
-  berthctl watch --from 120 -o json`,
+  berthctl watch --from 1806172160000006 -o json`,
 	}, func(ctx context.Context, _ []string) error {
 		var err error
 		if req.Types, err = eventTypes(types); err != nil {

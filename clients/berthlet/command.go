@@ -67,13 +67,13 @@ func execute(ctx context.Context, out, errs io.Writer, args []string) int {
 
 const long = `berthlet runs the pods of a folder of Kubernetes manifests on this machine.
 
-berthd decides which CPUs, memory and devices each container gets; berthlet starts
-the containers with that, restarts them by their policy, and ends them when their
-manifest goes. An image is a directory, or an OCI image layout on disk; with
---runtime-endpoint, one that the container runtime there has or can pull.
+berthd decides which CPUs, memory and devices each container gets. berthlet starts
+the containers with these, restarts them by their restart policy, and stops them when
+their manifest is removed. An image is a directory or an OCI image layout on disk.
+With --runtime-endpoint, images are those of the container runtime.
 
-Containers outlive berthlet: the next one takes them over. To stop a pod, remove its
-manifest.`
+Containers continue to run when berthlet stops, and the next berthlet manages them. To
+stop a pod, remove its manifest.`
 
 const example = `  # Beside a berthd with its usual socket.
   berthlet --manifests /etc/berth/manifests --images /var/lib/images

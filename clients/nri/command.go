@@ -33,12 +33,13 @@ type options struct {
 
 const long = `berth-nri connects a container runtime (containerd 1.7 or later, CRI-O) to berthd.
 
-Every container of the runtime gets its CPUs and memory nodes from berthd, and those
-that run are moved when that changes. The kubelet's own CPU, memory and topology
-managers have to be off, and berthd decides without cgroups and without a runtime of
-its own (no --runtime-endpoint):
+berthd assigns CPUs and memory nodes to every container of the runtime, and berth-nri
+moves running containers when their CPUs change. The kubelet's own CPU, memory and
+topology managers must be off. berthd must run without cgroups and without
+--runtime-endpoint:
 
-  berthd --cgroup-tree memory --fit=false --devices-elsewhere '*' --cpu-manager-policy static --reserved-cpus 0`
+  berthd --root-dir /var/lib/berth-node --cgroup-tree memory --fit=false --devices-elsewhere '*' --cpu-manager-policy static --reserved-cpus 0
+  berth-nri --endpoint unix:///var/lib/berth-node/berth.sock`
 
 // What happens to a container that gets no place.
 const (
@@ -60,11 +61,11 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
 	f.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "the runtime's socket for plugins")
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
-	f.StringVar(&o.index, "index", "90", "two digits: plugins are called in the order of these")
+	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
 	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
-	f.StringVar(&o.failure, "on-failure", refuse, refuse+": what gets no place does not start; "+pass+": it starts on the shared CPUs")
-	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers start in any case; that of berthd itself, if it runs in a pod")
+	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
+	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(version.Command("berth-nri"))
 	version.AddFlag(cmd)

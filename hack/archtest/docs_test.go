@@ -74,6 +74,34 @@ func TestDeviationsNameTheirTests(t *testing.T) {
 	report(t, deviations(string(text), func(folder, name string) bool { return declared[folder+"."+name] }))
 }
 
+// testName is a test named in a page, with or without its folder.
+var testName = regexp.MustCompile("`((?:[a-z]+/[a-z/]+\\.)?)(Test[A-Z][A-Za-z0-9]+)`")
+
+// TestSecurityNamesItsTests: every test that docs/security.md names exists; one without a folder
+// may be in any.
+func TestSecurityNamesItsTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := declaredTests(t)
+	names := map[string]bool{}
+	for full := range declared {
+		_, name, _ := strings.Cut(full, ".")
+		names[name] = true
+	}
+	found := testName.FindAllStringSubmatch(string(text), -1)
+	if len(found) == 0 {
+		t.Fatal("docs/security.md names no test")
+	}
+	for _, m := range found {
+		if folder := m[1]; folder != "" && !declared[folder+m[2]] || folder == "" && !names[m[2]] {
+			t.Errorf("docs/security.md names %s%s, which does not exist", folder, m[2])
+		}
+	}
+}
+
 func TestChecksOfDeviationsObject(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

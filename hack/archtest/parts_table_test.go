@@ -28,7 +28,7 @@ var partGroups = []partGroup{
 		{"Updates", []string{"berth.allocation.v1.AllocationService.Watch"}, []string{"server/rpc/allocation.TestWatchDevices"}},
 		{"PodHasExclusiveCPUs", []string{"managers/cgroup/config.go"}, []string{"managers/cgroup.TestExclusiveCPUs"}},
 		{"ContainerHasExclusiveCPUs", []string{"managers/cgroup/config.go"}, []string{"managers/cgroup.TestExclusiveCPUs", "server/berthd.TestNoQuotaOnExclusiveCPUs"}},
-		{"PodMightNeedToUnprepareResources, UnprepareDynamicResources, GetDynamicResources", []string{"none: dynamic resources are not served, and pods that claim some are refused"}, []string{"api/convert.TestUnsupportedFields"}},
+		{"PodMightNeedToUnprepareResources, UnprepareDynamicResources, GetDynamicResources", []string{"none: dynamic resources are not allocated, and pods that claim them are refused (A6 in deviations.md)"}, []string{"api/convert.TestUnsupportedFields"}},
 		{"validateSystemRequirements", []string{"server/host/cgroupfs/driver_linux.go"}, []string{"server/host/cgroupfs.TestRequiredControllers", "server/app.TestMissingController"}},
 		{"setupKernelTunables", []string{"server/host/sysctl/sysctl.go"}, []string{"server/host/sysctl.TestCompareAndSet", "server/berthd.TestKernelSettings"}},
 		{"ensureProcessInContainerWithOOMScore (kubeletCgroups, runtimeCgroups)", []string{"server/app/systemcgroups.go"}, []string{"server/app.TestKeptProcesses", "server/berthd.TestRuntimeCgroup"}},

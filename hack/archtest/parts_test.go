@@ -30,9 +30,9 @@ type partGroup struct {
 
 const partsHead = `# Where is each part of the kubelet's container manager?
 
-The parts are those of Kubernetes 1.36.3. Each has the call or the file that answers it, and the tests that hold it.
-` + "`go test ./hack/archtest -run TestParts -update`" + ` writes this page; the test fails where a call, a file or a test is gone.
-Where berth answers otherwise than the kubelet is in [deviations.md](deviations.md).
+This page lists the parts of the kubelet's container manager in Kubernetes 1.36.3. For each part it names the call or the file in berth,
+and the tests. ` + "`go test ./hack/archtest -run TestParts -update`" + ` writes this page. The test fails if a call, a file or a test does not exist.
+[deviations.md](deviations.md) lists the differences from the kubelet.
 `
 
 // partsPage writes the page.

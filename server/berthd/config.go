@@ -27,8 +27,8 @@ func configCommand(sources *config.Sources) *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
-			Long: `Check the configuration against this machine, or the one that --machine says, without touching anything. What
-berth does not act on is noted. The exit code is 1 if berthd would not start.`,
+			Long: `Check the configuration against this machine, or against the machine in --machine. Nothing is changed. The output
+lists fields without effect. The exit code is 1 if berthd would not start.`,
 			Example: "  berthd config validate --config berth.yaml\n  berthd config validate --kubelet-config kubelet.yaml --machine 2s4n32c2t",
 			RunE:    func(cmd *cobra.Command, _ []string) error { return validate(cmd.OutOrStdout(), *sources) },
 		},

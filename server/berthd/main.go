@@ -30,10 +30,11 @@ func main() {
 const long = `berthd gives containers their CPUs, memory, devices and cgroups on this machine. Agents call it over gRPC on its
 socket; device plugins and readers of podresources find the sockets that a kubelet would have.
 
-The configuration comes from a kubelet's file, from berth's own file and from flags; later ones win. Flags are named as
-the kubelet's. What has no flag, and all that there is, is shown by 'berthd config dump'.
+The configuration comes from a kubelet's file, from berth's own file and from flags; a later source overrides an earlier
+one. Flags have the names of the kubelet's flags, where those exist. 'berthd config dump' prints all fields, also those
+without a flag.
 
-The exit code is 1 for what goes wrong and 2 for a command line that cannot be understood.`
+The exit code is 1 after an error and 2 after a wrong command line.`
 
 const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy restricted
 
@@ -43,7 +44,7 @@ const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topolo
   # With every path under one directory and pods' cgroups under one cgroup, beside whatever else runs here.
   berthd --root-dir /run/berth-try --cgroup-root /berth
 
-  # On a machine that is made up, with cgroups that only exist in berthd.
+  # For a simulated machine, with cgroups only in berthd's memory.
   berthd --root-dir /run/berth-try --machine 2s4n32c2t --cgroup-tree memory`
 
 // command builds the command line.

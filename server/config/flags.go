@@ -13,7 +13,7 @@ import (
 func AddFlags(fs *pflag.FlagSet) *Sources {
 	s := &Sources{}
 	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+config.APIVersion+" "+config.Kind+")")
-	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berth takes the fields of its job")
+	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berthd reads the fields of the container manager")
 	d := config.Default()
 	given := &d
 	var order []func(*config.Config) error
@@ -67,7 +67,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 
 	addNodeFlags(fs, &order)
 
-	cpus := fs.String("reserved-cpus", "", "list of CPUs that no pod gets, in place of the amounts")
+	cpus := fs.String("reserved-cpus", "", "list of reserved CPUs, in place of the amounts; reserved CPUs are never exclusive to a container")
 	reserved := fs.StringArray("reserved-memory", nil, "what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
 	order = append(order, func(c *config.Config) error {
