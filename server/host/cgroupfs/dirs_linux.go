@@ -48,19 +48,18 @@ type openDir struct {
 
 const unopened = -1
 
-// shareOfDescriptors is the part of the process's descriptors that stays open at most. The
-// kernel keeps 600 bytes for each directory, and a page more for a file that was read: 20 MB
-// for each.
-const shareOfDescriptors, mostDescriptors, mostFiles = 2, 1 << 15, 1 << 12
+// mostDescriptors and mostFiles limit what stays open. The kernel keeps 600 bytes for each
+// descriptor, and a page more for a file that was read: 20 MB for each of the limits.
+const mostDescriptors, mostFiles = 1 << 15, 1 << 12
 
 // openMounts opens the mount points of the hierarchies.
 func (d *Driver) openMounts() error {
 	room := mostDescriptors
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
-		room = int(min(limit.Cur/shareOfDescriptors, mostDescriptors))
+		room = int(min(limit.Cur*2/5, mostDescriptors)) // directory.go keeps a quarter open
 	}
-	d.dirs = &openDirs{top: newOpenDir(len(d.hierarchies)), room: room, roomForFiles: mostFiles, slots: make(map[string]int)}
+	d.dirs = &openDirs{top: newOpenDir(len(d.hierarchies)), room: room, roomForFiles: min(room/4, mostFiles), slots: make(map[string]int)}
 	for _, h := range d.hierarchies {
 		d.values = append(d.values, d.valueFiles(h))
 		fd, err := unix.Open(d.absolute(h, nil), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
