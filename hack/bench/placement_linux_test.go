@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +31,8 @@ import (
 // at least one of its updates was in progress.
 type scripted struct {
 	tree cgroup.Tree
-	all  []runtime.Container
+	all  map[string]runtime.Container // by id
+	uids map[string]bool              // of the pods, which have sandboxes
 
 	mu    sync.Mutex // guards what is below
 	busy  int
@@ -50,16 +52,24 @@ func (s *scripted) working(more int) {
 	s.since = now
 }
 
-func (s *scripted) List(_ context.Context, ids ...string) ([]runtime.Container, error) {
+func (s *scripted) List(_ context.Context, ids ...string) (out []runtime.Container, err error) {
 	if len(ids) == 0 {
-		return s.all, nil
+		return slices.Collect(maps.Values(s.all)), nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.all), func(c runtime.Container) bool { return !slices.Contains(ids, c.ID) }), nil
+	for _, id := range ids {
+		if c, ok := s.all[id]; ok {
+			out = append(out, c)
+		}
+	}
+	return out, nil
 }
 
-func (s *scripted) Sandboxes(context.Context, ...string) (out []runtime.Sandbox, err error) {
-	for _, c := range s.all {
-		out = append(out, runtime.Sandbox{ID: c.ID + "-sandbox", Pod: c.Owner.Pod, Ready: true})
+func (s *scripted) Sandboxes(_ context.Context, pods ...string) (out []runtime.Sandbox, err error) {
+	if len(pods) == 0 {
+		pods = slices.Collect(maps.Keys(s.uids))
+	}
+	for _, uid := range pods {
+		out = append(out, runtime.Sandbox{ID: uid + "-sandbox", Pod: uid, Ready: s.uids[uid]})
 	}
 	return out, nil
 }
@@ -67,11 +77,9 @@ func (s *scripted) Sandboxes(context.Context, ...string) (out []runtime.Sandbox,
 func (s *scripted) Update(ctx context.Context, id string, v cgroup.Values) error {
 	s.working(1)
 	defer s.working(-1)
-	for _, c := range s.all {
-		if c.ID == id && c.Phase == runtime.Running {
-			_, err := s.tree.Ensure(ctx, cgroup.Node{Name: c.Cgroup, Values: v})
-			return err
-		}
+	if c, ok := s.all[id]; ok {
+		_, err := s.tree.Ensure(ctx, cgroup.Node{Name: c.Cgroup, Values: v})
+		return err
 	}
 	return nil
 }
@@ -104,7 +112,7 @@ func newShared(b *testing.B, containers int, beside bool) *shared {
 		View: s.ledger.View, Log: slog.New(slog.DiscardHandler),
 	}
 	if beside {
-		s.runtime = &scripted{tree: tree}
+		s.runtime = &scripted{tree: tree, all: map[string]runtime.Container{}, uids: map[string]bool{}}
 		config.Runtime = s.runtime
 	}
 	s.loop = reconcile.New(config)
@@ -153,7 +161,8 @@ func (s *shared) start(uid, id string) {
 		if uid == "own" {
 			pod, _ = s.layout.Pod(workload.Guaranteed, uid)
 		}
-		s.runtime.all = append(s.runtime.all, runtime.Container{ID: id, Owner: owner, Phase: runtime.Running, Cgroup: append(pod, id)})
+		s.runtime.all[id] = runtime.Container{ID: id, Owner: owner, Phase: runtime.Running, Cgroup: append(pod, id)}
+		s.runtime.uids[uid] = true
 		if _, err := s.tree.Ensure(s.b.Context(), cgroup.Node{Name: append(pod, id)}); err != nil {
 			s.b.Fatal(err)
 		}
@@ -261,7 +270,8 @@ func (s *shared) event(b *testing.B) {
 		}
 		b.StopTimer()
 		if s.runtime != nil {
-			s.runtime.all = s.runtime.all[:len(s.runtime.all)-1]
+			delete(s.runtime.all, "id-"+uid)
+			delete(s.runtime.uids, uid)
 		}
 		if err := s.tree.Remove(b.Context(), pod); err != nil {
 			b.Fatal(err)

@@ -37,6 +37,13 @@ type Container struct {
 
 	confirmed cpuset.Set // the possible CPUs without those in flight
 	flight    []cpuset.Set
+	group     group // in which Tracker.groups has it
+}
+
+// group are containers with the same possible CPUs.
+type group struct {
+	cpus     cpuset.Set
+	anywhere bool
 }
 
 // Event is a change of a container.
@@ -70,6 +77,10 @@ type Tracker struct {
 	// containers in each phase.
 	starting map[string]*Container
 	phases   map[Phase]int
+	// groups has the containers with possible CPUs, owners those with own CPUs. So a start
+	// costs what the containers in its way cost, and not what all cost.
+	groups map[group]map[string]*Container
+	owners map[string]*Container
 }
 
 // Apply applies an event. Events of unknown containers have no effect, except Plan and
@@ -100,6 +111,7 @@ func (t *Tracker) Apply(e Event) Effects {
 	}
 	c.change(step.do, e)
 	after, still := c.possible()
+	t.regroup(c)
 	return Effects{Look: step.look, List: step.list, Freed: !before.IsSubsetOf(after) || anywhere && !still}
 }
 
@@ -113,6 +125,44 @@ func (t *Tracker) enter(c *Container, phase Phase, at time.Time) {
 	t.phases[phase]++
 	if phase == Starting || phase == Created {
 		t.starting[c.ID] = c
+	}
+}
+
+// regroup moves a container to the group of its possible CPUs.
+func (t *Tracker) regroup(c *Container) {
+	var now group
+	if now.cpus, now.anywhere = c.possible(); now == c.group {
+		return
+	}
+	delete(t.groups[c.group], c.ID)
+	if len(t.groups[c.group]) == 0 {
+		delete(t.groups, c.group)
+	}
+	if c.group = now; now == (group{}) {
+		return
+	}
+	if t.groups == nil {
+		t.groups = map[group]map[string]*Container{}
+	}
+	if t.groups[now] == nil {
+		t.groups[now] = map[string]*Container{}
+	}
+	t.groups[now][c.ID] = c
+}
+
+// on returns the containers that may run on some CPUs.
+func (t *Tracker) on(cpus cpuset.Set) iter.Seq[*Container] {
+	return func(yield func(*Container) bool) {
+		for g, members := range t.groups {
+			if !g.anywhere && !g.cpus.Overlaps(cpus) {
+				continue
+			}
+			for _, c := range members {
+				if !yield(c) {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -188,15 +238,27 @@ func (c *Container) on(cpus cpuset.Set) cpuset.Set {
 // Want sets the container's CPUs in the ledger, and the exclusive ones among them. It must
 // be called for all containers with changed CPUs before Blockers, Grantable and Writes.
 func (t *Tracker) Want(id string, cpus, own cpuset.Set) {
-	if c := t.containers[id]; c != nil {
-		c.WantedCPUs, c.OwnCPUs = cpus, own
+	c := t.containers[id]
+	if c == nil {
+		return
 	}
+	c.WantedCPUs, c.OwnCPUs = cpus, own
+	if delete(t.owners, id); own.IsEmpty() {
+		return
+	}
+	if t.owners == nil {
+		t.owners = map[string]*Container{}
+	}
+	t.owners[id] = c
 }
 
 // Forget removes a container for which there will be no more events.
 func (t *Tracker) Forget(id string) {
 	if c := t.containers[id]; c != nil {
 		t.leave(c)
+		c.Phase = Exited
+		t.regroup(c)
+		delete(t.owners, id)
 		delete(t.containers, id)
 	}
 }
@@ -235,7 +297,7 @@ func (c *Container) intrudes(owner *Container) cpuset.Set {
 func (c *Container) copy() Container {
 	out := *c
 	out.PossibleCPUs, out.Anywhere = c.possible()
-	out.BlockedBy, out.flight = slices.Clone(c.BlockedBy), nil
+	out.BlockedBy, out.flight, out.group = slices.Clone(c.BlockedBy), nil, group{}
 	return out
 }
 
@@ -282,14 +344,22 @@ func (b Blocker) String() string {
 // Blockers returns the containers that block a start because they may run on its own CPUs,
 // in the order of their ids.
 func (t *Tracker) Blockers(id string) []Blocker {
-	return t.others(id, func(c, o *Container) cpuset.Set { return o.intrudes(c) })
+	c := t.containers[id]
+	if c == nil || c.OwnCPUs.IsEmpty() {
+		return nil
+	}
+	return inConflict(t.on(c.OwnCPUs), func(o *Container) cpuset.Set { return o.intrudes(c) })
 }
 
 // Intrusions returns the started containers on whose own CPUs a container may run, in the
 // order of their ids. A runtime with a call before the first instruction of a container,
 // such as NRI's StartContainer, can then end the start.
 func (t *Tracker) Intrusions(id string) []Blocker {
-	return t.others(id, func(c, o *Container) cpuset.Set {
+	c := t.containers[id]
+	if c == nil {
+		return nil
+	}
+	return inConflict(maps.Values(t.owners), func(o *Container) cpuset.Set {
 		if o.Phase == Planned || o.Phase == Exited {
 			return cpuset.Set{}
 		}
@@ -297,16 +367,11 @@ func (t *Tracker) Intrusions(id string) []Blocker {
 	})
 }
 
-// others returns the containers that have CPUs in common with a container, as computed by
-// common.
-func (t *Tracker) others(id string, common func(c, other *Container) cpuset.Set) (out []Blocker) {
-	c := t.containers[id]
-	if c == nil {
-		return nil
-	}
-	for _, o := range t.containers {
-		if both := common(c, o); !both.IsEmpty() {
-			out = append(out, Blocker{o.ID, o.Name, o.Phase, both})
+// inConflict returns the containers with CPUs in conflict, in the order of their ids.
+func inConflict(others iter.Seq[*Container], conflict func(*Container) cpuset.Set) (out []Blocker) {
+	for o := range others {
+		if cpus := conflict(o); !cpus.IsEmpty() {
+			out = append(out, Blocker{o.ID, o.Name, o.Phase, cpus})
 		}
 	}
 	slices.SortFunc(out, func(a, b Blocker) int { return cmp.Compare(a.ID, b.ID) })
@@ -348,7 +413,7 @@ func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
 		return cpus
 	}
 	var taken cpuset.Set
-	for _, c := range t.containers {
+	for c := range t.on(owner.OwnCPUs) {
 		taken = taken.Union(c.intrudes(owner))
 	}
 	return cpus.Minus(taken.Minus(owner.on(taken)))
@@ -418,7 +483,7 @@ func (c *Container) keeps(cpus cpuset.Set) bool {
 
 // owned returns all own CPUs of containers.
 func (t *Tracker) owned() (cpus cpuset.Set) {
-	for _, c := range t.containers {
+	for _, c := range t.owners {
 		if c.Phase != Exited {
 			cpus = cpus.Union(c.OwnCPUs)
 		}

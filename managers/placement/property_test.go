@@ -23,6 +23,7 @@ func TestNoProcessRunsOnOwnCPUsOfOthers(t *testing.T) {
 		for step := range rapid.IntRange(1, 60).Draw(r, "steps") {
 			n.happen(fmt.Sprint("c", step))
 			n.check()
+			n.compare()
 		}
 		n.calm()
 	})
@@ -382,6 +383,34 @@ func (n *node) check() {
 		for other, o := range n.boxes {
 			if o != b && o.lives() && o.on.Overlaps(b.own) {
 				n.r.Fatalf("%s runs on %s, and %s was let start on %s:\n%s", other, o.on, id, b.own, strings.Join(n.log, "\n"))
+			}
+		}
+	}
+}
+
+// compare compares what is found through groups of containers with what all containers say.
+func (n *node) compare() {
+	for id, c := range n.containers {
+		var blockers, intrusions []string
+		for other, o := range n.containers {
+			if !o.intrudes(c).IsEmpty() {
+				blockers = append(blockers, other)
+			}
+			if o.Phase != Planned && o.Phase != Exited && !c.intrudes(o).IsEmpty() {
+				intrusions = append(intrusions, other)
+			}
+		}
+		for what, of := range map[string]struct {
+			want []string
+			got  []Blocker
+		}{"blockers": {blockers, n.Blockers(id)}, "intrusions": {intrusions, n.Intrusions(id)}} {
+			var got []string
+			for _, b := range of.got {
+				got = append(got, b.ID)
+			}
+			slices.Sort(of.want)
+			if !slices.Equal(got, of.want) {
+				n.r.Fatalf("%s of %s are %q, want %q:\n%s", what, id, got, of.want, strings.Join(n.log, "\n"))
 			}
 		}
 	}

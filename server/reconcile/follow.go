@@ -29,17 +29,19 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 		return l.pass(ctx, view)
 	}
 	start := l.Now()
-	desired, ids, later, err := l.touched(view)
+	t, err := l.touched(view)
 	if err != nil {
 		return fmt.Errorf("compute the cgroup tree: %w", err)
 	}
-	if ids != nil {
-		ids = few(append(ids, also...))
+	g, unmet := l.meet(ctx, view, few(append(t.ids, also...)))
+	if heard := l.calls.heard; heard != nil {
+		for _, uid := range heard.pods {
+			t.uids[uid] = true // its sandbox may just have been found
+		}
 	}
-	g, unmet := l.meet(ctx, view, ids)
 	l.removeEnded(ctx, view)
 	defer l.countPhases()
-	desired = slices.Concat(desired, g.nodes(), l.unboundNodes(view), l.withoutLeaving(view, l.sharingNodes(view, nil)))
+	desired := slices.Concat(t.desired, g.nodes(), l.unboundNodes(view), l.sharingNodes(view, t.uids))
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observeInside(ctx, nodes)
 	if err != nil {
@@ -54,7 +56,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
 	done.err = errors.Join(done.err, unmet)
-	l.drift.stale = later
+	l.drift.stale = t.later
 	l.drift.follow(view, nodes, done.failed)
 	for _, h := range held {
 		l.drift.recheck(h.Name)
@@ -66,57 +68,68 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	return done.err
 }
 
-// touched returns the wanted values of the tiers and of pods that may differ from the view
-// followed last: changed pods, stale pods, and, if the shared CPUs have changed, all pods
-// with a container. ids are the containers that a runtime created in these pods, and those
-// whose start may be in progress; nil means all. Stale cgroups of leaving pods are returned
-// in later. The caller holds mu.
-func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, ids []string, later map[string]cgroup.Name, err error) {
+// touched is the part of a view that may differ from the view followed last: changed pods,
+// stale pods, and, if the shared CPUs have changed, all pods with a container or sandbox.
+type touched struct {
+	uids map[string]bool
+	// desired are the wanted values of the tiers and of these pods.
+	desired []cgroup.Node
+	// ids are the containers that a runtime created in these pods, and those whose start may
+	// be in progress.
+	ids []string
+	// later are stale cgroups of leaving pods.
+	later map[string]cgroup.Name
+}
+
+// touched compares a view with the one followed last. The caller holds mu.
+func (l *Loop) touched(view *ledger.View) (t touched, err error) {
+	t = touched{uids: map[string]bool{}, desired: l.tiers(view), later: map[string]cgroup.Name{}}
 	last := l.drift.view
-	uids := make(map[string]bool)
 	for _, c := range ledger.Changes(last, view) {
 		if c.Pod != nil {
-			uids[c.Pod.UID()] = true
+			t.uids[c.Pod.UID()] = true
 		} else {
-			uids[c.Binding.Owner.Pod] = true
+			t.uids[c.Binding.Owner.Pod] = true
 		}
 	}
 	if last.SharedCPUs() != view.SharedCPUs() || last.Rules().OfflineCPUs != view.Rules().OfflineCPUs {
 		for b := range view.Bindings() {
-			uids[b.Owner.Pod] = true
+			t.uids[b.Owner.Pod] = true
+		}
+		for uid := range l.sharers {
+			t.uids[uid] = true
 		}
 	}
-	later = make(map[string]cgroup.Name)
 	for key, name := range l.drift.stale {
 		if uid := l.inPod(name); uid != "" {
-			if uids[uid] = true; l.leaving[uid] {
-				later[key] = name
+			if t.uids[uid] = true; l.leaving[uid] {
+				t.later[key] = name
 			}
 		}
 	}
-	desired, ids = l.tiers(view), []string{}
-	for uid := range uids {
+	for uid := range t.uids {
 		p, ok := view.Pod(uid)
 		if !ok {
 			continue
 		}
 		own, err := l.podNodes(view, p)
 		if err != nil {
-			return nil, nil, nil, err
+			return t, err
 		}
-		desired = append(desired, own...)
+		t.desired = append(t.desired, own...)
 		for b := range view.BindingsOf(uid) {
 			if !b.Own {
-				ids = append(ids, b.ID)
+				t.ids = append(t.ids, b.ID)
 			}
 		}
 	}
 	for _, c := range l.tracker.Starts() {
-		if !strings.HasPrefix(c.ID, "/") && !slices.Contains(ids, c.ID) {
-			ids = append(ids, c.ID)
+		if !strings.HasPrefix(c.ID, "/") && !slices.Contains(t.ids, c.ID) {
+			t.ids = append(t.ids, c.ID)
 		}
 	}
-	return l.withoutLeaving(view, desired), few(ids), later, nil
+	t.desired = l.withoutLeaving(view, t.desired)
+	return t, nil
 }
 
 // withChildren adds the children of changed pods, because parents and children must be

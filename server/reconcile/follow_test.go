@@ -108,9 +108,9 @@ func TestFollowTakesTheChange(t *testing.T) {
 		{"pods go", func(d *ledger.Draft) { d.RemovePod("new"); d.RemovePod("old7") }, 0},
 	} {
 		b.update(row.change)
-		desired, _, _, err := b.touched(b.ledger.View())
-		if err != nil || len(desired) != tiers+row.want {
-			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(desired)-tiers, err, row.want)
+		got, err := b.touched(b.ledger.View())
+		if err != nil || len(got.desired) != tiers+row.want {
+			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(got.desired)-tiers, err, row.want)
 		}
 		b.must(b.Follow(t.Context()))
 	}

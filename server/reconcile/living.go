@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/recovery"
@@ -170,53 +169,6 @@ func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) e
 		}
 	}
 	return l.RemoveUnknown(ctx, view, uid)
-}
-
-// unknownSharers returns the containers of unknown living pods that run on other CPUs than
-// those of their pod's claims. They use the shared CPUs, so they must leave exclusive CPUs
-// of others. A pass finds them by reading the whole tree; later they are followed by name.
-func (l *Loop) unknownSharers(view *ledger.View, seen *cgroup.Snapshot) (names []cgroup.Name) {
-	for i := range seen.Nodes {
-		n := &seen.Nodes[i]
-		uid, ok := l.Layout.PodUID(n.Name.Parent())
-		if !ok || n.State == cgroup.Absent {
-			continue
-		}
-		u, unknown := view.UnknownLivePod(uid)
-		if !unknown || u.Source == "" {
-			continue
-		}
-		own := ownCPUs(u)
-		if cpus := n.Values.CPUs; !cpus.IsEmpty() && (own.IsEmpty() || !cpus.IsSubsetOf(own)) {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
-// stillSharing returns the sharers whose pods are not in the ledger yet.
-func (l *Loop) stillSharing(view *ledger.View) []cgroup.Name {
-	return slices.DeleteFunc(slices.Clone(l.sharers), func(name cgroup.Name) bool {
-		uid, ok := l.Layout.PodUID(name.Parent())
-		return !ok || !view.UnknownLive(uid)
-	})
-}
-
-// presentSharers removes the sharers that are gone, because berthd does not create them.
-func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
-	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
-		return (slices.ContainsFunc(l.sharers, n.Name.Equal) || slices.ContainsFunc(l.sandboxes, n.Name.Equal)) && seen.Find(n.Name).State == cgroup.Absent
-	})
-}
-
-// ownCPUs returns the CPUs in the claims of an unknown living pod.
-func ownCPUs(u ledger.UnknownLivePod) (set cpuset.Set) {
-	for i := range u.Claims {
-		if c := u.Claims[i].CPUs; c != nil {
-			set = set.Union(c.Set)
-		}
-	}
-	return set
 }
 
 // Known returns what is known of a running pod that is not in the ledger, if it was found

@@ -141,9 +141,8 @@ type Loop struct {
 	ended []cgroup.Name
 	calls calls // guarded by mu
 
-	records   recordLog     // guarded by mu
-	sharers   []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
-	sandboxes []cgroup.Name // guarded by mu: of pods in the ledger, created by a runtime
+	records recordLog // guarded by mu
+	sharers sharers   // guarded by mu
 
 	// ending are the cgroups that are being removed.
 	ending endings
@@ -162,7 +161,7 @@ func New(cfg Config) *Loop {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
-		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), starting: make(map[string]int)}
+		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, starting: make(map[string]int)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.

@@ -80,14 +80,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if err := l.widen(ctx, view, p); err != nil {
 		return p, err
 	}
-	l.sharers = l.unknownSharers(view, p.seen)
-	for _, name := range l.sharers {
-		l.watch(name, "of an unknown living pod in cgroup "+l.spelt(name))
-		l.shares(view, name)
-	}
-	l.noteSandboxes(view, p.seen)
+	l.noteSharers(view, p.seen)
 	l.noteSeen(p.containers, p.seen, true)
-	p.desired = append(p.desired, l.withoutLeaving(view, l.sharingNodes(view, p.seen))...)
+	p.desired = append(p.desired, l.sharingNodes(view, nil)...)
 	if l.NoPodCgroups {
 		p.desired = made(p.desired, p.seen)
 	}

@@ -227,7 +227,7 @@ func few(ids []string) []string {
 	if len(ids) >= manyIDs {
 		return nil
 	}
-	return ids
+	return append([]string{}, ids...)
 }
 
 // cannotStart returns whether a container without a process, whose start was allowed, can

@@ -81,11 +81,10 @@ func (l *Loop) track() {
 		for _, u := range l.unbound {
 			l.want(view, u.name.String(), u.owner)
 		}
-		for _, name := range l.stillSharing(view) {
-			l.shares(view, name)
-		}
-		for _, name := range l.sandboxes {
-			l.watchSandbox(view, name)
+		for _, s := range l.sharers.all(nil) {
+			if s.there(view) {
+				l.watchSharer(view, s)
+			}
 		}
 	}
 }
@@ -116,11 +115,6 @@ func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
 		own = set.Intersect(view.ExclusiveCPUs()).Intersect(cpus)
 	}
 	l.tracker.Want(key, cpus, own)
-}
-
-// shares sets the shared CPUs for a cgroup without a binding.
-func (l *Loop) shares(view *ledger.View, name cgroup.Name) {
-	l.tracker.Want(name.String(), l.sharedBy(view, name), cpuset.Set{})
 }
 
 // watch adds a cgroup with processes but without a binding to the tracker. The caller holds

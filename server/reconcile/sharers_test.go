@@ -97,8 +97,8 @@ func TestSandboxesAreFoundWithAStart(t *testing.T) {
 	b.must(b.prestart("own1", "own"))
 	b.must(b.tree.Remove(t.Context(), name(path)))
 	b.pass()
-	if _, known := b.tracker.Get(path); known || len(b.sandboxes) > 0 {
-		t.Errorf("known is %v of %v", known, b.sandboxes)
+	if _, known := b.tracker.Get(path); known || len(b.sharers) > 0 {
+		t.Errorf("known is %v of %v", known, b.sharers)
 	}
 	b.shows("/kubepods/poda/a-sandbox", "")
 }
