@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
@@ -315,6 +317,23 @@ func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*t
 type fakeNode struct {
 	nodev1.UnimplementedNodeServiceServer
 	*fake
+}
+
+func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.ReloadResponse, error) {
+	switch {
+	case f.sick:
+		return nil, status.Error(codes.InvalidArgument, "berthd.yaml: log.level: expected debug, info, warn or error")
+	case f.empty:
+		return &nodev1.ReloadResponse{}, nil
+	}
+	return &nodev1.ReloadResponse{
+		Notes: []string{"kubelet.yaml: evictionSoft changes nothing"},
+		Changes: []*nodev1.FieldChange{
+			{Field: "limits.call", From: `"2m0s"`, To: `"1m0s"`, Applied: true},
+			{Field: "reserved.cpus", From: `"0"`, To: `"0-1"`, Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},
+			{Field: "strictState", To: "true", Reason: "needs a restart: it is about damage that a start finds"},
+		},
+	}, nil
 }
 
 func (f fakeNode) GetVersion(context.Context, *nodev1.GetVersionRequest) (*nodev1.GetVersionResponse, error) {

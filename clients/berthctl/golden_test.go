@@ -86,6 +86,10 @@ var goldens = map[string][]step{
 		{args: "admit -f - --holds app:cpus=1 --holds app:cpus=2", stdin: podYAML("web")},
 		{args: "get pods --timeout -1s"}, {args: "remove default/"}, {args: "remove /"}, {args: "describe pod /web"},
 	},
+	"reload": {
+		{args: "reload"}, {args: "reload --dry-run"}, {args: "reload -o yaml"}, {args: "reload", fake: empty}, {args: "reload", fake: sick},
+		{args: "reload now"}, {args: "reload --help"},
+	},
 	"policy": {
 		{args: "policy get"}, {args: "policy get", fake: empty}, {args: "policy get -o yaml"},
 		{args: "policy set --topology-policy restricted --dry-run"}, {args: "policy set --topology-policy restricted"},

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -53,6 +55,11 @@ type Environment struct {
 	// Notes tell what in the configuration's sources changes nothing. Whoever hands them in
 	// has logged them.
 	Notes []string
+	// Load reads the configuration again, and LogLevel is that of Log. Reloads has an element
+	// when somebody wants it read. All may be nil.
+	Load     func() (c config.Config, notes []string, err error)
+	LogLevel *slog.LevelVar
+	Reloads  <-chan os.Signal
 	// Service is the service manager that has started berthd; nil for none.
 	Service *service.Manager
 	// Failpoint and Stage are for tests; nil otherwise.
@@ -110,9 +117,15 @@ type App struct {
 	care       systemCgroups
 	runtime    *runtime.Client // nil without one
 	metrics    *metrics.Set
-	history    *allocation.History
-	health     *healthServer
-	monitor    *readiness.Monitor
+	access     *rpc.Access
+	policies   *policies
+	// readersLimit is the rate limit of podresources.
+	readersLimit *rate.Limiter
+	// reloaded is the configuration that a reload has put into force; nil before.
+	reloaded atomic.Pointer[config.Config]
+	history  *allocation.History
+	health   *healthServer
+	monitor  *readiness.Monitor
 	// mainSocket is that of agents, readersSocket that of podresources.
 	mainSocket, readersSocket *socket.Keeper
 	main                      *rpc.Server

@@ -54,7 +54,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
 			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
 		},
-		Version: Version(),
+		Version: Version(), Reload: a.Reload,
 	}))
 	return nil
 }

@@ -27,12 +27,12 @@ type policies struct {
 func (p *policies) Policy() (config.Policy, *ledger.Override) {
 	o := p.app.Ledger.View().Override()
 	if o == nil {
-		return p.app.Config.Policy(), nil
+		return p.app.files().Policy(), nil
 	}
 	policy, err := config.ReadPolicy(o.Settings)
 	if err != nil {
 		// What is in force was read before, or written by this process.
-		return p.app.Config.Policy(), nil
+		return p.app.files().Policy(), nil
 	}
 	return policy, o
 }
@@ -43,20 +43,30 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 ) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := p.app
 	now, _ := p.Policy()
-	next = change(now, a.Config.Policy())
-	cfg := a.Config.With(next)
+	files := p.app.files()
+	next = change(now, files.Policy())
+	cfg := files.With(next)
 	if err := cfg.Validate(); err != nil {
 		return next, false, outlook, err
 	}
+	changed, outlook, err = p.change(ctx, cfg, func(digest string) (*ledger.Override, error) { return p.app.overrideOf(next, digest) }, dryRun)
+	return next, changed, outlook, err
+}
+
+// change puts the policy of a configuration into force, or only tells what would become of it.
+// override returns what the ledger keeps of it. The caller holds mu.
+func (p *policies) change(ctx context.Context, cfg config.Config, override func(digest string) (*ledger.Override, error), dryRun bool) (
+	changed bool, outlook admission.Outlook, err error,
+) {
+	a := p.app
 	managers, err := a.managerSetOf(cfg)
 	if err != nil {
-		return next, false, outlook, err
+		return false, outlook, err
 	}
 	limits, err := a.limitsOf(ctx, managers)
 	if err != nil {
-		return next, false, outlook, err
+		return false, outlook, err
 	}
 	digest := managers.Rules.ConfigDigest
 	old := a.Ledger.View().Rules().ConfigDigest
@@ -67,35 +77,35 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 				Rules: managers.Rules, Bus: managers.Bus, Policy: managers.Topology,
 			})
 		}
-		return next, changed, outlook, err
+		return changed, outlook, err
 	}
 	if err := a.Managers.Stage(managers); err != nil {
-		return next, false, outlook, err
+		return false, outlook, err
 	}
 	// Whatever happens, who stays is who the ledger says.
 	defer func() { a.Managers.Activate(a.Ledger.View().Rules().ConfigDigest) }()
-	override, err := a.overrideOf(next, digest)
+	kept, err := override(digest)
 	if err != nil {
-		return next, false, outlook, err
+		return false, outlook, err
 	}
 	active := a.Managers.Of(digest)
 	outlook, err = a.Engine.Reconfigure(ctx, admission.Change{
-		Rules: active.Rules, Bus: active.Bus, Policy: active.Topology, Override: override,
+		Rules: active.Rules, Bus: active.Bus, Policy: active.Topology, Override: kept,
 	})
 	if err != nil {
-		return next, false, outlook, err
+		return false, outlook, err
 	}
 	a.limits.Store(&limits)
 	a.reconcile.SetLimits(limits)
 	a.Log.InfoContext(ctx, "the policy was changed", "topology", active.Topology.String(),
-		"cpu", next.CPU.Policy, "memory", next.Memory.Policy, "generation", outlook.After.Generation())
-	return next, true, outlook, nil
+		"cpu", cfg.CPU.Policy, "memory", cfg.Memory.Policy, "generation", outlook.After.Generation())
+	return true, outlook, nil
 }
 
 // overrideOf is what the ledger keeps of a policy; nothing if it is that of the
 // configuration.
 func (a *App) overrideOf(p config.Policy, digest string) (*ledger.Override, error) {
-	configured, err := a.Config.Digest()
+	configured, err := a.files().Digest()
 	if err != nil || digest == configured {
 		return nil, err
 	}
@@ -119,7 +129,7 @@ func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
 // managerSetOfOverride makes the managers that an override asks for. An error says why
 // it has had its day.
 func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
-	configured, err := a.Config.Digest()
+	configured, err := a.files().Digest()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +140,7 @@ func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := a.Config.With(p)
+	c := a.files().With(p)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}

@@ -115,6 +115,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		return ctx.Err()
 	})
 	g.Go("service manager", a.followService)
+	g.Go("reload", a.followReloadSignals)
 	// The first thing to stop is telling clients that all is well.
 	g.OnStop("health", func(context.Context) error {
 		a.notify("ends: waits for calls under way", service.Stopping)

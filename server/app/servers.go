@@ -38,8 +38,10 @@ import (
 // buildServers makes the two gRPC servers and registers every service.
 func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
+	a.access = rpc.NewAccess(selfUID(), a.Config.Access)
+	a.policies = &policies{app: a}
 	frame := rpc.Config{
-		Access: &rpc.Access{Self: selfUID(), Grants: a.Config.Access},
+		Access: a.access,
 		Bounds: rpc.Bounds{
 			Connections: a.Config.Limits.UserConnections, Calls: a.Config.Limits.UserCalls,
 			Bytes: a.Config.Limits.UserBytes, Slots: runtime.GOMAXPROCS(0) / 4,
@@ -76,7 +78,7 @@ func (a *App) buildServers(context.Context) error {
 		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine, KernelFree: a.kernelFree()}, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
-	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(&policies{app: a}, a.Ledger))
+	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger))
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
@@ -89,7 +91,8 @@ func (a *App) buildServers(context.Context) error {
 
 	// The directory's mode protects the readers' socket, as a kubelet's does.
 	frame.Access = nil
-	frame.Limiter = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
+	a.readersLimit = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
+	frame.Limiter = a.readersLimit
 	a.readers = rpc.NewServer(frame)
 	podresources.Register(a.readers, readers, read.Features)
 	reflection.Register(a.readers)

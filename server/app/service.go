@@ -55,6 +55,27 @@ func (a *App) followService(ctx context.Context) error {
 	})
 }
 
+// followReloadSignals reads the configuration again whenever a signal asks for it.
+func (a *App) followReloadSignals(ctx context.Context) error {
+	select {
+	case <-a.plugins.Ready():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		select {
+		case <-a.Reloads:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		a.notify("reads the configuration again", service.ReloadingNow()...)
+		if _, err := a.Reload(ctx, false); err != nil {
+			a.Log.ErrorContext(ctx, "the configuration was not changed", "error", err)
+		}
+		a.notify(a.statusLine(), service.Ready)
+	}
+}
+
 // alive calls tell again and again, each time after settled has returned.
 func alive(ctx context.Context, every time.Duration, settled func(context.Context) error, tell func()) error {
 	tick := time.NewTicker(every)

@@ -82,6 +82,8 @@ type node struct {
 	args   []string
 	own    string   // the directory of the cgroup that berthd starts in; empty for the tests' own
 	env    []string // of the daemons
+	// config is a file in place of the flags of the policy; empty for none.
+	config string
 	// sockets are those that systemd would hold for the daemons.
 	sockets []*os.File
 	// unit is the systemd unit that runs the daemons; empty: the test does. Their
@@ -222,13 +224,15 @@ type daemon struct {
 
 // command makes the command line of a daemon on the node.
 func (n *node) command(args ...string) *exec.Cmd {
-	all := []string{
+	policy := []string{"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort"}
+	if n.config != "" {
+		policy = []string{"--config", n.config}
+	}
+	all := append([]string{
 		"--root-dir", n.root, "--cgroup-root", "/" + n.cgroup,
-		"--cpu-manager-policy", "static", "--reserved-cpus", "0",
-		"--topology-manager-policy", "best-effort",
 		// The machine of the tests may be small, and may swap.
 		"--fit=false", "--fail-swap-on=false",
-	}
+	}, policy...)
 	if !n.kernel {
 		all = append(all, "--cgroup-tree", "memory")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/server/app"
@@ -82,7 +83,9 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	log := logger(c.Log.Level, c.Log.Format)
+	level := new(slog.LevelVar)
+	_ = level.UnmarshalText([]byte(c.Log.Level)) // validated by config
+	log := logger(level, c.Log.Format)
 	// Signals are caught in what this leaves, which is a new program. Until then those
 	// that never end berthd are ignored: that outlives the change of programs.
 	signal.Ignore(append(unsupported, syscall.SIGPIPE)...)
@@ -91,7 +94,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	}
 	ctx, end := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer end()
-	tell := holdSignals()
+	reloads, tell := holdSignals()
 	for _, n := range notes {
 		log.Warn(n)
 	}
@@ -105,7 +108,10 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	a, err := app.Build(ctx, c, app.Environment{Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook})
+	a, err := app.Build(ctx, c, app.Environment{
+		Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook,
+		Load: func() (apiconfig.Config, []string, error) { return config.Load(sources) }, LogLevel: level, Reloads: reloads,
+	})
 	if err != nil {
 		return err
 	}
@@ -116,9 +122,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	return nil
 }
 
-func logger(name, format string) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(name)) // validated by config
+func logger(level slog.Leveler, format string) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))

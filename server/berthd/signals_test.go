@@ -16,7 +16,7 @@ import (
 // TestSignalsThatDoNotEndIt: a signal that berthd does not support is logged, at the start already, and berthd goes on.
 func TestSignalsThatDoNotEndIt(t *testing.T) {
 	t.Parallel()
-	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
+	for _, s := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			d := newNode(t).start()

@@ -32,6 +32,12 @@ type Bounds struct {
 	Slots int
 }
 
+// What a user has at once unless configured.
+const (
+	defaultConnections = 64
+	defaultCalls       = 256
+)
+
 // What users without any role have together: enough to be told so.
 const (
 	unprivilegedConnections = 16
@@ -56,6 +62,7 @@ const (
 type limiter struct {
 	access  Access
 	bounds  Bounds
+	limits  *atomic.Pointer[Limits] // in place of Connections and Calls of bounds
 	observe func(method string, err error, start time.Time)
 	log     *slog.Logger
 	logging *rate.Limiter
@@ -94,15 +101,12 @@ type load struct {
 }
 
 func newLimiter(cfg Config) *limiter {
+	if cfg.limits == nil {
+		cfg.limits = cfg.firstLimits()
+	}
 	c := &limiter{
-		access: *cfg.Access, bounds: cfg.Bounds, observe: cfg.observe, log: cfg.Log,
+		access: *cfg.Access, bounds: cfg.Bounds, limits: cfg.limits, observe: cfg.observe, log: cfg.Log,
 		logging: rate.NewLimiter(rate.Every(refusalLogEvery), refusalLogBurst), users: map[user]*load{},
-	}
-	if c.bounds.Connections == 0 {
-		c.bounds.Connections = 64
-	}
-	if c.bounds.Calls == 0 {
-		c.bounds.Calls = 256
 	}
 	c.bounds.Bytes = max(c.bounds.Bytes, 2*cfg.MaxReceiveBytes)
 	c.slots = newSlots(max(1, c.bounds.Slots))
@@ -118,10 +122,12 @@ func (c *limiter) of(p Peer) (user, Bounds, bool) {
 	case !c.access.knows(p):
 		return user{kind: withoutRole}, Bounds{Connections: unprivilegedConnections, Calls: unprivilegedCalls}, true
 	}
+	bounds, limits := c.bounds, c.limits.Load()
+	bounds.Connections, bounds.Calls = limits.Connections, limits.Calls
 	if gid, ok := c.access.byGroup(p); ok {
-		return user{gid, byGID}, c.bounds, true
+		return user{gid, byGID}, bounds, true
 	}
-	return user{p.UID, byUID}, c.bounds, true
+	return user{p.UID, byUID}, bounds, true
 }
 
 // add changes the counts of a user by one connection or call more, unless that is

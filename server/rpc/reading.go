@@ -45,7 +45,7 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 	start := time.Now()
 	l := &letter{message: m, most: math.MaxInt}
 	if t, counted := ctx.Value(ticketKey{}).(*ticket); counted {
-		l.most, l.exact = r.cfg.MaxElements, true
+		l.most, l.exact = r.cfg.current().MaxElements, true
 		whole := r.cfg.MaxReceiveBytes
 		if err := r.enter(ctx, t, whole); err != nil {
 			return r.limiter.refuse(ctx, method, start, err)
@@ -69,7 +69,7 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 	}
 	if l.tooMany { // of a user whom the limiter counts
 		return r.limiter.refuse(ctx, method, start, errdefs.Exhaustedf(
-			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows", r.cfg.MaxElements))
+			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows", l.most))
 	}
 	return nil
 }
@@ -94,8 +94,8 @@ func (r reading) enter(ctx context.Context, t *ticket, size int) error {
 
 // limited returns a context that ends when a call has taken as long as it may.
 func (r reading) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if r.cfg.Ceiling > 0 {
-		return context.WithTimeout(ctx, r.cfg.Ceiling)
+	if ceiling := r.cfg.ceiling(); ceiling > 0 {
+		return context.WithTimeout(ctx, ceiling)
 	}
 	return ctx, func() {}
 }

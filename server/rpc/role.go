@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/errdefs"
@@ -16,6 +17,27 @@ import (
 type Access struct {
 	Self   uint32
 	Grants []access.Grant
+	// changed holds later grants; copies of an Access share it. It is nil where they never
+	// change.
+	changed *atomic.Pointer[[]access.Grant]
+}
+
+// NewAccess makes an Access whose grants can change.
+func NewAccess(self uint32, grants []access.Grant) *Access {
+	return &Access{Self: self, Grants: grants, changed: new(atomic.Pointer[[]access.Grant])}
+}
+
+// Change puts other grants into force, for calls that begin later.
+func (a Access) Change(grants []access.Grant) { a.changed.Store(&grants) }
+
+// grants are those in force.
+func (a Access) grants() []access.Grant {
+	if a.changed != nil {
+		if g := a.changed.Load(); g != nil {
+			return *g
+		}
+	}
+	return a.Grants
 }
 
 // Allows reports whether a peer has a role.
@@ -34,7 +56,7 @@ func (a Access) knows(p Peer) bool {
 // byGroup returns the group that a peer has its roles by; false for one that has a role
 // by itself.
 func (a Access) byGroup(p Peer) (gid uint32, ok bool) {
-	for _, g := range a.Grants {
+	for _, g := range a.grants() {
 		switch {
 		case g.UID != nil && *g.UID == p.UID:
 			return 0, false
@@ -53,7 +75,7 @@ func covers(g access.Grant, r access.Role) bool {
 
 // granted reports whether a grant that is meant for a peer is such a one.
 func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
-	return slices.ContainsFunc(a.Grants, func(g access.Grant) bool {
+	return slices.ContainsFunc(a.grants(), func(g access.Grant) bool {
 		return (g.UID != nil && *g.UID == p.UID || g.GID != nil && p.in(*g.GID)) && such(g)
 	})
 }
@@ -73,6 +95,7 @@ var methodRoles = map[string]access.Role{
 	"/berth.topology.v1.TopologyService/":             access.Read,
 	"/berth.topology.v1.TopologyService/SetPolicy":    access.Admin,
 	"/berth.node.v1.NodeService/":                     access.Read,
+	"/berth.node.v1.NodeService/Reload":               access.Admin,
 	"/berth.qos.v1.QOSService/":                       access.Read,
 	"/berth.qos.v1.QOSService/UpdateCgroups":          access.Admin,
 	// Whatever writes to cgroups is the admin's.
@@ -175,7 +198,7 @@ func (a Access) mayActFor(ctx context.Context, fullMethod string, req any) error
 
 // actsFor reports whether a peer with the role of agents may act for an owner.
 func (a Access) actsFor(p Peer, owner string) bool {
-	named := slices.ContainsFunc(a.Grants, func(g access.Grant) bool { return slices.Contains(g.Owners, owner) })
+	named := slices.ContainsFunc(a.grants(), func(g access.Grant) bool { return slices.Contains(g.Owners, owner) })
 	return a.Allows(p, access.Admin) || a.granted(p, func(g access.Grant) bool {
 		return slices.Contains(g.Roles, access.Agent) && (slices.Contains(g.Owners, owner) || len(g.Owners) == 0 && !named)
 	})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
@@ -42,6 +43,47 @@ type Config struct {
 
 	limiter *limiter // nil without Access
 	lines   *lines
+	limits  *atomic.Pointer[Limits]
+}
+
+// Limits are those that can change while a server runs.
+type Limits struct {
+	// Connections and Calls of each user, as in Bounds.
+	Connections, Calls int
+	// MaxElements and Ceiling are those of Config.
+	MaxElements int
+	Ceiling     time.Duration
+}
+
+// orDefault fills in what is not set.
+func (l Limits) orDefault() *Limits {
+	l.Connections = cmp.Or(l.Connections, defaultConnections)
+	l.Calls = cmp.Or(l.Calls, defaultCalls)
+	l.MaxElements = cmp.Or(l.MaxElements, DefaultMaxElements)
+	return &l
+}
+
+// firstLimits are those that a server starts with.
+func (cfg Config) firstLimits() *atomic.Pointer[Limits] {
+	limits := new(atomic.Pointer[Limits])
+	limits.Store(Limits{
+		Connections: cfg.Bounds.Connections, Calls: cfg.Bounds.Calls, MaxElements: cfg.MaxElements, Ceiling: cfg.Ceiling,
+	}.orDefault())
+	return limits
+}
+
+// SetLimits puts other limits into force, for connections and calls that begin later.
+func (s *Server) SetLimits(l Limits) { s.reading.cfg.limits.Store(l.orDefault()) }
+
+// ceiling is the longest that a unary call may take; 0 means no limit.
+func (cfg Config) ceiling() time.Duration { return cfg.current().Ceiling }
+
+// current are the limits in force: of a server, or else those that the configuration begins with.
+func (cfg Config) current() *Limits {
+	if cfg.limits == nil {
+		return cfg.firstLimits().Load()
+	}
+	return cfg.limits.Load()
 }
 
 // Limiter decides whether there is room for one more call.
@@ -71,7 +113,7 @@ const streamWorkers = 4
 // NewServer makes a server with the frame described at the top of the package.
 func NewServer(cfg Config) *Server {
 	cfg.MaxReceiveBytes = cmp.Or(cfg.MaxReceiveBytes, DefaultMaxReceiveBytes)
-	cfg.MaxElements = cmp.Or(cfg.MaxElements, DefaultMaxElements)
+	cfg.limits = cfg.firstLimits()
 	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
 		return Status(ctx, errdefs.Internalf("panic in berthd, see its log: %v", p))
@@ -122,9 +164,9 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 			return nil, Status(ctx, err)
 		}
 	}
-	if cfg.Ceiling > 0 {
+	if ceiling := cfg.ceiling(); ceiling > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cfg.Ceiling)
+		ctx, cancel = context.WithTimeout(ctx, ceiling)
 		defer cancel()
 	}
 	leave, err := cfg.slot(ctx, info.FullMethod, req)
@@ -167,8 +209,8 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 		return next(srv, ss)
 	}
 	defer t.leaveSlot()
-	if cfg.Ceiling > 0 { // other calls of the user wait for this one
-		ctx, cancel := context.WithTimeout(ss.Context(), cfg.Ceiling)
+	if ceiling := cfg.ceiling(); ceiling > 0 { // other calls of the user wait for this one
+		ctx, cancel := context.WithTimeout(ss.Context(), ceiling)
 		defer cancel()
 		defer context.AfterFunc(ctx, t.closeOverdue)()
 		ss = streamWithContext{ss, ctx}

@@ -57,6 +57,17 @@ func (k *Keeper) Problem() error {
 	return k.problem
 }
 
+// SetMode gives the socket another mode, and those that are made in its place.
+func (k *Keeper) SetMode(mode os.FileMode) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := os.Chmod(k.path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errdefs.Unavailablef("change the mode of socket %s: %w", k.path, err)
+	}
+	k.options.Mode = mode
+	return nil
+}
+
 // Close ends the socket without having served it.
 func (k *Keeper) Close() error {
 	k.mu.Lock()

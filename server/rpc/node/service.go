@@ -1,5 +1,5 @@
 // Package node serves berth.node.v1: the machine that pods are placed on, and what
-// the node as a whole has and gives. It changes nothing.
+// the node as a whole has and gives. It changes nothing but the configuration, by Reload.
 package node
 
 import (
@@ -23,6 +23,36 @@ type Parts struct {
 	Status  func(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	Config  *nodev1.GetConfigResponse
 	Version *nodev1.GetVersionResponse
+	// Reload reads the configuration again; in a dry run it changes nothing.
+	Reload func(ctx context.Context, dryRun bool) (Reloaded, error)
+}
+
+// Reloaded tells how the files of the configuration differ from what was in force, and what in
+// them berthd does not act on.
+type Reloaded struct {
+	Changes []FieldChange
+	Notes   []string
+}
+
+// FieldChange is a field that has another value; both are JSON, empty for an absent field.
+type FieldChange struct {
+	Field, From, To string
+	// Applied says that To is in force; otherwise Reason says why it is not.
+	Applied bool
+	Reason  string
+}
+
+// Reload implements NodeService.
+func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev1.ReloadResponse, error) {
+	r, err := s.Parts.Reload(ctx, req.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	out := &nodev1.ReloadResponse{Notes: r.Notes}
+	for _, c := range r.Changes {
+		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, From: c.From, To: c.To, Applied: c.Applied, Reason: c.Reason})
+	}
+	return out, nil
 }
 
 type service struct {

@@ -82,7 +82,189 @@ func (x SystemContainer_Part) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SystemContainer_Part.Descriptor instead.
 func (SystemContainer_Part) EnumDescriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15, 0}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18, 0}
+}
+
+// ReloadRequest asks for the configuration to be read again.
+type ReloadRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tells what would change, and changes nothing.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReloadRequest) Reset() {
+	*x = ReloadRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReloadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReloadRequest) ProtoMessage() {}
+
+func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
+func (*ReloadRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ReloadRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ReloadResponse tells how the files differ from what was in force.
+type ReloadResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the fields' names; empty if nothing differs.
+	Changes []*FieldChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// What in the files berthd does not act on.
+	Notes         []string `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReloadResponse) Reset() {
+	*x = ReloadResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReloadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReloadResponse) ProtoMessage() {}
+
+func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
+func (*ReloadResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReloadResponse) GetChanges() []*FieldChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ReloadResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+// FieldChange is a field of the configuration that has another value.
+type FieldChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the file: "limits.call".
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// Values as JSON; empty where the field is absent.
+	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// The new value is in force; in a dry run it would be.
+	Applied bool `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Why it is not in force, and what to do; empty if applied.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FieldChange) Reset() {
+	*x = FieldChange{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FieldChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FieldChange) ProtoMessage() {}
+
+func (x *FieldChange) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FieldChange.ProtoReflect.Descriptor instead.
+func (*FieldChange) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FieldChange) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *FieldChange) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *FieldChange) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *FieldChange) GetApplied() bool {
+	if x != nil {
+		return x.Applied
+	}
+	return false
+}
+
+func (x *FieldChange) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // GetVersionRequest is empty.
@@ -94,7 +276,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	mi := &file_berth_node_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -106,7 +288,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	mi := &file_berth_node_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -119,7 +301,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 // GetVersionResponse says what was built, from what, and with what. Empty fields are
@@ -140,7 +322,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	mi := &file_berth_node_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -152,7 +334,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	mi := &file_berth_node_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -165,7 +347,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -205,7 +387,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -217,7 +399,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -230,7 +412,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 // GetMachineResponse describes the machine.
@@ -249,7 +431,7 @@ type GetMachineResponse struct {
 
 func (x *GetMachineResponse) Reset() {
 	*x = GetMachineResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -261,7 +443,7 @@ func (x *GetMachineResponse) String() string {
 func (*GetMachineResponse) ProtoMessage() {}
 
 func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -274,7 +456,7 @@ func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineResponse.ProtoReflect.Descriptor instead.
 func (*GetMachineResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetMachineResponse) GetCpus() []*CPU {
@@ -328,7 +510,7 @@ type CPU struct {
 
 func (x *CPU) Reset() {
 	*x = CPU{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[4]
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +522,7 @@ func (x *CPU) String() string {
 func (*CPU) ProtoMessage() {}
 
 func (x *CPU) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[4]
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +535,7 @@ func (x *CPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPU.ProtoReflect.Descriptor instead.
 func (*CPU) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CPU) GetId() int32 {
@@ -407,7 +589,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +601,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +614,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NUMANode) GetId() int32 {
@@ -481,7 +663,7 @@ type HugePages struct {
 
 func (x *HugePages) Reset() {
 	*x = HugePages{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +675,7 @@ func (x *HugePages) String() string {
 func (*HugePages) ProtoMessage() {}
 
 func (x *HugePages) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +688,7 @@ func (x *HugePages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePages.ProtoReflect.Descriptor instead.
 func (*HugePages) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HugePages) GetPageSizeKib() uint64 {
@@ -532,7 +714,7 @@ type GetCapacityRequest struct {
 
 func (x *GetCapacityRequest) Reset() {
 	*x = GetCapacityRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +726,7 @@ func (x *GetCapacityRequest) String() string {
 func (*GetCapacityRequest) ProtoMessage() {}
 
 func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +739,7 @@ func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 // GetCapacityResponse holds amounts by resource.
@@ -570,7 +752,7 @@ type GetCapacityResponse struct {
 
 func (x *GetCapacityResponse) Reset() {
 	*x = GetCapacityResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +764,7 @@ func (x *GetCapacityResponse) String() string {
 func (*GetCapacityResponse) ProtoMessage() {}
 
 func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +777,7 @@ func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetCapacityResponse) GetCapacity() map[string]int64 {
@@ -614,7 +796,7 @@ type GetAllocatableRequest struct {
 
 func (x *GetAllocatableRequest) Reset() {
 	*x = GetAllocatableRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +808,7 @@ func (x *GetAllocatableRequest) String() string {
 func (*GetAllocatableRequest) ProtoMessage() {}
 
 func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +821,7 @@ func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocatableRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocatableRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 // GetAllocatableResponse holds amounts by resource.
@@ -662,7 +844,7 @@ type GetAllocatableResponse struct {
 
 func (x *GetAllocatableResponse) Reset() {
 	*x = GetAllocatableResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +856,7 @@ func (x *GetAllocatableResponse) String() string {
 func (*GetAllocatableResponse) ProtoMessage() {}
 
 func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +869,7 @@ func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocatableResponse.ProtoReflect.Descriptor instead.
 func (*GetAllocatableResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetAllocatableResponse) GetAllocatable() map[string]int64 {
@@ -727,7 +909,7 @@ type GetReservationRequest struct {
 
 func (x *GetReservationRequest) Reset() {
 	*x = GetReservationRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +921,7 @@ func (x *GetReservationRequest) String() string {
 func (*GetReservationRequest) ProtoMessage() {}
 
 func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +934,7 @@ func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationRequest.ProtoReflect.Descriptor instead.
 func (*GetReservationRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 // GetReservationResponse holds amounts by resource.
@@ -770,7 +952,7 @@ type GetReservationResponse struct {
 
 func (x *GetReservationResponse) Reset() {
 	*x = GetReservationResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +964,7 @@ func (x *GetReservationResponse) String() string {
 func (*GetReservationResponse) ProtoMessage() {}
 
 func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +977,7 @@ func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationResponse.ProtoReflect.Descriptor instead.
 func (*GetReservationResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetReservationResponse) GetReservation() map[string]int64 {
@@ -835,7 +1017,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1029,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1042,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 // GetStatusResponse says what is amiss.
@@ -884,7 +1066,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1078,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1091,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetStatusResponse) GetSoftRequirements() []string {
@@ -956,7 +1138,7 @@ type SystemContainer struct {
 
 func (x *SystemContainer) Reset() {
 	*x = SystemContainer{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1150,7 @@ func (x *SystemContainer) String() string {
 func (*SystemContainer) ProtoMessage() {}
 
 func (x *SystemContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1163,7 @@ func (x *SystemContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemContainer.ProtoReflect.Descriptor instead.
 func (*SystemContainer) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SystemContainer) GetPart() SystemContainer_Part {
@@ -1021,7 +1203,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1215,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1228,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 // GetConfigResponse is the set-up of the node.
@@ -1095,7 +1277,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1289,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1302,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetConfigResponse) GetCgroupVersion() int32 {
@@ -1262,7 +1444,7 @@ type MountedSubsystem struct {
 
 func (x *MountedSubsystem) Reset() {
 	*x = MountedSubsystem{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[18]
+	mi := &file_berth_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1456,7 @@ func (x *MountedSubsystem) String() string {
 func (*MountedSubsystem) ProtoMessage() {}
 
 func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[18]
+	mi := &file_berth_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1469,7 @@ func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountedSubsystem.ProtoReflect.Descriptor instead.
 func (*MountedSubsystem) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MountedSubsystem) GetName() string {
@@ -1322,7 +1504,18 @@ var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\"\x13\n" +
+	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\"(\n" +
+	"\rReloadRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\\\n" +
+	"\x0eReloadResponse\x124\n" +
+	"\achanges\x18\x01 \x03(\v2\x1a.berth.node.v1.FieldChangeR\achanges\x12\x14\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\"y\n" +
+	"\vFieldChange\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x18\n" +
+	"\aapplied\x18\x04 \x01(\bR\aapplied\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -1447,7 +1640,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\vmount_point\x18\x02 \x01(\tR\n" +
 	"mountPoint\x12!\n" +
 	"\fhierarchy_id\x18\x03 \x01(\rR\vhierarchyId\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\rR\aversion2\xe7\x04\n" +
+	"\aversion\x18\x04 \x01(\rR\aversion2\xae\x05\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
@@ -1457,7 +1650,8 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x0eGetAllocatable\x12$.berth.node.v1.GetAllocatableRequest\x1a%.berth.node.v1.GetAllocatableResponse\x12]\n" +
 	"\x0eGetReservation\x12$.berth.node.v1.GetReservationRequest\x1a%.berth.node.v1.GetReservationResponse\x12N\n" +
 	"\tGetStatus\x12\x1f.berth.node.v1.GetStatusRequest\x1a .berth.node.v1.GetStatusResponse\x12N\n" +
-	"\tGetConfig\x12\x1f.berth.node.v1.GetConfigRequest\x1a .berth.node.v1.GetConfigResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
+	"\tGetConfig\x12\x1f.berth.node.v1.GetConfigRequest\x1a .berth.node.v1.GetConfigResponse\x12E\n" +
+	"\x06Reload\x12\x1c.berth.node.v1.ReloadRequest\x1a\x1d.berth.node.v1.ReloadResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
 
 var (
 	file_berth_node_v1_node_proto_rawDescOnce sync.Once
@@ -1472,77 +1666,83 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_berth_node_v1_node_proto_goTypes = []any{
 	(SystemContainer_Part)(0),      // 0: berth.node.v1.SystemContainer.Part
-	(*GetVersionRequest)(nil),      // 1: berth.node.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),     // 2: berth.node.v1.GetVersionResponse
-	(*GetMachineRequest)(nil),      // 3: berth.node.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),     // 4: berth.node.v1.GetMachineResponse
-	(*CPU)(nil),                    // 5: berth.node.v1.CPU
-	(*NUMANode)(nil),               // 6: berth.node.v1.NUMANode
-	(*HugePages)(nil),              // 7: berth.node.v1.HugePages
-	(*GetCapacityRequest)(nil),     // 8: berth.node.v1.GetCapacityRequest
-	(*GetCapacityResponse)(nil),    // 9: berth.node.v1.GetCapacityResponse
-	(*GetAllocatableRequest)(nil),  // 10: berth.node.v1.GetAllocatableRequest
-	(*GetAllocatableResponse)(nil), // 11: berth.node.v1.GetAllocatableResponse
-	(*GetReservationRequest)(nil),  // 12: berth.node.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 13: berth.node.v1.GetReservationResponse
-	(*GetStatusRequest)(nil),       // 14: berth.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 15: berth.node.v1.GetStatusResponse
-	(*SystemContainer)(nil),        // 16: berth.node.v1.SystemContainer
-	(*GetConfigRequest)(nil),       // 17: berth.node.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),      // 18: berth.node.v1.GetConfigResponse
-	(*MountedSubsystem)(nil),       // 19: berth.node.v1.MountedSubsystem
-	nil,                            // 20: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 21: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 22: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 23: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 24: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 25: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 26: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 27: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 28: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 29: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 30: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(*ReloadRequest)(nil),          // 1: berth.node.v1.ReloadRequest
+	(*ReloadResponse)(nil),         // 2: berth.node.v1.ReloadResponse
+	(*FieldChange)(nil),            // 3: berth.node.v1.FieldChange
+	(*GetVersionRequest)(nil),      // 4: berth.node.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),     // 5: berth.node.v1.GetVersionResponse
+	(*GetMachineRequest)(nil),      // 6: berth.node.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),     // 7: berth.node.v1.GetMachineResponse
+	(*CPU)(nil),                    // 8: berth.node.v1.CPU
+	(*NUMANode)(nil),               // 9: berth.node.v1.NUMANode
+	(*HugePages)(nil),              // 10: berth.node.v1.HugePages
+	(*GetCapacityRequest)(nil),     // 11: berth.node.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),    // 12: berth.node.v1.GetCapacityResponse
+	(*GetAllocatableRequest)(nil),  // 13: berth.node.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil), // 14: berth.node.v1.GetAllocatableResponse
+	(*GetReservationRequest)(nil),  // 15: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 16: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 17: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 18: berth.node.v1.GetStatusResponse
+	(*SystemContainer)(nil),        // 19: berth.node.v1.SystemContainer
+	(*GetConfigRequest)(nil),       // 20: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 21: berth.node.v1.GetConfigResponse
+	(*MountedSubsystem)(nil),       // 22: berth.node.v1.MountedSubsystem
+	nil,                            // 23: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 24: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 25: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 26: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 27: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 28: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 29: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 30: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 31: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 32: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 33: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
-	5,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	6,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	7,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	20, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	21, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	22, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	23, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	24, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	25, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	26, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	27, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	28, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	29, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	16, // 13: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	0,  // 14: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	19, // 15: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	30, // 16: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	1,  // 17: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	3,  // 18: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	8,  // 19: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	10, // 20: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	12, // 21: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	14, // 22: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	17, // 23: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	2,  // 24: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	4,  // 25: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	9,  // 26: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	11, // 27: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	13, // 28: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	15, // 29: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	18, // 30: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
+	8,  // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	9,  // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	10, // 3: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	23, // 4: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	24, // 5: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	25, // 6: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	26, // 7: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	27, // 8: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	28, // 9: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	29, // 10: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	30, // 11: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	31, // 12: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	32, // 13: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	19, // 14: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	0,  // 15: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	22, // 16: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	33, // 17: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	4,  // 18: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	6,  // 19: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	11, // 20: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	13, // 21: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	15, // 22: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	17, // 23: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	20, // 24: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	1,  // 25: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	5,  // 26: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	7,  // 27: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	12, // 28: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	14, // 29: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	16, // 30: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	18, // 31: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	21, // 32: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	2,  // 33: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	26, // [26:34] is the sub-list for method output_type
+	18, // [18:26] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -1556,7 +1756,7 @@ func file_berth_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	NodeService_GetReservation_FullMethodName = "/berth.node.v1.NodeService/GetReservation"
 	NodeService_GetStatus_FullMethodName      = "/berth.node.v1.NodeService/GetStatus"
 	NodeService_GetConfig_FullMethodName      = "/berth.node.v1.NodeService/GetConfig"
+	NodeService_Reload_FullMethodName         = "/berth.node.v1.NodeService/Reload"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -51,6 +52,10 @@ type NodeServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// GetConfig tells how the node is set up.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
+	// Reload reads the configuration's files again and puts into force what can change while
+	// berthd runs: the policy, access, limits and the log level. A configuration that is not
+	// valid changes nothing.
+	Reload(ctx context.Context, in *ReloadRequest, opts ...grpc.CallOption) (*ReloadResponse, error)
 }
 
 type nodeServiceClient struct {
@@ -131,6 +136,16 @@ func (c *nodeServiceClient) GetConfig(ctx context.Context, in *GetConfigRequest,
 	return out, nil
 }
 
+func (c *nodeServiceClient) Reload(ctx context.Context, in *ReloadRequest, opts ...grpc.CallOption) (*ReloadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReloadResponse)
+	err := c.cc.Invoke(ctx, NodeService_Reload_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
@@ -154,6 +169,10 @@ type NodeServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// GetConfig tells how the node is set up.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
+	// Reload reads the configuration's files again and puts into force what can change while
+	// berthd runs: the policy, access, limits and the log level. A configuration that is not
+	// valid changes nothing.
+	Reload(context.Context, *ReloadRequest) (*ReloadResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -184,6 +203,9 @@ func (UnimplementedNodeServiceServer) GetStatus(context.Context, *GetStatusReque
 }
 func (UnimplementedNodeServiceServer) GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetConfig not implemented")
+}
+func (UnimplementedNodeServiceServer) Reload(context.Context, *ReloadRequest) (*ReloadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reload not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -332,6 +354,24 @@ func _NodeService_GetConfig_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_Reload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReloadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Reload(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Reload_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Reload(ctx, req.(*ReloadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -366,6 +406,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetConfig",
 			Handler:    _NodeService_GetConfig_Handler,
+		},
+		{
+			MethodName: "Reload",
+			Handler:    _NodeService_Reload_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+const reloadLong = `Have berthd read its configuration files again. berthd applies the policy, reserved CPUs that no container has for itself,
+access, limits and the log level. The answer lists every field that differs, and why a field needs a restart. A file that
+is not valid changes nothing. SIGHUP does the same.`
+
+func (c *ctl) reload() *cobra.Command {
+	var dryRun bool
+	cmd := c.verb(about{
+		use:     "reload [--dry-run]",
+		short:   "Have berthd read its configuration again",
+		long:    reloadLong,
+		example: "  berthctl reload --dry-run",
+	}, func(ctx context.Context, s *session, _ []string) error {
+		answer, err := s.Node().Reload(ctx, &nodev1.ReloadRequest{DryRun: dryRun})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) { sayReload(w, answer, dryRun) })
+	})
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "tell what would change, and change nothing")
+	return cmd
+}
+
+// sayReload prints the fields that differ.
+func sayReload(w io.Writer, r *nodev1.ReloadResponse, dryRun bool) {
+	for _, n := range r.GetNotes() {
+		fmt.Fprintln(w, "note:", table.Printable(n))
+	}
+	if len(r.GetChanges()) == 0 {
+		fmt.Fprintln(w, "nothing has changed")
+		return
+	}
+	t := table.New("FIELD", "FROM", "TO", "STATUS")
+	for _, f := range r.GetChanges() {
+		status := f.GetReason()
+		switch {
+		case f.GetApplied() && dryRun:
+			status = "would be applied"
+		case f.GetApplied():
+			status = "applied"
+		}
+		t.Row(f.GetField(), f.GetFrom(), f.GetTo(), status)
+	}
+	fmt.Fprint(w, t)
+}
