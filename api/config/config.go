@@ -22,7 +22,7 @@ import (
 
 // APIVersion and Kind of berth's own configuration file.
 const (
-	APIVersion = "berth/v1alpha1"
+	APIVersion = "config.berthd.github.io/v1alpha1"
 	Kind       = "BerthConfiguration"
 )
 
@@ -112,9 +112,9 @@ type Cgroups struct {
 	PerQOS bool `json:"cgroupsPerQOS"`
 	// ReconcilePeriod is how often the kernel's values are compared.
 	ReconcilePeriod metav1.Duration `json:"reconcilePeriod"`
-	// OnDrift says what happens to values that somebody else has changed: heal
-	// writes them again, alarm only reports them.
-	OnDrift      string          `json:"onDrift"`
+	// DriftPolicy says what happens to values that somebody else has changed: repair
+	// writes them again, report only reports them.
+	DriftPolicy  string          `json:"driftPolicy"`
 	CPUCFSQuota  bool            `json:"cpuCFSQuota"`
 	CPUCFSPeriod metav1.Duration `json:"cpuCFSQuotaPeriod"`
 	// QuotaWithExclusiveCPUs leaves containers and pods with CPUs of their own their
@@ -187,9 +187,9 @@ type Node struct {
 	// MaxPods and PodsPerCore bound how many pods may be here; 0 is no bound.
 	MaxPods     int64 `json:"maxPods"`
 	PodsPerCore int64 `json:"podsPerCore,omitempty"`
-	// Fit rejects pods that request more than is left of what is allocatable. An
+	// NodeFit rejects pods that request more than is left of what is allocatable. An
 	// agent whose scheduler sees to that can turn it off.
-	Fit bool `json:"fit"`
+	NodeFit bool `json:"nodeFit"`
 	// LocalStorage counts ephemeral storage, and StorageDir lies on the file
 	// system that it comes from; empty: the one of the state directory.
 	LocalStorage bool   `json:"localStorageCapacityIsolation"`
@@ -230,12 +230,12 @@ type Providers struct {
 	// PluginInfoTimeout bounds the first question to a plugin that is found in the
 	// plugin registry (GetInfo).
 	PluginInfoTimeout metav1.Duration `json:"pluginInfoTimeout"`
-	// Outside is about hint providers that are processes of their own.
-	Outside Outside `json:"outside"`
+	// External is about hint providers that are separate processes.
+	External External `json:"external"`
 }
 
-// Outside bounds what hint providers outside berthd may cost.
-type Outside struct {
+// External limits what external hint providers may cost.
+type External struct {
 	// Required are names without which pods are not admitted, whether or not a
 	// provider has registered under them yet, and whatever mode it asks for. No other
 	// provider can be required.
@@ -337,12 +337,12 @@ func Default() Config {
 		Log: Log{Level: "info", Format: "text"},
 		Cgroups: Cgroups{
 			Tree: TreeKernel, Driver: string(cgroup.Cgroupfs), Mount: "/sys/fs/cgroup", Root: "/", PerQOS: true,
-			ReconcilePeriod: d(10 * time.Second), OnDrift: DriftHeal,
+			ReconcilePeriod: d(10 * time.Second), DriftPolicy: DriftRepair,
 			CPUCFSQuota: true, CPUCFSPeriod: d(100 * time.Millisecond),
 			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,
 		},
 		Node: Node{
-			Enforce: []string{node.EnforcePods}, MaxPods: 110, Fit: true,
+			Enforce: []string{node.EnforcePods}, MaxPods: 110, NodeFit: true,
 			LocalStorage: true, FailSwapOn: true, KernelTunables: TunablesWarn, OOMScoreAdj: -999,
 		},
 		CPU:      CPU{Policy: "none"},
@@ -355,7 +355,7 @@ func Default() Config {
 			CallTimeout:     d(10 * time.Second),
 
 			PluginInfoTimeout: d(time.Second),
-			Outside:           Outside{Deadline: d(2 * time.Second), Connect: d(10 * time.Second), Lease: d(time.Minute)},
+			External:          External{Deadline: d(2 * time.Second), Connect: d(10 * time.Second), Lease: d(time.Minute)},
 		},
 		Devices:  Devices{Unknown: UnknownDefer, RegistrationGrace: d(time.Minute), ForgetAfter: d(5 * time.Minute)},
 		Verdicts: Verdicts{Deferred: true},
@@ -378,8 +378,8 @@ const (
 
 // What happens to values that somebody else has changed.
 const (
-	DriftHeal  = "heal"
-	DriftAlarm = "alarm"
+	DriftRepair = "repair"
+	DriftReport = "report"
 )
 
 // Dump returns the configuration as a file.

@@ -27,10 +27,10 @@ type Memory struct {
 	// AllowUnreserved lets the policy Static run without any reserved memory,
 	// where the system is kept off the pods' memory by other means.
 	AllowUnreserved bool `json:"allowUnreserved,omitempty"`
-	// GroupsApart widens the nodes of a container that is to sit on one node of
+	// DisjointNUMAGroups widens the nodes of a container that is to sit on one node of
 	// several that others use together, instead of letting it in beside them as
 	// the kubelet does.
-	GroupsApart bool `json:"groupsApart,omitempty"`
+	DisjointNUMAGroups bool `json:"disjointNUMAGroups,omitempty"`
 	// CheckFreeHugePages holds the huge pages that a pod would get against those
 	// that the kernel has free at the moment: ignore, defer, which asks for
 	// verdicts.deferred, or reject.
@@ -132,7 +132,7 @@ func (c Config) reservedMemory() ([]memory.Reservation, error) {
 // are of class Invalid.
 func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	out := memory.Config{
-		Policy: c.Memory.Policy, AllowUnreserved: c.Memory.AllowUnreserved, GroupsApart: c.Memory.GroupsApart,
+		Policy: c.Memory.Policy, AllowUnreserved: c.Memory.AllowUnreserved, DisjointNUMAGroups: c.Memory.DisjointNUMAGroups,
 		Features: memory.Features{
 			PodLevelResources:        c.Features.PodLevelResources,
 			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,

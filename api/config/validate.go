@@ -34,7 +34,7 @@ func (c Config) Validate() error {
 	oneOf("log.format", c.Log.Format, "text", "json")
 	oneOf("cgroups.tree", c.Cgroups.Tree, TreeKernel, TreeMemory)
 	oneOf("cgroups.driver", c.Cgroups.Driver, string(cgroup.Cgroupfs), string(cgroup.Systemd))
-	oneOf("cgroups.onDrift", c.Cgroups.OnDrift, DriftHeal, DriftAlarm)
+	oneOf("cgroups.driftPolicy", c.Cgroups.DriftPolicy, DriftRepair, DriftReport)
 	oneOf("cpu.policy", c.CPU.Policy, cpu.PolicyNone, cpu.PolicyStatic)
 	c.validateMemory(&vs, oneOf)
 	oneOf("topology.policy", string(c.Topology.Policy), string(topology.None), string(topology.BestEffort), string(topology.Restricted), string(topology.SingleNUMANode))
@@ -79,9 +79,9 @@ func (c Config) Validate() error {
 		"providers.preStartTimeout":   int64(c.Providers.PreStartTimeout.Duration),
 		"providers.callTimeout":       int64(c.Providers.CallTimeout.Duration),
 		"providers.pluginInfoTimeout": int64(c.Providers.PluginInfoTimeout.Duration),
-		"providers.outside.deadline":  int64(c.Providers.Outside.Deadline.Duration),
-		"providers.outside.connect":   int64(c.Providers.Outside.Connect.Duration),
-		"providers.outside.lease":     int64(c.Providers.Outside.Lease.Duration),
+		"providers.external.deadline": int64(c.Providers.External.Deadline.Duration),
+		"providers.external.connect":  int64(c.Providers.External.Connect.Duration),
+		"providers.external.lease":    int64(c.Providers.External.Lease.Duration),
 		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
 	}
 	for _, field := range slices.Sorted(maps.Keys(durations)) {
@@ -178,14 +178,14 @@ func (c Config) validateOrder(vs *errdefs.Violations) {
 	if !slices.Equal(got, want) {
 		vs.Addf("providers.order", "expected each of %s once, got %q", strings.Join(builtIn, ", "), c.Providers.Order)
 	}
-	for i, name := range c.Providers.Outside.Required {
-		if name == "" || slices.Contains(builtIn, name) || slices.Contains(c.Providers.Outside.Required[:i], name) {
-			vs.Addf(fmt.Sprintf("providers.outside.required[%d]", i), "%q: expected the name of a provider outside berthd, once", name)
+	for i, name := range c.Providers.External.Required {
+		if name == "" || slices.Contains(builtIn, name) || slices.Contains(c.Providers.External.Required[:i], name) {
+			vs.Addf(fmt.Sprintf("providers.external.required[%d]", i), "%q: expected the name of a provider outside berthd, once", name)
 		}
 	}
-	for i, a := range c.Providers.Outside.Allow {
-		at := fmt.Sprintf("providers.outside.allow[%d]", i)
-		before := c.Providers.Outside.Allow[:i]
+	for i, a := range c.Providers.External.Allow {
+		at := fmt.Sprintf("providers.external.allow[%d]", i)
+		before := c.Providers.External.Allow[:i]
 		if a.Provider == "" || slices.Contains(builtIn, a.Provider) || slices.ContainsFunc(before, func(b AllowedProvider) bool { return b.Provider == a.Provider }) {
 			vs.Addf(at+".provider", "%q: expected the name of a provider outside berthd, once", a.Provider)
 		}
@@ -244,7 +244,7 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 		return managerset.Config{}, err
 	}
 	return managerset.Config{
-		CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.Fit,
+		CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.NodeFit,
 		Order: c.Providers.Order, Digest: digest,
 	}, nil
 }

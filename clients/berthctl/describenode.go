@@ -74,7 +74,7 @@ func showNode(w io.Writer, c *nodev1.GetConfigResponse, status *nodev1.GetStatus
 	f.Add("System reserved", c.GetSystemReservedCgroup())
 	f.Add("Kube reserved", c.GetKubeReservedCgroup())
 	f.Add("Runtime", c.GetRuntimeEndpoint())
-	f.Add("Node fit", yesNo(c.GetFit()))
+	f.Add("Node fit", yesNo(c.GetNodeFit()))
 	var parts []string
 	for _, p := range status.GetSystemContainers() {
 		text := strings.ToLower(strings.TrimPrefix(p.GetPart().String(), "PART_"))

@@ -115,7 +115,7 @@ func (f fakeNode) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.
 	}
 	return &nodev1.GetConfigResponse{
 		CgroupVersion: 2, CgroupDriver: "systemd", CgroupRoot: "/", PodCgroupRoot: "/kubepods.slice", Controllers: []string{"cpu", "cpuset", "memory"},
-		EnforceNodeAllocatable: []string{"pods", "kube-reserved"}, KubeReservedCgroup: "/kube.slice", Fit: true, CgroupsPerQos: true,
+		EnforceNodeAllocatable: []string{"pods", "kube-reserved"}, KubeReservedCgroup: "/kube.slice", NodeFit: true, CgroupsPerQos: true,
 		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",
 		MountedSubsystems: []*nodev1.MountedSubsystem{
 			{Name: "cpu", MountPoint: "/sys/fs/cgroup/cpu,cpuacct", HierarchyId: 3, Version: 1}, {Name: "unified", MountPoint: "/sys/fs/cgroup/unified", Version: 2},

@@ -119,7 +119,7 @@ func (n *node) startBerthd() {
 		"--root-dir", n.path("berthd"), "--cgroup-root", "/" + n.cgroup,
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
 		// The machine of the tests may be small, and may swap.
-		"--fit=false", "--fail-swap-on=false",
+		"--node-fit=false", "--fail-swap-on=false",
 	}, n.berthdFlags...)...), n.log("berthd"))
 	ctx, cancel := context.WithTimeout(n.t.Context(), timeout)
 	defer cancel()

@@ -38,7 +38,7 @@ moves running containers when their CPUs change. The kubelet's own CPU, memory a
 topology managers must be off. berthd must run without cgroups and without
 --runtime-endpoint:
 
-  berthd --root-dir /var/lib/berth-node --cgroup-tree memory --fit=false --devices-elsewhere '*' --cpu-manager-policy static --reserved-cpus 0
+  berthd --root-dir /var/lib/berth-node --cgroup-tree memory --node-fit=false --devices-elsewhere '*' --cpu-manager-policy static --reserved-cpus 0
   berth-nri --endpoint unix:///var/lib/berth-node/berth.sock`
 
 // What happens to a container that gets no place.

@@ -120,7 +120,7 @@ func (n *node) startContainerd() {
 func (n *node) startBerthd() {
 	n.t.Helper()
 	n.berthd = nodetest.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
-		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--fit=false", "--fail-swap-on=false", "--devices-elsewhere", "*",
+		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--node-fit=false", "--fail-swap-on=false", "--devices-elsewhere", "*",
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
 		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"), n.log("berthd"))
 	if err := n.berth.WaitReady(n.ctx()); err != nil {

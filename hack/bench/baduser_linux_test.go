@@ -230,7 +230,7 @@ func besideBadUser(t testing.TB, role string) (n *node, begin func() (end func()
 			t.Fatal(err)
 		}
 	}
-	text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\naccess:\n"
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\naccess:\n"
 	for role, uid := range badUsers {
 		if role != "none" {
 			text += fmt.Sprintf("- {uid: %d, roles: [%s]}\n", uid, role)

@@ -126,7 +126,7 @@ func (i *images) berthd(flags ...string) *berth.Client {
 	}
 	i.t.Cleanup(func() { _ = client.Close() })
 	p, _ := i.start("berthd", append([]string{
-		"--root-dir", root, "--cgroup-root", "/" + filepath.Base(i.dir), "--fit=false", "--fail-swap-on=false",
+		"--root-dir", root, "--cgroup-root", "/" + filepath.Base(i.dir), "--node-fit=false", "--fail-swap-on=false",
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0",
 	}, flags...)...)
 	i.until("berthd is ready", p, func() bool {

@@ -30,7 +30,7 @@ var ErrAway = errors.New("the device plugin is away")
 // did not answer several times in a row. They tell when it is called again.
 var ErrSuspended = errors.New("the device plugin does not answer")
 
-// WaitError is behind the refusals that time may heal: the resource is known,
+// WaitError is behind the refusals that time may resolve: the resource is known,
 // and none of its devices can be had for the moment.
 type WaitError struct {
 	Resource  string

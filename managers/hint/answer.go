@@ -43,7 +43,7 @@ type Wait struct {
 	Undecided bool
 }
 
-// Waiter is an error that time may heal.
+// Waiter is an error that time may resolve.
 type Waiter interface {
 	error
 	// Waits tells what would have to happen.

@@ -37,10 +37,10 @@ type Config struct {
 	// AllowUnreserved lets the static policy run without any reserved memory,
 	// where the system is kept off the pods' memory by other means.
 	AllowUnreserved bool
-	// GroupsApart keeps a container that is to sit on one node off the nodes of a
+	// DisjointNUMAGroups keeps a container that is to sit on one node off the nodes of a
 	// group, and widens its node set to the group instead. The kubelet lets it in,
 	// and then the node belongs to two groups (kubernetes#113035).
-	GroupsApart bool
+	DisjointNUMAGroups bool
 	Features    Features
 }
 
@@ -83,7 +83,7 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
-	m := &Manager{policy: cfg.Policy, apart: cfg.GroupsApart, features: cfg.Features, nodes: topo.NodeMask()}
+	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, nodes: topo.NodeMask()}
 	if m.policy == PolicyStatic {
 		m.measure(topo, cfg.Reserved)
 	}

@@ -138,7 +138,7 @@ func TestContract(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			hinttest.Run(t, func() hinttest.Setup {
-				n := newNode(t, machinetest.Build(row.shape), func(c *Config) { c.GroupsApart = row.apart })
+				n := newNode(t, machinetest.Build(row.shape), func(c *Config) { c.DisjointNUMAGroups = row.apart })
 				n.must(n.admit(pod("earlier", "init:i=2Gi", "c=1Gi 2Mi=4Mi"), on(1)))
 				return hinttest.Setup{Provider: n, View: n.View(), Pods: []*workload.Pod{
 					pod("one", "c=1Gi"),

@@ -93,7 +93,7 @@ func TestHistory(t *testing.T) {
 		topo := drawMachine(t, 5)
 		journal := ledgertest.NewJournal()
 		rules := ledger.Rules{Machine: topo}
-		n := newNode(t, topo, func(c *Config) { c.GroupsApart = rapid.Bool().Draw(t, "apart") })
+		n := newNode(t, topo, func(c *Config) { c.DisjointNUMAGroups = rapid.Bool().Draw(t, "apart") })
 		n.Ledger, _ = ledgertest.Open(t, ledger.Options{Journal: journal, Rules: rules})
 		pods := map[string]*workload.Pod{}
 		for step := range rapid.IntRange(1, 12).Draw(t, "steps") {

@@ -221,10 +221,10 @@ func TestUnknownPageSize(t *testing.T) {
 	wantText(t, "pages", n.usage("hugepages-2Mi"), "0[0-1] 2Mi[0-1]")
 }
 
-// TestGroupsApart: a single node of a group is either let in, and then both
+// TestDisjointNUMAGroups: a single node of a group is either let in, and then both
 // belong to different groups and still nothing is lost; or, by configuration, the
 // container is widened to the group.
-func TestGroupsApart(t *testing.T) {
+func TestDisjointNUMAGroups(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		apart       bool
@@ -233,7 +233,7 @@ func TestGroupsApart(t *testing.T) {
 		{false, "0", "9Gi[0] 1Gi[0-1]"},
 		{true, "0-1", "9Gi[0-1] 1Gi[0-1]"},
 	} {
-		n := newNode(t, nodesOf(9*gi, 9*gi), func(c *Config) { c.GroupsApart = row.apart })
+		n := newNode(t, nodesOf(9*gi, 9*gi), func(c *Config) { c.DisjointNUMAGroups = row.apart })
 		n.must(n.admit(pod("a", "c=5Gi"), on(0, 1)))
 		n.must(n.admit(pod("b", "c=5Gi"), on(0, 1)))
 		n.remove("a")

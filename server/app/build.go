@@ -284,10 +284,10 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	parts := reconcile.Config{
 		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,
-		OnDrift: reconcile.OnDrift(a.Config.Cgroups.OnDrift),
-		View:    a.Ledger.View,
-		Every:   a.Config.Cgroups.ReconcilePeriod.Duration,
-		Now:     a.Now, SetScore: score,
+		DriftPolicy: reconcile.DriftPolicy(a.Config.Cgroups.DriftPolicy),
+		View:        a.Ledger.View,
+		Every:       a.Config.Cgroups.ReconcilePeriod.Duration,
+		Now:         a.Now, SetScore: score,
 		Log:     a.Log.With("part", "reconcile"),
 		Observe: a.metrics.Pass, Timed: a.metrics.Cgroup,
 	}
@@ -378,7 +378,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 
 // buildExternal puts the providers that the ledger knows beside those inside.
 func (a *App) buildExternal() (err error) {
-	o := a.Config.Providers.Outside
+	o := a.Config.Providers.External
 	var allowed []hintproxy.Allowance
 	for _, p := range o.Allow {
 		allowed = append(allowed, hintproxy.Allowance{Provider: p.Provider, UID: p.UID, Edits: p.Edits})

@@ -49,7 +49,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,
 			EnforceNodeAllocatable: c.Node.Enforce,
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
-			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
+			NodeFit: c.Node.NodeFit, DriftPolicy: c.Cgroups.DriftPolicy, PodPidsLimit: c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
 			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
 			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,

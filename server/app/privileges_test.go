@@ -61,7 +61,7 @@ func TestNeedsOfAConfiguration(t *testing.T) {
 	}{
 		"default":        {func(*config.Config) {}, cgroups},
 		"no cgroups":     {func(c *config.Config) { c.Cgroups.Tree = config.TreeMemory }, confine.Of(confine.DACOverride)},
-		"a port of ours": {func(c *config.Config) { c.HTTP = "localhost:9100" }, cgroups},
+		"a port of ours": {func(c *config.Config) { c.HTTP = "localhost:10470" }, cgroups},
 		"root's port":    {func(c *config.Config) { c.HTTP = "localhost:80" }, cgroups | confine.Of(confine.NetBindService)},
 		"any port":       {func(c *config.Config) { c.HTTP = ":0" }, cgroups},
 	} {

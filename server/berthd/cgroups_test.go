@@ -135,7 +135,7 @@ func TestDriftOnTheMachine(t *testing.T) {
 		if err := os.WriteFile(path, []byte(strconv.Itoa(16<<20)), 0); err != nil {
 			t.Fatal(err)
 		}
-		n.eventually("the limit is healed", func() bool {
+		n.eventually("the limit is repaired", func() bool {
 			text, err := os.ReadFile(path)
 			return err == nil && strings.TrimSpace(string(text)) == before
 		})

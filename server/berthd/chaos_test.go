@@ -561,8 +561,8 @@ func (c *chaos) compareReaders(have map[string]map[string]held) {
 	}
 }
 
-// heal puts plugins in order that are away or misbehave.
-func (c *chaos) heal() {
+// restore puts plugins in order that are away or misbehave.
+func (c *chaos) restore() {
 	c.t.Helper()
 	for _, f := range c.fleets {
 		if f.live == nil || f.crooked {
@@ -573,11 +573,11 @@ func (c *chaos) heal() {
 	}
 }
 
-// probe heals all plugins and asks for every device that nobody holds, in one pod:
+// probe restores all plugins and asks for every device that nobody holds, in one pod:
 // it gets exactly those. One more is refused.
 func (c *chaos) probe() {
 	c.t.Helper()
-	c.heal()
+	c.restore()
 	busy := map[string]bool{}
 	for _, containers := range c.holdings() {
 		for _, h := range containers {

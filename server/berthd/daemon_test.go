@@ -283,7 +283,7 @@ func TestPluginFaultsRejectAndLeaveNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\nverdicts: {deferred: false}\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
+			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nverdicts: {deferred: false}\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d := n.start("--config", n.root+"/berth.yaml")

@@ -169,7 +169,7 @@ func TestPluginIsFound(t *testing.T) {
 func (n *node) configure(text string) {
 	n.t.Helper()
 	path := filepath.Join(n.root, "berth.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\n"+text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"+text), 0o600); err != nil {
 		n.t.Fatal(err)
 	}
 	n.args = append(n.args, "--config", path)

@@ -13,7 +13,7 @@ import (
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "c.yaml")
-	text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\ncpu: {polic: static}\nlog: {level: 3, colour: red}\n"
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncpu: {polic: static}\nlog: {level: 3, colour: red}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

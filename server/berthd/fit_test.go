@@ -11,7 +11,7 @@ import (
 func TestNodeIsFull(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory")
-	d := n.start("--machine", "4c,mem=1Gi", "--fit=true", "--max-pods", "3",
+	d := n.start("--machine", "4c,mem=1Gi", "--node-fit=true", "--max-pods", "3",
 		"--system-reserved", "memory=100Mi", "--eviction-hard", "memory.available<100Mi")
 	tests := []struct {
 		uid, cpu, memory string

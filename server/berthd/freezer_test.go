@@ -52,7 +52,7 @@ func TestFrozenCgroups(t *testing.T) {
 		}
 	}
 	file := filepath.Join(n.root, "berth.yaml")
-	text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\ncgroups: {reconcilePeriod: 200ms}\n"
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncgroups: {reconcilePeriod: 200ms}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

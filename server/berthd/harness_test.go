@@ -231,7 +231,7 @@ func (n *node) command(args ...string) *exec.Cmd {
 	all := append([]string{
 		"--root-dir", n.root, "--cgroup-root", "/" + n.cgroup,
 		// The machine of the tests may be small, and may swap.
-		"--fit=false", "--fail-swap-on=false",
+		"--node-fit=false", "--fail-swap-on=false",
 	}, policy...)
 	if !n.kernel {
 		all = append(all, "--cgroup-tree", "memory")

@@ -49,7 +49,7 @@ func TestFreeHugePages(t *testing.T) {
 		"off":    {"", admissionv1.Verdict_VERDICT_ADMITTED, ""},
 	} {
 		n := newNode(t, staticMemory(lowest, "64Mi")...)
-		text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\n" + row.config
+		text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n" + row.config
 		if err := os.WriteFile(n.root+"/berth.yaml", []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ The exit code is 1 after an error and 2 after a wrong command line.`
 const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy restricted
 
   # With a kubelet's configuration, and metrics.
-  berthd --kubelet-config /var/lib/kubelet/config.yaml --http localhost:9100
+  berthd --kubelet-config /var/lib/kubelet/config.yaml --http localhost:10470
 
   # With every path under one directory and pods' cgroups under one cgroup, beside whatever else runs here.
   berthd --root-dir /run/berth-try --cgroup-root /berth

@@ -26,7 +26,7 @@ func simulated(t *testing.T, shape, config string, args ...string) *node {
 	t.Helper()
 	n := newNode(t, append([]string{"--machine", shape, "--cgroup-tree", "memory", "--http", "127.0.0.1:0"}, args...)...)
 	n.kernel = false
-	text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\n" + config
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n" + config
 	if err := os.WriteFile(n.root+"/berth.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

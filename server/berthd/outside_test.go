@@ -37,7 +37,7 @@ const card = "example.com/nic"
 var programs = nodetest.NewPrograms(map[string]string{"nic": "clients/hintprovider/nic"})
 
 // requiredNIC has the configuration require the provider, which may set a variable.
-const requiredNIC = "providers: {outside: {required: [nic], allow: [{provider: nic, edits: [env]}]}}\n"
+const requiredNIC = "providers: {external: {required: [nic], allow: [{provider: nic, edits: [env]}]}}\n"
 
 // externalNode is a node of two NUMA nodes with two cards on the first and one on
 // the second, for a provider in a process of its own.

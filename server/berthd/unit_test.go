@@ -64,7 +64,7 @@ func TestUnderItsUnit(t *testing.T) {
 			}
 		}},
 		{"http: 127.0.0.1:97\n", "metrics.conf", []string{"metrics.conf", "low-port.conf"}, func(*testing.T) {}},
-		{"node: {fit: false, kernelTunables: set}\n", "", []string{"kernel-settings.conf"}, func(t *testing.T) {
+		{"node: {nodeFit: false, kernelTunables: set}\n", "", []string{"kernel-settings.conf"}, func(t *testing.T) {
 			if text, err := os.ReadFile("/proc/sys/kernel/panic"); err != nil || string(text) != "10\n" {
 				t.Errorf("kernel/panic is %q, %v", text, err)
 			}
@@ -182,10 +182,10 @@ func underUnit(t *testing.T, deploy string, driver cgroup.Driver, config string)
 	n.put(filepath.Join(unitDir, n.unit), string(unit))
 	n.put(filepath.Join(unitDir, n.unit+".d", "program.conf"),
 		fmt.Sprintf("[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=\nExecStart=%s --config /etc/berth/berthd.yaml\nEnvironment=%s=1\n", os.Args[0], asDaemon))
-	text := fmt.Sprintf("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\ncpu: {policy: static}\nreserved: {cpus: \"0\"}\ntopology: {policy: best-effort}\n"+
+	text := fmt.Sprintf("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncpu: {policy: static}\nreserved: {cpus: \"0\"}\ntopology: {policy: best-effort}\n"+
 		"cgroups: {root: /%s, driver: %s}\n", n.cgroup, driver)
 	if !strings.Contains(config, "node:") {
-		text += "node: {fit: false}\n"
+		text += "node: {nodeFit: false}\n"
 	}
 	n.put("/etc/berth/berthd.yaml", text+config)
 	out, err := exec.Command("systemd-tmpfiles", "--create", filepath.Join(deploy, "tmpfiles.d/berth.conf")).CombinedOutput()

@@ -43,7 +43,7 @@ func load(t *testing.T, kubelet, berth string, args ...string) (document.Config,
 
 const (
 	kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-	berthHead   = "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\n"
+	berthHead   = "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"
 )
 
 func TestDefaultsAreTheKubeletsPaths(t *testing.T) {
@@ -255,7 +255,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		args           []string
 		want           string
 	}{
-		"other kind":         {berth: "apiVersion: v1\nkind: Pod\n", want: "expected apiVersion berth/v1alpha1"},
+		"other kind":         {berth: "apiVersion: v1\nkind: Pod\n", want: "expected apiVersion config.berthd.github.io/v1alpha1"},
 		"kubelet other kind": {kubelet: berthHead, want: "expected apiVersion kubelet.config.k8s.io/v1beta1"},
 		"unknown field":      {berth: berthHead + "cpus: 1\n", want: "cpus: unknown field"},
 		"no yaml":            {berth: "a: [", want: "berth.yaml"},
@@ -264,7 +264,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"scope":              {args: []string{"--topology-manager-scope", "x"}, want: `topology.scope: expected one of container, pod, got "x"`},
 		"topology option":    {berth: berthHead + "topology: {policy: restricted, options: {frob: 1}}\n", want: `topology.options: unknown Topology Manager Policy option: "frob"`},
 		"two documents":      {berth: berthHead + "---\ncpu: {policy: static}\n", want: "expected one document, found 2"},
-		"no object":          {berth: "hello\n", want: "expected an object with apiVersion berth/v1alpha1"},
+		"no object":          {berth: "hello\n", want: "expected an object with apiVersion config.berthd.github.io/v1alpha1"},
 		"twice":              {berth: berthHead + "cpu: {}\ncpu: {}\n", want: `line 4: key "cpu" already set`},
 		"nested field":       {berth: berthHead + "cpu: {polic: static}\n", want: "cpu.polic: unknown field, expected any of options, policy"},
 		"field of a list":    {berth: berthHead + "access: [{uid: 1, roles: [read], team: 2}]\n", want: "access[0].team: unknown field"},
@@ -301,10 +301,10 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"reserved resource":  {args: []string{"--kube-reserved", "hugepages-2Mi=1Gi"}, want: "cannot reserve"},
 		"kernel settings":    {args: []string{"--kernel-tunables", "maybe"}, want: "node.kernelTunables"},
 		"own score":          {args: []string{"--oom-score-adj", "1001"}, want: "node.oomScoreAdj"},
-		"drift":              {berth: berthHead + "cgroups: {onDrift: cry}\n", want: "cgroups.onDrift"},
-		"allowed twice":      {berth: berthHead + "providers: {outside: {allow: [{provider: nic}, {provider: nic}]}}\n", want: "providers.outside.allow[1].provider"},
-		"allowed builtin":    {berth: berthHead + "providers: {outside: {allow: [{provider: cpu}]}}\n", want: "providers.outside.allow[0].provider"},
-		"unknown edits":      {berth: berthHead + "providers: {outside: {allow: [{provider: nic, edits: [all]}]}}\n", want: "providers.outside.allow[0].edits[0]"},
+		"drift":              {berth: berthHead + "cgroups: {driftPolicy: cry}\n", want: "cgroups.driftPolicy"},
+		"allowed twice":      {berth: berthHead + "providers: {external: {allow: [{provider: nic}, {provider: nic}]}}\n", want: "providers.external.allow[1].provider"},
+		"allowed builtin":    {berth: berthHead + "providers: {external: {allow: [{provider: cpu}]}}\n", want: "providers.external.allow[0].provider"},
+		"unknown edits":      {berth: berthHead + "providers: {external: {allow: [{provider: nic, edits: [all]}]}}\n", want: "providers.external.allow[0].edits[0]"},
 		"order":              {berth: berthHead + "providers: {order: [cpu]}\n", want: "providers.order"},
 		"memory policy":      {args: []string{"--memory-manager-policy", "static"}, want: "memory.policy: expected one of None, Static"},
 		"reserved memory":    {args: []string{"--reserved-memory", "0=memory:1Gi"}, want: `--reserved-memory: "0=memory:1Gi": expected numaNodeID:type=quantity`},
@@ -339,7 +339,7 @@ rootDir: /r
 reserved: {cpus: 0-3, kube: {cpu: "1"}}
 access: [{uid: 1000, roles: [read, agent]}]
 cpu: {policy: static, options: {strict-cpu-reservation: "true"}}
-memory: {policy: Static, groupsApart: true, reserved: [{numaNode: 3, limits: {memory: 100Mi}}]}
+memory: {policy: Static, disjointNUMAGroups: true, reserved: [{numaNode: 3, limits: {memory: 100Mi}}]}
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -386,7 +386,7 @@ kubeletCgroups: /agents/kubelet
 	}
 	want := document.Node{
 		Enforce: []string{"pods", "system-reserved"}, SystemReservedCgroup: "/system", MaxPods: 60, PodsPerCore: 4,
-		Fit: true, FailCgroupV1: true, KernelTunables: "require", OOMScoreAdj: -500,
+		NodeFit: true, FailCgroupV1: true, KernelTunables: "require", OOMScoreAdj: -500,
 		SystemCgroup: "/other", OwnCgroup: "/agents/kubelet",
 	}
 	if !reflect.DeepEqual(c.Node, want) {

@@ -163,7 +163,7 @@ func checkSockets(c config.Config) error {
 			_, err = net.LookupPort("tcp", port)
 		}
 		if err != nil {
-			vs.Addf("http", "expected HOST:PORT, such as localhost:9100, or unix:///run/berth/http.sock: %v", err)
+			vs.Addf("http", "expected HOST:PORT, such as localhost:10470, or unix:///run/berth/http.sock: %v", err)
 		}
 	}
 	if c.ListenGroup != "" {

@@ -40,7 +40,7 @@ func (p *proxy) checkEdits(resource string, edits *hintv1.ContainerEdits) error 
 		return p.wrongAnswer(resource, "its grant for %s has fields that container edits do not have", resource)
 	case len(foreign) > 0:
 		slices.Sort(foreign)
-		err := errdefs.PermissionDeniedf("provider %s may not change containers so: its grant for %s has %s, and providers.outside.allow does not have edits of that kind for it",
+		err := errdefs.PermissionDeniedf("provider %s may not change containers so: its grant for %s has %s, and providers.external.allow does not have edits of that kind for it",
 			p.Name(), resource, strings.Join(foreign, ", "))
 		err.Provider, err.Resource = p.Name(), resource
 		return err

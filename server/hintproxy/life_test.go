@@ -528,8 +528,8 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	}
 	required := o
 	required.Required = true
-	denied("required", s.registry.Register(t.Context(), required, Caller{UID: owner}), "providers.outside.required")
-	denied("required, by root", s.registry.Register(t.Context(), required, self), "providers.outside.required")
+	denied("required", s.registry.Register(t.Context(), required, Caller{UID: owner}), "providers.external.required")
+	denied("required, by root", s.registry.Register(t.Context(), required, self), "providers.external.required")
 	benches := ledger.ExternalProvider{Name: "benches", Endpoint: "/benches", Deadline: deadline}
 	denied("a name of another's", s.registry.Register(t.Context(), benches, Caller{UID: owner}), "has this name for user 7, not for user 5")
 	if err := s.registry.Register(patient(t), benches, Caller{UID: 7}); err != nil {

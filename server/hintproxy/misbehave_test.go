@@ -153,7 +153,7 @@ func TestMisbehaviour(t *testing.T) {
 		}), "has fields that container edits do not have"},
 		"grants what is not allowed": {grants(func(r *hintv1.ReserveResponse) {
 			r.Grants[0].Edits = &hintv1.ContainerEdits{Mounts: []*hintv1.Mount{{ContainerPath: "/host", HostPath: "/"}}}
-		}), "its grant for example.com/slot has mounts, and providers.outside.allow"},
+		}), "its grant for example.com/slot has mounts, and providers.external.allow"},
 		"on what nobody requests": {first(func(c *typesv1.Claim) { c.Resource = "example.com/sofa" }), "example.com/sofa, which lie/c does not request"},
 		"large grant": {grants(func(r *hintv1.ReserveResponse) {
 			r.Grants[0].Edits = &hintv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}

@@ -182,7 +182,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 		return err
 	}
 	if o.Required && !slices.Contains(r.config.Required, o.Name) {
-		return errdefs.PermissionDeniedf("register provider %s: mode REQUIRED is for the providers that providers.outside.required names; it may register as ADVISORY", o.Name)
+		return errdefs.PermissionDeniedf("register provider %s: mode REQUIRED is for the providers that providers.external.required names; it may register as ADVISORY", o.Name)
 	}
 	leave, err := r.enterChange(ctx)
 	if err != nil {
@@ -233,7 +233,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 // user.
 func (r *Registry) permitted(o ledger.ExternalProvider) error {
 	if a, ok := r.config.allowance(o.Name); ok && a.UID != o.UID {
-		return errdefs.PermissionDeniedf("register provider %s: providers.outside.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
+		return errdefs.PermissionDeniedf("register provider %s: providers.external.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
 	}
 	return nil
 }

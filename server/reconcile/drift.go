@@ -10,15 +10,15 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// OnDrift is the reaction to values that another program changed.
-type OnDrift string
+// DriftPolicy is the reaction to values that another program changed.
+type DriftPolicy string
 
 const (
-	// Heal writes the values again.
-	Heal OnDrift = "heal"
-	// Alarm only reports the values. They are written again when berth's own value for the
+	// RepairDrift writes the values again.
+	RepairDrift DriftPolicy = "repair"
+	// ReportDrift only reports the values. They are written again when berth's own value for the
 	// cgroup changes.
-	Alarm OnDrift = "alarm"
+	ReportDrift DriftPolicy = "report"
 )
 
 // Drift is a value of a cgroup that a pass had written, and that another program changed
@@ -231,15 +231,15 @@ func withoutDrifted(nodes []cgroup.Node, drifts []Drift) []cgroup.Node {
 func (l *Loop) reportDrift(ctx context.Context, drifts []Drift) {
 	for _, d := range drifts {
 		l.Log.WarnContext(ctx, "a cgroup was changed by somebody else",
-			"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.onDrift()))
+			"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))
 	}
 }
 
-func (l *Loop) onDrift() OnDrift {
-	if l.OnDrift == "" {
-		return Heal
+func (l *Loop) driftPolicy() DriftPolicy {
+	if l.DriftPolicy == "" {
+		return RepairDrift
 	}
-	return l.OnDrift
+	return l.DriftPolicy
 }
 
 // Drifts returns the found drifts, the newest last, at most the last 100.

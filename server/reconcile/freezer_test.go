@@ -84,8 +84,8 @@ func TestWhatWasCutOffLivesOn(t *testing.T) {
 // Who freezes a container that berth made has changed what berth wrote.
 func TestFrozenContainerIsDrift(t *testing.T) {
 	t.Parallel()
-	for _, on := range []OnDrift{Heal, Alarm} {
-		b := newBench(t, memtree.V1(), func(c *Config) { c.OnDrift = on })
+	for _, on := range []DriftPolicy{RepairDrift, ReportDrift} {
+		b := newBench(t, memtree.V1(), func(c *Config) { c.DriftPolicy = on })
 		b.admit("a", workload.Burstable, cpus(500))
 		b.pass()
 		path, err := b.startIn("a", "1")
@@ -96,7 +96,7 @@ func TestFrozenContainerIsDrift(t *testing.T) {
 		b.set(path, cgroup.Values{Frozen: ptr(true)})
 		b.pass()
 		expectDrifts(t, b.last.Drifts, []Drift{{Name: name(path), File: "freezer.state", Want: "THAWED", Found: "FROZEN", Since: b.clock()}})
-		if by, _ := b.tree.Frozen(t.Context(), name(path)); (by == nil) != (on == Heal) {
+		if by, _ := b.tree.Frozen(t.Context(), name(path)); (by == nil) != (on == RepairDrift) {
 			t.Errorf("on drift %s: frozen by %v", on, by)
 		}
 	}

@@ -35,8 +35,8 @@ type Config struct {
 	Unseen bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
-	// OnDrift is the reaction to values that another program changed; empty means Heal.
-	OnDrift OnDrift
+	// DriftPolicy is the reaction to values that another program changed; empty means RepairDrift.
+	DriftPolicy DriftPolicy
 	// View returns the current view.
 	View func() *ledger.View
 	// Online returns the CPUs that are online, and SetOffline records the CPUs of the

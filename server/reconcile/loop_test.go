@@ -91,7 +91,7 @@ func expectDrifts(t *testing.T, got, want []Drift) {
 
 func TestDriftIsOnlyReported(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, memtree.V1(), func(c *Config) { c.OnDrift = Alarm })
+	b := newBench(t, memtree.V1(), func(c *Config) { c.DriftPolicy = ReportDrift })
 	b.admit("a", workload.Guaranteed, cpus(1000))
 	b.admit("b", workload.Burstable, cpus(500))
 	b.pass()

@@ -150,7 +150,7 @@ func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, memtree.V1(), func(c *Config) { c.OnDrift = Alarm })
+	b := newBench(t, memtree.V1(), func(c *Config) { c.DriftPolicy = ReportDrift })
 	b.admit("a", workload.Burstable, cpus(500))
 	b.pass()
 	b.set("/kubepods/burstable/poda", cgroup.Values{CPUShares: ptr(uint64(7))})

@@ -91,7 +91,7 @@ func TestOneRefusalHoldsUpWhoNeedsItsCPUs(t *testing.T) {
 // has its own CPUs there does not start.
 func TestReportedDriftIsInTheWay(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, memtree.V1(), func(c *Config) { c.OnDrift = Alarm })
+	b := newBench(t, memtree.V1(), func(c *Config) { c.DriftPolicy = ReportDrift })
 	b.admit("a", workload.Guaranteed, cpus(500))
 	b.pass()
 	path, err := b.startIn("a", "a1")

@@ -93,7 +93,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	p.findings = append(p.findings, l.heldFindings(held)...)
 	p.differs = cgroup.Diff(p.desired, p.seen)
 	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
-	if l.OnDrift == Alarm && len(p.drifts) > 0 {
+	if l.DriftPolicy == ReportDrift && len(p.drifts) > 0 {
 		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
 	}
 	return p, nil

@@ -54,7 +54,7 @@ type daemon struct {
 	process       *process // nil while it does not run
 }
 
-const settings = `apiVersion: berth/v1alpha1
+const settings = `apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
 providers: {allocateTimeout: %[1]s, preStartTimeout: %[1]s, callTimeout: %[1]s}
 limits: {podResourcesWait: 1ms}
@@ -76,7 +76,7 @@ func newDaemon(ctx context.Context, program, root string, timeout time.Duration)
 func (d *daemon) start(ctx context.Context) error {
 	p, err := run([]string{
 		d.program, "--root-dir", d.root, "--config", filepath.Join(d.root, "berth.yaml"),
-		"--cgroup-tree", "memory", "--topology-manager-policy", "best-effort", "--fit=false", "--fail-swap-on=false",
+		"--cgroup-tree", "memory", "--topology-manager-policy", "best-effort", "--node-fit=false", "--fail-swap-on=false",
 	}, "")
 	if err != nil {
 		return err

@@ -155,15 +155,15 @@ func (a *Agent) askRecords() {
 
 // followRecords tries to read what could not be read, and ends pods without a record that are not wanted.
 func (a *Agent) followRecords(ctx context.Context) {
-	alarm := time.NewTimer(never)
-	defer alarm.Stop()
+	timer := time.NewTimer(never)
+	defer timer.Stop()
 	var delay time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.recordAsked:
-		case <-alarm.C:
+		case <-timer.C:
 		}
 		a.readAgain()
 		failed := false
@@ -179,10 +179,10 @@ func (a *Agent) followRecords(ctx context.Context) {
 		a.mu.Unlock()
 		if delay = a.Retry.After(delay); !again {
 			delay = 0
-			alarm.Reset(never)
+			timer.Reset(never)
 			continue
 		}
-		alarm.Reset(delay)
+		timer.Reset(delay)
 	}
 }
 

@@ -87,23 +87,23 @@ const never = 1 << 62
 // run makes passes until the pod is gone, which it tells, or the context ends. The
 // containers of a pod that is not gone go on.
 func (w *worker) run(ctx context.Context) (gone bool) {
-	alarm := time.NewTimer(never)
-	defer alarm.Stop()
+	timer := time.NewTimer(never)
+	defer timer.Stop()
 	for {
 		next, gone := w.pass(ctx)
 		if gone || ctx.Err() != nil {
 			return gone
 		}
 		if next.IsZero() {
-			alarm.Reset(never)
+			timer.Reset(never)
 		} else {
-			alarm.Reset(next.Sub(w.Now()))
+			timer.Reset(next.Sub(w.Now()))
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-w.woken:
-		case <-alarm.C:
+		case <-timer.C:
 		}
 	}
 }

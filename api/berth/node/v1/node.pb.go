@@ -1248,9 +1248,9 @@ type GetConfigResponse struct {
 	SystemReservedCgroup   string   `protobuf:"bytes,7,opt,name=system_reserved_cgroup,json=systemReservedCgroup,proto3" json:"system_reserved_cgroup,omitempty"`
 	KubeReservedCgroup     string   `protobuf:"bytes,8,opt,name=kube_reserved_cgroup,json=kubeReservedCgroup,proto3" json:"kube_reserved_cgroup,omitempty"`
 	// Whether pods that do not fit are rejected.
-	Fit bool `protobuf:"varint,9,opt,name=fit,proto3" json:"fit,omitempty"`
-	// What happens to values that somebody else changed: heal or alarm.
-	OnDrift string `protobuf:"bytes,10,opt,name=on_drift,json=onDrift,proto3" json:"on_drift,omitempty"`
+	NodeFit bool `protobuf:"varint,9,opt,name=node_fit,json=nodeFit,proto3" json:"node_fit,omitempty"`
+	// What happens to values that somebody else changed: repair or report.
+	DriftPolicy string `protobuf:"bytes,10,opt,name=drift_policy,json=driftPolicy,proto3" json:"drift_policy,omitempty"`
 	// Limit of processes of each pod; not above 0: none.
 	PodPidsLimit int64 `protobuf:"varint,11,opt,name=pod_pids_limit,json=podPidsLimit,proto3" json:"pod_pids_limit,omitempty"`
 	// The container runtime that makes the containers' cgroups, as it was configured;
@@ -1361,16 +1361,16 @@ func (x *GetConfigResponse) GetKubeReservedCgroup() string {
 	return ""
 }
 
-func (x *GetConfigResponse) GetFit() bool {
+func (x *GetConfigResponse) GetNodeFit() bool {
 	if x != nil {
-		return x.Fit
+		return x.NodeFit
 	}
 	return false
 }
 
-func (x *GetConfigResponse) GetOnDrift() string {
+func (x *GetConfigResponse) GetDriftPolicy() string {
 	if x != nil {
-		return x.OnDrift
+		return x.DriftPolicy
 	}
 	return ""
 }
@@ -1611,7 +1611,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\fPART_RUNTIME\x10\x03\x12\x0f\n" +
 	"\vPART_SYSTEM\x10\x04\x12\r\n" +
 	"\tPART_PODS\x10\x05\"\x12\n" +
-	"\x10GetConfigRequest\"\xeb\x06\n" +
+	"\x10GetConfigRequest\"\xfc\x06\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
 	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
@@ -1621,10 +1621,10 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\vcontrollers\x18\x05 \x03(\tR\vcontrollers\x128\n" +
 	"\x18enforce_node_allocatable\x18\x06 \x03(\tR\x16enforceNodeAllocatable\x124\n" +
 	"\x16system_reserved_cgroup\x18\a \x01(\tR\x14systemReservedCgroup\x120\n" +
-	"\x14kube_reserved_cgroup\x18\b \x01(\tR\x12kubeReservedCgroup\x12\x10\n" +
-	"\x03fit\x18\t \x01(\bR\x03fit\x12\x19\n" +
-	"\bon_drift\x18\n" +
-	" \x01(\tR\aonDrift\x12$\n" +
+	"\x14kube_reserved_cgroup\x18\b \x01(\tR\x12kubeReservedCgroup\x12\x19\n" +
+	"\bnode_fit\x18\t \x01(\bR\anodeFit\x12!\n" +
+	"\fdrift_policy\x18\n" +
+	" \x01(\tR\vdriftPolicy\x12$\n" +
 	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit\x12)\n" +
 	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint\x12'\n" +
 	"\x0fdevices_unknown\x18\r \x01(\tR\x0edevicesUnknown\x12+\n" +
