@@ -216,9 +216,24 @@ func (n *node) peak(t testing.TB) float64 {
 	return float64(kib) / 1024
 }
 
-// besideBadUser starts a berthd, and then a bad user, who ends with the processor time that
-// he has taken by himself.
-func besideBadUser(t testing.TB, role string) (n *node, begin func() (end func() time.Duration)) {
+// badUser is a process that takes all that a user may have. It stands still until resumed.
+type badUser struct {
+	testing.TB
+	process *nodetest.Process
+}
+
+func (u badUser) signal(s syscall.Signal) {
+	u.Helper()
+	if err := u.process.Cmd.Process.Signal(s); err != nil {
+		u.Fatal(err)
+	}
+}
+
+// used is the processor time that the user has taken by himself.
+func (u badUser) used() time.Duration { return processTime(u, u.process.Cmd.Process.Pid) }
+
+// besideBadUser starts a berthd and a bad user.
+func besideBadUser(t testing.TB, role string) (*node, badUser) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skipf("needs to act as other users, this is user %d", os.Geteuid())
@@ -240,82 +255,96 @@ func besideBadUser(t testing.TB, role string) (n *node, begin func() (end func()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n, _ = start(t, f, "--config", file)
-	return n, func() func() time.Duration {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), badUserEnv+"="+role+" "+n.socket)
-		log := nodetest.Log(filepath.Join(f.disk, "bad"))
-		p := nodetest.Start(t, cmd, log)
-		t.Cleanup(func() { _ = p.End(os.Kill) })
-		nodetest.Eventually(t, time.Minute, "the bad user begins", func() bool { return strings.Contains(log.String(), "begins") })
-		before := processTime(t, cmd.Process.Pid)
-		return func() time.Duration {
-			defer func() { _ = p.End(os.Kill) }()
-			return processTime(t, cmd.Process.Pid) - before
-		}
-	}
+	n, _ := start(t, f, "--config", file)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), badUserEnv+"="+role+" "+n.socket)
+	log := nodetest.Log(filepath.Join(f.disk, "bad"))
+	u := badUser{t, nodetest.Start(t, cmd, log)}
+	t.Cleanup(func() { _ = u.process.End(os.Kill) })
+	nodetest.Eventually(t, time.Minute, "the bad user begins", func() bool { return strings.Contains(log.String(), "begins") })
+	u.signal(syscall.SIGSTOP)
+	return n, u
 }
 
+// Rounds of the benchmark, and root's calls in each part of a round.
+const (
+	badRounds = 15
+	badPairs  = 200
+)
+
 // BenchmarkBadUser is what one user who takes all that he may have, 64 connections and 32
-// calls at a time, does to root's Admit: ns/op is the 99th percentile beside him, without-ns
-// that without him, measured in turns with it, times how many times one is of the other, and grown-MiB how much more
-// memory berthd has used at its peak. The bad user's own processes run when nobody else
+// calls at a time, does to root's Admit. A round measures the 99th percentile without him,
+// while his process stands still, and beside him; what others do to the machine meanwhile
+// concerns both. ns/op is the median of the rounds beside him, without-ns that without him,
+// times the median of how many times one is of the other in a round, and grown-MiB how much
+// more memory berthd has used at its peak. The bad user's own processes run when nobody else
 // wants a processor. berthd-cpus and bad-cpus are the processors that berthd and he take
-// meanwhile: where berthd takes less than it does without him, others kept him out, and the
-// rest says nothing.
+// beside root's calls: where berthd takes less than it does without him (idle-cpus), others
+// kept him out, and the rest says nothing.
 func BenchmarkBadUser(b *testing.B) {
 	for _, role := range []string{"none", "read", "provider", "agent", "admin", "read" + badFrames} {
 		b.Run("Admit beside a user who may "+role+"/512/berth", func(b *testing.B) {
-			n, begin := besideBadUser(b, role)
-			round := func() (took []time.Duration) {
-				for range 400 {
-					d, err := n.pair(b.Context(), wirePod("root"))
-					if err != nil {
+			n, bad := besideBadUser(b, role)
+			part := func() (p99 time.Duration) {
+				took := make([]time.Duration, badPairs)
+				for i := range took {
+					var err error
+					if took[i], err = n.pair(b.Context(), wirePod("root")); err != nil {
 						b.Fatal(err)
 					}
-					took = append(took, d)
 				}
-				return took
+				slices.Sort(took)
+				return took[len(took)*99/100]
 			}
-			for range 4 {
-				round()
+			for range 8 {
+				part()
 			}
-			var without, beside []time.Duration
-			var took, used, own time.Duration
+			var without, beside, times, idle, busy, own []float64
 			before := n.peak(b)
 			for b.Loop() {
-				without = append(without, round()...)
-				end, begun, was := begin(), time.Now(), n.used(b)
-				beside = append(beside, round()...)
-				took, used = took+time.Since(begun), used+n.used(b)-was
-				own += end()
+				for range badRounds {
+					begun, used := time.Now(), n.used(b)
+					alone := part()
+					idle = append(idle, (n.used(b)-used).Seconds()/time.Since(begun).Seconds())
+					bad.signal(syscall.SIGCONT)
+					part() // berthd has what he may have under way
+					begun, used, his := time.Now(), n.used(b), bad.used()
+					together := part()
+					took := time.Since(begun).Seconds()
+					busy, own = append(busy, (n.used(b)-used).Seconds()/took), append(own, (bad.used()-his).Seconds()/took)
+					bad.signal(syscall.SIGSTOP)
+					part() // and that is over
+					without, beside = append(without, float64(alone)), append(beside, float64(together))
+					times = append(times, float64(together)/float64(alone))
+				}
 			}
-			b.ReportMetric(used.Seconds()/took.Seconds(), "berthd-cpus")
-			b.ReportMetric(own.Seconds()/took.Seconds(), "bad-cpus")
-			b.ReportMetric(float64(p99(beside)), "ns/op")
-			b.ReportMetric(float64(p99(without)), "without-ns")
-			b.ReportMetric(float64(p99(beside))/float64(p99(without)), "times")
+			b.ReportMetric(middle(idle), "idle-cpus")
+			b.ReportMetric(middle(busy), "berthd-cpus")
+			b.ReportMetric(middle(own), "bad-cpus")
+			b.ReportMetric(middle(beside), "ns/op")
+			b.ReportMetric(middle(without), "without-ns")
+			b.ReportMetric(middle(times), "times")
 			b.ReportMetric(n.peak(b)-before, "grown-MiB")
 		})
 	}
 }
 
-func p99(list []time.Duration) time.Duration {
-	list = slices.Sorted(slices.Values(list))
-	return list[len(list)*99/100]
+// middle is the median.
+func middle(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
 }
 
 // TestBadUser keeps the benchmark honest: each bad user acts, and root is served.
 func TestBadUser(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"none", "read"} {
-		n, begin := besideBadUser(t, role)
-		end := begin()
+		n, bad := besideBadUser(t, role)
+		bad.signal(syscall.SIGCONT)
 		for range 3 {
 			if _, err := n.pair(t.Context(), wirePod("root")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		end()
 	}
 }

@@ -16,8 +16,10 @@ const (
 	// of a large answer.
 	framesPerSecond = 10_000
 	framesBurst     = 2_000
-	// resetCost is how many frames cost as much as a call that is given up.
-	resetCost = 10
+	// resetCost is how many frames cost as much as a call that is given up, and refusalCost
+	// as one that is refused before its message is read.
+	resetCost   = 10
+	refusalCost = 10
 )
 
 // Types of frames (RFC 9113, section 6).

@@ -2,11 +2,14 @@ package rpc
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/tap"
 )
 
 // TestFramesArePaced: frames that are no part of a call are read at a bounded rate by user,
@@ -53,6 +56,51 @@ func TestFramesArePaced(t *testing.T) {
 		_, _ = c.Close(), far.Close()
 		if synctest.Wait(); !ended {
 			t.Error("the connection has ended, and somebody waits")
+		}
+	})
+}
+
+// TestRefusalsArePaced: calls that are refused before their message is read come at a bounded
+// rate by user, on whatever connections; root's are not refused.
+func TestRefusalsArePaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many = 3 * (maxRefusals - 1) // with more the connections end
+		for _, row := range []struct {
+			name  string
+			uid   uint32
+			calls int // that are under way before
+			want  time.Duration
+		}{
+			{"without a role", unprivileged, 0, (many - framesBurst/refusalCost) * time.Second / (framesPerSecond / refusalCost)},
+			{"too many calls", reader, 5, (many - framesBurst/refusalCost) * time.Second / (framesPerSecond / refusalCost)},
+			{"root", root, 0, 0},
+		} {
+			c := bounded(io.Discard)
+			var links []context.Context
+			for range 3 {
+				_, ctx, err := c.dial(t, row.uid)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, end := context.WithCancel(ctx)
+				t.Cleanup(end)
+				links = append(links, ctx)
+			}
+			for range row.calls {
+				if _, err := c.tap(links[0], &tap.Info{FullMethodName: list}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begun := time.Now()
+			for i := range many {
+				if _, err := c.tap(links[i%len(links)], &tap.Info{FullMethodName: list}); (err == nil) != (row.uid == root) {
+					t.Fatalf("%s: %v", row.name, err)
+				}
+			}
+			if took := time.Since(begun); took < row.want || took > row.want+10*time.Millisecond {
+				t.Errorf("%s: %d refusals took %s, want %s", row.name, many, took, row.want)
+			}
 		}
 	})
 }

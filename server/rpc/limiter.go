@@ -261,6 +261,7 @@ func (cc limiterCredentials) Clone() credentials.TransportCredentials { return c
 func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	start := time.Now()
 	if err := c.access.mayAuthorize(ctx, info.FullMethodName); err != nil {
+		paceRefusal(ctx)
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}
 	who, _ := PeerOf(ctx)
@@ -272,6 +273,7 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	if !ok {
 		err := errdefs.Exhaustedf("%s has %d calls under way already", who, bounds.Calls).Coded(errdefs.TooManyCalls)
 		err.RetryAfter = retryAfter
+		paceRefusal(ctx)
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}
 	t := &ticket{who: who, user: u, load: l, slots: c.slots, less: less}
@@ -282,6 +284,16 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	}
 	t.keep = context.AfterFunc(ctx, t.end)
 	return context.WithValue(ctx, ticketKey{}, t), nil
+}
+
+// paceRefusal has refused calls read no faster than those that are given up. It waits, and
+// gRPC's reader of the connection with it.
+func paceRefusal(ctx context.Context) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if l, ok := p.AuthInfo.(link); ok {
+			l.conn.pace(refusalCost)
+		}
+	}
 }
 
 // ticket is a call's part of what its user has under way.
@@ -340,7 +352,10 @@ func begin(ctx context.Context) (end func(), err error) {
 	return t.end, nil
 }
 
-func beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (c *limiter) beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if _, counted := ctx.Value(ticketKey{}).(*ticket); !counted {
+		defer c.slots.quiet.call()()
+	}
 	end, err := begin(ctx)
 	if err != nil {
 		return nil, err
@@ -363,7 +378,7 @@ func beginStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next g
 func (c *limiter) options(who credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(limiterCredentials{who, c}), grpc.InTapHandle(c.tap),
-		grpc.ChainUnaryInterceptor(beginUnary), grpc.ChainStreamInterceptor(beginStream),
+		grpc.ChainUnaryInterceptor(c.beginUnary), grpc.ChainStreamInterceptor(beginStream),
 	}
 }
 

@@ -281,7 +281,7 @@ func TestCallsThatAreOver(t *testing.T) {
 	}
 	cancel()
 	c.until(reader, 0)
-	_, err = beginUnary(ctx, nil, nil, func(context.Context, any) (any, error) {
+	_, err = c.beginUnary(ctx, nil, nil, func(context.Context, any) (any, error) {
 		t.Error("it has begun")
 		return nil, nil
 	})

@@ -52,6 +52,8 @@ func isCostly(method string, req any) bool {
 // and users take turns. A call that waits for something other than a processor is paused: others have its slot, and
 // its user begins no other.
 type slots struct {
+	quiet quiet
+
 	mu    sync.Mutex
 	free  int
 	users map[user]*turn // those who have begun or wait
@@ -210,10 +212,14 @@ func (t *ticket) takeSlot(ctx context.Context) (leave func(), err error) {
 		if err := t.slots.enter(ctx, t.user, t.who); err != nil {
 			return nil, err
 		}
-		if t.setSlot(hasSlot, noSlot); t.load.answers.has() {
+		t.setSlot(hasSlot, noSlot)
+		err := t.slots.quiet.await(ctx)
+		if err == nil && t.load.answers.has() {
 			return t.leaveSlot, nil
 		}
-		t.leaveSlot()
+		if t.leaveSlot(); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -253,9 +259,9 @@ func (t *ticket) resumeSlot(ctx context.Context) error {
 	if t.slotState() != pausedSlot {
 		return nil
 	}
-	err := t.slots.resume(ctx, t.user)
-	if err == nil {
-		t.setSlot(hasSlot, pausedSlot)
+	if err := t.slots.resume(ctx, t.user); err != nil {
+		return err
 	}
-	return err
+	t.setSlot(hasSlot, pausedSlot)
+	return t.slots.quiet.await(ctx)
 }

@@ -1,0 +1,64 @@
+package rpc
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A costly call of another user takes one processor, makes garbage, and its collection takes
+// all processors for some milliseconds: often enough, and most of root's calls meet it. So a
+// costly call begins when root's agent is quiet. It waits for that a limited time, so an agent
+// that is never quiet leaves each slot 20 calls a second.
+const (
+	// quietFor is how long no call of root's has run when the agent is quiet.
+	quietFor = 10 * time.Millisecond
+	// quietWait is how long a costly call waits for it.
+	quietWait = 50 * time.Millisecond
+)
+
+// quiet follows the calls of root and of berthd's own user. It is safe for concurrent use.
+type quiet struct {
+	running atomic.Int64
+	last    atomic.Pointer[time.Time] // when one ended; nil before the first
+}
+
+// call says that a call runs until end.
+func (q *quiet) call() (end func()) {
+	q.running.Add(1)
+	return func() {
+		now := time.Now()
+		q.last.Store(&now)
+		q.running.Add(-1)
+	}
+}
+
+// left is how long it takes until it is quiet, if no further call comes.
+func (q *quiet) left() time.Duration {
+	last := q.last.Load()
+	switch {
+	case q.running.Load() > 0:
+		return quietFor
+	case last == nil:
+		return 0
+	}
+	return quietFor - time.Since(*last)
+}
+
+// await waits until it is quiet, for a limited time.
+func (q *quiet) await(ctx context.Context) error {
+	end := time.Now().Add(quietWait)
+	for {
+		left := min(q.left(), time.Until(end))
+		if left <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
