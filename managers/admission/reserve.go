@@ -15,6 +15,13 @@ import (
 // closed when a reservation or a removal has ended; nil if there are none.
 func (e *Engine) snapshot() (*ledger.View, <-chan struct{}) { return e.reserved.on(e.Ledger.View) }
 
+// InFlight returns the current view with the pods that are being admitted or resized. Of a
+// resized pod it has the larger of the old and new amounts.
+func (e *Engine) InFlight() *ledger.View {
+	view, _ := e.snapshot()
+	return view
+}
+
 // freed returns the current view without reservations and without ending pods.
 func (e *Engine) freed() *ledger.View {
 	reserved, ending := e.reserved.others("")

@@ -367,7 +367,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 			WithTimeout: context.WithTimeout, Each: task.Each,
 		},
 	})
-	a.reconcile.Bindings = a.Engine
+	a.reconcile.Bindings, a.reconcile.InFlight = a.Engine, a.Engine.InFlight
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
 		Alone: a.Engine.Alone, Keep: a.keepLiving, Every: a.Config.Cgroups.ReconcilePeriod.Duration,

@@ -83,7 +83,7 @@ type touched struct {
 
 // touched compares a view with the one followed last. The caller holds mu.
 func (l *Loop) touched(view *ledger.View) (t touched, err error) {
-	t = touched{uids: map[string]bool{}, desired: l.tiers(view), later: map[string]cgroup.Name{}}
+	t = touched{uids: map[string]bool{}, desired: l.tiers(l.expected(view)), later: map[string]cgroup.Name{}}
 	last := l.drift.view
 	for _, c := range ledger.Changes(last, view) {
 		if c.Pod != nil {

@@ -39,6 +39,9 @@ type Config struct {
 	DriftPolicy DriftPolicy
 	// View returns the current view.
 	View func() *ledger.View
+	// InFlight returns the current view with the pods that are being admitted or resized;
+	// nil if there are none. It may be set before the first pass.
+	InFlight func() *ledger.View
 	// Online returns the CPUs that are online, and SetOffline records the CPUs of the
 	// machine that are not; nil if the machine is not the kernel's.
 	Online     func() (cpuset.Set, error)
@@ -111,6 +114,7 @@ type Loop struct {
 	// operation writes at a time. It is not held while a pod's processes are killed.
 	mu      gate
 	leaving map[string]bool // guarded by mu: uids
+	placed  map[string]bool // guarded by mu: uids; see expected
 	drift   driftLog        // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: found by the last pass
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
@@ -160,7 +164,7 @@ func New(cfg Config) *Loop {
 	}
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
-	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
+	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), placed: make(map[string]bool),
 		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, starting: make(map[string]int)}
 }
 

@@ -33,6 +33,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		return "", false, err
 	}
 	l.stay(uid, name)
+	l.placed[uid] = true
 	// The tiers are written first, because a tier's weight must include the pod before the
 	// pod runs.
 	tiers := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
@@ -112,6 +113,9 @@ func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) err
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	delete(l.placed, uid)
+	l.mu.Unlock()
 	return l.removePlace(ctx, view, uid, name)
 }
 

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -41,8 +42,9 @@ func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
 func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	p := &plan{}
 	l.ending.forget()
-	tiers := l.tiers(view)
-	desired, err := l.desired(view, tiers)
+	expected := l.expected(view)
+	tiers := l.tiers(expected)
+	desired, err := l.desired(expected, tiers)
 	if err != nil {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
@@ -97,6 +99,27 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
 	}
 	return p, nil
+}
+
+// expected returns a view with the pods whose cgroups were written for an admission or a
+// resize that is not committed yet. A pass between the two must not take from the tiers,
+// or from a resized pod, what the pod needs. The caller holds mu.
+func (l *Loop) expected(view *ledger.View) *ledger.View {
+	if len(l.placed) == 0 || l.InFlight == nil {
+		return view
+	}
+	inFlight, draft := l.InFlight(), ledger.NewDraft(view)
+	for uid := range l.placed {
+		p, ok := inFlight.Pod(uid)
+		if have, known := view.Pod(uid); !ok || known && have == p {
+			delete(l.placed, uid) // given up, or committed
+			continue
+		}
+		own := *p
+		own.Claims = slices.Clone(p.Claims)
+		draft.PutPod(&own)
+	}
+	return draft.View()
 }
 
 // tiers returns the wanted values of the cgroup of all pods and of the tiers.

@@ -133,6 +133,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		return err
 	}
 	defer l.mu.Unlock()
+	l.placed[uid] = true
 	nodes, seen, g, err := l.places(ctx, view, p)
 	if err != nil {
 		return err
