@@ -20,7 +20,16 @@ func tailWord(tail string, i int) uint64 {
 	return 0
 }
 
+// Most operations change nothing: the reserved CPUs are few and low, none is offline, what
+// is removed was not there. Then a tail is returned as it is, without an allocation.
+
 func unionTails(a, b string) string {
+	switch {
+	case withinTail(b, a):
+		return a
+	case withinTail(a, b):
+		return b
+	}
 	var packed [tailBytes]byte
 	n := max(len(a), len(b))
 	for i := range n / wordBytes {
@@ -30,6 +39,12 @@ func unionTails(a, b string) string {
 }
 
 func intersectTails(a, b string) string {
+	switch {
+	case withinTail(a, b):
+		return a
+	case withinTail(b, a):
+		return b
+	}
 	var packed [tailBytes]byte
 	n := 0
 	for i := range min(len(a), len(b)) / wordBytes {
@@ -42,6 +57,9 @@ func intersectTails(a, b string) string {
 }
 
 func minusTails(a, b string) string {
+	if !overlappingTails(a, b) {
+		return a
+	}
 	var packed [tailBytes]byte
 	n := 0
 	for i := range len(a) / wordBytes {
@@ -51,6 +69,28 @@ func minusTails(a, b string) string {
 		}
 	}
 	return string(packed[:n])
+}
+
+// withinTail reports whether all ids of a are in b.
+func withinTail(a, b string) bool {
+	if len(a) > len(b) {
+		return false // the last word of a is not zero
+	}
+	for i := range len(a) / wordBytes {
+		if tailWord(a, i)&^tailWord(b, i) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func overlappingTails(a, b string) bool {
+	for i := range min(len(a), len(b)) / wordBytes {
+		if tailWord(a, i)&tailWord(b, i) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // packTail packs words without the zero words at their end.
