@@ -248,7 +248,9 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 			b.giveUp(ctx, e, admissionID, draft, req.Pod.UID)
 			continue
 		}
-		draft.AddClaims(req.Pod.UID, prepared...)
+		if &prepared[0] != &claims[0] { // else nothing was added to the planned claims
+			draft.AddClaims(req.Pod.UID, prepared...)
+		}
 		if l, ok := p.(Leaser); ok {
 			if lease, held := l.Lease(admissionID); held {
 				draft.PutLease(lease)

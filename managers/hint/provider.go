@@ -72,7 +72,8 @@ type Provider interface {
 	// the view.
 	Plan(ctx context.Context, view *ledger.View, req Request, affinity Hint) ([]ledger.Claim, error)
 	// Prepare completes planned claims with what the outside answers. It is
-	// idempotent for one admission id, and returns the claims in the order given.
+	// idempotent for one admission id, and returns the claims in the order given. It does
+	// not change them: if nothing is added, it may return the slice that it was given.
 	Prepare(ctx context.Context, admissionID string, req Request, claims []ledger.Claim) ([]ledger.Claim, error)
 }
 
