@@ -19,6 +19,16 @@ func TestQuantity(t *testing.T) {
 		amount, excess int64
 	}{
 		{workload.CPU, "2", 2000, 0},
+		{workload.CPU, "007m", 7, 0},
+		{workload.CPU, "999999", 999_999_000, 0},
+		{workload.CPU, "1000000", 1_000_000_000, 0},
+		{workload.CPU, "1Mi", 1 << 20 * 1000, 0},
+		{workload.Memory, "999999Ti", 999_999 << 40, 0},
+		{workload.Memory, "1000000Ti", 1_000_000 << 40, 0},
+		{workload.Memory, "3Ki", 3 << 10, 0},
+		{workload.Memory, "5Mi", 5 << 20, 0},
+		{workload.Memory, "5M", 5_000_000, 0},
+		{"example.com/gpu", "3", 3, 0},
 		{workload.CPU, "500m", 500, 0},
 		{workload.CPU, "0.1", 100, 0},
 		{workload.CPU, "1u", 1, 999_000_000},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
@@ -79,7 +80,7 @@ func amounts(q, excess workload.Quantities) map[string]string {
 	}
 	out := make(map[string]string, len(q))
 	for r, n := range q {
-		text := fmt.Sprint(n)
+		text := strconv.FormatInt(n, 10)
 		if over := excess[r]; over != 0 {
 			text = fmt.Sprintf("%d.%09d", n-1, 1_000_000_000-over)
 		}
