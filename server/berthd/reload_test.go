@@ -22,7 +22,7 @@ func configured(t *testing.T, machine string) (n *node, write func(text string))
 	n.config = filepath.Join(n.root, "berthd.yaml")
 	return n, func(text string) {
 		t.Helper()
-		text = "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\ncpu: {policy: static}\n" + text
+		text = "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncpu: {policy: static}\n" + text
 		if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
