@@ -14,7 +14,9 @@
 //   - living: with processes that run or are unseen.
 //   - older copy: a ledger that lacks a commit of its epoch that was acknowledged. The mark
 //     of the last commit tells, or where that is lost claim records that are ahead by more
-//     than the one change that a crash can leave without an acknowledgement.
+//     than the one change that a crash can leave without an acknowledgement. Where the mark
+//     is of another epoch, one change is too many: the last process was in that epoch, and
+//     left none of this one.
 //
 // The cases:
 //

@@ -172,9 +172,13 @@ func (p *Plan) Apply(d *ledger.Draft) {
 func Decide(in Input) Plan {
 	r := &recovery{Input: in, pods: map[string]*pod{}}
 	r.collect()
+	last := in.View.Generation() + 1 // a claim record of a change that a crash prevented
+	if e := in.Acknowledged.Epoch; e != 0 && e != in.View.EpochID() {
+		last-- // that change would have been of the mark's epoch
+	}
 	r.older = in.Acknowledged.Epoch == in.View.EpochID() && in.Acknowledged.Generation > in.View.Generation() ||
 		slices.ContainsFunc(in.Observed, func(o Observation) bool {
-			return o.Record == Whole && r.ours(o.Claims) && o.Claims.Generation > in.View.Generation()+1
+			return o.Record == Whole && r.ours(o.Claims) && o.Claims.Generation > last
 		})
 	shown := r.shown()
 	for _, uid := range slices.Sorted(maps.Keys(r.pods)) {

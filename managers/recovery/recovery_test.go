@@ -526,12 +526,30 @@ func TestOlderByOneCommit(t *testing.T) {
 	}{
 		{"not known", recovery.Commit{}, false, recovery.NeverAdmitted},
 		{"the ledger's last", recovery.Commit{Epoch: epoch, Generation: view.Generation()}, false, recovery.NeverAdmitted},
-		{"of another epoch", recovery.Commit{Epoch: 8, Generation: view.Generation() + 1}, false, recovery.NeverAdmitted},
+		{"of another epoch", recovery.Commit{Epoch: 8, Generation: view.Generation() + 1}, true, recovery.Unrecorded},
 		{"one that it lacks", recovery.Commit{Epoch: epoch, Generation: view.Generation() + 1}, true, recovery.Unrecorded},
 	} {
 		plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Acknowledged: c.acknowledged})
 		if d := plan.Decisions[0]; plan.OlderCopy != c.older || d.Case != c.want || d.Waits != c.older || (len(plan.Remove) > 0) == c.older {
 			t.Errorf("%s: older %t, %+v, removes %q", c.name, plan.OlderCopy, d, plan.Remove)
+		}
+	}
+}
+
+// TestOlderCopyOfAnEpochBefore: the last commit was of another epoch, and a claim record of the
+// ledger's epoch is ahead: no crash leaves that.
+func TestOlderCopyOfAnEpochBefore(t *testing.T) {
+	t.Parallel()
+	view := world(t, false)
+	for _, p := range []recovery.Processes{recovery.Empty, recovery.Unseen} {
+		seen := record(func(r *ledger.ClaimRecord) { r.Generation = view.Generation() + 1 })
+		seen.Processes = p
+		plan := recovery.Decide(recovery.Input{
+			View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Unseen: p == recovery.Unseen,
+			Acknowledged: recovery.Commit{Epoch: 8, Generation: view.Generation() + 2},
+		})
+		if d := plan.Decisions[0]; !plan.OlderCopy || !d.Waits || d.Case != recovery.Unrecorded || len(plan.Remove) > 0 {
+			t.Errorf("older %t, %s, removes %q", plan.OlderCopy, d, plan.Remove)
 		}
 	}
 }

@@ -104,6 +104,10 @@ func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
 	if l.Records == nil || last == nil {
 		return
 	}
+	if last.EpochID() != view.EpochID() {
+		l.renewRecords(view)
+		return
+	}
 	uids := map[string]bool{}
 	for _, c := range ledger.Changes(last, view) {
 		if c.Pod != nil {
@@ -124,6 +128,20 @@ func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
 			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
 		}
 	}
+}
+
+// renewRecords has the records of all pods written again, which name a former epoch. The
+// record of a change that is being committed stays: the commit writes it again. The caller
+// holds mu.
+func (l *Loop) renewRecords(view *ledger.View) {
+	l.records.view, l.records.due = view, l.records.due[:0]
+	for p := range view.Pods() {
+		if l.records.written[p.UID()].generation <= p.ChangedGeneration {
+			delete(l.records.written, p.UID())
+		}
+		l.records.due = append(l.records.due, p.UID())
+	}
+	l.Wake()
 }
 
 // repairRecords reads the claim record of every pod. Missing and changed records are due

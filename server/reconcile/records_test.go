@@ -354,3 +354,30 @@ func TestRecordOfAChangeUnderWay(t *testing.T) {
 		t.Errorf("record %+v", r)
 	}
 }
+
+// TestRecordsOfANewEpoch: claim records of the former epoch would say nothing about an older
+// copy of the ledger, so all are written again.
+func TestRecordsOfANewEpoch(t *testing.T) {
+	t.Parallel()
+	for name, steps := range map[string][]func(*bench) error{
+		"at once":              {func(b *bench) error { return b.Follow(b.t.Context()) }, func(b *bench) error { return b.WriteDue(b.t.Context()) }},
+		"in a pass":            {func(b *bench) error { return b.Pass(b.t.Context()) }},
+		"in a pass after that": {func(b *bench) error { return b.Follow(b.t.Context()) }, func(b *bench) error { return b.Pass(b.t.Context()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _, name := recordBench(t)
+			if _, err := b.ledger.RenewEpoch(t.Context(), 4711); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range steps {
+				if err := step(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := b.record(name); r.Epoch != 4711 {
+				t.Errorf("the claim record is of epoch %s, the ledger of %s", r.Epoch, b.ledger.View().EpochID())
+			}
+		})
+	}
+}
