@@ -52,6 +52,7 @@ func (s *Server) CreateContainer(_ context.Context, req *criv1.CreateContainerRe
 	}
 	c.cgroup = s.cgroupsPath(req.GetSandboxConfig().GetLinux().GetCgroupParent(), c.id)
 	s.containers[c.id] = c
+	s.happened(criv1.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, b.id)
 	return &criv1.CreateContainerResponse{ContainerId: c.id}, nil
 }
 
@@ -68,6 +69,7 @@ func (s *Server) StartContainer(_ context.Context, req *criv1.StartContainerRequ
 	}
 	c.state, c.started = criv1.ContainerState_CONTAINER_RUNNING, time.Now()
 	resources, log := clone(c.resources), s.log(c)
+	s.happened(criv1.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.sandbox)
 	s.mu.Unlock()
 	if log != "" {
 		line := c.started.UTC().Format(time.RFC3339Nano) + " stdout F " + strings.Join(words(c.config), " ") + "\n"
@@ -109,6 +111,7 @@ func (s *Server) end(c *container, code int32) {
 	if c.state != criv1.ContainerState_CONTAINER_EXITED {
 		c.state, c.finished, c.exit = criv1.ContainerState_CONTAINER_EXITED, time.Now(), code
 		close(c.ended)
+		s.happened(criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, c.id, c.sandbox)
 	}
 	s.mu.Unlock()
 	if ran && s.Kernel != nil {

@@ -26,6 +26,7 @@ func (s *Server) RunPodSandbox(_ context.Context, req *criv1.RunPodSandboxReques
 	}
 	b := &sandbox{id: s.id("pod"), config: req.GetConfig(), ready: true, created: time.Now()}
 	s.sandboxes[b.id] = b
+	s.happened(criv1.ContainerEventType_CONTAINER_STARTED_EVENT, b.id, b.id)
 	return &criv1.RunPodSandboxResponse{PodSandboxId: b.id}, nil
 }
 
@@ -41,6 +42,7 @@ func (s *Server) StopPodSandbox(_ context.Context, req *criv1.StopPodSandboxRequ
 	}
 	if b != nil {
 		b.ready = false
+		s.happened(criv1.ContainerEventType_CONTAINER_STOPPED_EVENT, b.id, b.id)
 	}
 	s.mu.Unlock()
 	for _, c := range inside {

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -39,6 +40,10 @@ type Config struct {
 	User string
 	// Features are what the runtime says that it can.
 	Features *criv1.RuntimeFeatures
+	// Events says that it has a stream of events. Name and Version are the runtime's; if
+	// empty, "memory" and "v1".
+	Events        bool
+	Name, Version string
 }
 
 // Server is the runtime. Its state outlives Serve, as that of a real one does.
@@ -53,6 +58,7 @@ type Server struct {
 	last       int
 	calls      map[string]int
 	fail       map[string]error
+	listeners  map[chan *criv1.ContainerEventResponse]bool
 }
 
 type sandbox struct {
@@ -78,7 +84,7 @@ type container struct {
 func New(c Config) *Server {
 	return &Server{
 		Config: c, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
-		calls: map[string]int{}, fail: map[string]error{},
+		calls: map[string]int{}, fail: map[string]error{}, listeners: map[chan *criv1.ContainerEventResponse]bool{},
 	}
 }
 
@@ -168,8 +174,9 @@ func matches(have, want map[string]string) bool {
 }
 
 // Version implements RuntimeService.
-func (*Server) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
-	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: "memory", RuntimeVersion: "v1", RuntimeApiVersion: "v1"}, nil
+func (s *Server) Version(context.Context, *criv1.VersionRequest) (*criv1.VersionResponse, error) {
+	name, version := cmp.Or(s.Config.Name, "memory"), cmp.Or(s.Config.Version, "v1")
+	return &criv1.VersionResponse{Version: "0.1.0", RuntimeName: name, RuntimeVersion: version, RuntimeApiVersion: "v1"}, nil
 }
 
 // RuntimeConfig implements RuntimeService.

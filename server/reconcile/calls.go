@@ -52,6 +52,8 @@ type calls struct {
 	// silent is whether a turn has waited for a list without an answer, and no list was
 	// answered since. Until then no other turn waits for a list.
 	silent bool
+	// pods are pods of this turn whose sandboxes are listed with the containers.
+	pods []string
 	// heard is the list of this turn; nil before the call.
 	heard *listing
 	// over is the end of this turn's waiting time; nil before its first call.
@@ -83,13 +85,16 @@ type listing struct {
 	err       error
 }
 
-// covers returns whether the list has all containers with some ids; nil means all
-// containers.
-func (o *listing) covers(ids []string) bool {
+// covers returns whether the list has all containers with some ids, and all sandboxes of
+// some pods; nil ids mean all containers.
+func (o *listing) covers(ids, pods []string) bool {
 	if o.ids == nil || ids == nil {
 		return o.ids == nil
 	}
-	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(o.ids, id) })
+	lacks := func(have []string) func(string) bool {
+		return func(one string) bool { return !slices.Contains(have, one) }
+	}
+	return !slices.ContainsFunc(ids, lacks(o.ids)) && !slices.ContainsFunc(pods, lacks(o.pods))
 }
 
 // fill calls the runtime.
@@ -97,7 +102,10 @@ func (o *listing) fill(ctx context.Context, r Runtime) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	defer close(o.done)
-	if o.all, o.err = r.List(ctx, o.ids...); o.err == nil && (o.ids == nil || len(o.pods) > 0) {
+	if o.ids == nil || len(o.ids) > 0 {
+		o.all, o.err = r.List(ctx, o.ids...)
+	}
+	if o.err == nil && (o.ids == nil || len(o.pods) > 0) {
 		o.sandboxes, o.err = r.Sandboxes(ctx, o.pods...)
 	}
 }
@@ -107,7 +115,7 @@ func (c *calls) begin() {
 	if c.endOver != nil {
 		c.endOver()
 	}
-	c.over, c.endOver, c.heard = nil, nil, nil
+	c.over, c.endOver, c.heard, c.pods = nil, nil, nil, nil
 }
 
 // await waits for a call, as long as this turn may wait. The caller holds mu.
@@ -219,13 +227,13 @@ func (l *Loop) settleWrites() {
 // list lists some containers of the runtime, or all if ids is nil: once in a turn, unless
 // again is set. The caller holds mu.
 func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, error) {
-	if l.calls.heard != nil && !again && l.calls.heard.covers(ids) {
+	if l.calls.heard != nil && !again && l.calls.heard.covers(ids, l.calls.pods) {
 		return l.calls.heard, nil
 	}
 	for {
 		one := l.calls.list
 		if one == nil {
-			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: l.podsOfStarts(ids), done: make(chan struct{})}
+			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: append(l.podsOfStarts(ids), l.calls.pods...), done: make(chan struct{})}
 			l.calls.list = one
 			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })
 		}
@@ -237,7 +245,7 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 		if one.err != nil {
 			return nil, one.err
 		}
-		if one.covers(ids) {
+		if one.covers(ids, l.calls.pods) {
 			l.calls.heard = one
 			return one, nil
 		}

@@ -33,7 +33,12 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	if err != nil {
 		return fmt.Errorf("compute the cgroup tree: %w", err)
 	}
-	g, unmet := l.meet(ctx, view, few(append(t.ids, also...)))
+	ids, pods, lost := l.changes.take(view)
+	if ids = few(slices.Concat(t.ids, also, ids)); lost {
+		ids = nil
+	}
+	l.calls.pods = pods
+	g, unmet := l.meet(ctx, view, ids)
 	if heard := l.calls.heard; heard != nil {
 		for _, uid := range heard.pods {
 			t.uids[uid] = true // its sandbox may just have been found

@@ -145,6 +145,7 @@ type Loop struct {
 	ended []cgroup.Name
 	calls calls // guarded by mu
 
+	changes events
 	records recordLog // guarded by mu
 	sharers sharers   // guarded by mu
 
@@ -195,6 +196,7 @@ const debounce = time.Millisecond
 // growing pauses. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.calls.running.Wait()
+	l.calls.running.Go(func() { l.listen(ctx) })
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	pause, last := pollInterval, time.Time{}

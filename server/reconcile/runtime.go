@@ -102,7 +102,7 @@ func (g *runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) 
 func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
 	l.track()
 	var out runtimeContainers
-	if l.Runtime == nil || ids != nil && len(ids) == 0 {
+	if l.Runtime == nil || ids != nil && len(ids)+len(l.calls.pods) == 0 {
 		return out, nil
 	}
 	listed, err := l.hear(ctx, ids)
@@ -127,7 +127,7 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runti
 // containers are missing, it lists all once more before it acts. Then it reads their
 // cgroups. An error that wraps errUnlisted comes with the list. The caller holds mu.
 func (l *Loop) hear(ctx context.Context, ids []string) (*listing, error) {
-	if heard := l.calls.heard; heard != nil && heard.covers(ids) {
+	if heard := l.calls.heard; heard != nil && heard.covers(ids, l.calls.pods) {
 		return heard, l.unlisted
 	}
 	listed, err := l.list(ctx, ids, false)

@@ -178,7 +178,10 @@ func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 	ready := readySandboxes(listed.sandboxes)
 	for _, uid := range listed.pods {
 		p, known := l.tracked.Pod(uid)
-		if !known || slices.ContainsFunc(l.sharers[uid], func(s sharer) bool { return s.sandbox }) {
+		isKnown := func(s runtime.Sandbox) bool {
+			return slices.ContainsFunc(l.sharers[uid], func(o sharer) bool { return o.sandbox && isCalled(o.name, s.ID) })
+		}
+		if !known || !slices.ContainsFunc(ready[uid], func(s runtime.Sandbox) bool { return !isKnown(s) }) {
 			continue
 		}
 		name, err := l.Layout.Pod(p.QoS, uid)
@@ -190,7 +193,8 @@ func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 			continue // the next pass tries again
 		}
 		for _, o := range seen.Nodes {
-			if o.State != cgroup.Absent && len(o.Name) > len(name) && isSandbox(o.Name, ready[uid]) {
+			if o.State != cgroup.Absent && len(o.Name) > len(name) &&
+				slices.ContainsFunc(ready[uid], func(s runtime.Sandbox) bool { return isCalled(o.Name, s.ID) && !isKnown(s) }) {
 				one := sharer{name: o.Name, pod: uid, sandbox: true}
 				l.sharers.add(one)
 				l.watchSharer(l.tracked, one)

@@ -183,6 +183,15 @@ func contract(b *bench) {
 	}
 }
 
+// stopPod stops a sandbox and the containers in it, and removes them.
+func (b *bench) stopPod(ctx context.Context, sandbox string) {
+	b.t.Helper()
+	_, err := b.cri.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: sandbox})
+	b.must(err)
+	_, err = b.cri.RemovePodSandbox(ctx, &criv1.RemovePodSandboxRequest{PodSandboxId: sandbox})
+	b.must(err)
+}
+
 // onlyEventually is only for a runtime that was away: a connection notices that at
 // its first call.
 func (b *bench) onlyEventually(ctx context.Context, id string) runtime.Container {
