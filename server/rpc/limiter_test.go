@@ -378,3 +378,60 @@ func TestRefusalsEndAConnection(t *testing.T) {
 		t.Errorf("%d lines for %d refusals", n, maxRefusals)
 	}
 }
+
+// TestGroupsCountTogether: those who have their roles by one group share what a user may have,
+// whatever number and further groups they have; who has a role by the number does not.
+func TestGroupsCountTogether(t *testing.T) {
+	t.Parallel()
+	const team, others = 50, 51
+	id := func(n uint32) *uint32 { return &n }
+	for _, row := range []struct {
+		name string
+		who  func(i uint32) Peer
+		want int
+	}{
+		{"the first group", func(i uint32) Peer { return Peer{UID: 1000 + i, GID: team} }, 3},
+		{"a further group", func(i uint32) Peer { return Peer{UID: 1000 + i, GID: 2000 + i, Groups: []uint32{3000 + i, team}} }, 3},
+		{"two such groups", func(i uint32) Peer { return Peer{UID: 1000 + i, GID: others, Groups: []uint32{team}} }, 3},
+		{"no such group", func(i uint32) Peer { return Peer{UID: 1000 + i, GID: 2000 + i} }, unprivilegedConnections},
+		{"a role by the number", func(i uint32) Peer { return Peer{UID: reader, GID: team} }, 3},
+	} {
+		c := newLimiter(Config{
+			Access: &Access{Self: 9, Grants: []access.Grant{
+				{GID: id(team), Roles: []access.Role{access.Read}}, {GID: id(others), Roles: []access.Role{access.Agent}},
+				{UID: id(reader), Roles: []access.Role{access.Read}},
+			}},
+			Bounds: Bounds{Connections: 3, Calls: 5}, MaxReceiveBytes: 1 << 20, Log: slog.New(slog.DiscardHandler),
+		})
+		open := 0
+		for i := range uint32(40) {
+			near, far := net.Pipe()
+			t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
+			conn, info, err := limiterCredentials{asPeer{who: row.who(i)}, c}.ServerHandshake(near)
+			if err != nil {
+				continue
+			}
+			open++
+			t.Cleanup(func() { _ = conn.Close() })
+			// So do their calls.
+			ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info})
+			for range 5 {
+				_, _ = c.tap(ctx, &tap.Info{FullMethodName: list})
+			}
+		}
+		calls := 0
+		for _, l := range c.users {
+			calls += l.calls
+		}
+		if open != row.want || len(c.users) != 1 || calls > 5 {
+			t.Errorf("%s: %d connections, want %d; %d calls of %d users, want at most 5 of one", row.name, open, row.want, calls, len(c.users))
+		}
+		// A user with a role by the number has room beside the group.
+		if near, far := net.Pipe(); row.want == 3 && row.who(0).UID != reader {
+			t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
+			if _, _, err := (limiterCredentials{asPeer{who: Peer{UID: reader, GID: team}}, c}).ServerHandshake(near); err != nil {
+				t.Errorf("%s: beside it: %v", row.name, err)
+			}
+		}
+	}
+}

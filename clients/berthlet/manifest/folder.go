@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -190,20 +192,22 @@ func (f *Folder) report(name string, err error) {
 
 // file reads one file.
 func (f *Folder) file(name string) ([]podspec.Manifest, error) {
-	path := filepath.Join(f.path, name)
-	info, err := os.Stat(path)
+	// What was opened is looked at: another file may be there a moment later. Opening a named
+	// pipe would wait for its writer.
+	in, err := os.OpenFile(filepath.Join(f.path, name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	info, err := in.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
 		return nil, fmt.Errorf("expected a file of at most %d bytes", maxFile)
 	}
-	in, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	manifests, err := podspec.DecodeManifests(in, podspec.Options{GenerateUID: true})
+	// It may grow while it is read.
+	manifests, err := podspec.DecodeManifests(io.LimitReader(in, maxFile), podspec.Options{GenerateUID: true})
 	if err != nil {
 		return nil, err
 	}
