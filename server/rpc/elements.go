@@ -53,6 +53,17 @@ func marshal(m proto.Message) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(buf)}, nil
 }
 
+// maxPooled is the size of the largest buffer that gRPC's pool keeps apart from others. Those
+// above it are all kept together, one or two for each processor, whatever their size.
+const maxPooled = 1 << 20
+
+func pool(size int) mem.BufferPool {
+	if size > maxPooled {
+		return mem.NopBufferPool{}
+	}
+	return mem.DefaultBufferPool()
+}
+
 // Unmarshal implements encoding.CodecV2.
 func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
 	l, ok := v.(*letter)
@@ -64,7 +75,7 @@ func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok || !l.exact {
 		return c.CodecV2.Unmarshal(data, l.message)
 	}
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	buf := data.MaterializeToBuffer(pool(data.Len()))
 	defer buf.Free()
 	left := wire.Count(m.ProtoReflect().Descriptor(), buf.ReadOnlyData(), l.most)
 	if l.elements = l.most - left; left < 0 {
