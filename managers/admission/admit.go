@@ -9,7 +9,6 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // Admit decides about a pod and, unless it is a dry run, carries the decision out. The same
@@ -18,28 +17,17 @@ import (
 // for the admission id of another pod, and Unavailable if the journal or the cgroup tree
 // cannot be written at the moment.
 func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
-	pod, notes := workload.Defaulted(req.Pod, e.Features)
-	if err := workload.Validate(&pod, e.Bounds); err != nil {
-		return Verdict{}, err
-	}
-	// The class is computed, so that a pod that is sent again with its status is the same
-	// pod.
-	pod.QoS = pod.QoSClass(e.Features)
-	digest, err := pod.Digest()
+	record, notes, err := e.Record(req.Pod, "admit")
 	if err != nil {
-		return Verdict{}, fmt.Errorf("admit pod %s: %w", &pod, err)
+		return Verdict{}, err
 	}
 	given := req.AdmissionID != ""
 	if !given {
 		req.AdmissionID = e.NewID()
 	}
+	record.OwnedBy, record.AdmissionID = ledger.OwnedByOf(req.Owner), req.AdmissionID
 	c := &candidate{
-		given: given,
-		record: &ledger.Pod{
-			Pod: pod, Digest: digest, QoS: pod.QoS, OwnedBy: ledger.OwnedByOf(req.Owner),
-			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
-		},
-		notes:  append(notes, req.Unserved...),
+		given: given, record: record, notes: append(notes, req.Unserved...),
 		dryRun: req.DryRun, unserved: req.Unserved, holdings: req.Holdings,
 	}
 	if req.DryRun {
@@ -49,7 +37,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		}
 		return e.noted(c, v), err
 	}
-	unlock, err := e.lockPod(ctx, pod.UID)
+	unlock, err := e.lockPod(ctx, c.uid())
 	if err != nil {
 		return Verdict{}, err
 	}

@@ -2,229 +2,201 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/kubelet"
-	"github.com/berthd/berth/managers/workload"
 )
 
-// plan adds the file's facts to the draft and describes them.
-func (i *importing) plan(ctx context.Context) (err error) {
-	if i.out.Facts, err = i.read(i.view, i.SkipUnknown); err != nil {
-		return err
+// Adoption is what Adopt commits.
+type Adoption struct {
+	Draft *ledger.Draft
+	// Source names the origin of the claims in errors.
+	Source string
+	// Added lists the pods of the draft that are not in the ledger, and Extended those that
+	// have more claims there.
+	Added, Extended []string
+}
+
+// Adopt stores claims of running pods that were not planned here, in one commit. plan
+// computes them on a view. It is called several times, and the last result is committed; it
+// changes nothing, and its remote calls are repeated only with new inputs. what names the
+// operation in errors.
+//
+// All pods of the list are locked. All operations take these locks in the same order. After
+// an error the cgroups and claim records are as before.
+func (e *Engine) Adopt(ctx context.Context, what string, uids []string, plan func(context.Context, *ledger.View) (Adoption, error)) (*ledger.View, error) {
+	unlock, err := e.lockPods(ctx, uids)
+	if err != nil {
+		return nil, err
 	}
-	i.rememberResources()
-	claims := map[string][]ledger.Claim{}
-	for _, c := range i.out.Facts.Claims {
-		claims[c.Owner.Pod] = append(claims[c.Owner.Pod], c)
-	}
-	outcomes := map[string]string{}
-	for _, uid := range slices.Sorted(maps.Keys(claims)) {
-		if outcomes[uid], err = i.adopt(uid, claims[uid]); err != nil {
-			return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
+	defer unlock()
+	a := &adopting{engine: e, what: what, plan: plan, calls: e.calls(), parents: map[string]string{}, recorded: map[string][]ledger.Claim{}}
+	defer func() {
+		for uid := range a.parents {
+			e.reserved.drop(uid)
+		}
+	}()
+	ctx = hint.WithCalls(ctx, a.calls)
+	for attempt := 1; ; attempt++ {
+		view, err := a.attempt(ctx)
+		switch {
+		case view != nil:
+			return view, nil
+		case err != nil && !errors.Is(err, ledger.ErrStale):
+			return nil, errors.Join(err, a.undo.run())
+		case attempt == e.Attempts:
+			return nil, errors.Join(
+				errdefs.Unavailablef("%s: the ledger moved during each of %d attempts", what, attempt), a.undo.run())
 		}
 	}
-	if err := i.check(ctx, outcomes); err != nil {
-		return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
+}
+
+// WithReservations returns a view with the reservations of all pods except some.
+func (e *Engine) WithReservations(view *ledger.View, except ...string) *ledger.View {
+	view, _ = e.reserved.on(func() *ledger.View { return view }, except...)
+	return view
+}
+
+// lockPods locks pods in the order of their uids.
+func (e *Engine) lockPods(ctx context.Context, uids []string) (unlock func(), err error) {
+	var locks cleanup
+	unlock = func() { _ = locks.run() }
+	for _, uid := range slices.Compact(slices.Sorted(slices.Values(uids))) {
+		one, err := e.lockPod(ctx, uid)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		locks.add(func() error { one(); return nil })
 	}
-	i.out.View = i.draft.View()
-	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
-		pod, _ := i.out.View.Pod(uid)
-		i.out.Pods = append(i.out.Pods, ImportedPod{Pod: pod, Outcome: outcomes[uid]})
+	return unlock, nil
+}
+
+// adopting is a call of Adopt in progress.
+type adopting struct {
+	engine *Engine
+	what   string
+	plan   func(context.Context, *ledger.View) (Adoption, error)
+	undo   cleanup
+	// calls are the remote calls of the plan. parents are the cgroups of added pods by uid,
+	// empty before their creation. recorded is the content of claim records.
+	calls    *hint.Calls
+	parents  map[string]string
+	recorded map[string][]ledger.Claim
+}
+
+// attempt plans on the current view under the admission lock. It commits if all added pods
+// have their cgroups, and all changed pods their claim records. Otherwise it reserves the
+// claims of the added pods, creates cgroups and records without the lock, and returns nil;
+// the same applies to remote calls. An error wrapping ledger.ErrStale means that the ledger
+// has changed.
+func (a *adopting) attempt(ctx context.Context) (*ledger.View, error) {
+	planned, view, err := a.confirm(ctx)
+	switch {
+	case errors.Is(err, hint.ErrUnanswered):
+		a.calls.Mode = hint.Live
+		_, err = a.plan(ctx, a.engine.Ledger.View())
+		return nil, err
+	case err != nil || view != nil:
+		return view, err
+	}
+	for _, uid := range planned.Added {
+		if a.parents[uid] == "" {
+			if err := a.place(ctx, planned, uid); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, a.record(ctx, planned)
+}
+
+// confirm plans under the admission lock, and commits or reserves the plan. The view is nil
+// without a commit.
+func (a *adopting) confirm(ctx context.Context) (planned Adoption, view *ledger.View, err error) {
+	release, err := a.engine.acquire(ctx)
+	if err != nil {
+		return planned, nil, err
+	}
+	defer release()
+	a.calls.Mode = hint.Replay
+	if planned, err = a.plan(ctx, a.engine.Ledger.View()); err != nil {
+		return planned, nil, err
+	}
+	ready := true
+	for _, pod := range a.changed(planned) {
+		ready = ready && a.isRecorded(pod)
+	}
+	for _, uid := range planned.Added {
+		if a.parents[uid] == "" {
+			ready = false
+			pod, _ := planned.Draft.View().Pod(uid)
+			a.parents[uid] = ""
+			a.engine.reserved.put(pod)
+		}
+	}
+	if !ready {
+		return planned, nil, nil
+	}
+	for _, uid := range planned.Added {
+		pod, _ := planned.Draft.View().Pod(uid)
+		record := *pod
+		record.CgroupParent = a.parents[uid]
+		record.Trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + record.CgroupParent})
+		record.Trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+		planned.Draft.PutPod(&record)
+	}
+	if view, err = a.engine.Ledger.Commit(ctx, planned.Draft); err != nil {
+		return planned, nil, fmt.Errorf("%s %s: %w", a.what, planned.Source, err)
+	}
+	return planned, view, nil
+}
+
+// changed returns the pods of a plan that get a new claim record.
+func (a *adopting) changed(planned Adoption) (pods []*ledger.Pod) {
+	for _, uid := range slices.Concat(planned.Added, planned.Extended) {
+		pod, _ := planned.Draft.View().Pod(uid)
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// isRecorded returns whether a pod's claim record already equals the planned claims.
+func (a *adopting) isRecorded(pod *ledger.Pod) bool {
+	claims, ok := a.recorded[pod.UID()]
+	return ok && ledger.SameClaims(claims, pod.Claims)
+}
+
+// record writes the claim records of the changed pods.
+func (a *adopting) record(ctx context.Context, planned Adoption) error {
+	for _, pod := range a.changed(planned) {
+		if a.isRecorded(pod) {
+			continue
+		}
+		restore, err := a.engine.CgroupManager.RecordClaims(ctx, planned.Draft.View(), pod.UID(), true)
+		if err != nil {
+			return fmt.Errorf("%s %s: record what pod %s holds: %w", a.what, planned.Source, pod.UID(), err)
+		}
+		a.undo.add(restore)
+		a.recorded[pod.UID()] = pod.Claims
 	}
 	return nil
 }
 
-// read returns the facts in the file for a view.
-func (i *importing) read(view *ledger.View, skipUnknown bool) (kubelet.Facts, error) {
-	specs := make(map[string]*workload.Pod, len(i.given))
-	for uid, record := range i.given {
-		specs[uid] = &record.Pod
+// place creates the cgroup of an added pod; with a kubelet it already exists.
+func (a *adopting) place(ctx context.Context, planned Adoption, uid string) error {
+	view, _ := a.engine.snapshot()
+	parent, created, err := a.engine.CgroupManager.EnsurePod(ctx, view, uid)
+	if created {
+		undoing := context.WithoutCancel(ctx)
+		a.undo.add(func() error { return a.engine.CgroupManager.ForgetPod(undoing, view, uid) })
 	}
-	return kubelet.Read(i.Kind, i.Data, kubelet.Input{
-		Settings: i.Settings, View: view, Pods: specs, ContainerIDs: i.ContainerIDs, SkipUnknown: skipUnknown,
-		PodLevel: i.engine.Features.PodLevelResourceManagers,
-	})
-}
-
-// rememberResources records the device resources that had plugins, so that they count as
-// known until their plugins register.
-func (i *importing) rememberResources() {
-	seen := map[string]bool{}
-	for r := range i.view.SeenResources() {
-		seen[r.Name] = true
+	if err != nil {
+		return fmt.Errorf("%s %s: make the cgroup of pod %s: %w", a.what, planned.Source, uid, err)
 	}
-	for _, name := range i.out.Facts.Resources {
-		if !seen[name] {
-			i.draft.PutResource(ledger.SeenResource{Name: name, LastSeen: i.engine.Now()})
-		}
-	}
-}
-
-// adopt adds the claims of one pod to the draft.
-func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, err error) {
-	given := i.given[uid]
-	have, known := i.view.Pod(uid)
-	if !known {
-		record := *given
-		record.Claims, record.Trace = claims, i.trace(&given.Pod, given.AdmissionID, claims)
-		i.noteOthers(&record)
-		i.draft.PutPod(&record)
-		return ImportNew, nil
-	}
-	if given != nil && given.Digest != have.Digest {
-		return "", errdefs.Preconditionf("pod %s is admitted with another specification than the one given", uid).
-			Coded(errdefs.PodSpecDiffers, "pod_uid", uid)
-	}
-	var missing []ledger.Claim
-	for _, c := range claims {
-		held := slices.IndexFunc(have.Claims, func(h ledger.Claim) bool {
-			return h.Owner == c.Owner && h.Resource == c.Resource && h.Provider == c.Provider
-		})
-		switch {
-		case held < 0:
-			missing = append(missing, c)
-		case !sameAllocation(have.Claims[held], c):
-			var vs errdefs.Violations
-			vs.Addf(c.Owner.String(), "%s holds %s in the ledger, and %s in the file", c.Owner, claimText(have.Claims[held]), claimText(c))
-			return "", vs.Precondition("").
-				Coded(errdefs.ImportContradicts, "pod_uid", c.Owner.Pod, "container_name", c.Owner.Container, "resource", c.Resource)
-		}
-	}
-	if len(missing) == 0 {
-		return ImportKnown, nil
-	}
-	i.draft.AddClaims(uid, missing...)
-	i.draft.PutTrace(i.trace(&have.Pod, i.engine.NewID(), missing))
-	return ImportExtended, nil
-}
-
-// sameAllocation returns whether two claims of one owner are the same allocation. How a block
-// is divided among its nodes, and what a plugin answered about its devices, does not
-// matter.
-func sameAllocation(a, b ledger.Claim) bool {
-	a.Affinity, b.Affinity = nil, nil
-	a.Memory, b.Memory = undivided(a.Memory), undivided(b.Memory)
-	a.Devices, b.Devices = bare(a.Devices), bare(b.Devices)
-	return reflect.DeepEqual(a, b)
-}
-
-func undivided(blocks []ledger.Block) (out []ledger.Block) {
-	for _, b := range blocks {
-		out = append(out, ledger.Block{Nodes: b.Nodes, Bytes: b.Bytes})
-	}
-	return out
-}
-
-// bare returns devices with only the data that a kubelet's file has.
-func bare(d *ledger.Devices) *ledger.Devices {
-	if d == nil {
-		return nil
-	}
-	out := &ledger.Devices{Devices: slices.Clone(d.Devices)}
-	for i := range out.Devices {
-		out.Devices[i].Topology = !out.Devices[i].Nodes.IsEmpty()
-	}
-	return out
-}
-
-// claimText describes the content of a claim.
-func claimText(c ledger.Claim) string {
-	if c.CPUs != nil {
-		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)
-	}
-	if len(c.Memory) > 0 {
-		b := c.Memory[0]
-		return kubelet.MemoryBlock{Nodes: b.Nodes, Resource: c.Resource, Bytes: b.Bytes}.String()
-	}
-	if c.Devices != nil {
-		return c.Resource + " " + strings.Join(c.Devices.IDs(), ", ")
-	}
-	return "other " + c.Resource
-}
-
-// trace describes the source of the claims.
-func (i *importing) trace(pod *workload.Pod, id string, claims []ledger.Claim) *ledger.Trace {
-	t := &ledger.Trace{
-		AdmissionID: id, Pod: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
-		Generation: i.view.Generation(), Admitted: true, DryRun: i.DryRun,
-	}
-	for _, n := range i.notes[pod.UID] {
-		t.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
-	}
-	t.Add(ledger.Step{Kind: ledger.StepNoted, Text: "taken over from a kubelet's " + i.out.Facts.File})
-	for _, c := range claims {
-		t.Add(ledger.Step{
-			Kind: ledger.StepPlanned, Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Claim: &c,
-		})
-	}
-	return t
-}
-
-// noteOthers notes requested devices that this file does not contain. The pod counts as
-// admitted after the import, so they will not be allocated.
-func (i *importing) noteOthers(record *ledger.Pod) {
-	for _, c := range record.Pod.Walk() {
-		for name, n := range c.Limits.Sorted() {
-			if _, told := record.Claim(c.Name, string(name)); name.IsExtended() && n > 0 && !told {
-				i.out.Facts.Notes = append(i.out.Facts.Notes, fmt.Sprintf(
-					"%s/%s requests %s, which this file does not have: import its kind too", record.UID(), c.Name, name))
-			}
-		}
-	}
-}
-
-// check refuses contradictory facts, and reports facts that the rules or a validator would
-// not allow.
-func (i *importing) check(ctx context.Context, outcomes map[string]string) error {
-	// The reservations of the pods in the file already count for them.
-	own := slices.Collect(maps.Keys(i.given))
-	reserved := func(view *ledger.View) *ledger.View {
-		view, _ = i.engine.reserved.on(func() *ledger.View { return view }, own...)
-		return view
-	}
-	before := map[ledger.Finding]bool{}
-	for _, f := range ledger.Check(reserved(i.view)) {
-		before[f] = true
-	}
-	var conflicts errdefs.Violations
-	for _, f := range ledger.Check(reserved(i.draft.View())) {
-		switch {
-		case before[f]:
-		case f.Kind == ledger.Structural:
-			conflicts.Addf(f.Owner.String(), "%s", f.Text)
-		default:
-			i.out.Findings = append(i.out.Findings, f)
-		}
-	}
-	if len(conflicts) > 0 {
-		return conflicts.Precondition("").Coded(errdefs.ImportContradicts)
-	}
-	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
-		if outcomes[uid] == ImportKnown {
-			continue
-		}
-		pod, _ := i.draft.View().Pod(uid)
-		trace := pod.Trace
-		if outcomes[uid] != ImportNew {
-			trace = &ledger.Trace{} // the pod's own trace is committed, and describes its admission
-		}
-		err := i.bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1}, trace)
-		switch {
-		case err != nil && errdefs.ClassOf(err) == errdefs.Refused:
-			i.out.Findings = append(i.out.Findings, ledger.Finding{
-				Kind: ledger.Policy, Rule: ledger.RuleValidator, Owner: ledger.Owner{Pod: uid}, Text: err.Error(),
-			})
-		case err != nil:
-			return err
-		}
-	}
+	a.parents[uid] = parent
 	return nil
 }

@@ -64,8 +64,8 @@
 //     for a plugin or another pod is overtaken by pods that need neither; their resources
 //     were free for both. The wait ends with the pod's deadline, and the answer names the
 //     reason.
-//   - An import waits for the operations on all pods that its file names.
-//   - Resize, Reconfigure, Import, Remove and Sync count reservations as allocated and do not
+//   - Adopt waits for the operations on all of its pods.
+//   - Resize, Reconfigure, Adopt, Remove and Sync count reservations as allocated and do not
 //     wait for them. Sync removes pods concurrently. Each removal waits for the operation on
 //     its pod. A pod that is not in the ledger is skipped during an operation on it.
 //
@@ -79,5 +79,4 @@
 //   - Operations on one pod never overlap.
 //
 // The package has no clock and no goroutines, and does no I/O; its ports provide them.
-// in through ports.
 package admission

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -40,13 +41,13 @@ func file(pool string, entries ...string) []byte {
 	return fmt.Appendf(nil, `{"policyName":"static","defaultCpuSet":%q,"entries":{%s}}`, pool, strings.Join(pods, ","))
 }
 
-func (h *fixture) take(req admission.Import) (admission.Imported, error) {
+func (h *fixture) take(req importer.Request) (importer.Result, error) {
 	req.Kind, req.Settings.Policy = kubelet.CPU, "static"
-	return h.Import(context.Background(), req)
+	return h.importer().Import(context.Background(), req)
 }
 
 // outcomes lists what became of the pods.
-func outcomes(done admission.Imported) (out []string) {
+func outcomes(done importer.Result) (out []string) {
 	for _, p := range done.Pods {
 		out = append(out, p.Pod.UID()+" "+p.Outcome)
 	}
@@ -57,7 +58,7 @@ func TestImportTakesOver(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
 	pods := []workload.Pod{guaranteed("a", 2, 0), guaranteed("b", 1, 1), guaranteed("bystander", 1, 0)}
-	req := admission.Import{Data: file("0,4-15", "a/main=1-2", "b/main=3"), Pods: pods}
+	req := importer.Request{Data: file("0,4-15", "a/main=1-2", "b/main=3"), Pods: pods}
 
 	before := h.ledger.View()
 	dry := req
@@ -110,7 +111,7 @@ func TestImportExtendsAPod(t *testing.T) {
 	p := guaranteed("a", 2, 0)
 	p.QoS = workload.Burstable
 	h.admit(t, p)
-	done, err := h.take(admission.Import{Data: file("0,3-15", "a/main=1-2")})
+	done, err := h.take(importer.Request{Data: file("0,3-15", "a/main=1-2")})
 	must(t, err)
 	if want := []string{"a extended"}; !reflect.DeepEqual(outcomes(done), want) || h.cpus("a") != "1-2" {
 		t.Errorf("got %q with %s, want %q", outcomes(done), h.cpus("a"), want)
@@ -152,7 +153,7 @@ func TestImportRefuses(t *testing.T) {
 			h.admit(t, guaranteed("known", 2, 0))
 			before := h.ledger.View()
 			for _, dry := range []bool{true, false} {
-				_, err := h.take(admission.Import{Data: c.data, Pods: c.pods, DryRun: dry})
+				_, err := h.take(importer.Request{Data: c.data, Pods: c.pods, DryRun: dry})
 				if class(t, err) != c.class {
 					t.Errorf("class %v: %v", errdefs.ClassOf(err), err)
 				}
@@ -173,7 +174,7 @@ func TestImportSkipsTheUnknown(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
 	v1 := []byte(`{"policyName":"static","defaultCpuSet":"0,4-15","entries":{"id-a":"1-2","id-b":"3"}}`)
-	req := admission.Import{
+	req := importer.Request{
 		Data: v1, Pods: []workload.Pod{guaranteed("a", 2, 0)},
 		ContainerIDs: map[string]ledger.Owner{"id-a": {Pod: "a", Container: "main"}},
 	}
@@ -192,7 +193,7 @@ func TestImportSkipsTheUnknown(t *testing.T) {
 func TestImportReportsWhatRulesForbid(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
-	done, err := h.take(admission.Import{Data: file("1-15", "a/main=0"), Pods: []workload.Pod{guaranteed("a", 2, 0)}})
+	done, err := h.take(importer.Request{Data: file("1-15", "a/main=0"), Pods: []workload.Pod{guaranteed("a", 2, 0)}})
 	must(t, err)
 	if len(done.Findings) != 1 || done.Findings[0].Rule != ledger.RuleReserved || h.cpus("a") != "0" {
 		t.Errorf("findings %v", done.Findings)
@@ -206,7 +207,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	// A shared pool that nothing is left of is the CPU manager's to point out.
 	all := []workload.Pod{guaranteed("a", 16, 0), {UID: "s", Name: "s", Containers: []workload.Container{{Name: "c"}}}}
 	h.admit(t, all[1])
-	done, err = h.take(admission.Import{Data: file("", "a/main=0-15"), Pods: all[:1]})
+	done, err = h.take(importer.Request{Data: file("", "a/main=0-15"), Pods: all[:1]})
 	must(t, err)
 	if !slices.ContainsFunc(done.Findings, func(f ledger.Finding) bool {
 		return f.Rule == ledger.RuleValidator && strings.Contains(f.Text, "shared pool would be empty")
@@ -222,7 +223,7 @@ func TestImportIsUndone(t *testing.T) {
 	h := build(t, topology.Restricted, ledgertest.NewJournal())
 	before := h.ledger.View()
 	h.cgroups.fail["ensure"] = errors.New("no room")
-	req := admission.Import{Data: file("0,3-15", "a/main=1", "b/main=2"), Pods: []workload.Pod{guaranteed("a", 1, 0), guaranteed("b", 1, 0)}}
+	req := importer.Request{Data: file("0,3-15", "a/main=1", "b/main=2"), Pods: []workload.Pod{guaranteed("a", 1, 0), guaranteed("b", 1, 0)}}
 	if _, err := h.take(req); err == nil || !strings.Contains(err.Error(), "make the cgroup of pod a: no room") {
 		t.Errorf("got %v", err)
 	}
@@ -250,7 +251,7 @@ func TestImportIsPlannedAgain(t *testing.T) {
 		})
 		must(t, err)
 	}
-	done, err := h.take(admission.Import{Data: file("0,2-15", "a/main=1"), Pods: []workload.Pod{guaranteed("a", 1, 0)}})
+	done, err := h.take(importer.Request{Data: file("0,2-15", "a/main=1"), Pods: []workload.Pod{guaranteed("a", 1, 0)}})
 	must(t, err)
 	if done.View.Generation() != 2 || h.cpus("a") != "1" {
 		t.Errorf("generation %d, a has %s", done.View.Generation(), h.cpus("a"))
@@ -279,7 +280,7 @@ func TestImportHoldsUpNobody(t *testing.T) {
 			defer cancel()
 			v, err = h.Admit(ctx, admission.Request{Pod: guaranteed("b", 1, 0)})
 		}
-		req := admission.Import{Data: file("0,2-15", "a/main=1")}
+		req := importer.Request{Data: file("0,2-15", "a/main=1")}
 		if c.known == "" {
 			req.Pods = []workload.Pod{guaranteed("a", 1, 0)}
 		}
@@ -307,7 +308,7 @@ func TestImportWaitsForWhatItNames(t *testing.T) {
 		hasty, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, sent := range [][]workload.Pod{nil, {guaranteed("z", 2, 0)}} {
-			_, err := h.Import(hasty, admission.Import{
+			_, err := h.importer().Import(hasty, importer.Request{
 				Kind: kubelet.CPU, Data: file("0,3-15", "s/main=1-2"), Settings: kubelet.Settings{Policy: "static"}, Pods: sent,
 			})
 			if err == nil || !strings.Contains(err.Error(), "wait for another operation on pod s") {
@@ -340,7 +341,7 @@ func TestImportOfPodLevelFormats(t *testing.T) {
 		h.Features = workload.Features{PodLevelResources: true, PodLevelResourceManagers: gate}
 		before := h.ledger.View()
 		for kind, data := range map[kubelet.Kind][]byte{kubelet.CPU: cpuFile, kubelet.Memory: memoryFile} {
-			_, err := h.Import(t.Context(), admission.Import{Kind: kind, Data: data, Settings: kubelet.Settings{Policy: "static"}})
+			_, err := h.importer().Import(t.Context(), importer.Request{Kind: kind, Data: data, Settings: kubelet.Settings{Policy: "static"}})
 			refused := err != nil && strings.Contains(err.Error(), "PodLevelResourceManagers")
 			if refused == gate || refused && (errdefs.ClassOf(err) != errdefs.Precondition || h.ledger.View() != before) {
 				t.Errorf("%s, gate %t: %v", kind, gate, err)
@@ -348,3 +349,6 @@ func TestImportOfPodLevelFormats(t *testing.T) {
 		}
 	}
 }
+
+// importer returns an importer on the fixture's engine.
+func (h *fixture) importer() importer.Importer { return importer.Importer{Engine: h.Engine} }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/topology"
@@ -35,10 +36,10 @@ func TestImportDevices(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
 	pods := []workload.Pod{guaranteed("a", 2, 2)}
-	_, err := h.take(admission.Import{Data: file("0,3-15", "a/main=1-2"), Pods: pods})
+	_, err := h.take(importer.Request{Data: file("0,3-15", "a/main=1-2"), Pods: pods})
 	must(t, err)
-	req := admission.Import{Kind: kubelet.Device, Data: checkpoint(t, map[string][]string{"a": {"g2", "g3"}})}
-	done, err := h.Import(context.Background(), req)
+	req := importer.Request{Kind: kubelet.Device, Data: checkpoint(t, map[string][]string{"a": {"g2", "g3"}})}
+	done, err := h.importer().Import(context.Background(), req)
 	must(t, err)
 	if got := outcomes(done); !slices.Equal(got, []string{"a extended"}) || len(done.Findings) > 0 || len(done.Facts.Notes) > 0 {
 		t.Errorf("%q, findings %v, notes %q", got, done.Findings, done.Facts.Notes)
@@ -58,17 +59,17 @@ func TestImportDevices(t *testing.T) {
 		t.Errorf("three of the two that are left: %v", v.Outcome)
 	}
 	// The same file again, and one that says otherwise.
-	done, err = h.Import(context.Background(), req)
+	done, err = h.importer().Import(context.Background(), req)
 	if err != nil || !slices.Equal(outcomes(done), []string{"a known"}) {
 		t.Errorf("again: %q, %v", outcomes(done), err)
 	}
 	req.Data = checkpoint(t, map[string][]string{"a": {"g0", "g1"}})
-	_, err = h.Import(context.Background(), req)
+	_, err = h.importer().Import(context.Background(), req)
 	if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
 		t.Errorf("other devices: %v", err)
 	}
 	req.Data, req.Pods = checkpoint(t, map[string][]string{"c": {"g3"}}), []workload.Pod{guaranteed("c", 0, 1)}
-	if _, err = h.Import(context.Background(), req); errdefs.ClassOf(err) != errdefs.Precondition {
+	if _, err = h.importer().Import(context.Background(), req); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("a device of another pod: %v", err)
 	}
 }

@@ -62,10 +62,11 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 // Hints requests the hints for a pod or a container without planning, for the managers'
 // services.
 func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
-	pod, _ = workload.Defaulted(pod, e.Features)
-	if err := workload.Validate(&pod, e.Bounds); err != nil {
+	record, _, err := e.Record(pod, "get hints for")
+	if err != nil {
 		return nil, err
 	}
+	pod = record.Pod
 	index := -1
 	if container != "" {
 		for i := range pod.Containers {

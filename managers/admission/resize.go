@@ -244,15 +244,12 @@ func (r *resizing) change(have *ledger.Pod) (digest string, notes []string, err 
 	if r.request.QoS != "" {
 		changed.QoS = r.request.QoS
 	}
-	r.wanted, notes = workload.Defaulted(changed, e.Features)
-	if err := workload.Validate(&r.wanted, e.Bounds); err != nil {
+	record, notes, err := e.Record(changed, "resize")
+	if err != nil {
 		return "", nil, err
 	}
-	r.wanted.QoS = r.wanted.QoSClass(e.Features)
-	if digest, err = r.wanted.Digest(); err != nil {
-		return "", nil, fmt.Errorf("resize pod %s: %w", &r.wanted, err)
-	}
-	return digest, notes, nil
+	r.wanted = record.Pod
+	return record.Digest, notes, nil
 }
 
 // named refuses an admission id that was used for another request.

@@ -19,6 +19,7 @@ import (
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
@@ -84,7 +85,7 @@ func (a *App) buildServers(context.Context) error {
 	}
 	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, selfUID()}, a.Ledger))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
-		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
+		inspect.Parts{Ledger: a.Ledger, Importer: importer.Importer{Engine: a.Engine}, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
 	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)

@@ -11,8 +11,8 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
@@ -33,7 +33,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 		return nil, err
 	}
 	kind := kubelet.Kind(req.GetKind())
-	done, err := s.Engine.Import(ctx, admission.Import{
+	done, err := s.Importer.Import(ctx, importer.Request{
 		Kind: kind, Data: req.GetState(), Settings: s.Settings(kind), Pods: pods,
 		ContainerIDs: owners, Owner: req.GetOwner(), SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
 	})

@@ -12,8 +12,8 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 )
@@ -21,15 +21,15 @@ import (
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
 
-// Engine takes facts over from outside; *admission.Engine is the one there is.
-type Engine interface {
-	Import(ctx context.Context, req admission.Import) (admission.Imported, error)
+// Importer imports state files; importer.Importer is the one there is.
+type Importer interface {
+	Import(ctx context.Context, req importer.Request) (importer.Result, error)
 }
 
 // Parts are what the service works with.
 type Parts struct {
-	Ledger Ledger
-	Engine Engine
+	Ledger   Ledger
+	Importer Importer
 	// Read reads the pods of an import.
 	Read convert.Reader
 	// Settings tells those of a kind's manager now, as a state file names them.
