@@ -1,9 +1,25 @@
+// Package app constructs berthd from its parts.
+//
+//   - build.go constructs the parts in order, from the machine up to the servers.
+//   - managers.go constructs the managers of a configuration, and replaces them when the
+//     policy changes.
+//   - servers.go registers the services; callers.go limits what callers may do with them.
+//   - recover.go decides at the start what is true of each pod.
+//   - run.go starts the parts, stops them in reverse, and reports whether they work.
+//   - host.go compares the running system with the configuration, and gives up the
+//     privileges that are not needed. systemcgroups.go places the system's processes.
+//
+// Constructors start nothing. An App that was built and never run has only created its
+// state directory and the directory of claim records.
+//
+// Only the daemon's main and tests import this package.
 package app
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,9 +29,11 @@ import (
 
 	"golang.org/x/time/rate"
 
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
@@ -32,15 +50,15 @@ import (
 	"github.com/berthd/berth/server/deviceplugin/registry"
 	"github.com/berthd/berth/server/failpoint"
 	"github.com/berthd/berth/server/hintproxy"
+	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/claimfiles"
 	"github.com/berthd/berth/server/host/service"
+	"github.com/berthd/berth/server/host/systemd"
 	"github.com/berthd/berth/server/metrics"
-	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/rpc/allocation"
 	"github.com/berthd/berth/server/runtime"
-	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/store"
 	"github.com/berthd/berth/server/task"
 )
@@ -114,22 +132,22 @@ type App struct {
 	markFails  bool
 	reconcile  *reconcile.Loop
 	sweeper    *reconcile.Sweeper
-	care       systemCgroups
-	runtime    *runtime.Client // nil without one
-	metrics    *metrics.Set
-	access     *rpc.Access
-	policies   *policies
+	// systemProcesses are what the last round of the system cgroups found.
+	systemProcesses atomic.Pointer[[]*nodev1.SystemContainer]
+	runtime         *runtime.Client // nil without one
+	metrics         *metrics.Set
+	access          *rpc.Access
+	policies        *policies
 	// readersLimit is the rate limit of podresources.
 	readersLimit *rate.Limiter
 	// reloaded is the configuration that a reload has put into force; nil before.
 	reloaded atomic.Pointer[config.Config]
 	history  *allocation.History
 	health   *healthServer
-	monitor  *readiness.Monitor
-	// mainSocket is that of agents, readersSocket that of podresources.
-	mainSocket, readersSocket *socket.Keeper
-	main                      *rpc.Server
-	readers                   *rpc.Server
+	// main serves agents, readers those who read podresources.
+	main, readers *rpc.Server
+	// listening has the sockets while berthd runs: a reload may change their mode.
+	listening *sockets
 	// timeout is closed when plugins have had time to come back after the start.
 	timeout chan struct{}
 }
@@ -219,6 +237,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint, Notice: func(text string) { a.Log.Error(text) }}); err != nil {
 		return err
 	}
+	a.openLastCommit(ctx)
 	boot, err := a.bootID(os.DirFS("/proc"))
 	if err != nil {
 		return err
@@ -280,7 +299,6 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.openLastCommit(ctx)
 	parts := reconcile.Config{
 		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,
@@ -402,5 +420,161 @@ func (a *App) buildExternal() (err error) {
 // buildMetrics gives the metrics what they read.
 func (a *App) buildMetrics(context.Context) error {
 	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings, Phases: a.reconcile.Phases})
+	return nil
+}
+
+// openTree opens the cgroup tree that the configuration asks for.
+func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
+	c := a.Config
+	if a.Stage != nil && a.Stage.Tree != nil {
+		return a.Stage.Tree, a.Stage.Tree.Facts(), nil
+	}
+	if c.Cgroups.Tree == config.TreeMemory {
+		facts := memtree.V1()
+		return memtree.New(facts, a.Machine.CPUs(), a.Machine.NodeMask()).TakeAny(), facts, nil
+	}
+	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
+	if cgroup.Driver(c.Cgroups.Driver) == cgroup.Systemd {
+		d, err := systemd.Open(options)
+		if err != nil {
+			return nil, cgroup.Facts{}, err
+		}
+		return d, d.Facts(), nil
+	}
+	d, err := cgroupfs.Open(options)
+	if err != nil {
+		return nil, cgroup.Facts{}, err
+	}
+	return d, d.Facts(), nil
+}
+
+// listed gives the cgroups beside those of pods that the configuration names.
+func (a *App) listed() (out []reconcile.Listed) {
+	c := a.Config.Node
+	for _, l := range []struct {
+		field, literal string
+		plain          bool
+	}{
+		{"node.systemReservedCgroup", c.SystemReservedCgroup, false}, {"node.kubeReservedCgroup", c.KubeReservedCgroup, false},
+		{"node.systemCgroups", c.SystemCgroup, true}, {"node.kubeletCgroups", c.OwnCgroup, true},
+		{"node.runtimeCgroups", c.RuntimeCgroup, true}, {"node.agentCgroups", c.AgentCgroup, true},
+	} {
+		name := a.layout.Driver().Parse(l.literal)
+		if l.plain {
+			name = cgroup.ParseCgroupfs(l.literal)
+		}
+		if l.literal != "" && !name.IsRoot() {
+			out = append(out, reconcile.Listed{Name: name, Field: l.field, Plain: l.plain})
+		}
+	}
+	return out
+}
+
+// plainTree reaches plain directories where the driver makes slices; nil where it makes
+// directories itself.
+func (a *App) plainTree() (cgroup.Tree, error) {
+	if a.layout.Driver() != cgroup.Systemd || a.Config.Cgroups.Tree == config.TreeMemory || a.Stage != nil && a.Stage.Tree != nil {
+		return nil, nil
+	}
+	return cgroupfs.Open(cgroupfs.Options{Mount: a.Config.Cgroups.Mount})
+}
+
+// checkTree reports whether this machine has the cgroup tree, with its controllers,
+// that the configuration asks for. A machine that is made up has none to look at.
+func (a *App) checkTree() error {
+	if a.Config.Machine != "" || a.Config.Cgroups.Tree == config.TreeMemory {
+		return nil
+	}
+	if a.Config.RuntimeEndpoint != "" {
+		// The driver is the runtime's to say. The controllers are the same for both.
+		a.Config.Cgroups.Driver = string(cgroup.Cgroupfs)
+	}
+	tree, _, err := a.openTree()
+	if err != nil {
+		return err
+	}
+	if c, ok := tree.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// reloadsAgain is how long berthd waits before it watches systemd again, after the bus
+// was gone.
+const reloadsAgain = 10 * time.Second
+
+// followReloads puts the tree right as soon as systemd has read its units again: by then
+// it may have taken values back, and made slices again of pods that have left. Where the
+// tree is not systemd's, nothing is watched; where the bus is away, the passes see it.
+func (a *App) followReloads(ctx context.Context) error {
+	tree, ok := a.tree.(interface {
+		Reloads(ctx context.Context, done func()) error
+	})
+	for ok && ctx.Err() == nil {
+		err := tree.Reloads(ctx, func() {
+			if err := a.reconcile.Pass(ctx); err != nil && ctx.Err() == nil {
+				a.Log.WarnContext(ctx, "reconcile cgroups after a reload of systemd", "error", err)
+			}
+			a.sweeper.Look(ctx)
+		})
+		a.Log.DebugContext(ctx, "reloads of systemd are not watched", "again_in", reloadsAgain, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(reloadsAgain):
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// runtimeTimeout is how long a start waits for the container runtime, which may be
+// starting itself. Nothing can be decided without: which driver spells the cgroups
+// is the runtime's to say.
+const runtimeTimeout = 30 * time.Second
+
+// buildRuntime connects to the container runtime, if there is one, and takes the
+// cgroup driver over from it: pods whose cgroups are spelt in two ways would be in
+// two places.
+func (a *App) buildRuntime(ctx context.Context) (err error) {
+	if a.Config.RuntimeEndpoint == "" {
+		return nil
+	}
+	if a.runtime, err = runtime.Dial(a.Config.RuntimeEndpoint); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	about, err := a.runtime.About(ctx)
+	if err != nil {
+		return err
+	}
+	driver, known, err := a.runtime.Driver(ctx)
+	if err != nil {
+		return err
+	}
+	if !known {
+		a.metrics.OldRuntime()
+	}
+	log := a.Log.With("runtime", about, "endpoint", a.Config.RuntimeEndpoint)
+	switch {
+	case driver == "":
+		log.WarnContext(ctx, "the container runtime does not tell its cgroup driver; it has to be the configured one", "driver", a.Config.Cgroups.Driver)
+	case string(driver) != a.Config.Cgroups.Driver:
+		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured", a.Config.Cgroups.Driver)
+		a.Config.Cgroups.Driver = string(driver)
+	default:
+		log.InfoContext(ctx, "containers are the container runtime's", "driver", driver)
+	}
+	return nil
+}
+
+// closeRuntime lets go of the container runtime, if there is one.
+func (a *App) closeRuntime() error {
+	if a.runtime == nil {
+		return nil
+	}
+	if err := a.runtime.Close(); err != nil {
+		return fmt.Errorf("close the connection to the container runtime: %w", err)
+	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) e
 		return nil
 	}
 	if mode := into.SocketMode(); mode != now.SocketMode() {
-		if err := a.mainSocket.SetMode(mode); err != nil {
+		if err := a.listening.agents.SetMode(mode); err != nil {
 			return err
 		}
 	}

@@ -10,12 +10,21 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/host/service"
+	"github.com/berthd/berth/server/readiness"
+	"github.com/berthd/berth/server/rpc/podresources"
 	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/store"
 	"github.com/berthd/berth/server/task"
 )
 
@@ -49,9 +58,11 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	if err := a.applyLedger(ctx); err != nil {
 		return err
 	}
-	if err := a.listen(); err != nil {
+	on, err := a.listen()
+	if err != nil {
 		return err
 	}
+	a.listening = on
 
 	defer time.AfterFunc(a.Config.Limits.PodResourcesWait.Duration, func() { close(a.timeout) }).Stop()
 
@@ -67,23 +78,23 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("registry", a.registry.Run)
 	g.Go("hintproxy", a.external.Run)
 	g.OnStop("hintproxy", a.external.Stop)
-	g.Go("podresources", serve(a.readers.Server, a.readersSocket.Serve))
-	g.Go("api", serve(a.main.Server, a.mainSocket.Serve))
+	g.Go("podresources", serve(a.readers.Server, on.readers.Serve))
+	g.Go("api", serve(a.main.Server, on.agents.Serve))
 	g.OnStop("podresources", stop(a.readers.Server, cutOff))
 	g.OnStop("api", stop(a.main.Server, cutOff))
 	// Before calls are cut off: who connects from now on waits for the next berthd.
-	g.OnStop("podresources socket", a.readersSocket.Drain)
-	g.OnStop("api socket", a.mainSocket.Drain)
+	g.OnStop("podresources socket", on.readers.Drain)
+	g.OnStop("api socket", on.agents.Drain)
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
 		l, err := a.listenHTTP()
 		if err != nil {
-			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), a.mainSocket.Close(), a.readersSocket.Close())
+			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), on.close())
 		}
 		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
 		l = socket.Bounded(l, httpConnections)
 		s := &http.Server{
-			Handler: a.httpHandler(), MaxHeaderBytes: 64 << 10,
+			Handler: on.httpHandler(), MaxHeaderBytes: 64 << 10,
 			ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		}
 		g.Go("http", func(context.Context) error {
@@ -105,17 +116,17 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		a.health.Resume()
 		a.Log.InfoContext(ctx, "ready", "socket", a.Config.Listen,
 			"machine", a.Machine.Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
-		a.notify(a.statusLine(), service.Ready)
+		a.notify(on.statusLine(), service.Ready)
 		if ready != nil {
 			ready()
 		}
 		// Nobody probes what is being stopped, and the task ends with the others.
-		_ = a.monitor.Run(serving)
+		_ = on.monitor.Run(serving)
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	g.Go("service manager", a.followService)
-	g.Go("reload", a.followReloadSignals)
+	g.Go("service manager", on.followService)
+	g.Go("reload", on.followReloadSignals)
 	// The first thing to stop is telling clients that all is well.
 	g.OnStop("health", func(context.Context) error {
 		a.notify("ends: waits for calls under way", service.Stopping)
@@ -262,11 +273,11 @@ func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 }
 
 // httpHandler serves metrics and health for those who do not speak gRPC.
-func (a *App) httpHandler() http.Handler {
+func (s *sockets) httpHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", a.metrics.Handler())
+	mux.Handle("GET /metrics", s.app.metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", a.ready)
+	mux.HandleFunc("GET /readyz", s.ready)
 	return mux
 }
 
@@ -282,3 +293,276 @@ func (a *App) listenHTTP() (net.Listener, error) {
 	}
 	return socket.Listen(path, socket.Options{DirMode: 0o755, Mode: mode, Group: a.Config.ListenGroup})
 }
+
+// statusEvery is how often systemctl status gets a new line, if that is not the same.
+const statusEvery = 10 * time.Second
+
+// notify tells the service manager what berthd does. A manager that does not listen is a
+// matter for the log only: it will act on its own.
+func (a *App) notify(status string, states ...string) {
+	if err := a.Service.Status(status, states...); err != nil {
+		a.Log.Warn("the service manager was not told", "status", status, "error", err)
+	}
+}
+
+// statusLine tells what is going on, in a line.
+func (s *sockets) statusLine() string {
+	view := s.app.Ledger.View()
+	line := fmt.Sprintf("serves %d pods at revision %d", view.NumPods(), view.Generation())
+	if uncertain := view.Uncertain(); uncertain != "" {
+		line += "; waits for the agent's SyncPods"
+	}
+	whole, some := s.monitor.Lines()
+	for _, problem := range append(whole, some...) {
+		line += "; does not work: " + problem
+	}
+	return line
+}
+
+// followService tells the service manager that berthd is alive and what it does. It is alive
+// as long as commits come to an end: with one that hangs, systemd ends berthd and starts it
+// again.
+func (s *sockets) followService(ctx context.Context) error {
+	select {
+	case <-s.app.plugins.Ready():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	every := statusEvery
+	if w := s.app.Service.Watchdog(); w > 0 {
+		every = min(every, w/3)
+	}
+	return alive(ctx, every, s.app.Engine.Settled, func() {
+		if s.app.Service.Watchdog() > 0 {
+			s.app.notify(s.statusLine(), service.Alive)
+		} else {
+			s.app.notify(s.statusLine())
+		}
+	})
+}
+
+// followReloadSignals reads the configuration again whenever a signal asks for it.
+func (s *sockets) followReloadSignals(ctx context.Context) error {
+	select {
+	case <-s.app.plugins.Ready():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		select {
+		case <-s.app.Reloads:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.app.notify("reads the configuration again", service.ReloadingNow()...)
+		if _, err := s.app.Reload(ctx, false); err != nil {
+			s.app.Log.ErrorContext(ctx, "the configuration was not changed", "error", err)
+		}
+		s.app.notify(s.statusLine(), service.Ready)
+	}
+}
+
+// alive calls tell again and again, each time after settled has returned.
+func alive(ctx context.Context, every time.Duration, settled func(context.Context) error, tell func()) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := settled(ctx); err != nil {
+			return err
+		}
+		tell()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// How often berthd finds out whether it can serve, and how long each probe may take.
+const (
+	probeEvery   = 5 * time.Second
+	probeTimeout = 10 * time.Second
+)
+
+// sockets are those that berthd serves while it runs, with the probes of whether it can.
+type sockets struct {
+	app *App
+	// agents is berth's own socket, readers that of podresources.
+	agents, readers *socket.Keeper
+	monitor         *readiness.Monitor
+}
+
+// listen opens the sockets of agents and of readers.
+func (a *App) listen() (*sockets, error) {
+	agents, err := socket.Keep(a.Config.Listen, socket.Options{
+		DirMode: listenDirMode, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
+		Activated: a.Service.Socket(a.Config.Listen),
+	}, a.Log)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	a.checkReach()
+	readers, err := socket.Keep(a.Config.PodResourcesSocket(), socket.Options{
+		DirMode: 0o750, Mode: 0o755, Activated: a.Service.Socket(a.Config.PodResourcesSocket()),
+	}, a.Log)
+	if err != nil {
+		_ = agents.Close()
+		return nil, err
+	}
+	s := &sockets{app: a, agents: agents, readers: readers}
+	if left := a.Service.Left(); len(left) > 0 {
+		return nil, errors.Join(
+			errdefs.Invalidf("systemd passes socket %s, which is neither listen (%s) nor in podResourcesDir (%s): change ListenStream= of the socket unit, or the configuration",
+				left[0], a.Config.Listen, a.Config.PodResourcesSocket()),
+			s.close())
+	}
+	s.monitor = s.newMonitor()
+	return s, nil
+}
+
+func (s *sockets) close() error { return errors.Join(s.agents.Close(), s.readers.Close()) }
+
+// newMonitor makes what finds out whether berthd can serve. Without a commit it reads on, without its socket nobody
+// reaches it; the sockets of readers and plugins concern nobody else.
+func (s *sockets) newMonitor() *readiness.Monitor {
+	only := func(services ...grpc.ServiceDesc) (names []string) {
+		for i := range services {
+			names = append(names, services[i].ServiceName)
+		}
+		return names
+	}
+	return readiness.New(readiness.Config{
+		Every: probeEvery, Timeout: probeTimeout, Log: s.app.Log.With("part", "readiness"), Changed: s.app.publishHealth,
+	},
+		readiness.Check{
+			Name: "ledger", Probe: s.app.probeLedger,
+			Only: append(only(admissionv1.AdmissionService_ServiceDesc, lifecyclev1.LifecycleService_ServiceDesc), ""),
+		},
+		readiness.Check{Name: "socket", Probe: s.callItself},
+		readiness.Check{
+			Name: "podresources socket", Probe: func(context.Context) error { return s.readers.Problem() },
+			Only: []string{podresources.ServiceV1},
+		},
+		readiness.Check{
+			Name: "device plugin socket", Probe: func(context.Context) error { return s.app.plugins.Problem() },
+			Only: only(devicev1.DeviceService_ServiceDesc),
+		},
+	)
+}
+
+// probeLedger tells whether a commit can succeed. Where the file is not in its place any
+// more, a commit puts it back.
+func (a *App) probeLedger(ctx context.Context) error {
+	err := a.store.Probe()
+	if errors.Is(err, ledger.ErrDetached) {
+		_, err = a.Ledger.RenewEpoch(ctx, store.NewEpochID())
+	}
+	return err
+}
+
+// keepLedger puts the ledger's file back before the end if it was removed since the last
+// probe.
+func (a *App) keepLedger(ctx context.Context) error {
+	if !errors.Is(a.store.InPlace(), ledger.ErrDetached) {
+		return nil
+	}
+	_, err := a.Ledger.RenewEpoch(context.WithoutCancel(ctx), store.NewEpochID())
+	return err
+}
+
+// publishHealth tells the health service what works. It says nothing after Shutdown.
+func (a *App) publishHealth(m *readiness.Monitor) {
+	set := func(service string) {
+		status := healthpb.HealthCheckResponse_NOT_SERVING
+		if m.Serves(service) {
+			status = healthpb.HealthCheckResponse_SERVING
+		}
+		a.health.SetServingStatus(service, status)
+	}
+	for service := range a.main.GetServiceInfo() {
+		set(service)
+	}
+	set("")
+}
+
+// callItself makes a call as an agent does, by the path of the socket.
+func (s *sockets) callItself(ctx context.Context) error {
+	if err := s.agents.Problem(); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", s.app.Config.Listen)
+		}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		return fmt.Errorf("call the health service over %s: %w", s.app.Config.Listen, err)
+	}
+	return nil
+}
+
+// ready answers whether berthd serves, as the health service does, and why it does not.
+func (s *sockets) ready(w http.ResponseWriter, r *http.Request) {
+	resp, err := s.app.health.Check(r.Context(), &healthpb.HealthCheckRequest{})
+	whole, some := s.monitor.Lines()
+	if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintln(w, "not ready")
+		if len(whole) == 0 {
+			_, _ = fmt.Fprintln(w, "berthd starts or ends")
+		}
+	} else {
+		_, _ = fmt.Fprintln(w, "ok")
+	}
+	for _, line := range append(whole, some...) {
+		_, _ = fmt.Fprintln(w, line)
+	}
+}
+
+// healthServer is gRPC's health service with streams that end when berthd does.
+// An orderly end waits for streams, and clients keep watching health for as long
+// as they live.
+type healthServer struct {
+	*health.Server
+	ending context.Context
+	end    context.CancelFunc
+}
+
+// newHealth makes the health service. It does not serve yet; Resume tells so of
+// every service that has a status by then.
+func newHealth() *healthServer {
+	h := &healthServer{Server: health.NewServer()}
+	h.ending, h.end = context.WithCancel(context.Background())
+	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	return h
+}
+
+// Watch implements grpc.health.v1.Health.
+func (h *healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(h.ending, cancel)()
+	err := h.Server.Watch(req, healthStream{stream, ctx})
+	if h.ending.Err() != nil {
+		return errdefs.Unavailablef("berthd ends")
+	}
+	return err
+}
+
+// Shutdown tells everybody that nothing is served any more, and ends the streams.
+func (h *healthServer) Shutdown() {
+	h.Server.Shutdown()
+	h.end()
+}
+
+// healthStream is a stream with another end.
+type healthStream struct {
+	grpc.ServerStreamingServer[healthpb.HealthCheckResponse]
+	ctx context.Context
+}
+
+func (s healthStream) Context() context.Context { return s.ctx }

@@ -2,37 +2,51 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	cgroups "github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/host/sysctl"
+	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/rpc/admission"
 	"github.com/berthd/berth/server/rpc/allocation"
-	"github.com/berthd/berth/server/rpc/cpu"
-	"github.com/berthd/berth/server/rpc/device"
+	"github.com/berthd/berth/server/rpc/cgroup"
 	"github.com/berthd/berth/server/rpc/hintbus"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/rpc/lifecycle"
-	"github.com/berthd/berth/server/rpc/memory"
+	"github.com/berthd/berth/server/rpc/node"
 	"github.com/berthd/berth/server/rpc/podresources"
+	"github.com/berthd/berth/server/rpc/qos"
+	"github.com/berthd/berth/server/rpc/state"
 	"github.com/berthd/berth/server/rpc/topology"
 )
 
@@ -74,11 +88,10 @@ func (a *App) buildServers(context.Context) error {
 			},
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger))
-	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
-	memoryv1.RegisterMemoryServiceServer(a.main, memory.New(
-		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine, KernelFree: a.kernelFree()}, read))
-	devicev1.RegisterDeviceServiceServer(a.main, device.New(
-		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
+	states := state.Parts{Ledger: a.Ledger, Hinter: a.Engine, Read: read}
+	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
+	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryOn, a.kernelFree()))
+	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger))
 	if err := a.registerNode(a.main); err != nil {
 		return err
@@ -101,12 +114,11 @@ func (a *App) buildServers(context.Context) error {
 	for service := range a.main.GetServiceInfo() {
 		a.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
 	}
-	a.monitor = a.newMonitor()
 	return nil
 }
 
 // memoryOn returns the memory manager that decides on a view.
-func (a *App) memoryOn(view *ledger.View) memory.Manager { return a.Managers.On(view).Memory }
+func (a *App) memoryOn(view *ledger.View) state.MemoryManager { return a.Managers.On(view).Memory }
 
 // settingsOf tells those of the manager behind a kubelet's state file.
 func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
@@ -126,4 +138,96 @@ func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
 		}
 	}
 	return s
+}
+
+// registerNode registers the services about the node as a whole and its cgroups.
+func (a *App) registerNode(s grpc.ServiceRegistrar) error {
+	loop, layout := a.reconcile, a.reconcile.Layout
+	facts := loop.QoS.Cgroup.Facts
+	pods := &reconcile.Pods{Loop: loop, Alone: a.Engine.Alone}
+	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(loop, &reconcile.Hand{Loop: loop, Alone: a.Engine.Alone}, layout, facts))
+	cgroupv1.RegisterPodCgroupServiceServer(s, cgroup.NewPods(pods, pods))
+	qosv1.RegisterQOSServiceServer(s, qos.New(loop, layout))
+
+	root, err := layout.Literal(layout.Root())
+	if err != nil {
+		return err
+	}
+	podRoot, err := layout.Literal(a.podRoot())
+	if err != nil {
+		return err
+	}
+	c := a.Config
+	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
+		Machine: a.Machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
+		Config: &nodev1.GetConfigResponse{
+			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
+			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,
+			EnforceNodeAllocatable: c.Node.Enforce,
+			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
+			NodeFit: c.Node.NodeFit, DriftPolicy: c.Cgroups.DriftPolicy, PodPidsLimit: c.Cgroups.PodPIDsLimit,
+			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
+			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
+			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
+		},
+		Version: Version(), Reload: a.Reload,
+	}))
+	return nil
+}
+
+// podRoot is the cgroup that pods lie in: that of all pods, or the configured root where
+// pods have none of their own.
+func (a *App) podRoot() cgroups.Name {
+	if !a.Config.Cgroups.PerQOS {
+		return a.layout.Root()
+	}
+	return a.layout.Pods()
+}
+
+// nodeStatus tells how the system is, and what it lacks that the node would want.
+func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error) {
+	out := &nodev1.GetStatusResponse{ResetExtendedResources: a.start.NoDevices}
+	if found := a.systemProcesses.Load(); found != nil {
+		out.SystemContainers = append(out.SystemContainers, *found...)
+	}
+	if podRoot, err := a.layout.Literal(a.podRoot()); err == nil {
+		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS, Cgroup: podRoot})
+	}
+	out.SoftRequirements = lacksQuotas(a.reconcile.QoS.Cgroup.Facts, os.DirFS("/"))
+	if a.Config.Cgroups.Tree == config.TreeMemory {
+		return out, nil
+	}
+	differences, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())
+	for _, d := range differences {
+		out.KernelSettings = append(out.KernelSettings, d.String())
+	}
+	if err != nil {
+		out.KernelSettings = append(out.KernelSettings, fmt.Sprint(err))
+	}
+	return out, nil
+}
+
+// subsystems gives the message form.
+func subsystems(all []cgroups.Subsystem) (out []*nodev1.MountedSubsystem) {
+	for _, s := range all {
+		out = append(out, &nodev1.MountedSubsystem{
+			Name: s.Name, MountPoint: s.MountPoint, HierarchyId: uint32(s.Hierarchy), Version: uint32(s.Version),
+		})
+	}
+	return out
+}
+
+// lacksQuotas says so where a tree of version 1 cannot limit CPU time, in the kubelet's
+// words: its cpu controller may have been built without. Version 2 always can.
+func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
+	i := slices.IndexFunc(facts.Subsystems, func(s cgroups.Subsystem) bool { return s.Name == "cpu" && s.Version == cgroups.V1 })
+	if i < 0 {
+		return nil
+	}
+	for _, file := range []string{"cpu.cfs_period_us", "cpu.cfs_quota_us"} {
+		if _, err := fs.Stat(root, path.Join(strings.TrimPrefix(facts.Subsystems[i].MountPoint, "/"), file)); err != nil {
+			return []string{"CPU hardcapping unsupported"}
+		}
+	}
+	return nil
 }

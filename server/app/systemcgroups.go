@@ -32,8 +32,8 @@ type systemCgroups struct {
 	// system takes whoever is in the root cgroup; nil for nobody.
 	system cgroup.Name
 	kept   []keptProcess
-	// found is what the last round found.
-	found atomic.Pointer[[]*nodev1.SystemContainer]
+	// found gets what a round has found.
+	found *atomic.Pointer[[]*nodev1.SystemContainer]
 }
 
 // keptProcess is a process that is kept in a cgroup and at a score.
@@ -72,10 +72,9 @@ func (a *App) takeCare(ctx context.Context) error {
 		return errdefs.Unavailablef("look at processes: %w", err)
 	}
 	defer proc.Close()
-	keeper := &a.care
-	keeper.tree, keeper.proc = tree, proc
-	keeper.system = configured(a.Config.Node.SystemCgroup)
-	keeper.kept = a.keptProcesses()
+	keeper := systemCgroups{
+		tree: tree, proc: proc, system: configured(a.Config.Node.SystemCgroup), kept: a.keptProcesses(), found: &a.systemProcesses,
+	}
 	tick := time.NewTicker(careEvery)
 	defer tick.Stop()
 	for {

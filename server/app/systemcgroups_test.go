@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
@@ -73,7 +74,8 @@ func TestSystemCgroups(t *testing.T) {
 		refuse: map[int]error{12: errdefs.NotFoundf("no such process")},
 	}
 	c := systemCgroups{
-		tree: tree, proc: processes(t, 1, 10, 11, 40), system: cgroup.Name{"system"},
+		found: new(atomic.Pointer[[]*nodev1.SystemContainer]),
+		tree:  tree, proc: processes(t, 1, 10, 11, 40), system: cgroup.Name{"system"},
 		kept: []keptProcess{{nodev1.SystemContainer_PART_BERTHD, is(40), cgroup.Name{"runtime", "berth"}, -999}},
 	}
 	if err := c.round(t.Context()); err != nil {
@@ -124,7 +126,7 @@ func TestKeptProcesses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tree := &roots{moved: map[string][]int{}}
-			c := systemCgroups{tree: tree, proc: processes(t, 1, 40), kept: []keptProcess{tt.kept}}
+			c := systemCgroups{tree: tree, proc: processes(t, 1, 40), kept: []keptProcess{tt.kept}, found: new(atomic.Pointer[[]*nodev1.SystemContainer])}
 			if tt.inside {
 				if err := os.WriteFile(filepath.Join(c.proc.Name(), "40/status"), []byte("NSpid:\t40\t1\n"), 0o600); err != nil {
 					t.Fatal(err)
@@ -166,7 +168,7 @@ func TestPIDFile(t *testing.T) {
 func TestSystemCgroupsWithNothingToDo(t *testing.T) {
 	t.Parallel()
 	tree := &roots{root: []int{10}, moved: map[string][]int{}}
-	c := systemCgroups{tree: tree, proc: processes(t, 10)}
+	c := systemCgroups{tree: tree, proc: processes(t, 10), found: new(atomic.Pointer[[]*nodev1.SystemContainer])}
 	if err := c.round(t.Context()); err != nil || len(tree.moved) > 0 {
 		t.Errorf("%v, %v", tree.moved, err)
 	}

@@ -1,4 +1,4 @@
-package device
+package state
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package cpu_test
+package state_test
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
@@ -22,19 +21,19 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
-	handler "github.com/berthd/berth/server/rpc/cpu"
 	"github.com/berthd/berth/server/rpc/rpctest"
+	"github.com/berthd/berth/server/rpc/state"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ handler.Hinter = (*admission.Engine)(nil)
+var _ state.Hinter = (*admission.Engine)(nil)
 
-// hinter has every provider answer with one hint, and knows containers "main"
+// cpuHinter has every provider answer with one hint, and knows containers "main"
 // and "big" only; "big" has a rule that nobody could list.
-type hinter struct{}
+type cpuHinter struct{}
 
-func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
+func (cpuHinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
 	answer := hint.Answer{Kind: hint.Options, Hints: []hint.Hint{{Nodes: 0b10, Preferred: true}}}
 	switch container {
 	case "", "main":
@@ -49,7 +48,7 @@ func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hi
 	}, nil
 }
 
-func serve(t *testing.T) cpuv1.CPUServiceClient {
+func serveCPUs(t *testing.T) cpuv1.CPUServiceClient {
 	t.Helper()
 	m := machinetest.Build("2n4c2t")
 	manager, err := cpu.New(cpu.Config{
@@ -66,13 +65,13 @@ func serve(t *testing.T) cpuv1.CPUServiceClient {
 		t.Fatal(err)
 	}
 	return cpuv1.NewCPUServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		cpuv1.RegisterCPUServiceServer(s, handler.New(manager, l, hinter{}, convert.Reader{}))
+		cpuv1.RegisterCPUServiceServer(s, state.CPUs(state.Parts{Ledger: l, Hinter: cpuHinter{}}, manager))
 	}))
 }
 
-func TestGetState(t *testing.T) {
+func TestCPUState(t *testing.T) {
 	t.Parallel()
-	client := serve(t)
+	client := serveCPUs(t)
 	got, err := client.GetState(t.Context(), &cpuv1.GetStateRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -96,9 +95,9 @@ func TestGetState(t *testing.T) {
 	}
 }
 
-func TestGetTopologyHints(t *testing.T) {
+func TestCPUHints(t *testing.T) {
 	t.Parallel()
-	client := serve(t)
+	client := serveCPUs(t)
 	pod := &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: "web", Uid: "w"},
 		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},

@@ -1,6 +1,4 @@
-// Package memory serves berth.memory.v1: the memory manager's policy, its tables by
-// NUMA node and who holds what of them. It changes nothing.
-package memory
+package state
 
 import (
 	"context"
@@ -15,49 +13,32 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Manager is the memory manager; *memory.Manager is the one there is.
-type Manager interface {
+// MemoryManager is the memory manager; *memory.Manager is the one there is.
+type MemoryManager interface {
 	hint.Describer
 	// State returns what all nodes have and hold; nothing under the policy None.
 	State(view *ledger.View) []memory.NodeState
 }
 
-// Ledger gives the current view.
-type Ledger interface{ View() *ledger.View }
-
-// Hinter asks the hint providers about a pod, or one of its containers, without
-// planning anything; *admission.Engine implements it.
-type Hinter interface {
-	Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error)
-}
-
-// Parts are what the service reads.
-type Parts struct {
-	// Manager returns the one that decides on a view.
-	Manager func(view *ledger.View) Manager
-	Ledger  Ledger
-	Hinter  Hinter
-	// KernelFree reads what the kernel has free of memory and huge pages on each NUMA node;
-	// nil where the machine is not this one.
-	KernelFree func() ([]machine.Node, error)
-}
-
-type service struct {
+type memoryService struct {
 	memoryv1.UnimplementedMemoryServiceServer
 	Parts
-	read convert.Reader
+	manager func(view *ledger.View) MemoryManager
+	free    func() ([]machine.Node, error)
 }
 
-// New makes the service.
-func New(parts Parts, read convert.Reader) memoryv1.MemoryServiceServer {
-	return &service{Parts: parts, read: read}
+// Memory makes the memory service. manager returns the one that decides on a view. free
+// reads what the kernel has free of memory and huge pages on each NUMA node; it is nil
+// where the machine is not this one.
+func Memory(p Parts, manager func(view *ledger.View) MemoryManager, free func() ([]machine.Node, error)) memoryv1.MemoryServiceServer {
+	return &memoryService{Parts: p, manager: manager, free: free}
 }
 
 // GetState implements MemoryService.
-func (s *service) GetState(ctx context.Context, _ *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
+func (s *memoryService) GetState(ctx context.Context, _ *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
 	free := s.kernelFree(ctx)
 	view := s.Ledger.View()
-	manager := s.Manager(view)
+	manager := s.manager(view)
 	out := &memoryv1.GetStateResponse{Policy: manager.Describe().Policy, Revision: view.Revision()}
 	for _, n := range manager.State(view) {
 		out.Nodes = append(out.Nodes, nodeState(n, free[n.Node]))
@@ -72,11 +53,11 @@ func (s *service) GetState(ctx context.Context, _ *memoryv1.GetStateRequest) (*m
 
 // kernelFree returns what the kernel has free by node and resource. The state is answered
 // without it if it cannot be read.
-func (s *service) kernelFree(ctx context.Context) map[int]map[string]uint64 {
-	if s.KernelFree == nil {
+func (s *memoryService) kernelFree(ctx context.Context) map[int]map[string]uint64 {
+	if s.free == nil {
 		return nil
 	}
-	nodes, err := s.KernelFree()
+	nodes, err := s.free()
 	if err != nil {
 		slog.DebugContext(ctx, "cannot read the free memory of the NUMA nodes", "error", err)
 		return nil
@@ -107,20 +88,13 @@ func nodeState(n memory.NodeState, free map[string]uint64) *memoryv1.NodeState {
 }
 
 // GetTopologyHints implements MemoryService.
-func (s *service) GetTopologyHints(ctx context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse, error) {
-	pod, err := s.read.Pod(req.GetPod())
-	if err != nil {
-		return nil, err
-	}
-	replies, err := s.Hinter.Hints(ctx, pod, req.GetContainer())
-	if err != nil {
-		return nil, err
-	}
-	return &memoryv1.GetTopologyHintsResponse{Answers: convert.AnswersOf(memory.Name, replies)}, nil
+func (s *memoryService) GetTopologyHints(ctx context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse, error) {
+	answers, err := s.hints(ctx, req, memory.Name)
+	return &memoryv1.GetTopologyHintsResponse{Answers: answers}, err
 }
 
 // GetAllocatable implements MemoryService. Views carry what it answers.
-func (s *service) GetAllocatable(context.Context, *memoryv1.GetAllocatableRequest) (*memoryv1.GetAllocatableResponse, error) {
+func (s *memoryService) GetAllocatable(context.Context, *memoryv1.GetAllocatableRequest) (*memoryv1.GetAllocatableResponse, error) {
 	out := &memoryv1.GetAllocatableResponse{}
 	for _, m := range s.Ledger.View().Rules().Memory {
 		if m.Allocatable > 0 {

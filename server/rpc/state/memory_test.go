@@ -1,4 +1,4 @@
-package memory_test
+package state_test
 
 import (
 	"context"
@@ -7,15 +7,12 @@ import (
 	"maps"
 	"testing"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -24,19 +21,15 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
-	handler "github.com/berthd/berth/server/rpc/memory"
 	"github.com/berthd/berth/server/rpc/rpctest"
+	"github.com/berthd/berth/server/rpc/state"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var _ handler.Hinter = (*admission.Engine)(nil)
-
-// hinter has the memory manager answer with one hint, and knows container "main"
+// memoryHinter has the memory manager answer with one hint, and knows container "main"
 // only.
-type hinter struct{}
+type memoryHinter struct{}
 
-func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
+func (memoryHinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
 	if container != "" && container != "main" {
 		return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
 	}
@@ -50,12 +43,12 @@ func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hi
 
 const mi = 1 << 20
 
-func serve(t *testing.T, policy string) memoryv1.MemoryServiceClient {
+func serveMemory(t *testing.T, policy string) memoryv1.MemoryServiceClient {
 	t.Helper()
-	return serveWith(t, policy, nil)
+	return serveMemoryWith(t, policy, nil)
 }
 
-func serveWith(t *testing.T, policy string, free func() ([]machine.Node, error)) memoryv1.MemoryServiceClient {
+func serveMemoryWith(t *testing.T, policy string, free func() ([]machine.Node, error)) memoryv1.MemoryServiceClient {
 	t.Helper()
 	m := machinetest.Build("2n4c", machinetest.Memory(0, 1024*mi), machinetest.Memory(1, 512*mi), machinetest.HugePages(0, 2048, 4))
 	manager, err := memory.New(memory.Config{
@@ -73,17 +66,15 @@ func serveWith(t *testing.T, policy string, free func() ([]machine.Node, error))
 		t.Fatal(err)
 	}
 	return memoryv1.NewMemoryServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		memoryv1.RegisterMemoryServiceServer(s, handler.New(handler.Parts{
-			Manager: func(*ledger.View) handler.Manager { return manager }, Ledger: l, Hinter: hinter{}, KernelFree: free,
-		}, convert.Reader{}))
+		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: l, Hinter: memoryHinter{}}, func(*ledger.View) state.MemoryManager { return manager }, free))
 	}))
 }
 
 func nodes(ids ...uint32) *typesv1.NUMAMask { return &typesv1.NUMAMask{Nodes: ids} }
 
-func TestGetState(t *testing.T) {
+func TestMemoryState(t *testing.T) {
 	t.Parallel()
-	client := serve(t, memory.PolicyStatic)
+	client := serveMemory(t, memory.PolicyStatic)
 	got, err := client.GetState(t.Context(), &memoryv1.GetStateRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +110,7 @@ func TestGetState(t *testing.T) {
 func TestKernelFree(t *testing.T) {
 	t.Parallel()
 	broken := false
-	client := serveWith(t, memory.PolicyStatic, func() ([]machine.Node, error) {
+	client := serveMemoryWith(t, memory.PolicyStatic, func() ([]machine.Node, error) {
 		if broken {
 			return nil, errors.New("no /sys")
 		}
@@ -147,9 +138,9 @@ func TestKernelFree(t *testing.T) {
 }
 
 // TestWithoutPolicy: nothing is given out, and what is held from before shows.
-func TestWithoutPolicy(t *testing.T) {
+func TestMemoryWithoutPolicy(t *testing.T) {
 	t.Parallel()
-	client := serve(t, memory.PolicyNone)
+	client := serveMemory(t, memory.PolicyNone)
 	got, err := client.GetState(t.Context(), &memoryv1.GetStateRequest{})
 	if err != nil || got.GetPolicy() != "None" || len(got.GetNodes()) != 0 || len(got.GetAssignments()) != 1 {
 		t.Errorf("got %v, %v", got, err)
@@ -160,9 +151,9 @@ func TestWithoutPolicy(t *testing.T) {
 	}
 }
 
-func TestGetTopologyHints(t *testing.T) {
+func TestMemoryHints(t *testing.T) {
 	t.Parallel()
-	client := serve(t, memory.PolicyStatic)
+	client := serveMemory(t, memory.PolicyStatic)
 	pod := &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: "web", Uid: "w"},
 		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},

@@ -1,11 +1,10 @@
-package device_test
+package state_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,8 +13,6 @@ import (
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -24,16 +21,13 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
-	handler "github.com/berthd/berth/server/rpc/device"
 	"github.com/berthd/berth/server/rpc/rpctest"
+	"github.com/berthd/berth/server/rpc/state"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 var (
-	_ handler.Hinter    = (*admission.Engine)(nil)
-	_ handler.Plugins   = (*deviceplugin.Server)(nil)
-	_ handler.Inventory = (*device.Manager)(nil)
+	_ state.Plugins   = (*deviceplugin.Server)(nil)
+	_ state.Inventory = (*device.Manager)(nil)
 )
 
 // inventory gives one snapshot.
@@ -57,21 +51,21 @@ func (p plugins) Forget(_ context.Context, resource string) error {
 	return errdefs.NotFoundf("no %s", resource)
 }
 
-// hinter finds devices impossible, for whatever container.
-type hinter struct{ err error }
+// deviceHinter finds devices impossible, for whatever container.
+type deviceHinter struct{ err error }
 
-func (h hinter) Hints(context.Context, workload.Pod, string) ([]hint.Reply, error) {
+func (h deviceHinter) Hints(context.Context, workload.Pod, string) ([]hint.Reply, error) {
 	return []hint.Reply{
 		{Provider: "device", Answers: []hint.ResourceAnswer{{Resource: "example.com/gpu", Answer: hint.Answer{Kind: hint.Impossible, Reason: "all in use"}}}},
 		{Provider: "cpu"},
 	}, h.err
 }
 
-// serve has a resource "example.com/gpu" of a connected plugin: g0 on node 0,
+// serveDevices has a resource "example.com/gpu" of a connected plugin: g0 on node 0,
 // held by two containers of a pod, g1 without topology, g2 unhealthy, and g9,
 // which is held and no longer listed; "example.com/nic", whose plugin has not come
 // back; and "example.com/tpu", whose plugin has sent no list yet.
-func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
+func serveDevices(t *testing.T, err error) devicev1.DeviceServiceClient {
 	t.Helper()
 	start := time.Unix(1000, 0)
 	inv := device.NewInventory([]ledger.SeenResource{{Name: "example.com/nic", LastSeen: start}}, start)
@@ -87,10 +81,8 @@ func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
 		t.Fatal(err)
 	}
 	return devicev1.NewDeviceServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		devicev1.RegisterDeviceServiceServer(s, handler.New(handler.Parts{
-			Inventory: inventory{inv.Snapshot()}, Plugins: plugins{"example.com/gpu": "/plugins/gpu.sock"},
-			Ledger: l, Hinter: hinter{err},
-		}, convert.Reader{}))
+		devicev1.RegisterDeviceServiceServer(s, state.Devices(state.Parts{Ledger: l, Hinter: deviceHinter{err}},
+			inventory{inv.Snapshot()}, plugins{"example.com/gpu": "/plugins/gpu.sock"}))
 	}))
 }
 
@@ -121,9 +113,9 @@ func first(health string) []*typesv1.HealthChange {
 	return []*typesv1.HealthChange{{Time: timestamppb.New(time.Unix(1000, 0)), Health: health}}
 }
 
-func TestResources(t *testing.T) {
+func TestDeviceResources(t *testing.T) {
 	t.Parallel()
-	client := serve(t, nil)
+	client := serveDevices(t, nil)
 	state, err := client.GetState(t.Context(), &devicev1.GetStateRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +141,7 @@ func TestResources(t *testing.T) {
 
 func TestForgetResource(t *testing.T) {
 	t.Parallel()
-	client := serve(t, nil)
+	client := serveDevices(t, nil)
 	for resource, want := range map[string]codes.Code{
 		"example.com/nic": codes.OK, "example.com/gpu": codes.FailedPrecondition, "example.com/other": codes.NotFound, "": codes.InvalidArgument,
 	} {
@@ -159,13 +151,13 @@ func TestForgetResource(t *testing.T) {
 	}
 }
 
-func TestGetTopologyHints(t *testing.T) {
+func TestDeviceHints(t *testing.T) {
 	t.Parallel()
 	pod := &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: "web", Uid: "w"},
 		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
 	}
-	got, err := serve(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
+	got, err := serveDevices(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,18 +167,18 @@ func TestGetTopologyHints(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	_, err = serve(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{})
+	_, err = serveDevices(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{})
 	rpctest.Failure{
 		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 	}.Check(t, err)
-	_, err = serve(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
+	_, err = serveDevices(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
 	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "no such container"}.Check(t, err)
 }
 
 // TestUpdatePluginResources: what Admit counts, for agents that count by themselves.
 func TestUpdatePluginResources(t *testing.T) {
 	t.Parallel()
-	client := serve(t, nil)
+	client := serveDevices(t, nil)
 	for _, tt := range []struct {
 		uid         string
 		given, want map[string]string

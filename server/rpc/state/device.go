@@ -1,6 +1,4 @@
-// Package device serves berth.device.v1: the resources of device plugins, their
-// devices, and who holds them.
-package device
+package state
 
 import (
 	"context"
@@ -8,7 +6,6 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -24,36 +21,20 @@ type Plugins interface {
 	Forget(ctx context.Context, resource string) error
 }
 
-// Ledger gives the current view.
-type Ledger interface{ View() *ledger.View }
-
-// Hinter asks the hint providers about a pod, or one of its containers, without
-// planning anything; *admission.Engine implements it.
-type Hinter interface {
-	Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error)
-}
-
-// Parts are what the service reads.
-type Parts struct {
-	Inventory Inventory
-	Plugins   Plugins
-	Ledger    Ledger
-	Hinter    Hinter
-}
-
-type service struct {
+type deviceService struct {
 	devicev1.UnimplementedDeviceServiceServer
 	Parts
-	read convert.Reader
+	inventory Inventory
+	plugins   Plugins
 }
 
-// New makes the service.
-func New(parts Parts, read convert.Reader) devicev1.DeviceServiceServer {
-	return &service{Parts: parts, read: read}
+// Devices makes the device service.
+func Devices(p Parts, inventory Inventory, plugins Plugins) devicev1.DeviceServiceServer {
+	return &deviceService{Parts: p, inventory: inventory, plugins: plugins}
 }
 
 // GetState implements DeviceService.
-func (s *service) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
+func (s *deviceService) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
 	view := s.Ledger.View()
 	out := &devicev1.GetStateResponse{Revision: view.Revision()}
 	s.each(view, func(r *devicev1.Resource, known *device.Resource, h devicesInUse) {
@@ -64,7 +45,7 @@ func (s *service) GetState(context.Context, *devicev1.GetStateRequest) (*devicev
 }
 
 // ListResources implements DeviceService.
-func (s *service) ListResources(context.Context, *devicev1.ListResourcesRequest) (*devicev1.ListResourcesResponse, error) {
+func (s *deviceService) ListResources(context.Context, *devicev1.ListResourcesRequest) (*devicev1.ListResourcesResponse, error) {
 	out := &devicev1.ListResourcesResponse{}
 	s.each(s.Ledger.View(), func(r *devicev1.Resource, _ *device.Resource, _ devicesInUse) {
 		out.Resources = append(out.Resources, r)
@@ -73,7 +54,7 @@ func (s *service) ListResources(context.Context, *devicev1.ListResourcesRequest)
 }
 
 // GetAllocatable implements DeviceService.
-func (s *service) GetAllocatable(context.Context, *devicev1.GetAllocatableRequest) (*devicev1.GetAllocatableResponse, error) {
+func (s *deviceService) GetAllocatable(context.Context, *devicev1.GetAllocatableRequest) (*devicev1.GetAllocatableResponse, error) {
 	out := &devicev1.GetAllocatableResponse{}
 	s.each(s.Ledger.View(), func(r *devicev1.Resource, known *device.Resource, h devicesInUse) {
 		for _, d := range states(known, h) {
@@ -87,12 +68,12 @@ func (s *service) GetAllocatable(context.Context, *devicev1.GetAllocatableReques
 }
 
 // each visits the known resources by name, in message form without devices.
-func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device.Resource, devicesInUse)) {
+func (s *deviceService) each(view *ledger.View, visit func(*devicev1.Resource, *device.Resource, devicesInUse)) {
 	held := held(view)
-	for r := range s.Inventory.Inventory().Resources() {
+	for r := range s.inventory.Inventory().Resources() {
 		h := held[r.Name]
 		visit(&devicev1.Resource{
-			Name: r.Name, Plugin: string(r.State), Endpoint: s.Plugins.Endpoint(r.Name),
+			Name: r.Name, Plugin: string(r.State), Endpoint: s.plugins.Endpoint(r.Name),
 			Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()), InUse: int64(len(h)),
 			PreStartRequired: r.Options.PreStart, PreferredAllocationAvailable: r.Options.Preferred,
 			Registration: r.Registration(), Awaited: r.Awaited(),
@@ -101,24 +82,24 @@ func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device
 }
 
 // ForgetResource implements DeviceService.
-func (s *service) ForgetResource(ctx context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
+func (s *deviceService) ForgetResource(ctx context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
 	if err := convert.Names("resource", req.GetResource()).Err("request"); err != nil {
 		return nil, err
 	}
-	if err := s.Plugins.Forget(ctx, req.GetResource()); err != nil {
+	if err := s.plugins.Forget(ctx, req.GetResource()); err != nil {
 		return nil, err
 	}
 	return &devicev1.ForgetResourceResponse{Revision: s.Ledger.View().Revision()}, nil
 }
 
 // UpdatePluginResources implements DeviceService.
-func (s *service) UpdatePluginResources(_ context.Context, req *devicev1.UpdatePluginResourcesRequest) (*devicev1.UpdatePluginResourcesResponse, error) {
+func (s *deviceService) UpdatePluginResources(_ context.Context, req *devicev1.UpdatePluginResourcesRequest) (*devicev1.UpdatePluginResourcesResponse, error) {
 	published, excess, vs := convert.Amounts("allocatable", req.GetAllocatable())
 	if err := append(convert.Names("pod_uid", req.GetPodUid()), vs...).Err("request"); err != nil {
 		return nil, err
 	}
 	if len(published) == 0 {
-		published = s.Inventory.Inventory().Allocatable()
+		published = s.inventory.Inventory().Allocatable()
 	}
 	view := s.Ledger.View()
 	needed, raised := device.UpdatePublished(view, req.GetPodUid(), published)
@@ -131,14 +112,7 @@ func (s *service) UpdatePluginResources(_ context.Context, req *devicev1.UpdateP
 }
 
 // GetTopologyHints implements DeviceService.
-func (s *service) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
-	pod, err := s.read.Pod(req.GetPod())
-	if err != nil {
-		return nil, err
-	}
-	replies, err := s.Hinter.Hints(ctx, pod, req.GetContainer())
-	if err != nil {
-		return nil, err
-	}
-	return &devicev1.GetTopologyHintsResponse{Answers: convert.AnswersOf(device.Name, replies)}, nil
+func (s *deviceService) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
+	answers, err := s.hints(ctx, req, device.Name)
+	return &devicev1.GetTopologyHintsResponse{Answers: answers}, err
 }

@@ -1,0 +1,197 @@
+package app
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/hintproxy"
+	"github.com/berthd/berth/server/host/procfs"
+	"github.com/berthd/berth/server/rpc"
+	rpcadmission "github.com/berthd/berth/server/rpc/admission"
+	"github.com/berthd/berth/server/rpc/lifecycle"
+)
+
+// ownProcesses lets callers hand over only processes that are theirs. A process in
+// a pod's cgroup is limited and in the end killed, by berthd, which is root as a
+// rule; so the role of an agent would be worth as much as root without this. The
+// rule is the kernel's for cgroup.procs of v1.
+//
+// A start may wait long before the process is put into its place. That it is still the
+// one that was handed over then, and not another one that got its id, stillThere tells.
+type ownProcesses struct {
+	lifecycle.Engine
+	proc fs.FS
+	self uint32
+}
+
+// PreStart implements lifecycle.Engine.
+func (o ownProcesses) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (admission.Started, error) {
+	if pid != 0 {
+		// Before it is looked whose it is: that has to be about this one.
+		since, err := procfs.Since(o.proc, pid)
+		if err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
+			return admission.Started{}, err
+		}
+		ctx = context.WithValue(ctx, handedOver{}, handedOver{pid: pid, since: since, missing: err})
+	}
+	if err := o.check(ctx, pid); err != nil {
+		return admission.Started{}, err
+	}
+	return o.Engine.PreStart(ctx, owner, id, pid)
+}
+
+func (o ownProcesses) check(ctx context.Context, pid int) error {
+	who, known := rpc.PeerOf(ctx)
+	switch {
+	case pid == 0:
+		return nil
+	case pid == os.Getpid():
+		var vs errdefs.Violations
+		vs.Addf("pid", "%d is berthd itself", pid)
+		return vs.Err("request")
+	case known && (who.UID == 0 || who.UID == o.self):
+		return nil
+	}
+	own, saved, err := procfs.UIDs(o.proc, pid)
+	if err != nil {
+		return err
+	}
+	if !known || who.UID != own && who.UID != saved {
+		return errdefs.PermissionDeniedf("process %d is of uid %d: only that user and root may place it, not %s", pid, own, who)
+	}
+	return nil
+}
+
+// handedOver is a process as it was when a caller handed it over, and the key under
+// which a context has it.
+type handedOver struct {
+	pid   int
+	since uint64
+	// missing is the error that there was none.
+	missing error
+}
+
+// stillThere returns an error of class NotFound unless a process is the one that was
+// handed over. What happens between this and the kernel's turn nobody can see: a pid is
+// all that cgroup.procs takes.
+func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
+	return func(ctx context.Context, pid int) error {
+		p, ok := ctx.Value(handedOver{}).(handedOver)
+		switch {
+		case !ok || p.pid != pid:
+			return errdefs.Internalf("place process %d: nobody has handed it over", pid)
+		case p.missing != nil:
+			return p.missing
+		}
+		since, err := procfs.Since(proc, pid)
+		if err == nil && since != p.since {
+			err = errdefs.NotFoundf("process %d has ended: another one has that id now", pid).Coded(errdefs.ProcessNotFound)
+		}
+		return err
+	}
+}
+
+// ownProviders lets callers register providers in their own name only.
+type ownProviders struct {
+	*hintproxy.Registry
+	self uint32
+}
+
+// Register implements hintbus.Registry.
+func (o ownProviders) Register(ctx context.Context, registration ledger.ExternalProvider) error {
+	by, err := o.caller(ctx)
+	if err != nil {
+		return err
+	}
+	return o.Registry.Register(ctx, registration, by)
+}
+
+// Unregister implements hintbus.Registry.
+func (o ownProviders) Unregister(ctx context.Context, name string) error {
+	by, err := o.caller(ctx)
+	if err != nil {
+		return err
+	}
+	return o.Registry.Unregister(ctx, name, by)
+}
+
+func (o ownProviders) caller(ctx context.Context) (hintproxy.Caller, error) {
+	who, known := rpc.PeerOf(ctx)
+	if !known {
+		return hintproxy.Caller{}, errdefs.PermissionDeniedf("the connection does not tell whose provider it is")
+	}
+	return hintproxy.Caller{UID: who.UID, Trusted: who.UID == 0 || who.UID == o.self}, nil
+}
+
+// Verdicts are logged this often, and in bursts of that many: an agent that
+// asks again and again must not fill the disk.
+const (
+	rejectionLogEvery = 100 * time.Millisecond
+	rejectionLogBurst = 100
+)
+
+// rejections is an engine that logs the pods which it rejects, and those that it lets
+// in without something that they ask for. A dry run does neither.
+type rejections struct {
+	rpcadmission.Engine
+	log   *slog.Logger
+	now   func() time.Time
+	limit *rate.Limiter
+	// omitted counts the lines that were left out since the last one.
+	omitted atomic.Int64
+}
+
+func logRejections(e rpcadmission.Engine, log *slog.Logger, now func() time.Time) *rejections {
+	return &rejections{Engine: e, log: log, now: now, limit: rate.NewLimiter(rate.Every(rejectionLogEvery), rejectionLogBurst)}
+}
+
+// Admit implements rpcadmission.Engine.
+func (r *rejections) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	v, err := r.Engine.Admit(ctx, req)
+	switch {
+	case err != nil || req.DryRun || v.Repeated:
+	case v.Outcome == admission.Rejected:
+		r.line(ctx, slog.LevelInfo, "pod rejected", &req.Pod, "reason", v.Reason, "message", v.Message)
+	case v.Outcome == admission.Admitted:
+		if text := unexpected(v.Notes); text != "" {
+			r.line(ctx, slog.LevelWarn, "pod admitted without something that it asks for", &req.Pod, "notes", text)
+		}
+	}
+	return v, err
+}
+
+// unexpected joins the notes that nobody has asked for in the configuration.
+func unexpected(notes []admission.Note) string {
+	var all []string
+	for _, n := range notes {
+		if !n.Expected {
+			all = append(all, n.Text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// line writes a line about a pod, unless there are too many.
+func (r *rejections) line(ctx context.Context, level slog.Level, text string, pod *workload.Pod, more ...any) {
+	if !r.limit.AllowN(r.now(), 1) {
+		r.omitted.Add(1)
+		return
+	}
+	fields := append([]any{"pod", pod.Namespace + "/" + pod.Name, "uid", pod.UID}, more...)
+	fields = append(fields, "request_id", rpc.RequestID(ctx))
+	if n := r.omitted.Swap(0); n > 0 {
+		fields = append(fields, "omitted", n)
+	}
+	r.log.Log(ctx, level, text, fields...)
+}

@@ -1,0 +1,47 @@
+// Package state serves berth.cpu.v1, berth.memory.v1 and berth.device.v1: the policies of
+// the managers, what is allocated and what is free, who holds what, and the hints for a
+// pod. Only ForgetResource changes anything.
+package state
+
+import (
+	"context"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Ledger returns the current view.
+type Ledger interface{ View() *ledger.View }
+
+// Hinter requests the hints for a pod, or one of its containers, without planning;
+// *admission.Engine implements it.
+type Hinter interface {
+	Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error)
+}
+
+// Parts are what all of the services read.
+type Parts struct {
+	Ledger Ledger
+	Hinter Hinter
+	// Read reads the pods of requests.
+	Read convert.Reader
+}
+
+// hints returns the answers of one provider for the pod or container of a request.
+func (p Parts) hints(ctx context.Context, req interface {
+	GetPod() *typesv1.Pod
+	GetContainer() string
+}, provider string) ([]*typesv1.Answer, error) {
+	pod, err := p.Read.Pod(req.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	replies, err := p.Hinter.Hints(ctx, pod, req.GetContainer())
+	if err != nil {
+		return nil, err
+	}
+	return convert.AnswersOf(provider, replies), nil
+}
