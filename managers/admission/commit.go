@@ -94,12 +94,23 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 		c.undo.add(func() error { return e.CgroupManager.ForgetPod(undoing, view, c.uid()) })
 	}
 	if err != nil {
-		return e.refuse(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
+		err = fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err)
+		if _, lives := c.living(draft.Base()); lives {
+			err = noVerdict(err)
+		}
+		return e.refuse(ctx, draft, c, err)
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
 	restore, err := e.CgroupManager.RecordClaims(ctx, view, c.uid(), !created)
 	if err != nil {
-		return e.refuse(ctx, draft, c, fmt.Errorf("record what pod %s holds: %w", c.uid(), err))
+		err = fmt.Errorf("record what pod %s holds: %w", c.uid(), err)
+		if errdefs.ClassOf(err) == errdefs.NotFound {
+			err = errdefs.Unavailablef("its cgroup has gone meanwhile: %w", err)
+		}
+		if _, lives := c.living(draft.Base()); lives {
+			err = noVerdict(err)
+		}
+		return e.refuse(ctx, draft, c, err)
 	}
 	c.undo.add(restore)
 	return e.commit(ctx, draft, c, parent)

@@ -90,7 +90,13 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 			})
 		}
 	}
-	return draft, c.bus.Validate(ctx, draft.View(), whole, c.trace)
+	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
+		if hint.Interrupts(err) {
+			return draft, err
+		}
+		return draft, noVerdict(err)
+	}
+	return draft, nil
 }
 
 // callersError is an error in the caller's data. It must not become a verdict, because the
