@@ -180,7 +180,7 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 				d.PutLease(l)
 			}
 		}
-		return e.holds(draft.Base(), now, d, c)
+		return e.holds(draft, now, d, c)
 	})
 	if err != nil {
 		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
@@ -193,18 +193,22 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 // holds returns errOvertaken if a plan is not valid on the current view. Other admissions
 // and resizes respect reservations. A change of the rules, of the uncertain state, or an
 // import may not.
-func (e *Engine) holds(planned, now *ledger.View, d *ledger.Draft, c *candidate) error {
-	if now.SameFacts(planned) {
+func (e *Engine) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft, c *candidate) error {
+	if now.SameFacts(planned.Base()) {
 		return nil
 	}
 	_, known := now.Pod(c.uid())
 	switch {
 	case known, now.Rules().ConfigDigest != c.rules,
 		heldBackNow(now, d.View(), c.uid()),
-		len(ledger.CheckPod(d.View(), c.uid())) > 0:
+		newFinding(ledger.CheckPod(planned.View(), c.uid()), ledger.CheckPod(d.View(), c.uid())):
 		return errOvertaken
 	}
 	return nil
+}
+
+func newFinding(before, after []ledger.Finding) bool {
+	return slices.ContainsFunc(after, func(f ledger.Finding) bool { return !slices.Contains(before, f) })
 }
 
 // leasesHold refuses to commit claims whose lease has expired, because the provider may

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -48,6 +49,8 @@ type operation struct {
 // scenario is a run: what its pods are, how its plugins answer, what is asked.
 type scenario struct {
 	cpus, gpus, nics []int64
+	// living is a pod that runs already, on the CPU that the rules reserve; -1 for none.
+	living int
 	// slow pods have a cgroup that takes a minute to make.
 	slow []bool
 	// latencies of the plugin of gpu, call by call, and of that of nic.
@@ -66,6 +69,9 @@ func drawScenario(rt *rapid.T) scenario {
 		s.gpus = append(s.gpus, max(0, rapid.Int64Range(-2, 3).Draw(rt, "gpus")))
 		s.nics = append(s.nics, max(0, rapid.Int64Range(-2, 2).Draw(rt, "nics")))
 		s.slow = append(s.slow, rapid.IntRange(0, 7).Draw(rt, "slow") == 0)
+	}
+	if s.living = rapid.IntRange(-1, podsOfScenario-1).Draw(rt, "pod that runs already"); s.living >= 0 {
+		s.cpus[s.living], s.gpus[s.living], s.nics[s.living] = 1, 0, 0
 	}
 	s.latencies = rapid.SliceOfN(times, 1, 12).Draw(rt, "latencies")
 	s.nicLatency = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(rt, "latency of nic")
@@ -287,8 +293,15 @@ func (w *world) run(o operation) {
 	switch o.kind {
 	case "admit":
 		var v admission.Verdict
-		if v, err = w.Admit(ctx, admission.Request{Pod: w.pod(o.pod)}); err == nil {
+		asks := admission.Request{Pod: w.pod(o.pod)}
+		if o.pod == w.living {
+			asks.Holdings = []admission.Holding{{Container: "main", CPUs: cpuset.Of(0)}}
+		}
+		if v, err = w.Admit(ctx, asks); err == nil {
 			w.answered(o, &v)
+		}
+		if o.pod == w.living && (v.Outcome != admission.Admitted || errdefs.ClassOf(err) == errdefs.Unavailable) && ctx.Err() == nil {
+			w.complain("pod %s runs already, and is not taken over: %v %s, %v", podName(o.pod), v.Outcome, v.Message, err)
 		}
 	case "resize":
 		p := w.pod(o.pod)
@@ -401,6 +414,10 @@ func TestInterleavings(t *testing.T) {
 				}
 			}
 			wrong = w.wrong
+			if w.living >= 0 { // a ledger at its end is held against the rules, too
+				w.operations = append(w.operations, operation{kind: "remove", pod: w.living})
+				_, _, _ = w.Remove(t.Context(), podName(w.living), admission.Scope{})
+			}
 		})
 		if len(wrong) > 0 {
 			rt.Fatalf("%s", strings.Join(wrong, "\n"))

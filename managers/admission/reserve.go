@@ -93,7 +93,7 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		v, err := e.refuse(ctx, draft, c, err)
 		return confirmation{}, v, err
 	}
-	if condition, why := heldBack(view, draft.View(), c.uid()); condition != "" {
+	if condition, why := heldBack(e.Ledger.View(), draft.View(), c.uid()); condition != "" {
 		v, err := e.deferred(view, c, condition, why)
 		return confirmation{}, v, err
 	}
