@@ -358,3 +358,26 @@ func TestRunningContainerIsNotPrepared(t *testing.T) {
 	}
 	start("id-3", 100, 2) // nobody knows its id any more, and it runs
 }
+
+// TestLookedAtAgain: what could not be read at one Sync is read at the next one.
+func TestLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	asks := guaranteed("u", 2, 0)
+	other := build(t, topology.BestEffort, ledgertest.NewJournal())
+	other.admit(t, asks)
+	h := newFixture(t, topology.BestEffort)
+	h.cgroups.pods["u"] = true // lives, and cannot be looked at for the moment
+	for range 2 {
+		_, err := h.Sync(t.Context(), h.listed([]string{"u"}))
+		must(t, err)
+		h.cgroups.records = map[string][]byte{"u": other.cgroups.records["u"]}
+	}
+	if u, _ := h.ledger.View().UnknownLivePod("u"); u.Source != ledger.FromClaimRecord {
+		t.Errorf("known from %q", u.Source)
+	}
+	for _, uid := range []string{"b", "u"} {
+		if v := h.admit(t, guaranteed(uid, 2, 0)); v.Outcome != admission.Admitted {
+			t.Errorf("%s: %v: %s", uid, v.Outcome, v.Message)
+		}
+	}
+}

@@ -88,9 +88,11 @@ func (e *Engine) found(ctx context.Context, unknown []string) (out []ledger.Unkn
 		u, noted := view.UnknownLivePod(uid)
 		if !noted {
 			u = ledger.UnknownLivePod{UID: uid, Since: now}
-			if e.Lives != nil {
-				u = e.Lives(ctx, uid)
-			}
+		}
+		if u.Source == "" && e.Lives != nil {
+			since := u.Since
+			u = e.Lives(ctx, uid)
+			u.Since = since
 		}
 		out = append(out, u)
 	}
@@ -176,6 +178,11 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 			}
 		}
 		d.SetUnknownLive(living...)
+		for _, u := range living {
+			if was, ok := d.View().UnknownLivePod(u.UID); ok && was.Source == "" && u.Source != "" {
+				d.PutUnknownLive(u)
+			}
+		}
 		return nil
 	})
 	if err == nil && swept == nil {
