@@ -141,7 +141,7 @@ func TestTracesAreKept(t *testing.T) {
 			}
 			var got []keptTrace
 			for _, k := range v.traces.kept.All() {
-				got = append(got, k)
+				got = append(got, *k)
 			}
 			if !slices.Equal(got, model) {
 				t.Fatalf("generation %d keeps %v, want %v", v.generation, got, model)

@@ -8,7 +8,7 @@ import (
 
 // traces are the traces of a view: the newest ones, and those of current pods.
 type traces struct {
-	kept ordered.Map[uint64, keptTrace] // by number, which is the key in the journal
+	kept ordered.Map[uint64, *keptTrace] // by number, which is the key in the journal
 	// ofPods has the numbers of the traces in pods' records, by uid.
 	ofPods ordered.Map[string, uint64]
 	next   uint64 // greater than all numbers ever used
@@ -31,24 +31,23 @@ type keptTrace struct {
 
 // add adds a trace.
 func (t *traces) add(trace *Trace) {
-	t.kept = t.kept.Set(t.next, keptTrace{trace: trace})
+	t.kept = t.kept.Set(t.next, &keptTrace{trace: trace})
 	t.next++
 	t.count++
 }
 
 // load adds a stored trace. Numbers must ascend.
 func (t *traces) load(number uint64, trace *Trace, size int) {
-	t.kept = t.kept.Set(number, keptTrace{trace, size})
+	t.kept = t.kept.Set(number, &keptTrace{trace, size})
 	t.next = number + 1
 	t.count++
 	t.bytes += size
 }
 
-// weigh sets the size of one of the newest traces.
+// weigh sets the size of one of the newest traces, which no other view has yet.
 func (t *traces) weigh(number uint64, size int) {
 	kept, _ := t.kept.Get(number)
 	kept.size = size
-	t.kept = t.kept.Set(number, kept)
 	t.bytes += size
 }
 
@@ -88,6 +87,9 @@ func (t *traces) drop(number uint64, uid string) {
 
 // explain adds the traces of a draft, those of its pods first, and removes old ones.
 func (v *View) explain(d *Draft) {
+	if !d.explains() {
+		return
+	}
 	t := &v.traces
 	var added []*Trace
 	parted := make(map[string]uint64) // numbers in the records of changed pods
@@ -122,6 +124,20 @@ func (v *View) explain(d *Draft) {
 	for uid, number := range parted {
 		t.drop(number, uid)
 	}
+}
+
+// explains returns whether a draft has traces, or pods that have had one. A draft during
+// planning has none.
+func (d *Draft) explains() bool {
+	if len(d.traces) > 0 {
+		return true
+	}
+	for uid, p := range d.pods {
+		if _, had := d.base.traces.ofPods.Get(uid); had || p != nil && p.Trace != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Trace returns the newest trace of an admission.
