@@ -41,7 +41,7 @@ type Config struct {
 	// group, and widens its node set to the group instead. The kubelet lets it in,
 	// and then the node belongs to two groups (kubernetes#113035).
 	DisjointNUMAGroups bool
-	Features    Features
+	Features           Features
 }
 
 // Reservation is an amount of a resource that is kept for the system on a node.
