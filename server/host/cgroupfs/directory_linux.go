@@ -79,7 +79,7 @@ func (p *directory) open(base string, do func(*directory) error) error {
 	}
 	c = &directory{Root: root, room: p.room}
 	if !p.keep(base, c) {
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 	}
 	return do(c)
 }

@@ -245,7 +245,7 @@ func (d *Driver) look(name cgroup.Name, parent, dir *openDir, trust bool) (prese
 		if dir.inos[i] != stat.Ino {
 			d.dirs.closeOne(dir, i)
 		}
-		dir.inos[i], dir.links[i] = stat.Ino, uint64(stat.Nlink)
+		dir.inos[i], dir.links[i] = stat.Ino, uint64(stat.Nlink) //nolint:unconvert // 32 bits on arm64
 		nested = nested || stat.Nlink != 2
 	}
 	return present, nested, nil
