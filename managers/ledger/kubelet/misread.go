@@ -26,7 +26,7 @@ func misread(err error) error {
 	}
 	// The decoder takes the keys of such maps for numbers.
 	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok && !json.Valid([]byte(number)) {
-		return errdefs.Corruptf("%s: expected whole numbers as keys, found %s", wrong.Field, strconv.Quote(number))
+		return errdefs.Corruptf("%s: expected whole numbers as keys, found %s", wrong.Field, strconv.Quote(short(number)))
 	}
 	return errdefs.Corruptf("%s: expected %s, found %s", wrong.Field, expected(wrong.Type), found(wrong.Value))
 }
@@ -49,10 +49,21 @@ func expected(t reflect.Type) string {
 	return "an object"
 }
 
+// maxQuoted is how much of a file's number is in an error.
+const maxQuoted = 64
+
+// short returns what an error says of a number.
+func short(number string) string {
+	if len(number) > maxQuoted {
+		return number[:maxQuoted] + "..."
+	}
+	return number
+}
+
 // found names what the decoder calls by the names of JSON.
 func found(value string) string {
 	if number, ok := strings.CutPrefix(value, "number "); ok {
-		return number
+		return short(number)
 	}
 	switch value {
 	case "string":
