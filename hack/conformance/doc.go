@@ -1,12 +1,12 @@
-// Command conformance holds berth's managers against recorded decisions of the
-// kubelet's resource managers.
+// Command conformance compares the decisions of berth's managers with recorded decisions of
+// the kubelet's resource managers.
 //
 //	go run ./hack/conformance [-dir DIR] [-suite NAME] [-v] [-no-skip]
 //
 // DIR has a file SUITE.jsonl or SUITE.jsonl.gz for every suite, one case a line,
-// and the same under unstable/ for cases in which the reference itself was not
-// of one mind; a machine that a case names is in topologies.json. Every suite
-// gets a line, every failing case its id, what was expected and what came. The
+// and the same under unstable/ for cases in which repeated runs of the reference
+// gave different answers; the machines of the cases are in topologies.json. The output has
+// a line for every suite, and for every failing case its id, the expected and the actual answer. The
 // last line reads "N passed, N failed, N skipped". The exit status is 1 if a
 // case failed (with -no-skip also if one was skipped), 2 if the recordings
 // could not be read at all.
@@ -27,9 +27,8 @@
 //
 // # Rules
 //
-// What is not understood fails: a file without a suite, a case with a key that its
-// suite does not read, with an operation, a feature gate or a quirk that nobody
-// knows.
+// Unknown input fails: a file without a suite, a case with a key that its suite does
+// not read, or an unknown operation, feature gate or quirk.
 //
 // Every case is decided twice, and two unlike answers are a failure. So is a
 // panic, and a case that is not decided before the deadline. An unstable case

@@ -1,21 +1,20 @@
-// Package node knows what the node has as a whole, what of it is kept from pods,
-// and what that leaves: the kubelet's "node allocatable". It answers with amounts
-// and with wanted nodes for package cgroup, and refuses a pod for which there is
-// no room left.
+// Package node computes the node's capacity, its reservations, and the rest for pods: the
+// kubelet's "node allocatable". It returns amounts and wanted nodes for package cgroup, and
+// refuses pods that do not fit.
 //
 // Words:
 //
-//   - capacity: what the machine has.
-//   - reservation: what the system, the node's agents and the hard eviction
-//     thresholds keep.
-//   - allocatable: what is left for pods. It has three meanings: see
-//     Manager.Limit, Manager.Absolute and Manager.Allocatable.
-//   - enforcement key: a word of enforceNodeAllocatable; it says which cgroups get
-//     limits out of these amounts.
-//   - reserved cgroup: the cgroup of the system or of the node's agents, which
-//     somebody else has made.
+//   - capacity: the resources of the machine.
+//   - reservation: the part for the system, the node's agents and the hard eviction
+//     thresholds.
+//   - allocatable: the rest, for pods. It has three meanings: see Manager.Limit,
+//     Manager.Absolute and Manager.Allocatable.
+//   - enforcement key: a value of enforceNodeAllocatable. It selects the cgroups that get
+//     limits from these amounts.
+//   - reserved cgroup: the cgroup of the system or of the node's agents. berth does not
+//     create it.
 //
-// Invariants: amounts agree with Kubernetes 1.36, percentages included; eviction
-// thresholds lower what pods are admitted to, never the limit of their cgroup; a
-// configuration that reserves more than there is does not start.
+// Invariants: amounts agree with Kubernetes 1.36, percentages included. Eviction thresholds
+// lower the amount that pods are admitted to, and never the limit of their cgroup. A
+// configuration that reserves more than the capacity is refused at the start.
 package node

@@ -1,16 +1,15 @@
-// Package failpoint kills the process at a named place, so that tests can show
-// what a crash there leaves behind.
+// Package failpoint kills the process at a named point, so that tests can check the state
+// after a crash there.
 //
 // Words:
 //
-//   - point: a name for the moment just before or after a durable step, such as
-//     "store/before-commit". The package that has the step exports its points.
-//   - hook: what a package calls at its points; nil in every ordinary run.
+//   - point: the name of the moment before or after a durable step, for example
+//     "store/before-commit". The package with the step exports its points.
+//   - hook: the function that a package calls at its points; nil in normal operation.
 //
-// Invariant: nothing happens at any point unless a hook was made by Parse and
-// handed to the package by its constructor. There is no global switch and no
-// environment variable: berthd makes a hook only from its hidden flag
-// --failpoint.
+// Invariant: a point has an effect only if Parse made a hook and a constructor received
+// it. There is no global switch and no environment variable. berthd makes a hook only for
+// its hidden flag --failpoint.
 package failpoint
 
 import (

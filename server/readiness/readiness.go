@@ -1,13 +1,13 @@
-// Package readiness finds out again and again whether berthd can serve: whether a commit and a call can succeed.
+// Package readiness tests repeatedly whether berthd can serve: whether a commit and a call can succeed.
 //
 // Words:
 //
-//   - check: one thing that serving needs, with a probe that tries it.
-//   - problem: why a probe failed.
+//   - check: one requirement of serving, with a probe that tests it.
+//   - problem: the reason why a probe failed.
 //
-// Invariants: a probe that does not end in time is a problem, and is not started again before it has ended; a problem is
-// logged when it appears, when its text changes and when it is gone, and not in between. The package knows no gRPC and no
-// file system: both come in as probes.
+// Invariants: a probe that does not end in time is a problem, and is not started again before it has ended. A problem is
+// logged when it appears, when its text changes, and when it is gone. The package imports neither gRPC nor file access; the
+// probes provide both.
 package readiness
 
 import (

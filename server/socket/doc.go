@@ -1,12 +1,14 @@
-// Package socket opens the unix sockets that berth serves on.
+// Package socket opens the unix sockets that berth serves.
 //
 // Words:
 //
-//   - stale: a socket file that nobody listens on, left by a crash.
+//   - stale: a socket file without a listener, left by a crash.
 //
-// Invariants: nobody who listens loses the path; a socket appears under its final name only when it already
-// listens, and by a rename, so that watchers see a create event with exactly
-// that name and never a moment with a dead socket; a path that the kernel could
-// not bind is refused before anything is touched; closing removes the file only
-// if it is still ours.
+// Invariants:
+//
+//   - The socket of a live listener is never replaced.
+//   - A socket appears under its final name by a rename, and listens before that. So
+//     watchers get one create event with the final name, and never find a dead socket.
+//   - A path that the kernel cannot bind is refused before anything changes.
+//   - Closing removes the file only if it is still the same socket.
 package socket

@@ -1,5 +1,6 @@
-// Package wire looks at messages before they are decoded: a message of few bytes can become
-// one of many. What counts as an element is a message, an item of a list or an entry of a map.
+// Package wire counts the elements of messages before they are decoded, because a message of
+// few bytes can decode to many elements. An element is a message, an item of a list, or an
+// entry of a map.
 package wire
 
 import (

@@ -1,18 +1,18 @@
-// Package confine takes rights away from this process: capabilities, the files that it
+// Package confine removes rights from this process: capabilities, access to files that it
 // does not need (Landlock), and system calls that it does not make (seccomp).
 //
 // Words:
 //
 //   - capability: a part of root's rights, capabilities(7).
-//   - rules: which files and ports the process may use, landlock(7).
-//   - filter: which system calls the process may make, seccomp(2).
+//   - rules: the files and ports that the process may use, landlock(7).
+//   - filter: the system calls that the process may make, seccomp(2).
 //
-// Capabilities and rules belong to a thread and are passed on by execve(2). So Enter sets
-// them on one thread and replaces the program by itself: after that no thread exists that
-// has more. The filter is set in the new program, on all threads, since it forbids execve.
+// Capabilities and rules belong to a thread and survive execve(2). So Enter sets them on
+// one thread and executes the program again. Afterwards every thread has them. The filter
+// forbids execve, so the new program sets it, on all threads.
 //
-// Invariants: nothing is given back. What the kernel does not have is reported and left
-// out; any other failure is an error.
+// Invariants: removed rights are never restored. A mechanism that the kernel lacks is
+// reported and skipped. Any other failure is an error.
 package confine
 
 import "strings"

@@ -1,4 +1,4 @@
-// Package disk measures the file system that pods get ephemeral storage from.
+// Package disk measures the file system for the ephemeral storage of pods.
 //
-// Invariant: it only asks; nothing is written.
+// Invariant: it writes nothing.
 package disk

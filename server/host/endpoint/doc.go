@@ -1,8 +1,7 @@
 // Package endpoint connects to the sockets of other users' processes.
 //
-// berthd may reach every file of the machine, and those who tell it where they serve may
-// not. So a path counts for nothing here: what counts is whom the socket at its end
-// belongs to, and who serves it. The socket is pinned by a file descriptor before it is
-// looked at, so it cannot be exchanged between the look and the connection. Errors do not
-// tell what else is at a path.
+// berthd can open every file of the machine, but the users that name a socket cannot. So
+// the path gives no rights. The package checks who owns the socket and which user serves
+// it. The socket is pinned by a file descriptor before the checks, so it cannot be replaced
+// between the checks and the connection. Errors do not reveal what else is at a path.
 package endpoint

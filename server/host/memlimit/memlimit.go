@@ -1,5 +1,5 @@
-// Package memlimit finds out how much memory a process may take before the kernel kills
-// it: the least limit of the cgroups that it is in.
+// Package memlimit returns how much memory a process may use before the kernel kills it:
+// the smallest limit of the cgroups that contain it.
 package memlimit
 
 import (

@@ -1,9 +1,8 @@
-// Package procfs reads and writes what berth needs of /proc beside the machine
-// itself: how many processes there may be, swap space, and the scores of the
-// kernel's out-of-memory killer.
+// Package procfs reads and writes files of /proc: the limit of processes, swap space, and
+// the scores of the out-of-memory killer. Package sysfs reads the machine itself.
 //
-// Reading functions take the tree as an fs.FS, writing ones as an *os.Root, so
-// that tests work on trees of their own; NoSwap asks the kernel itself.
+// Functions that read take an fs.FS, functions that write an *os.Root, so tests use trees
+// of their own. NoSwap makes a system call.
 //
-// Invariant: an error names the file; a file that may be absent is no error.
+// Invariant: an error names the file. A missing file that is optional is no error.
 package procfs

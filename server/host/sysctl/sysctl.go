@@ -1,11 +1,11 @@
-// Package sysctl compares the kernel's settings with those that a node of
-// Kubernetes wants, and sets them if asked to.
+// Package sysctl compares the kernel's settings with the settings that Kubernetes expects
+// on a node, and writes them on request.
 //
 // Words:
 //
-//   - setting: a file below /proc/sys with a number in it.
+//   - setting: a file below /proc/sys that contains a number.
 //
-// Invariant: nothing is written unless Set is called, and then only what differs.
+// Invariant: only Set writes, and only settings that differ.
 package sysctl
 
 import (

@@ -1,5 +1,5 @@
-// Package cgroup serves berth.cgroup.v1: the cgroups below berth's own root, and
-// those of pods one by one. It decides nothing.
+// Package cgroup serves berth.cgroup.v1: the cgroups below berth's root, and the cgroups of
+// single pods. It makes no decisions.
 package cgroup
 
 import (

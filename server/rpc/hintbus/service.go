@@ -1,5 +1,5 @@
-// Package hintbus serves berth.hint.v1's HintBusService: providers outside berthd
-// register here, and whoever may read sees who is on the bus.
+// Package hintbus serves berth.hint.v1's HintBusService: external providers register, and
+// callers with the role read list the providers of the bus.
 package hintbus
 
 import (

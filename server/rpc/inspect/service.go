@@ -1,6 +1,6 @@
-// Package inspect serves berth.inspect.v1: the ledger as it is stored, what its
-// check finds, the explanations of admissions, and the way from and to the state
-// files of a kubelet. Only Import changes anything.
+// Package inspect serves berth.inspect.v1: the stored ledger, the findings of its check,
+// the traces of admissions, and import and export of a kubelet's state files. Only Import
+// changes anything.
 package inspect
 
 import (

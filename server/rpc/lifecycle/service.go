@@ -1,5 +1,5 @@
-// Package lifecycle serves berth.lifecycle.v1: it tells the admission engine
-// when containers start and end. It decides nothing.
+// Package lifecycle serves berth.lifecycle.v1: callers report starts and ends of
+// containers, and the admission engine handles them. It makes no decisions.
 package lifecycle
 
 import (

@@ -1,5 +1,5 @@
-// Package qos serves berth.qos.v1: the cgroups of the QoS classes. It decides
-// nothing.
+// Package qos serves berth.qos.v1: the cgroups of the QoS classes. It makes no
+// decisions.
 package qos
 
 import (
