@@ -51,15 +51,30 @@ func (a *App) swapBytes() (int64, error) {
 	return procfs.SwapBytes(os.DirFS("/proc"))
 }
 
+// refuseV1 refuses cgroup v1 where the configuration does.
+func refuseV1(c config.Config, version cgroup.Version) error {
+	if c.Node.FailCgroupV1 && version == cgroup.V1 {
+		return errdefs.Preconditionf("this system has cgroup v1, and node.failCgroupV1 refuses that")
+	}
+	return nil
+}
+
+// refuseSwap refuses swap space where the configuration does.
+func refuseSwap(c config.Config, swapping bool) error {
+	if swapping && c.Node.FailSwapOn {
+		return errdefs.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
+	}
+	return nil
+}
+
 // checkHost holds the running system against what the configuration wants of it.
 // A tree in memory asks nothing of the system.
 func (a *App) checkHost(ctx context.Context) error {
-	c := a.Config.Node
 	if a.Config.Cgroups.Tree == config.TreeMemory {
 		return nil
 	}
-	if c.FailCgroupV1 && a.reconcile.QoS.Cgroup.Facts.Version == cgroup.V1 {
-		return errdefs.Preconditionf("this system has cgroup v1, and node.failCgroupV1 refuses that")
+	if err := refuseV1(a.Config, a.reconcile.QoS.Cgroup.Facts.Version); err != nil {
+		return err
 	}
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
@@ -70,8 +85,8 @@ func (a *App) checkHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if swapping && c.FailSwapOn {
-		return errdefs.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
+	if err := refuseSwap(a.Config, swapping); err != nil {
+		return err
 	}
 	if swapping {
 		if err := procfs.NoSwap(); err != nil {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,8 @@ func TestAliveWithCommits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		hangs := make(chan struct{}, 1)
-		told, ended := 0, make(chan error, 1)
+		var told atomic.Int64
+		ended := make(chan error, 1)
 		go func() {
 			ended <- alive(ctx, time.Second, func(ctx context.Context) error {
 				select {
@@ -25,21 +27,21 @@ func TestAliveWithCommits(t *testing.T) {
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-			}, func() { told++ })
+			}, func() { told.Add(1) })
 		}()
 		time.Sleep(10*time.Second + time.Millisecond)
-		if told != 11 {
-			t.Errorf("told %d times in 10 s, want 11", told)
+		if told.Load() != 11 {
+			t.Errorf("told %d times in 10 s, want 11", told.Load())
 		}
 		hangs <- struct{}{} // a commit does not come to its end
 		time.Sleep(time.Minute)
-		if told != 11 {
-			t.Errorf("told %d times while a commit hangs, want 11", told)
+		if told.Load() != 11 {
+			t.Errorf("told %d times while a commit hangs, want 11", told.Load())
 		}
 		<-hangs
 		time.Sleep(10 * time.Second)
-		if told < 20 {
-			t.Errorf("told %d times after it has ended", told)
+		if told.Load() < 20 {
+			t.Errorf("told %d times after it has ended", told.Load())
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

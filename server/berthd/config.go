@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,10 +28,14 @@ func configCommand(sources *config.Sources) *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
-			Long: `Check the configuration against this machine, or against the machine in --machine. Nothing is changed. The output
-lists fields without effect. The exit code is 1 if berthd would not start.`,
+			Long: `Run the checks of a start without its effects: the fields, the machine, the owners of directories, sockets and addresses
+that are taken, cgroup controllers, swap, kernel settings, and the cgroup driver against that of the container runtime and
+of systemd. With --machine only the fields and that machine are checked. Notes tell what a start would warn about, what
+berthd does not act on, and what could not be checked. The exit code is 1 if berthd would not start.`,
 			Example: "  berthd config validate --config berth.yaml\n  berthd config validate --kubelet-config kubelet.yaml --machine 2s4n32c2t",
-			RunE:    func(cmd *cobra.Command, _ []string) error { return validate(cmd.OutOrStdout(), *sources) },
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return validate(cmd.Context(), cmd.OutOrStdout(), *sources)
+			},
 		},
 	)
 	return group
@@ -49,15 +54,16 @@ func dump(out io.Writer, sources config.Sources) error {
 	return err
 }
 
-func validate(out io.Writer, sources config.Sources) error {
+func validate(ctx context.Context, out io.Writer, sources config.Sources) error {
 	c, notes, err := config.Load(sources)
 	if err != nil {
 		return err
 	}
-	if err := app.Validate(c); err != nil {
+	found, err := app.Check(ctx, c)
+	if err != nil {
 		return err
 	}
-	for _, n := range notes {
+	for _, n := range append(notes, found...) {
 		if _, err := fmt.Fprintln(out, "note:", n); err != nil {
 			return err
 		}

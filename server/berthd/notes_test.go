@@ -32,7 +32,7 @@ func TestIdleFieldsAreReported(t *testing.T) {
 	}
 	var out bytes.Buffer
 	elsewhere := func(c *apiconfig.Config) error { c.RootDir, c.Machine = n.root, "4c"; return nil }
-	if err := validate(&out, config.Sources{KubeletFile: file, Flags: elsewhere}); err != nil {
+	if err := validate(t.Context(), &out, config.Sources{KubeletFile: file, Flags: elsewhere}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range wanted {

@@ -13,7 +13,10 @@ import (
 )
 
 // lockName is the name of the lock file in the state directory.
-const lockName = "berthd.lock"
+const lockName = LockFile
+
+// LockFile is the name of the file in the state directory that a running berthd has locked (flock(2)).
+const LockFile = "berthd.lock"
 
 // lock is a state directory held by this process.
 type lock struct {
