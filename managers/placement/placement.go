@@ -204,13 +204,13 @@ func (c *Container) change(do effect, e Event) {
 }
 
 // disprove removes a confirmed set, and the sets sent before it, from those in flight. With
-// settle they stay possible, because a start may have read them.
-func (c *Container) disprove(set cpuset.Set, settle bool) {
+// started they stay possible, because a start may have read them.
+func (c *Container) disprove(set cpuset.Set, started bool) {
 	for i := len(c.flight) - 1; i >= 0; i-- {
 		if c.flight[i] != set {
 			continue
 		}
-		if settle {
+		if started {
 			c.confirmed = c.confirmed.Union(cpuset.UnionOf(c.flight[:i]...))
 		}
 		c.flight = slices.Delete(c.flight, 0, i+1)

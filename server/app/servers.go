@@ -145,7 +145,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	loop, layout := a.reconcile, a.reconcile.Layout
 	facts := loop.QoS.Cgroup.Facts
 	pods := &reconcile.Pods{Loop: loop, Alone: a.Engine.Alone}
-	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(loop, &reconcile.Hand{Loop: loop, Alone: a.Engine.Alone}, layout, facts))
+	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(loop, &reconcile.Manual{Loop: loop, Alone: a.Engine.Alone}, layout, facts))
 	cgroupv1.RegisterPodCgroupServiceServer(s, cgroup.NewPods(pods, pods))
 	qosv1.RegisterQOSServiceServer(s, qos.New(loop, layout))
 

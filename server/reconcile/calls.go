@@ -54,8 +54,8 @@ type calls struct {
 	silent bool
 	// pods are pods of this turn whose sandboxes are listed with the containers.
 	pods []string
-	// heard is the list of this turn; nil before the call.
-	heard *listing
+	// synced is the list of this turn; nil before the call.
+	synced *listing
 	// over is the end of this turn's waiting time; nil before its first call.
 	over    context.Context
 	endOver context.CancelFunc
@@ -115,7 +115,7 @@ func (c *calls) begin() {
 	if c.endOver != nil {
 		c.endOver()
 	}
-	c.over, c.endOver, c.heard, c.pods = nil, nil, nil, nil
+	c.over, c.endOver, c.synced, c.pods = nil, nil, nil, nil
 }
 
 // await waits for a call, as long as this turn may wait. The caller holds mu.
@@ -171,7 +171,7 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 	}
 	l.calls.writes[id] = w
 	if !v.CPUs.IsEmpty() {
-		l.tell(placement.Event{Kind: placement.Sent, ID: id, CPUs: v.CPUs})
+		l.record(placement.Event{Kind: placement.Sent, ID: id, CPUs: v.CPUs})
 	}
 	l.calls.running.Go(func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
@@ -200,15 +200,15 @@ func (l *Loop) answered(id string, w *write) error {
 		kind = placement.Failed
 	}
 	if !w.noted && !w.values.CPUs.IsEmpty() {
-		l.tell(placement.Event{Kind: kind, ID: id, CPUs: w.values.CPUs})
+		l.record(placement.Event{Kind: kind, ID: id, CPUs: w.values.CPUs})
 	}
 	w.noted = true
 	return w.err
 }
 
-// settleWrites applies the answers of calls that continued in the background. The caller
+// applyAnswers applies the answers of calls that continued in the background. The caller
 // holds mu.
-func (l *Loop) settleWrites() {
+func (l *Loop) applyAnswers() {
 	for id, w := range l.calls.writes {
 		if !isOver(w.done) {
 			continue
@@ -227,8 +227,8 @@ func (l *Loop) settleWrites() {
 // list lists some containers of the runtime, or all if ids is nil: once in a turn, unless
 // again is set. The caller holds mu.
 func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, error) {
-	if l.calls.heard != nil && !again && l.calls.heard.covers(ids, l.calls.pods) {
-		return l.calls.heard, nil
+	if l.calls.synced != nil && !again && l.calls.synced.covers(ids, l.calls.pods) {
+		return l.calls.synced, nil
 	}
 	for {
 		one := l.calls.list
@@ -246,7 +246,7 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 			return nil, one.err
 		}
 		if one.covers(ids, l.calls.pods) {
-			l.calls.heard = one
+			l.calls.synced = one
 			return one, nil
 		}
 	}

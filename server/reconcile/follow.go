@@ -38,9 +38,9 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 		ids = nil
 	}
 	l.calls.pods = pods
-	g, unmet := l.meet(ctx, view, ids)
-	if heard := l.calls.heard; heard != nil {
-		for _, uid := range heard.pods {
+	g, unmet := l.containersOf(ctx, view, ids)
+	if synced := l.calls.synced; synced != nil {
+		for _, uid := range synced.pods {
 			t.uids[uid] = true // its sandbox may just have been found
 		}
 	}

@@ -220,7 +220,7 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	b.must(b.Follow(t.Context()))
 	b.own()
 	view := b.ledger.View()
-	g, err := b.meet(t.Context(), view, nil)
+	g, err := b.containersOf(t.Context(), view, nil)
 	b.must(err)
 	desired, err := cgroup.Desired(view, b.Layout, b.QoS.Cgroup, b.tiers(view))
 	b.must(err)

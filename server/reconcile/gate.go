@@ -33,6 +33,6 @@ func (l *Loop) enter(ctx context.Context) error {
 		return err
 	}
 	l.calls.begin()
-	l.settleWrites()
+	l.applyAnswers()
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Hand implements manual operations on single cgroups.
-type Hand struct {
+// Manual implements manual operations on single cgroups.
+type Manual struct {
 	Loop *Loop
 	// Alone excludes the pod to which the cgroup belongs: a pod during its admission has a
 	// cgroup before it is in the ledger.
@@ -23,25 +23,25 @@ type Hand struct {
 // created, with a limit of 0 for huge pages that are not mentioned, and an invalid one is
 // repaired. Without create, a missing cgroup is an error of class NotFound. It returns the
 // ops carried out.
-func (h *Hand) Change(ctx context.Context, node cgroup.Node, create bool) (done []cgroup.Op, err error) {
-	err = h.alone(ctx, node.Name, func(ctx context.Context) (err error) {
-		done, err = h.Loop.change(ctx, node, create)
+func (m *Manual) Change(ctx context.Context, node cgroup.Node, create bool) (done []cgroup.Op, err error) {
+	err = m.alone(ctx, node.Name, func(ctx context.Context) (err error) {
+		done, err = m.Loop.change(ctx, node, create)
 		return err
 	})
 	return done, err
 }
 
 // Destroy kills the processes in a cgroup, and removes it.
-func (h *Hand) Destroy(ctx context.Context, name cgroup.Name) error {
-	return h.alone(ctx, name, func(ctx context.Context) error { return h.Loop.destroy(ctx, name) })
+func (m *Manual) Destroy(ctx context.Context, name cgroup.Name) error {
+	return m.alone(ctx, name, func(ctx context.Context) error { return m.Loop.destroy(ctx, name) })
 }
 
 // alone runs do while no operation on the pod of a cgroup is in progress; immediately if
 // the cgroup belongs to no pod.
-func (h *Hand) alone(ctx context.Context, name cgroup.Name, do func(context.Context) error) error {
+func (m *Manual) alone(ctx context.Context, name cgroup.Name, do func(context.Context) error) error {
 	for n := name; len(n) > 0; n = n.Parent() {
-		if uid, ok := h.Loop.Layout.PodUID(n); ok {
-			return h.Alone(ctx, uid, func(ctx context.Context, _ *ledger.View) error { return do(ctx) })
+		if uid, ok := m.Loop.Layout.PodUID(n); ok {
+			return m.Alone(ctx, uid, func(ctx context.Context, _ *ledger.View) error { return do(ctx) })
 		}
 	}
 	return do(ctx)
@@ -107,7 +107,7 @@ func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 	return l.treeOf(name).Procs(ctx, name)
 }
 
-// change is Hand's Change; the caller excludes the pod.
+// change is Manual's Change; the caller excludes the pod.
 func (l *Loop) change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (l *Loop) change(ctx context.Context, node cgroup.Node, create bool) ([]cgr
 	return ops, l.apply(ctx, ops).err
 }
 
-// PlanChange returns the ops of Hand's Change without carrying them out.
+// PlanChange returns the ops of Manual's Change without carrying them out.
 func (l *Loop) PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([
 	return cgroup.Diff([]cgroup.Node{node}, seen), nil
 }
 
-// destroy is Hand's Destroy; the caller excludes the pod.
+// destroy is Manual's Destroy; the caller excludes the pod.
 func (l *Loop) destroy(ctx context.Context, name cgroup.Name) error {
 	if err := l.removable(ctx, name); err != nil {
 		return err

@@ -116,9 +116,9 @@ func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
 		"/kubepods/burstable/podnew": {"new", false},
 		"/kubepods/extra":            {"", false},
 	} {
-		for what, do := range map[string]func(context.Context, *Hand) error{
-			"destroy": func(ctx context.Context, h *Hand) error { return h.Destroy(ctx, name(path)) },
-			"change": func(ctx context.Context, h *Hand) error {
+		for what, do := range map[string]func(context.Context, *Manual) error{
+			"destroy": func(ctx context.Context, h *Manual) error { return h.Destroy(ctx, name(path)) },
+			"change": func(ctx context.Context, h *Manual) error {
 				_, err := h.Change(ctx, cgroup.Node{Name: name(path), Values: cgroup.Lightest()}, false)
 				return err
 			},
@@ -129,7 +129,7 @@ func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
 				b.set(there, cgroup.Values{})
 			}
 			waited := ""
-			err := do(t.Context(), &Hand{Loop: b.Loop, Alone: func(ctx context.Context, uid string, do func(context.Context, *ledger.View) error) error {
+			err := do(t.Context(), &Manual{Loop: b.Loop, Alone: func(ctx context.Context, uid string, do func(context.Context, *ledger.View) error) error {
 				// What is under way comes to its end.
 				waited = uid
 				b.admit(uid, workload.Guaranteed, cpus(500))

@@ -134,7 +134,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 		return err
 	}
 	l.leaving[uid] = true
-	l.tellAll(view, uid, placement.Stop)
+	l.recordAll(view, uid, placement.Stop)
 	l.mu.Unlock()
 	for _, name := range outside {
 		err = errors.Join(err, l.remove(ctx, name))
@@ -144,17 +144,17 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	defer l.mu.Unlock()
 	if err != nil {
 		l.stay(uid, name)
-		l.tellAll(view, uid, placement.Withdraw)
+		l.recordAll(view, uid, placement.Withdraw)
 		return err
 	}
-	l.tellAll(view, uid, placement.Ended)
+	l.recordAll(view, uid, placement.Ended)
 	return nil
 }
 
-// tellAll applies an event to all containers of a pod. The caller holds mu.
-func (l *Loop) tellAll(view *ledger.View, uid string, kind placement.EventKind) {
+// recordAll applies an event to all containers of a pod. The caller holds mu.
+func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind) {
 	for b := range view.BindingsOf(uid) {
-		l.tell(placement.Event{Kind: kind, ID: l.key(b)})
+		l.record(placement.Event{Kind: kind, ID: l.key(b)})
 	}
 }
 
@@ -277,7 +277,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	for _, kind := range []placement.EventKind{placement.Allow, placement.ShownRunning} {
-		l.tell(placement.Event{Kind: kind, ID: name.String()})
+		l.record(placement.Event{Kind: kind, ID: name.String()})
 	}
 	return nil
 }
@@ -344,7 +344,7 @@ func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 
 // UnknownPods implements admission.CgroupManager.
 func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []string, err error) {
-	names, err := l.UnprivilegedUsers(ctx, view)
+	names, err := l.UnknownCgroups(ctx, view)
 	if err != nil {
 		return nil, err
 	}
@@ -390,8 +390,8 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 	return errors.Join(errs...)
 }
 
-// UnprivilegedUsers returns the cgroups of pods that the view does not have.
-func (l *Loop) UnprivilegedUsers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
+// UnknownCgroups returns the cgroups of pods that the view does not have.
+func (l *Loop) UnknownCgroups(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
 	if l.NoPodCgroups {
 		return nil, nil
 	}

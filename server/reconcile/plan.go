@@ -49,7 +49,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
 	p.desired = l.withoutLeaving(view, desired)
-	p.containers, p.unmet = l.meet(ctx, view, nil)
+	p.containers, p.unmet = l.containersOf(ctx, view, nil)
 	p.desired = append(p.desired, p.containers.nodes()...)
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)

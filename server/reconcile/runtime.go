@@ -96,16 +96,16 @@ func (g *runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) 
 	})
 }
 
-// meet returns a view's containers that the runtime created, all or those with some ids,
+// containersOf returns a view's containers that the runtime created, all or those with some ids,
 // with their wanted CPUs and memory nodes. An error that wraps errUnlisted comes with the
 // listed ones. The caller holds mu.
-func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
+func (l *Loop) containersOf(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
 	l.track()
 	var out runtimeContainers
 	if l.Runtime == nil || ids != nil && len(ids)+len(l.calls.pods) == 0 {
 		return out, nil
 	}
-	listed, err := l.hear(ctx, ids)
+	listed, err := l.syncRuntime(ctx, ids)
 	if listed == nil {
 		return out, err
 	}
@@ -123,12 +123,12 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runti
 	return out, err
 }
 
-// hear lists containers of the runtime and applies the list to the tracker. If bound
+// syncRuntime lists containers of the runtime and applies the list to the tracker. If bound
 // containers are missing, it lists all once more before it acts. Then it reads their
 // cgroups. An error that wraps errUnlisted comes with the list. The caller holds mu.
-func (l *Loop) hear(ctx context.Context, ids []string) (*listing, error) {
-	if heard := l.calls.heard; heard != nil && heard.covers(ids, l.calls.pods) {
-		return heard, l.unlisted
+func (l *Loop) syncRuntime(ctx context.Context, ids []string) (*listing, error) {
+	if synced := l.calls.synced; synced != nil && synced.covers(ids, l.calls.pods) {
+		return synced, l.unlisted
 	}
 	listed, err := l.list(ctx, ids, false)
 	if err != nil {
@@ -174,7 +174,7 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 		if c.Cgroup != nil {
 			l.cgroups[id] = c.Cgroup
 		}
-		e := l.tell(placement.Event{Kind: kind, ID: id})
+		e := l.record(placement.Event{Kind: kind, ID: id})
 		again = again || e.List
 		if kind == placement.Unlisted && e.Look {
 			errs = append(errs, l.search(ctx, ledger.Binding{ID: id, Owner: owner}))
@@ -249,7 +249,7 @@ func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 	case err != nil:
 		return fmt.Errorf("%w: container %s, %s: %w", errUnlisted, b.Owner, b.ID, err)
 	case name == nil:
-		l.tell(placement.Event{Kind: placement.KernelEmpty, ID: b.ID})
+		l.record(placement.Event{Kind: placement.KernelEmpty, ID: b.ID})
 		return nil
 	}
 	l.cgroups[b.ID] = name
@@ -277,7 +277,7 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 			l.forget(id) // no process can be in it
 		}
 		if c.Phase == placement.Unknown { // it has ended meanwhile
-			l.tell(placement.Event{Kind: placement.KernelEmpty, ID: id})
+			l.record(placement.Event{Kind: placement.KernelEmpty, ID: id})
 		}
 		return nil
 	}
@@ -285,7 +285,7 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 		return nil
 	}
 	on := l.allowed(o)
-	l.tell(placement.Event{Kind: placement.KernelRuns, ID: id, CPUs: on})
+	l.record(placement.Event{Kind: placement.KernelRuns, ID: id, CPUs: on})
 	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
 		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on, c.WantedCPUs)
 	}
@@ -300,7 +300,7 @@ func (l *Loop) takeOver(ctx context.Context) {
 	}
 	l.track()
 	l.adopts = true
-	_, _ = l.hear(ctx, nil) // the pass reports the error
+	_, _ = l.syncRuntime(ctx, nil) // the pass reports the error
 	l.adopts = false
 }
 
@@ -347,7 +347,7 @@ func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found
 	}
 	l.track()
 	if len(done.Bound) > 0 {
-		l.calls.heard = nil // list the new bindings, too
+		l.calls.synced = nil // list the new bindings, too
 	}
 }
 
@@ -424,7 +424,7 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		return nil, err
 	}
 	for b := range view.BindingsOf(uid) {
-		if b.Own || l.mayRun(b.ID) && l.cgroups[b.ID] == nil && l.isUnheardOf(ctx, b, &err) {
+		if b.Own || l.mayRun(b.ID) && l.cgroups[b.ID] == nil && l.isUnlocated(ctx, b, &err) {
 			continue
 		}
 		name := l.cgroups[b.ID]
@@ -449,10 +449,10 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 	return out, err
 }
 
-// isUnheardOf lists the runtime for a container with an unknown place. It stores an error
+// isUnlocated lists the runtime for a container with an unknown place. It stores an error
 // if the runtime does not answer. The caller holds mu.
-func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) bool {
-	listed, err := l.hear(ctx, nil)
+func (l *Loop) isUnlocated(ctx context.Context, b ledger.Binding, noted *error) bool {
+	listed, err := l.syncRuntime(ctx, nil)
 	if listed == nil {
 		*noted = errdefs.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not report where: %w", b.Owner, b.ID, err)
 		return true
@@ -462,7 +462,7 @@ func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) 
 
 // hasEnded returns whether the runtime lists a container as ended. The caller holds mu.
 func (l *Loop) hasEnded(ctx context.Context, id string) bool {
-	_, _ = l.hear(ctx, []string{id}) // without an answer it counts as not ended
+	_, _ = l.syncRuntime(ctx, []string{id}) // without an answer it counts as not ended
 	return !l.mayRun(id)
 }
 
@@ -514,7 +514,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 	}
 	if pids, kernel := l.Tree.Procs(ctx, g.name); kernel == nil && len(pids) == 0 {
 		l.Log.DebugContext(ctx, "a container has ended while it was updated", "container", g.owner.String(), "id", g.id, "error", err)
-		l.tell(placement.Event{Kind: placement.Ended, ID: g.id})
+		l.record(placement.Event{Kind: placement.Ended, ID: g.id})
 		return nil
 	}
 	return err
@@ -523,7 +523,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 // resized returns the runtime's containers of a pod with all values that a resize may
 // change. The caller holds mu.
 func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
-	all, err := l.meet(ctx, view, nil)
+	all, err := l.containersOf(ctx, view, nil)
 	if err != nil && !errors.Is(err, errUnlisted) {
 		return runtimeContainers{}, err
 	}

@@ -50,8 +50,8 @@ func (l *Loop) noteSharers(view *ledger.View, seen *cgroup.Snapshot) {
 	before := l.sharers
 	l.sharers = sharers{}
 	var listed map[string][]runtime.Sandbox
-	if heard := l.calls.heard; heard != nil && heard.ids == nil {
-		listed = readySandboxes(heard.sandboxes)
+	if synced := l.calls.synced; synced != nil && synced.ids == nil {
+		listed = readySandboxes(synced.sandboxes)
 	}
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]

@@ -31,8 +31,8 @@ func (l *Loop) key(b ledger.Binding) string {
 // tracked if berthd no longer uses a runtime.
 func (l *Loop) tracks(b ledger.Binding) bool { return b.Own || l.Runtime != nil }
 
-// tell applies an event to the tracker. The caller holds mu.
-func (l *Loop) tell(e placement.Event) placement.Effects {
+// record applies an event to the tracker. The caller holds mu.
+func (l *Loop) record(e placement.Event) placement.Effects {
 	e.At = l.Now()
 	effects := l.tracker.Apply(e)
 	if effects.Freed {
@@ -92,7 +92,7 @@ func (l *Loop) track() {
 // restore adds a bound container to the tracker, unless the tracker has it.
 func (l *Loop) restore(b ledger.Binding) {
 	if l.tracks(b) {
-		l.tell(placement.Event{Kind: placement.Restore, ID: l.key(b), Name: b.Owner.String()})
+		l.record(placement.Event{Kind: placement.Restore, ID: l.key(b), Name: b.Owner.String()})
 		l.want(l.tracked, l.key(b), b.Owner)
 	}
 }
@@ -120,7 +120,7 @@ func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
 // watch adds a cgroup with processes but without a binding to the tracker. The caller holds
 // mu.
 func (l *Loop) watch(n cgroup.Name, name string) {
-	l.tell(placement.Event{Kind: placement.Restore, ID: n.String(), Name: name})
+	l.record(placement.Event{Kind: placement.Restore, ID: n.String(), Name: name})
 }
 
 // allowed returns the CPUs on which the processes of a cgroup may run.
@@ -148,12 +148,12 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		key := o.Name.String()
 		there[key] = true
 		if c, ok := g.at(key); ok {
-			l.tell(placement.Event{Kind: placement.KernelRuns, ID: c.id, CPUs: l.allowed(*o)})
+			l.record(placement.Event{Kind: placement.KernelRuns, ID: c.id, CPUs: l.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
-			l.tell(placement.Event{Kind: placement.ShownRunning, ID: key})
-			l.tell(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.allowed(*o)})
+			l.record(placement.Event{Kind: placement.ShownRunning, ID: key})
+			l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.allowed(*o)})
 			if whole && !holdsProcess(seen.Nodes[i:]) {
-				l.tell(placement.Event{Kind: placement.KernelEmpty, ID: key})
+				l.record(placement.Event{Kind: placement.KernelEmpty, ID: key})
 			}
 		}
 	}
@@ -199,20 +199,20 @@ func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, e
 	if cpus.IsEmpty() {
 		return
 	}
-	l.tell(placement.Event{Kind: placement.Sent, ID: key, CPUs: cpus})
+	l.record(placement.Event{Kind: placement.Sent, ID: key, CPUs: cpus})
 	if err == nil {
-		l.tell(placement.Event{Kind: placement.Confirmed, ID: key, CPUs: cpus})
+		l.record(placement.Event{Kind: placement.Confirmed, ID: key, CPUs: cpus})
 		return
 	}
 	// The kernel has finished the write in either case, so its value can be read.
-	l.tell(placement.Event{Kind: placement.Refused, ID: key, CPUs: cpus})
+	l.record(placement.Event{Kind: placement.Refused, ID: key, CPUs: cpus})
 	seen, looked := l.Tree.Observe(ctx, name, 0)
 	if looked != nil {
-		l.tell(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: cpus})
+		l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: cpus})
 		return
 	}
 	if o := seen.Find(name); o.State != cgroup.Absent {
-		l.tell(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.allowed(o)})
+		l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.allowed(o)})
 	}
 }
 
@@ -299,7 +299,7 @@ func runtimeIDs(blockers []placement.Blocker) (ids []string) {
 func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []placement.Blocker) {
 	var listed *listing // a runtime may answer an update of an unknown container without an error
 	if ids := runtimeIDs(blockers); len(ids) > 0 && l.Runtime != nil {
-		listed, _ = l.hear(ctx, few(ids))
+		listed, _ = l.syncRuntime(ctx, few(ids))
 	}
 	for _, b := range blockers {
 		c, _ := l.tracker.Get(b.ID)
@@ -374,7 +374,7 @@ func (l *Loop) beginStart(ctx context.Context, key string) error {
 // that has no binding by then, was unbound again. The caller holds mu.
 func (l *Loop) giveUp() {
 	for _, id := range l.tracker.Overdue(l.Now()) {
-		l.tell(placement.Event{Kind: placement.StartOverdue, ID: id})
+		l.record(placement.Event{Kind: placement.StartOverdue, ID: id})
 		if _, bound := l.tracked.Binding(id); !bound && !strings.HasPrefix(id, "/") && l.starting[id] == 0 {
 			l.forget(id)
 		}
@@ -384,9 +384,9 @@ func (l *Loop) giveUp() {
 // planStart adds a container with a requested start to the tracker. The caller holds mu.
 func (l *Loop) planStart(view *ledger.View, key string, s admission.Start) {
 	if s.Still && !s.Again {
-		l.tell(placement.Event{Kind: placement.Withdraw, ID: key}) // the earlier answer was not sent
+		l.record(placement.Event{Kind: placement.Withdraw, ID: key}) // the earlier answer was not sent
 	}
-	l.tell(placement.Event{Kind: placement.Plan, ID: key, Name: s.Binding.Owner.String()})
+	l.record(placement.Event{Kind: placement.Plan, ID: key, Name: s.Binding.Owner.String()})
 	l.want(view, key, s.Binding.Owner)
 }
 
@@ -417,7 +417,7 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	if err := l.send(ctx, b.ID, cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)}); err != nil {
 		return err
 	}
-	l.tell(placement.Event{Kind: placement.Allow, ID: b.ID}) // before another operation can see the container
+	l.record(placement.Event{Kind: placement.Allow, ID: b.ID}) // before another operation can see the container
 	return nil
 }
 

@@ -22,7 +22,7 @@ type Reader interface {
 	PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error)
 }
 
-// Writer changes cgroups; *reconcile.Hand is the one there is.
+// Writer changes cgroups; *reconcile.Manual is the one there is.
 type Writer interface {
 	Change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error)
 	Destroy(ctx context.Context, name cgroup.Name) error

@@ -65,7 +65,7 @@ func serve(t *testing.T) served {
 	}
 	pods := &reconcile.Pods{Loop: s.loop, Alone: alone}
 	conn := rpctest.Serve(t, func(r grpc.ServiceRegistrar) {
-		cgroupv1.RegisterCgroupServiceServer(r, handler.New(s.loop, &reconcile.Hand{Loop: s.loop, Alone: alone}, layout, facts))
+		cgroupv1.RegisterCgroupServiceServer(r, handler.New(s.loop, &reconcile.Manual{Loop: s.loop, Alone: alone}, layout, facts))
 		cgroupv1.RegisterPodCgroupServiceServer(r, handler.NewPods(pods, pods))
 	})
 	s.CgroupServiceClient, s.pods = cgroupv1.NewCgroupServiceClient(conn), cgroupv1.NewPodCgroupServiceClient(conn)
