@@ -1,12 +1,10 @@
 package convert
 
 import (
-	"cmp"
-	"slices"
-
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -116,24 +114,6 @@ func Containers(view *ledger.View, pod *ledger.Pod) []*typesv1.ContainerAllocati
 	return containers(view, pod, containerIDs(view, pod))
 }
 
-// Pods returns the allocations of the pods that match, by namespace, name and
-// uid.
-func Pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
-	var out []*typesv1.PodAllocation
-	for p := range view.Pods() {
-		if match(p) {
-			out = append(out, Allocation(view, p))
-		}
-	}
-	slices.SortFunc(out, func(a, b *typesv1.PodAllocation) int {
-		return cmp.Or(
-			cmp.Compare(a.GetNamespace(), b.GetNamespace()),
-			cmp.Compare(a.GetName(), b.GetName()),
-			cmp.Compare(a.GetUid(), b.GetUid()))
-	})
-	return out
-}
-
 // containerIDs returns the runtime's ids of each container of a pod, oldest first.
 func containerIDs(view *ledger.View, pod *ledger.Pod) map[ledger.Owner][]string {
 	ids := make(map[ledger.Owner][]string)
@@ -154,7 +134,7 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 	}
 	for i := range pod.Claims {
 		if pod.Claims[i].Owner.Container == "" {
-			out.Claims = append(out.Claims, Claim(&pod.Claims[i]))
+			out.Claims = append(out.Claims, bare(&pod.Claims[i]))
 		}
 	}
 	return out
@@ -179,11 +159,53 @@ func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.O
 			out.Resources = requirements(c.Requests, c.Limits, c.Excess)
 		}
 	}
-	cpus, exclusive, _ := view.ContainerCPUs(owner)
-	out.Cpus, out.ExclusiveCpus = CPUSet(cpus), exclusive
 	for i := range pod.Claims {
-		if pod.Claims[i].Owner == owner {
-			out.Claims = append(out.Claims, Claim(&pod.Claims[i]))
+		c := &pod.Claims[i]
+		if c.Owner != owner {
+			continue
+		}
+		out.Claims = append(out.Claims, bare(c))
+		out.NodeMemory = append(out.NodeMemory, nodeMemory(c)...)
+		if c.CPUs != nil {
+			out.Cpus, out.ExclusiveCpus = CPUSet(c.CPUs.Set), c.CPUs.Use != ledger.CPUPodShared
+		}
+		if out.GetExclusiveCpus() && c.CPUs != nil {
+			out.CpuLocations = cpuLocations(view.Machine(), c.CPUs.Set)
+		}
+	}
+	return out
+}
+
+// bare returns the message form of a claim without its owner, which is around it.
+func bare(c *ledger.Claim) *typesv1.Claim {
+	out := Claim(c)
+	out.PodUid, out.Container = "", ""
+	return out
+}
+
+// cpuLocations returns where CPUs are, without those that the machine has no more.
+func cpuLocations(m *machine.Topology, cpus cpuset.Set) []*typesv1.CPULocation {
+	out, each := make([]*typesv1.CPULocation, 0, cpus.Len()), make([]typesv1.CPULocation, cpus.Len())
+	for id := range cpus.All() {
+		if cpu, known := m.CPU(id); known {
+			l := &each[len(out)]
+			l.Cpu, l.Core, l.NumaNode = uint32(id), uint32(cpu.Core), uint32(cpu.Node)
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// nodeMemory returns how a claim's memory is divided among nodes.
+func nodeMemory(c *ledger.Claim) (out []*typesv1.NodeMemory) {
+	for _, b := range c.Memory {
+		parts := b.Parts
+		if len(parts) == 0 {
+			lowest, _ := b.Nodes.Lowest()
+			parts = []ledger.Part{{Node: lowest, Bytes: b.Bytes}}
+		}
+		for _, part := range parts {
+			out = append(out, &typesv1.NodeMemory{Resource: c.Resource, NumaNode: uint32(part.Node), Bytes: part.Bytes})
 		}
 	}
 	return out

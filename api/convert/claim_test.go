@@ -127,7 +127,7 @@ func TestTrace(t *testing.T) {
 				Hints: []*typesv1.Hint{{Nodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
 			},
 			{Kind: "merged", Affinity: &typesv1.Hint{Nodes: nodes(0)}, Approximate: true},
-			{Kind: "planned", Claim: convert.Claim(&claim)},
+			{Kind: "planned", Claim: &typesv1.Claim{Cpu: convert.Claim(&claim).GetCpu()}},
 			{Kind: "refused", Text: "t", Shortages: []*typesv1.Shortage{
 				{
 					Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
@@ -173,28 +173,25 @@ func TestPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var order []string
-	for _, p := range convert.Pods(view, func(p *ledger.Pod) bool { return true }) {
-		order = append(order, p.GetUid())
-	}
-	if got := strings.Join(order, " "); got != "u4 u2 u3 u1" {
-		t.Errorf("the order is %s, want u4 u2 u3 u1: by namespace, name, uid", got)
-	}
 	claims := convert.Claims(whole.Claims)
+	for _, c := range claims { // the allocation around them has their owners
+		c.PodUid, c.Container = "", ""
+	}
 	want := &typesv1.PodAllocation{
 		Uid: "u2", Namespace: "default", Name: "pod-u2", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmittedAtUnix: 99, Owner: "default",
 		Claims: claims[:1],
 		Containers: []*typesv1.ContainerAllocation{
-			{Name: "prepare", Role: "init", Cpus: &typesv1.CPUSet{Cpus: "0-1,6-7"}},
+			{Name: "prepare", Role: "init"},
 			{
 				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
 				Affinity: &typesv1.Hint{Nodes: nodes(0), Preferred: true}, Claims: claims[1:2], ContainerIds: []string{"old", "new"},
+				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
 			},
 			{Name: "rest", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "4-5"}, Claims: claims[2:]},
 		},
 	}
-	if got := convert.Pods(view, func(p *ledger.Pod) bool { return p.UID() == "u2" }); len(got) != 1 || !proto.Equal(got[0], want) {
+	if got := convert.Allocation(view, whole); !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
 	}
 	if got := convert.Container(view, whole, "main"); !proto.Equal(got, want.GetContainers()[1]) {

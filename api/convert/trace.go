@@ -37,8 +37,17 @@ func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 func fillStep(out *typesv1.TraceStep, s *ledger.Step) {
 	out.Kind, out.Container, out.Provider, out.Resource = string(s.Kind), s.Container, s.Provider, s.Resource
 	out.Answer, out.Hints, out.Omitted = s.Answer, Hints(s.Hints), int32(s.Omitted)
-	out.Affinity, out.Approximate, out.Claim = Hint(s.Affinity), s.Approximate, Claim(s.Claim)
+	out.Affinity, out.Approximate, out.Claim = Hint(s.Affinity), s.Approximate, stepClaim(s.Claim)
 	out.Shortages, out.Text = Shortages(s.Shortages), s.Text
+}
+
+// stepClaim returns the message form of a step's claim, without what the step itself has.
+func stepClaim(c *ledger.Claim) *typesv1.Claim {
+	out := Claim(c)
+	if out != nil {
+		out.PodUid, out.Container, out.Provider, out.Resource = "", "", "", ""
+	}
+	return out
 }
 
 // Shortages returns the message form of shortages.

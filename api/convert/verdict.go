@@ -51,6 +51,7 @@ func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.Adm
 		out.AdmissionId = v.Pod.AdmissionID
 		out.CgroupParent = v.Pod.CgroupParent
 		out.Allocations = Containers(v.View, v.Pod)
+		out.SharedCpus = CPUSet(v.View.SharedCPUs())
 	}
 	if v.Outcome == admission.Deferred {
 		out.RetryAfter = durationpb.New(v.RetryAfter)
@@ -80,6 +81,6 @@ func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.Res
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),
 		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),
 		RestartContainers: r.Restarts, Revision: v.GetRevision(), Replayed: v.GetReplayed(),
-		AdmissionId: r.ID, Disruption: admissionv1.Disruption(r.Disruption),
+		AdmissionId: r.ID, SharedCpus: v.GetSharedCpus(), Disruption: admissionv1.Disruption(r.Disruption),
 	}
 }

@@ -217,7 +217,7 @@ func TestAdmitAsksAgainUnderOneName(t *testing.T) {
 	t.Parallel()
 	a := &admissions{fails: []error{errSoon, errSoon}}
 	c := admitting(t, a, berth.Options{})
-	req := &admissionv1.AdmitRequest{Pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Uid: "u1"}}}
+	req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Uid: "u1"}}}}
 	before := proto.Clone(req)
 	answer, err := c.Admit(t.Context(), req)
 	if err != nil {
@@ -236,7 +236,7 @@ func TestAdmitAsksAgainUnderOneName(t *testing.T) {
 	}
 
 	for _, row := range []struct{ options, request, want string }{{"", "", ""}, {"me", "", "me"}, {"me", "you", "you"}} {
-		_, err := admitting(t, a, berth.Options{Owner: row.options}).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: req.GetPod(), AdmissionId: "x", Owner: row.request})
+		_, err := admitting(t, a, berth.Options{Owner: row.options}).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: req.GetPod()}, AdmissionId: "x", Owner: row.request})
 		if got := a.asked[len(a.asked)-1].GetOwner(); err != nil || got != row.want {
 			t.Errorf("a client of %q asks for %q as %q: %v", row.options, row.request, got, err)
 		}

@@ -5,7 +5,7 @@
 //	client, err := berth.Dial(ctx, "", berth.Options{})
 //	if err != nil { ... }
 //	defer client.Close()
-//	answer, err := client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
+//	answer, err := client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
 //
 // Words:
 //

@@ -95,6 +95,9 @@ func IsPrecondition(err error) bool { return hasCode(err, codes.FailedPreconditi
 // IsStale reports that the state changed while the call was made; repeating the call may succeed.
 func IsStale(err error) bool { return hasCode(err, codes.Aborted) }
 
+// IsGone reports that a stream or a list cannot go on from where it was: begin again.
+func IsGone(err error) bool { return hasCode(err, codes.OutOfRange) }
+
 // IsPermissionDenied reports that the caller lacks a role.
 func IsPermissionDenied(err error) bool { return hasCode(err, codes.PermissionDenied) }
 

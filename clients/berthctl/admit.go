@@ -127,7 +127,7 @@ func (c *ctl) admit() *cobra.Command {
 			if i > 0 && !s.forPrograms() {
 				fmt.Fprintln(s.out)
 			}
-			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id, Owner: owner, Holdings: holdings}
+			req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun, AdmissionId: id, Owner: owner, Holdings: holdings}
 			if m.explain || drawn.draw {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
@@ -185,6 +185,7 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 		}
 		fmt.Fprintf(w, "%s/%s %s%s\n", meta.GetNamespace(), meta.GetName(), would, verdictText(answer))
 		if len(answer.GetAllocations()) > 0 {
+			s.shared = answer.GetSharedCpus()
 			fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))
 		}
 		if explain {
@@ -236,7 +237,7 @@ func verdictText(answer *admissionv1.AdmitResponse) string {
 func (c *ctl) allocations(list []*typesv1.ContainerAllocation) *table.Table {
 	t := table.New("CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(c.wide(), "MEMORY", "IDS")
 	for _, a := range list {
-		t.Row(a.GetName(), a.GetRole(), a.GetCpus().GetCpus(), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
+		t.Row(a.GetName(), a.GetRole(), c.cpus(a), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
 			deviceCounts(a.GetClaims()), memory(a.GetClaims()), joined(a.GetContainerIds()))
 	}
 	return t

@@ -66,7 +66,7 @@ func (s *session) admitOne(ctx context.Context, m *manifest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req := &admissionv1.AdmitRequest{Pod: pod}
+	req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}}
 	answer, err := s.Admit(ctx, req)
 	if err != nil {
 		return "", err

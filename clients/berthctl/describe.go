@@ -72,7 +72,7 @@ func (c *ctl) addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
 	f.Add("Role", a.GetRole())
 	f.Add("Requests", amountTexts(a.GetResources().GetRequests())...)
 	f.Add("Limits", amountTexts(a.GetResources().GetLimits())...)
-	f.Add("CPUs", cpusText(a.GetCpus().GetCpus(), a.GetExclusiveCpus()))
+	f.Add("CPUs", cpusText(c.cpus(a), a.GetExclusiveCpus()))
 	f.Add("NUMA", affinity(a.GetAffinity()))
 	f.Add("Holds", claimTexts(a.GetClaims())...)
 	f.Add("Health", c.healthTexts(a.GetClaims())...)
@@ -115,7 +115,7 @@ func (c *ctl) describeContainer() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pod = got.GetPod()
+		pod, s.shared = got.GetPod(), got.GetSharedCpus()
 		for _, a := range pod.GetContainers() {
 			if a.GetName() != args[1] {
 				continue

@@ -133,6 +133,8 @@ func flapped() []*typesv1.HealthChange {
 	}
 }
 
+func sharedCPUs() *typesv1.CPUSet { return &typesv1.CPUSet{Cpus: "0,3-7"} }
+
 // asked is what the container app requests.
 func asked() *typesv1.ResourceRequirements {
 	amounts := map[string]string{"cpu": "2000m", "memory": "1073741824", "example.com/gpu": "1"}
@@ -142,7 +144,7 @@ func asked() *typesv1.ResourceRequirements {
 // webContainers is what the containers of default/web got.
 func webContainers() []*typesv1.ContainerAllocation {
 	return []*typesv1.ContainerAllocation{
-		{Name: "log", Role: "sidecar", Cpus: &typesv1.CPUSet{Cpus: "0,3-7"}},
+		{Name: "log", Role: "sidecar"},
 		{
 			Name: "app", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "1-2"}, ExclusiveCpus: true, Affinity: hintOf(true, 0),
 			Claims: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2"), gpuClaim(webUID, "app"), {
@@ -167,12 +169,12 @@ func (f *fake) pods() []*typesv1.PodAllocation {
 		{
 			Uid: otherUID, Namespace: "shop", Name: "twin", QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
 			CgroupParent: "/kubepods/burstable/pod" + otherUID,
-			Containers:   []*typesv1.ContainerAllocation{{Name: "c", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "0,3-7"}}},
+			Containers:   []*typesv1.ContainerAllocation{{Name: "c", Role: "app"}},
 			AdmissionId:  "ADMISSION2", AdmittedAtUnix: testNow.Unix() - 3*24*3600,
 		},
 		{
 			Uid: twinUID, Namespace: "test", Name: "twin", QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT,
-			Containers: []*typesv1.ContainerAllocation{{Name: "c", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "0,3-7"}}},
+			Containers: []*typesv1.ContainerAllocation{{Name: "c", Role: "app"}},
 		},
 	}
 }
@@ -205,7 +207,7 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 	case "web":
 		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
 		out.CgroupParent = "/kubepods/pod" + meta.GetUid()
-		out.Allocations = webContainers()
+		out.Allocations, out.SharedCpus = webContainers(), sharedCPUs()
 		out.Trace = traces()[0]
 	case "placed":
 		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
@@ -271,7 +273,7 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	out := &allocationv1.GetResponse{Pod: p, Revision: 12, Spec: &typesv1.Pod{
+	out := &allocationv1.GetResponse{Pod: p, Revision: 12, SharedCpus: sharedCPUs(), Spec: &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: p.GetName(), Namespace: p.GetNamespace(), Uid: p.GetUid()},
 		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "app", Resources: asked()}}},
 		Status:   &typesv1.PodStatus{QosClass: "Guaranteed"},
@@ -294,7 +296,7 @@ func (f fakeAllocation) GetRevision(context.Context, *allocationv1.GetRevisionRe
 
 func (f fakeAllocation) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
 	f.ask(req)
-	out := &allocationv1.ListResponse{Revision: 12}
+	out := &allocationv1.ListResponse{Revision: 12, SharedCpus: sharedCPUs()}
 	for _, p := range f.pods() {
 		if (req.GetNamespace() == "" || req.GetNamespace() == p.GetNamespace()) && (req.GetName() == "" || req.GetName() == p.GetName()) {
 			out.Pods = append(out.Pods, p)

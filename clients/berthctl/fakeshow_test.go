@@ -100,6 +100,25 @@ type fakeInspect struct {
 	*fake
 }
 
+func (f fakeInspect) ListTraces(_ context.Context, req *inspectv1.ListTracesRequest) (*inspectv1.ListTracesResponse, error) {
+	f.ask(req)
+	out := &inspectv1.ListTracesResponse{Revision: 12}
+	if req.GetReason() == "None" {
+		return out, nil
+	}
+	rest := traces()
+	if req.GetPageToken() == "" {
+		rest, out.NextPageToken = rest[:1], "next"
+	} else {
+		rest = rest[1:2]
+	}
+	for _, t := range rest {
+		t.Steps, t.Suggestions = nil, nil
+		out.Traces = append(out.Traces, t)
+	}
+	return out, nil
+}
+
 func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {
 	for _, t := range traces() {
 		switch {

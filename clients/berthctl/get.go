@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ func (c *ctl) get() *cobra.Command {
 		example: `  berthctl get pods
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu`,
-	}, c.getPods(), c.getSpec(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
+	}, c.getPods(), c.getSpec(), c.getTraces(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
 		c.getNode(), c.getCgroups())
 	// Who has kubectl in the fingers writes "get pod".
 	for _, verb := range cmd.Commands() {
@@ -105,6 +106,11 @@ func (c *ctl) age(p *typesv1.PodAllocation) string {
 	return table.Age(c.now().Sub(time.Unix(p.GetAdmittedAtUnix(), 0)))
 }
 
+// cpus spells the CPUs of a container: its own, or the shared ones of the last answer that told them.
+func (c *ctl) cpus(a *typesv1.ContainerAllocation) string {
+	return cmp.Or(a.GetCpus().GetCpus(), c.shared.GetCpus())
+}
+
 // allClaims returns the claims of a pod and of its containers.
 func allClaims(p *typesv1.PodAllocation) []*typesv1.Claim {
 	claims := p.GetClaims()[:len(p.GetClaims()):len(p.GetClaims())]
@@ -155,7 +161,7 @@ container's own.`,
 			t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.wide(), "MEMORY", "IDS", "UID")
 			for _, p := range list.GetPods() {
 				for _, a := range p.GetContainers() {
-					t.Row(podName(p), a.GetName(), a.GetRole(), a.GetCpus().GetCpus(), yesNo(a.GetExclusiveCpus()),
+					t.Row(podName(p), a.GetName(), a.GetRole(), s.cpus(a), yesNo(a.GetExclusiveCpus()),
 						hintText(a.GetAffinity()), deviceCounts(a.GetClaims()), memory(a.GetClaims()),
 						joined(a.GetContainerIds()), p.GetUid())
 				}
@@ -174,7 +180,9 @@ container's own.`,
 // pods lists pods that match, or the one that is named.
 func (s *session) pods(ctx context.Context, verb string, args []string, f *filter) (*allocationv1.ListResponse, error) {
 	if len(args) == 0 {
-		return s.Allocation().List(ctx, f.request())
+		list, err := s.List(ctx, f.request())
+		s.shared = list.GetSharedCpus()
+		return list, err
 	}
 	if *f != (filter{}) {
 		return nil, usagef(verb, "POD names one pod, so there is nothing to filter")
@@ -183,5 +191,5 @@ func (s *session) pods(ctx context.Context, verb string, args []string, f *filte
 	if err != nil {
 		return nil, err
 	}
-	return &allocationv1.ListResponse{Pods: []*typesv1.PodAllocation{pod}}, nil
+	return &allocationv1.ListResponse{Pods: []*typesv1.PodAllocation{pod}, SharedCpus: s.shared}, nil
 }

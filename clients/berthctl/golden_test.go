@@ -196,6 +196,7 @@ var goldens = map[string][]step{
 	"get": {
 		{args: "get pods"}, {args: "get pods -o wide"}, {args: "get pods -n test"}, {args: "get pods -n test -o json"},
 		{args: "get spec default/web"}, {args: "get spec " + webUID + " -o json"}, {args: "get spec nobody"},
+		{args: "get traces --refused"}, {args: "get traces -n shop -o wide"}, {args: "get traces --reason None"}, {args: "get traces --refused -o json"},
 		{args: "get containers"}, {args: "get containers web -o wide"},
 		{args: "get cpus"}, {args: "get cpus -o wide"}, {args: "get cpus -o yaml"},
 		{args: "get memory"}, {args: "get memory -o wide"}, {args: "get memory -o json"}, {args: "get memory", fake: empty},

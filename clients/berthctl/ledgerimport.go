@@ -57,7 +57,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.show(done, func(w io.Writer) { showImport(w, req, done) })
+		return s.show(done, func(w io.Writer) { s.shared = done.GetSharedCpus(); s.showImport(w, req, done) })
 	})
 	kindFlag(cmd, &f.kind)
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
@@ -160,7 +160,7 @@ func manifests(folder string) ([]string, error) {
 	return files, nil
 }
 
-func showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.ImportResponse) {
+func (c *ctl) showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.ImportResponse) {
 	fmt.Fprintf(w, "%s state of format %d: %s taken over, revision %d\n", req.GetKind(), done.GetFormat(),
 		table.Count(len(done.GetPods()), "pod"), done.GetRevision())
 	if req.GetDryRun() {
@@ -170,8 +170,8 @@ func showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.Impor
 		fmt.Fprintln(w)
 		t := table.New("POD", "BEFORE", "CONTAINER", "CPUS", "OWN")
 		for _, p := range done.GetPods() {
-			for _, c := range p.GetPod().GetContainers() {
-				t.Row(podName(p.GetPod()), p.GetOutcome(), c.GetName(), c.GetCpus().GetCpus(), yesNo(c.GetExclusiveCpus()))
+			for _, a := range p.GetPod().GetContainers() {
+				t.Row(podName(p.GetPod()), p.GetOutcome(), a.GetName(), c.cpus(a), yesNo(a.GetExclusiveCpus()))
 			}
 		}
 		fmt.Fprint(w, t)

@@ -18,7 +18,7 @@ func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*i
 	if req.GetKind() != "cpu" {
 		return nil, errdefs.Unsupportedf("import %s: not built yet", req.GetKind())
 	}
-	out := &inspectv1.ImportResponse{Format: 2, Revision: 13}
+	out := &inspectv1.ImportResponse{Format: 2, Revision: 13, SharedCpus: sharedCPUs()}
 	if len(req.GetPods()) == 0 {
 		if !req.GetSkipUnknown() {
 			return nil, errdefs.Preconditionf("nobody knows the owner of CPUs 1-2 of %s/app", webUID)

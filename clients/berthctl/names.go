@@ -20,6 +20,7 @@ func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation,
 	if !qualified {
 		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod})
 		if err == nil {
+			s.shared = got.GetSharedCpus()
 			return got.GetPod(), nil
 		}
 		if !berth.IsNotFound(err) && !berth.IsInvalid(err) {
@@ -31,6 +32,7 @@ func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation,
 	if err != nil {
 		return nil, err
 	}
+	s.shared = list.GetSharedCpus()
 	switch pods := list.GetPods(); len(pods) {
 	case 0:
 		return nil, &unknownPodError{pod}
@@ -59,7 +61,7 @@ type names map[string]string
 // names reads the name map for what people get to see beside an answer. Names that cannot be had are no reason to keep the
 // answer back.
 func (s *session) names(ctx context.Context) names {
-	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{})
+	list, err := s.List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
 		return nil
 	}

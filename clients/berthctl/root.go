@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
@@ -34,6 +35,8 @@ type ctl struct {
 	format   format
 	// socket is another one than berthd's that is read.
 	socket string
+	// shared are the CPUs of containers without CPUs of their own, as the last answer has them.
+	shared *typesv1.CPUSet
 	// began is set when a verb starts its work: what fails before is a matter of usage.
 	began bool
 }

@@ -48,17 +48,17 @@ func TestRequests(t *testing.T) {
 		want        []proto.Message
 	}{
 		{"admit --admission-id mine --filename " + manifest, "", []proto.Message{
-			&admissionv1.AdmitRequest{Pod: podOf("web"), AdmissionId: "mine"},
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine"},
 		}},
 		{"admit -f - --dry-run --admission-id mine --generate-uid", noUID, []proto.Message{
-			&admissionv1.AdmitRequest{DryRun: true, AdmissionId: "mine", Pod: &typesv1.Pod{
+			&admissionv1.AdmitRequest{DryRun: true, AdmissionId: "mine", Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
 				Metadata: &typesv1.PodMetadata{Name: "web", Namespace: "default", Uid: "0b81d159-82f3-8448-80cd-a654d07041cb"},
 				Spec:     podOf("web").GetSpec(),
-			}},
+			}}},
 		}},
 		{"admit --admission-id mine --filename " + manifest + " --holds app:cpus=5,2-4 --holds app:memory=0:4Gi --holds app:memory=1,3:1 --holds app:hugepages-1Gi=0-1:2Gi " +
 			"--holds side:example.com/gpu=g3,g0 --holds side:example.com/nic=n", "", []proto.Message{
-			&admissionv1.AdmitRequest{Pod: podOf("web"), AdmissionId: "mine", Holdings: []*admissionv1.ContainerHolding{
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine", Holdings: []*admissionv1.ContainerHolding{
 				{Container: "app", Cpus: &typesv1.CPUSet{Cpus: "2-5"}, Memory: []*admissionv1.MemoryHolding{
 					{Resource: "memory", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Bytes: 4 << 30},
 					{Resource: "memory", Nodes: &typesv1.NUMAMask{Nodes: []uint32{1, 3}}, Bytes: 1},
@@ -77,33 +77,33 @@ func TestRequests(t *testing.T) {
 			&admissionv1.RemovePodRequest{PodUid: webUID},
 		}},
 		{"sync --active a,b --active c -f -", "d\n", []proto.Message{
-			&allocationv1.ListRequest{},
+			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b", "c", "d"}, KnownRevision: 12},
 		}},
 		{"sync --active a --known-revision 9 --dry-run", "", []proto.Message{
-			&allocationv1.ListRequest{},
+			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 9, DryRun: true},
 		}},
 		{"sync --active a --owner kubernetes", "", []proto.Message{
-			&allocationv1.ListRequest{},
+			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 12, Owner: "kubernetes"},
 		}},
 		{"sync --none --all-owners", "", []proto.Message{
-			&allocationv1.ListRequest{},
+			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 12, AllOwners: true},
 		}},
 		{"remove " + webUID + " --owner berthlet", "", []proto.Message{
 			&admissionv1.RemovePodRequest{PodUid: webUID, Owner: "berthlet"},
 		}},
 		{"get pods --owner berthlet", "", []proto.Message{
-			&allocationv1.ListRequest{Owner: "berthlet"},
+			&allocationv1.ListRequest{Owner: "berthlet", PageSize: 500},
 		}},
 		{"sync --none", "", []proto.Message{
-			&allocationv1.ListRequest{},
+			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 12},
 		}},
 		{"get pods -n shop --resource example.com/gpu", "", []proto.Message{
-			&allocationv1.ListRequest{Namespace: "shop", Resource: "example.com/gpu"},
+			&allocationv1.ListRequest{Namespace: "shop", Resource: "example.com/gpu", PageSize: 500},
 		}},
 		{"container start " + webUID + " app --id c1 --pid 42", "", []proto.Message{
 			&lifecyclev1.PreStartContainerRequest{PodUid: webUID, ContainerName: "app", ContainerId: "c1", Pid: 42},

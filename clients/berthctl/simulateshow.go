@@ -47,8 +47,9 @@ func (c *ctl) simulatedPods(s *admissionv1.Simulation) *table.Table {
 			t.Row(name, p.GetVerdict().GetReason(), "", "", "", "", "", "", "", p.GetUid())
 			continue
 		}
+		c.shared = p.GetVerdict().GetSharedCpus()
 		for _, a := range p.GetVerdict().GetAllocations() {
-			t.Row(name, "admitted", a.GetName(), a.GetCpus().GetCpus(), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
+			t.Row(name, "admitted", a.GetName(), c.cpus(a), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
 				deviceCounts(a.GetClaims()), memory(a.GetClaims()), a.GetRole(), p.GetUid())
 		}
 	}

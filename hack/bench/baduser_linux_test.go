@@ -148,7 +148,7 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 	calls := map[string][]func() error{
 		"read": {
 			func() error {
-				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: crowded(own), DryRun: true})
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: crowded(own)}, DryRun: true})
 				return err
 			},
 			func() error {
@@ -161,13 +161,13 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 			},
 			func() error { // more elements than a request may have
 				many := &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: slices.Repeat([]*typesv1.Container{{}}, 500_000)}}
-				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: many, DryRun: true})
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: many}, DryRun: true})
 				return err
 			},
 		},
 		"agent": {
 			func() error {
-				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: oldPod(100_000 + worker)})
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: oldPod(100_000 + worker)}})
 				return err
 			},
 			func() error {

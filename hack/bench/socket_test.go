@@ -98,7 +98,7 @@ func (r *running) admit(ctx context.Context, uid string, dryRun bool) error {
 }
 
 func (r *running) admitPod(ctx context.Context, pod *typesv1.Pod, dryRun bool) error {
-	v, err := r.admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun})
+	v, err := r.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun})
 	if err == nil && v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		err = fmt.Errorf("%s: %s", pod.GetMetadata().GetUid(), v.GetMessage())
 	}

@@ -201,12 +201,12 @@ func (n *node) expect(resource, plugin string, capacity, allocatable int64) {
 func (n *node) admit(uid, resource, count string) {
 	n.t.Helper()
 	limits := map[string]string{resource: count}
-	resp, err := admissionv1.NewAdmissionServiceClient(n.conn).Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: &typesv1.Pod{
+	resp, err := admissionv1.NewAdmissionServiceClient(n.conn).Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
 		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
 			Name: "main", Resources: &typesv1.ResourceRequirements{Limits: limits, Requests: limits},
 		}}},
-	}})
+	}}})
 	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		n.t.Fatalf("pod %s: %s %s, %v", uid, resp.GetReason(), resp.GetMessage(), err)
 	}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/berthd/berth/managers/internal/ordered"
@@ -138,6 +139,18 @@ func (d *Draft) explains() bool {
 		}
 	}
 	return false
+}
+
+// Traces yields the traces that are kept with their numbers, the newest first. A number
+// names the same trace in every view of a ledger.
+func (v *View) Traces() iter.Seq2[uint64, *Trace] {
+	return func(yield func(uint64, *Trace) bool) {
+		for number, kept := range v.traces.kept.Backward() {
+			if !yield(number, kept.trace) {
+				return
+			}
+		}
+	}
 }
 
 // Trace returns the newest trace of an admission.

@@ -59,12 +59,12 @@ func TestClocksThatAreWrong(t *testing.T) {
 			awaitDevices(t, d.conn, map[string]int64{gpu: 1})
 			admit := func(uid string, want map[string]string) {
 				t.Helper()
-				resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: &typesv1.Pod{
+				resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
 					Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
 					Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
 						Name: "main", Resources: &typesv1.ResourceRequirements{Requests: want, Limits: want},
 					}}},
-				}})
+				}}})
 				if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 					t.Fatalf("%s: %v, %v", uid, resp, err)
 				}

@@ -63,12 +63,12 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 	answered := make(chan answer, 1)
 	go func() {
 		one := map[string]string{gpu: "1"}
-		resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: &typesv1.Pod{
+		resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
 			Metadata: &typesv1.PodMetadata{Name: "x", Namespace: "default", Uid: "x"},
 			Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
 				Name: "main", Resources: &typesv1.ResourceRequirements{Requests: one, Limits: one},
 			}}},
-		}})
+		}}})
 		answered <- answer{resp, err}
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

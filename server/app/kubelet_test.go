@@ -441,7 +441,7 @@ func (p *replay) admit(s step) {
 	p.t.Helper()
 	offered := p.offered(s)
 	resp, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).Admit(p.t.Context(), &admissionv1.AdmitRequest{
-		Pod: p.pod(s.Pod), TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL,
+		Subject: &admissionv1.AdmitRequest_Pod{Pod: p.pod(s.Pod)}, TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL,
 	})
 	if err != nil {
 		p.t.Fatalf("admit %s: %v", s.Pod, err)

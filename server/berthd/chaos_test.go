@@ -296,7 +296,7 @@ func (c *chaos) burst(n int) {
 	var removal sync.WaitGroup
 	for _, p := range pods {
 		go func() {
-			resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: p})
+			resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 			answers <- answer{p, resp, err}
 		}()
 	}
@@ -403,7 +403,7 @@ func (c *chaos) crash() {
 	admitted := make(chan bool, 1)
 	var removal sync.WaitGroup
 	go func() {
-		resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: p})
+		resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 		admitted <- err == nil && resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 	}()
 	removed := false

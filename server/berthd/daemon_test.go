@@ -237,7 +237,11 @@ func TestBadInput(t *testing.T) {
 			Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "c"}, {Name: "c"}}},
 		}, "pod.spec.containers[1].name"},
 	} {
-		_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: c.pod})
+		req := &admissionv1.AdmitRequest{}
+		if c.pod != nil {
+			req.Subject = &admissionv1.AdmitRequest_Pod{Pod: c.pod}
+		}
+		_, err := d.admission.Admit(n.ctx(), req)
 		if status.Code(err) != codes.InvalidArgument || !slices.Contains(fields(err), c.field) {
 			t.Errorf("%s: %v with fields %q; want INVALID_ARGUMENT with %s", name, err, fields(err), c.field)
 		}
@@ -252,13 +256,13 @@ func TestBadInput(t *testing.T) {
 	if _, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "ghost", ContainerName: "main", ContainerId: "i"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown pod: %v", err)
 	}
-	_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("known", 1, 0)})
+	_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("known", 1, 0)}})
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "Resize") {
 		t.Errorf("same uid, other spec: %v", err)
 	}
 	big := burstable("big")
 	big.Metadata.Annotations = map[string]string{"a": strings.Repeat("x", 5<<20)}
-	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: big}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: big}}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("5 MiB: %v", err)
 	}
 	if got := d.pods(); len(got) != 1 {

@@ -37,7 +37,7 @@ func TestFullDisk(t *testing.T) {
 	full := false
 	for i := 0; i < 200 && !full; i++ {
 		uid := "full" + string(rune('a'+i/26)) + string(rune('a'+i%26))
-		resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: burstable(uid)})
+		resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable(uid)}})
 		if full = status.Code(err) == codes.Unavailable; !full && err != nil {
 			t.Fatalf("%v, %v", resp, err)
 		}

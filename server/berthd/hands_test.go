@@ -49,7 +49,7 @@ func TestManyCallersOnFewPods(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					pod = limited(uid, "100m", "64Mi")
 				}
-				_, err = agent.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod, DryRun: rnd.IntN(4) == 0})
+				_, err = agent.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: rnd.IntN(4) == 0})
 				return "admit", err
 			case 2, 3:
 				_, err = agent.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})

@@ -28,7 +28,7 @@ func (d *daemon) admitHung(uid string) *hung {
 	ctx, cancel := context.WithCancel(d.ctx())
 	h := &hung{cancel, make(chan string, 1)}
 	go func() {
-		resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: withDevice(uid, gpu)})
+		resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice(uid, gpu)}})
 		h.ended <- fmt.Sprintf("%v %s, %v", resp.GetVerdict(), resp.GetMessage(), err)
 	}()
 	d.t.Cleanup(cancel)
@@ -126,7 +126,7 @@ func TestReservedForAnother(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(d.ctx(), 2*time.Second)
 	defer cancel()
-	resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: withDevice("second", gpu)})
+	resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice("second", gpu)}})
 	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || resp.GetCondition().GetReason() != "AdmissionsInFlight" || !strings.HasSuffix(resp.GetMessage(), ": first") {
 		t.Errorf("%v, %v", resp, err)
 	}
@@ -134,7 +134,7 @@ func TestReservedForAnother(t *testing.T) {
 	// When the first one is given up, the next one gets the device, in the same call.
 	second := make(chan *admissionv1.AdmitResponse, 1)
 	go func() {
-		resp, _ := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: withDevice("second", gpu)})
+		resp, _ := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice("second", gpu)}})
 		second <- resp
 	}()
 	p.Behave(script.Allocate, script.Well)

@@ -338,7 +338,7 @@ func (n *node) ctx() context.Context {
 // admit asks for a pod's place and expects an answer.
 func (d *daemon) admit(p *typesv1.Pod) *admissionv1.AdmitResponse {
 	d.t.Helper()
-	resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: p})
+	resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 	if err != nil {
 		d.t.Fatalf("admit %s: %v", p.GetMetadata().GetUid(), err)
 	}
@@ -362,7 +362,8 @@ func (d *daemon) remove(uid string) {
 	}
 }
 
-// pods lists the admitted pods by uid.
+// pods lists the admitted pods by uid. Containers without CPUs of their own have the shared
+// ones here.
 func (d *daemon) pods() map[string]*typesv1.PodAllocation {
 	d.t.Helper()
 	resp, err := d.allocation.List(d.ctx(), &allocationv1.ListRequest{})
@@ -372,6 +373,11 @@ func (d *daemon) pods() map[string]*typesv1.PodAllocation {
 	out := map[string]*typesv1.PodAllocation{}
 	for _, p := range resp.GetPods() {
 		out[p.GetUid()] = p
+		for _, c := range p.GetContainers() {
+			if c.GetCpus() == nil {
+				c.Cpus = resp.GetSharedCpus()
+			}
+		}
 	}
 	return out
 }

@@ -63,7 +63,7 @@ func TestHostileInput(t *testing.T) {
 		"odd huge pages":        {requests("hugepages-2Mi", "3Mi"), limit("hugepages-2Mi")},
 		"negative overhead":     {overhead, `pod.spec.overhead["cpu"]`},
 	} {
-		_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: c.pod})
+		_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: c.pod}})
 		if status.Code(err) != codes.InvalidArgument || !slices.ContainsFunc(fields(err), func(f string) bool { return strings.HasPrefix(f, c.field) }) {
 			t.Errorf("%s: %.300v with fields %q; want INVALID_ARGUMENT with %s", name, err, fields(err), c.field)
 		}
@@ -71,7 +71,7 @@ func TestHostileInput(t *testing.T) {
 			t.Errorf("%s: the message has %d bytes", name, len(status.Convert(err).Message()))
 		}
 	}
-	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: burstable("x"), AdmissionId: strings.Repeat("a", 129)}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("x")}, AdmissionId: strings.Repeat("a", 129)}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a long admission id: %v", err)
 	}
 	if _, err := d.admission.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{}); status.Code(err) != codes.InvalidArgument {
@@ -139,7 +139,7 @@ func TestLimitsAreSettable(t *testing.T) {
 	p := burstable("x")
 	p.Spec.Containers = append(p.Spec.Containers, &typesv1.Container{Name: "second"})
 	admit := func() error {
-		_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: p, DryRun: true})
+		_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}, DryRun: true})
 		return err
 	}
 	p.Metadata.Annotations = map[string]string{"a": strings.Repeat("x", 60<<10)}

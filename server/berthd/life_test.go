@@ -219,7 +219,7 @@ func crashDuring(d *daemon, p *typesv1.Pod, victim string, acked map[string]*typ
 	d.t.Helper()
 	calls := make(chan bool, 2)
 	go func() {
-		resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: p})
+		resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 		calls <- err == nil && resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 	}()
 	go func() {
@@ -264,7 +264,7 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 					crashed = true
 					continue // it died before it was ready
 				}
-				resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("p", 1, 0)})
+				resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("p", 1, 0)}})
 				if err == nil {
 					d.tryRemove()
 					d.kill()
@@ -274,7 +274,7 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 					t.Fatalf("%v, %v", resp, err)
 				}
 				d.diesOf(func() error {
-					_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("p", 1, 0)})
+					_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("p", 1, 0)}})
 					return err
 				})
 				crashed = true

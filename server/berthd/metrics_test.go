@@ -253,7 +253,7 @@ func TestMetricsFollowTheLedger(t *testing.T) {
 			}
 			c.admit(p)
 		case op < 6:
-			dry, err := c.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("dry", 2, 0), DryRun: true})
+			dry, err := c.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("dry", 2, 0)}, DryRun: true})
 			if err != nil || dry.GetVerdict() == admissionv1.Verdict_VERDICT_DEFERRED {
 				t.Fatalf("%v, %v", dry, err)
 			}

@@ -216,7 +216,7 @@ func TestManyClients(t *testing.T) {
 				mu.Lock()
 				begun = append(begun, uid)
 				mu.Unlock()
-				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: p})
+				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 				if err != nil {
 					t.Errorf("%s: %v", uid, err)
 					return
@@ -287,7 +287,7 @@ func TestEndUnderLoad(t *testing.T) {
 		work.Go(func() {
 			for round := 0; ; round++ {
 				uid := fmt.Sprintf("c%d-%d", c, round)
-				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed(uid, 1, 0)})
+				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed(uid, 1, 0)}})
 				here := v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 				if err == nil && round%3 != 0 {
 					_, err = agent.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: uid})

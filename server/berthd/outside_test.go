@@ -463,7 +463,7 @@ func TestDaemonDiesUnderExternalProvider(t *testing.T) {
 				return nil
 			})
 			// The answer may or may not have got out before the end.
-			_, _ = d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: networked("victim", 1)})
+			_, _ = d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: networked("victim", 1)}})
 			<-dead
 			r.set(nil)
 			d = n.start()
@@ -505,7 +505,7 @@ func TestLeaseEndsWithoutDaemon(t *testing.T) {
 		}
 		return nil
 	})
-	if resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: networked("victim", 1)}); err == nil {
+	if resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: networked("victim", 1)}}); err == nil {
 		t.Fatalf("answered %v", resp)
 	}
 	n.eventually("the provider has reserved", func() bool { return strings.Contains(p.out.String(), `"event":"reserved"`) })

@@ -280,7 +280,7 @@ func TestPolicyChangesUnderLoad(t *testing.T) {
 		work.Go(func() {
 			uid := "w" + string(rune('a'+worker))
 			for range 30 {
-				v, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed(uid, 4, 0)})
+				v, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed(uid, 4, 0)}})
 				if err != nil {
 					t.Error(err)
 					return

@@ -310,7 +310,7 @@ func (d *daemon) churn(boot any, known *acknowledged, answers int, cut func()) {
 				if i%4 == 0 {
 					p = guaranteed(uid, 1, 0)
 				}
-				resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: p})
+				resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 				if err != nil {
 					return
 				}

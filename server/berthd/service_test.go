@@ -192,7 +192,7 @@ func (l *load) run(ctx, running context.Context, n *node, keep bool) {
 		}
 		if err == nil && keep {
 			p := burstable("dry")
-			_, err = admissionv1.NewAdmissionServiceClient(conn).Admit(ctx, &admissionv1.AdmitRequest{Pod: p, DryRun: true})
+			_, err = admissionv1.NewAdmissionServiceClient(conn).Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}, DryRun: true})
 		} else if err == nil {
 			_, err = nodev1.NewNodeServiceClient(conn).GetVersion(ctx, &nodev1.GetVersionRequest{})
 		}

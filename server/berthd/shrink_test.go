@@ -24,7 +24,17 @@ func TestMachineShrinks(t *testing.T) {
 		d.admitted(guaranteed(uid, 2, 0))
 	}
 	d.admitted(burstable("d"))
-	held := texts(d.pods())
+	// placed is what pods hold, without where that is on the machine.
+	placed := func() map[string]string {
+		pods := d.pods()
+		for _, p := range pods {
+			for _, c := range p.GetContainers() {
+				c.CpuLocations = nil
+			}
+		}
+		return texts(pods)
+	}
+	held := placed()
 	d.kill()
 
 	d = start(less)
@@ -39,7 +49,7 @@ func TestMachineShrinks(t *testing.T) {
 	if findings["policy"] == 0 || findings["structural"] > 0 || !strings.Contains(strings.Join(check.GetStartReport(), "\n"), "machine has changed") {
 		t.Errorf("findings %v, start %q", check.GetFindings(), check.GetStartReport())
 	}
-	for uid, text := range texts(d.pods()) {
+	for uid, text := range placed() {
 		if uid != "d" && text != held[uid] { // d runs on what is shared
 			t.Errorf("pod %s became %s", uid, text)
 		}

@@ -114,6 +114,7 @@ var methodRoles = map[string]access.Role{
 	"/berth.inspect.v1.InspectService/":                 access.Admin,
 	// Whoever may read allocations may read why they are as they are.
 	"/berth.inspect.v1.InspectService/GetTrace":                      access.Read,
+	"/berth.inspect.v1.InspectService/ListTraces":                    access.Read,
 	"/v1.PodResourcesLister/":                                        access.Read,
 	"/v1alpha1.PodResourcesLister/":                                  access.Read,
 	"/grpc.health.v1.Health/":                                        access.Read,

@@ -56,8 +56,8 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 	}
 	for name, m := range map[string]proto.Message{
 		"empty":       &admissionv1.AdmitRequest{},
-		"containers":  &admissionv1.AdmitRequest{Pod: &typesv1.Pod{Spec: many}},
-		"annotations": &admissionv1.AdmitRequest{Pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Annotations: map[string]string{"a": "b", "c": "d"}}}},
+		"containers":  &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Spec: many}}},
+		"annotations": &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Annotations: map[string]string{"a": "b", "c": "d"}}}}},
 		"strings":     &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "", "c"}},
 		"packed":      &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{{Answers: []*typesv1.Answer{{Hints: []*typesv1.Hint{{Nodes: &typesv1.NUMAMask{Nodes: nodes}}}}}}}},
 		"bytes":       &inspectv1.ImportRequest{State: make([]byte, 1<<20)},
@@ -83,7 +83,7 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 // can be decoded has no more elements than were counted.
 func FuzzElements(f *testing.F) {
 	for _, m := range []proto.Message{
-		&admissionv1.AdmitRequest{Pod: &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: make([]*typesv1.Container, 3)}}},
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: make([]*typesv1.Container, 3)}}}},
 		&topologyv1.MergeRequest{Options: map[string]string{"a": "b"}},
 	} {
 		encoded, err := proto.Marshal(m)

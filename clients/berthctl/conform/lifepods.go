@@ -77,7 +77,7 @@ func one(*devicev1.Resource) int64 { return 1 }
 
 // admit admits a pod; the error is of the call, or the rejection.
 func (l *life) admit(ctx context.Context, name string, wants map[string]int64) error {
-	resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Pod: podOf(name, wants)})
+	resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
 	switch {
 	case err != nil:
 		return err
@@ -204,7 +204,7 @@ func (l *life) manyPods(ctx context.Context) (string, error) {
 		group.Go(func() {
 			for i := range max(1, l.Flood/sides) {
 				name := fmt.Sprintf("flood-%d-%d", side, i)
-				resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Pod: podOf(name, wants)})
+				resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
 				if err == nil && resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
 					admitted[side]++
 					err = l.remove(ctx, name)

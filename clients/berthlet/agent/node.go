@@ -71,7 +71,7 @@ func (b Berthd) Sync(ctx context.Context, living func(context.Context) ([]string
 func (b Berthd) Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return b.Client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
+	return b.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
 }
 
 // Knows implements Node.

@@ -25,7 +25,7 @@ import (
 // admit asks berthd for a pod's place. That there is none is an error too.
 func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
 	for again := false; ; again = true {
-		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
+		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
 		switch {
 		case berth.IsStateUncertain(err) && !again:
 		case err != nil:

@@ -69,7 +69,7 @@ func (p *Policy) want(ctx context.Context) error {
 	}
 	for _, m := range p.live() {
 		cpus, known := placed[m.key+"/"+m.name]
-		if !known {
+		if !known || cpus.IsEmpty() {
 			cpus = p.shared
 		}
 		p.tracker.Want(m.id, cpus, m.own)

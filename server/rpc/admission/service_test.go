@@ -113,7 +113,7 @@ func TestUnservedFieldsAreHandedOn(t *testing.T) {
 	e := &engine{verdicts: map[string]admission.Verdict{"a": v}}
 	p := pod("a")
 	p.Spec.EphemeralContainers = []*typesv1.Container{{Name: "debug"}}
-	got, err := serve(t, e).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: p})
+	got, err := serve(t, e).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
 	if err != nil || !slices.Equal(got.GetNotes(), []string{"first", "second"}) {
 		t.Errorf("%v, notes %q", err, got.GetNotes())
 	}
@@ -151,10 +151,12 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Allocations: []*typesv1.ContainerAllocation{{
 				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
 				Claims: []*typesv1.Claim{{
-					PodUid: "a", Container: "main", Provider: "cpu", Resource: "cpu",
+					Provider: "cpu", Resource: "cpu",
 					Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "2-3"}, Use: "exclusive"},
 				}},
+				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
 			}},
+			SharedCpus: &typesv1.CPUSet{Cpus: "0-1,4-7"},
 		},
 		"b": {
 			Verdict: admissionv1.Verdict_VERDICT_REJECTED, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
@@ -177,7 +179,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Condition: &admissionv1.Condition{Reason: "StateUncertain", Domain: "berthd.github.io"},
 		},
 	} {
-		got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})
+		got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod(uid)}})
 		if err != nil {
 			t.Fatalf("pod %s: %v", uid, err)
 		}
@@ -191,7 +193,7 @@ func TestAdmitPassesTheRequestOn(t *testing.T) {
 	t.Parallel()
 	e := &engine{}
 	client := serve(t, e)
-	if _, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod("a"), AdmissionId: "mine", DryRun: true}); err != nil {
+	if _, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, AdmissionId: "mine", DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	if e.asked.AdmissionID != "mine" || !e.asked.DryRun || e.asked.Pod.Namespace != "default" || e.asked.Pod.Containers[0].Name != "main" {
@@ -220,7 +222,7 @@ func TestFailures(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"},
 			Message: "request is invalid: pod: is required",
 		}},
-		"bad pod": {call: admit(&admissionv1.AdmitRequest{Pod: bad}), want: rpctest.Failure{
+		"bad pod": {call: admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: bad}}), want: rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields: []string{
 				`pod.spec.containers[0].resources.requests["memory"]`,
@@ -231,7 +233,7 @@ func TestFailures(t *testing.T) {
 				`"lots": expected a Kubernetes quantity such as 2, 500m or 1Gi (and 2 more)`,
 		}},
 		"long admission id": {
-			call: admit(&admissionv1.AdmitRequest{Pod: pod("a"), AdmissionId: strings.Repeat("x", 129)}),
+			call: admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, AdmissionId: strings.Repeat("x", 129)}),
 			want: rpctest.Failure{
 				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 				Message: "request is invalid: admission_id: 129 characters: expected at most 128",
@@ -239,7 +241,7 @@ func TestFailures(t *testing.T) {
 		},
 		"another specification": {
 			engine: errdefs.Preconditionf("pod a is admitted with another specification"),
-			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
+			call:   admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}}),
 			want: rpctest.Failure{
 				Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
 				Message: "pod a is admitted with another specification",
@@ -247,7 +249,7 @@ func TestFailures(t *testing.T) {
 		},
 		"disk full": {
 			engine: errdefs.Unavailablef("commit generation 7: no space left on device"),
-			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
+			call:   admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}}),
 			want: rpctest.Failure{
 				Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
 				Message: "commit generation 7: no space left on device",
@@ -284,7 +286,7 @@ func TestFailures(t *testing.T) {
 			},
 		},
 		"admission for nobody": {
-			call: admit(&admissionv1.AdmitRequest{Pod: pod("a"), Owner: "a.b"}),
+			call: admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, Owner: "a.b"}),
 			want: rpctest.Failure{
 				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 				Message: `request is invalid: owner: "a.b": expected a DNS label of at most 63 characters`,
@@ -402,7 +404,7 @@ func TestReplayed(t *testing.T) {
 	again.Repeated = true
 	c := serve(t, &engine{verdicts: map[string]admission.Verdict{"a": again, "b": admitted(t, "b")}})
 	for uid, want := range map[string]bool{"a": true, "b": false} {
-		got, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})
+		got, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod(uid)}})
 		if err != nil || got.GetReplayed() != want || got.GetRevision() != 1 {
 			t.Errorf("pod %s: %v, %v", uid, got, err)
 		}
@@ -418,7 +420,7 @@ func TestOwner(t *testing.T) {
 	t.Parallel()
 	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a")}}
 	c := serve(t, e)
-	if _, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod("a"), Owner: "me"}); err != nil || e.asked.Owner != "me" {
+	if _, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, Owner: "me"}); err != nil || e.asked.Owner != "me" {
 		t.Errorf("%v, admitted for %q", err, e.asked.Owner)
 	}
 	if _, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: "a", Owner: "you"}); err != nil || e.resize.Owner != "you" {
@@ -454,7 +456,7 @@ func TestTraceLevel(t *testing.T) {
 	} {
 		admits, resizes := "", ""
 		for _, uid := range []string{"a", "b", "c"} {
-			got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid), TraceLevel: level})
+			got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod(uid)}, TraceLevel: level})
 			if err != nil || got.GetAdmissionId() != "admission-"+uid {
 				t.Errorf("%s: pod %s: %v, %v", level, uid, got, err)
 			}
@@ -491,7 +493,7 @@ func TestResize(t *testing.T) {
 	}{
 		{"a", &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-			Allocations: convert.Containers(view, record),
+			Allocations: convert.Containers(view, record), SharedCpus: convert.CPUSet(view.SharedCPUs()),
 		}},
 		{"b", &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "Infeasible", Message: "no"}},
 		{"c", &admissionv1.ResizeResponse{

@@ -32,7 +32,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -101,6 +100,7 @@ type service struct {
 
 	streams atomic.Int64 // number of Watch streams
 	begun   time.Time
+	views   views // of lists whose pages are being read
 }
 
 // New returns the service.
@@ -212,7 +212,7 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 	}
 	out := convert.Allocation(view, pod)
 	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
-	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod)}
+	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod), SharedCpus: convert.CPUSet(view.SharedCPUs())}
 	if s.Placements != nil {
 		// The claims are sent even if the placements are unavailable.
 		known, _ := s.Placements(ctx, req.GetPodUid())
@@ -240,23 +240,12 @@ func placements(known []placement.Container) (out []*allocationv1.ContainerPlace
 
 // List implements AllocationService.
 func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
-	view := s.Ledger.View()
-	pods := s.pods(view, func(p *ledger.Pod) bool { return matches(p, req) })
-	return &allocationv1.ListResponse{Pods: pods, Revision: view.Revision()}, nil
+	return s.list(req)
 }
 
 // GetRevision implements AllocationService.
 func (s *service) GetRevision(context.Context, *allocationv1.GetRevisionRequest) (*allocationv1.GetRevisionResponse, error) {
 	return &allocationv1.GetRevisionResponse{Revision: s.Ledger.View().Revision()}, nil
-}
-
-// pods returns the allocations of matching pods, with the health of their devices.
-func (s *service) pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
-	pods, snap := convert.Pods(view, match), s.Inventory.Inventory()
-	for _, p := range pods {
-		convert.PodHealth(p, snap, convert.Health)
-	}
-	return pods
 }
 
 // matches returns whether a pod matches a filter.

@@ -146,7 +146,7 @@ func serveParts(t *testing.T, version cgroup.Version, verdicts map[string]admiss
 // onA is what container main of pod a holds.
 func onA() *typesv1.ContainerAllocation {
 	claim := func(provider, resource string) *typesv1.Claim {
-		return &typesv1.Claim{PodUid: "a", Container: "main", Provider: provider, Resource: resource}
+		return &typesv1.Claim{Provider: provider, Resource: resource}
 	}
 	cpu, gpu, nic, memory := claim("cpu", "cpu"), claim("device", "example.com/gpu"), claim("device", "example.com/nic"), claim("memory", "memory")
 	cpu.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "2-3"}, Use: "exclusive"}
@@ -156,6 +156,7 @@ func onA() *typesv1.ContainerAllocation {
 	return &typesv1.ContainerAllocation{
 		Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
 		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
+		CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}}, NodeMemory: []*typesv1.NodeMemory{{Resource: "memory", Bytes: 1 << 30}},
 		Resources: &typesv1.ResourceRequirements{
 			Requests: map[string]string{"cpu": "2000m", "memory": "1073741824", "hugepages-2Mi": "4194304"},
 			Limits:   map[string]string{"cpu": "2000m", "memory": "1073741824", "hugepages-2Mi": "4194304"},
@@ -337,7 +338,7 @@ func TestGetAndList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prepare := &typesv1.ContainerAllocation{Name: "prepare", Role: "init", Cpus: &typesv1.CPUSet{Cpus: "0-1,4-15"}}
+	prepare := &typesv1.ContainerAllocation{Name: "prepare", Role: "init"}
 	want := &typesv1.PodAllocation{
 		Uid: "a", Namespace: "default", Name: "pod-a", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmittedAtUnix: 1000, Owner: "default",
@@ -347,7 +348,7 @@ func TestGetAndList(t *testing.T) {
 		!proto.Equal(spec.GetSpec().GetContainers()[0].GetResources(), onA().GetResources()) {
 		t.Errorf("the pod as it was admitted: %v", spec)
 	}
-	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 {
+	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 || got.GetSharedCpus().GetCpus() != "0-1,4-15" {
 		t.Errorf("revision %d, got\n\t%v\nwant\n\t%v", got.GetRevision(), got.GetPod(), want)
 	}
 	if now, err := client.GetRevision(t.Context(), &allocationv1.GetRevisionRequest{}); err != nil || now.GetRevision() != 1 {
@@ -363,6 +364,7 @@ func TestGetAndList(t *testing.T) {
 		"resource":  {&allocationv1.ListRequest{Resource: "example.com/nic"}, []string{"a"}},
 		"owner":     {&allocationv1.ListRequest{Owner: "kubernetes"}, []string{"x"}},
 		"default":   {&allocationv1.ListRequest{Owner: "default"}, []string{"b", "a"}},
+		"uid":       {&allocationv1.ListRequest{PodUid: "a"}, []string{"a"}},
 		"both":      {&allocationv1.ListRequest{Namespace: "away", Resource: "cpu"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

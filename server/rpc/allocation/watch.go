@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -166,9 +165,7 @@ func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) i
 	var pods []*ledger.Pod
 	rest := w.devices(nil, snap)
 	if from == 0 {
-		pods = slices.SortedFunc(view.Pods(), func(a, b *ledger.Pod) int {
-			return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.UID(), b.UID()))
-		})
+		pods = slices.SortedFunc(view.Pods(), inOrder)
 		rest = append([]event{sharedCPUs(view), policy(view), machine(view)}, rest...)
 	}
 	return func(yield func(event) bool) {

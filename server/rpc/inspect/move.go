@@ -42,7 +42,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 	}
 	out := &inspectv1.ImportResponse{
 		Format: uint32(done.Facts.Format), Revision: done.View.Revision(),
-		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes,
+		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes, SharedCpus: convert.CPUSet(done.View.SharedCPUs()),
 	}
 	for _, p := range done.Pods {
 		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: convert.Allocation(done.View, p.Pod), Outcome: p.Outcome})

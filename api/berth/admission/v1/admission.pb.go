@@ -200,8 +200,13 @@ func (Disruption) EnumDescriptor() ([]byte, []int) {
 // AdmitRequest asks for a pod's place.
 type AdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pod as Kubernetes spells it. Required.
-	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// What is to be admitted. Required. There is room for a workload without a pod, such as a
+	// virtual machine or a batch job.
+	//
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*AdmitRequest_Pod
+	Subject isAdmitRequest_Subject `protobuf_oneof:"subject"`
 	// Decide and explain, but change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// The caller's name for this attempt; a retry with the same name is safe.
@@ -250,9 +255,18 @@ func (*AdmitRequest) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{0}
 }
 
+func (x *AdmitRequest) GetSubject() isAdmitRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
 func (x *AdmitRequest) GetPod() *v1.Pod {
 	if x != nil {
-		return x.Pod
+		if x, ok := x.Subject.(*AdmitRequest_Pod); ok {
+			return x.Pod
+		}
 	}
 	return nil
 }
@@ -291,6 +305,17 @@ func (x *AdmitRequest) GetOwner() string {
 	}
 	return ""
 }
+
+type isAdmitRequest_Subject interface {
+	isAdmitRequest_Subject()
+}
+
+type AdmitRequest_Pod struct {
+	// The pod as Kubernetes spells it.
+	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3,oneof"`
+}
+
+func (*AdmitRequest_Pod) isAdmitRequest_Subject() {}
 
 // ContainerHolding is what a running container holds.
 type ContainerHolding struct {
@@ -512,7 +537,9 @@ type AdmitResponse struct {
 	// the pod if it is admitted.
 	Revision uint64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The pod was admitted before, and this is that answer again: nothing was done.
-	Replayed      bool `protobuf:"varint,13,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,13,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// The CPUs of the containers without CPUs of their own; absent unless admitted.
+	SharedCpus    *v1.CPUSet `protobuf:"bytes,14,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -636,6 +663,13 @@ func (x *AdmitResponse) GetReplayed() bool {
 		return x.Replayed
 	}
 	return false
+}
+
+func (x *AdmitResponse) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return nil
 }
 
 // Condition is something that may pass by itself. Its fields are those of
@@ -1205,7 +1239,9 @@ type ResizeResponse struct {
 	// As in the request, or made up.
 	AdmissionId string `protobuf:"bytes,11,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// How much the resize disturbs the containers; unspecified unless admitted.
-	Disruption    Disruption `protobuf:"varint,12,opt,name=disruption,proto3,enum=berth.admission.v1.Disruption" json:"disruption,omitempty"`
+	Disruption Disruption `protobuf:"varint,12,opt,name=disruption,proto3,enum=berth.admission.v1.Disruption" json:"disruption,omitempty"`
+	// As in AdmitResponse.
+	SharedCpus    *v1.CPUSet `protobuf:"bytes,13,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1324,19 +1360,27 @@ func (x *ResizeResponse) GetDisruption() Disruption {
 	return Disruption_DISRUPTION_UNSPECIFIED
 }
 
+func (x *ResizeResponse) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return nil
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8a\x02\n" +
-	"\fAdmitRequest\x12%\n" +
-	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x97\x02\n" +
+	"\fAdmitRequest\x12'\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodH\x00R\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
 	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12@\n" +
 	"\bholdings\x18\x04 \x03(\v2$.berth.admission.v1.ContainerHoldingR\bholdings\x12?\n" +
 	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
 	"traceLevel\x12\x14\n" +
-	"\x05owner\x18\x06 \x01(\tR\x05owner\"\xd4\x01\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05ownerB\t\n" +
+	"\asubject\"\xd4\x01\n" +
 	"\x10ContainerHolding\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
@@ -1348,7 +1392,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
 	"\rDeviceHolding\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\tR\x03ids\"\xb2\x04\n" +
+	"\x03ids\x18\x02 \x03(\tR\x03ids\"\xeb\x04\n" +
 	"\rAdmitResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1364,7 +1408,9 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	" \x01(\v2\x1d.berth.admission.v1.ConditionR\tcondition\x12\x14\n" +
 	"\x05notes\x18\v \x03(\tR\x05notes\x12\x1a\n" +
 	"\brevision\x18\f \x01(\x04R\brevision\x12\x1a\n" +
-	"\breplayed\x18\r \x01(\bR\breplayed\"\xc1\x01\n" +
+	"\breplayed\x18\r \x01(\bR\breplayed\x127\n" +
+	"\vshared_cpus\x18\x0e \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"sharedCpus\"\xc1\x01\n" +
 	"\tCondition\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12G\n" +
@@ -1411,7 +1457,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	" \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\"\x7f\n" +
 	"\x12ContainerResources\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12B\n" +
-	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\xaa\x04\n" +
+	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\xe3\x04\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1428,7 +1474,9 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\fadmission_id\x18\v \x01(\tR\vadmissionId\x12>\n" +
 	"\n" +
 	"disruption\x18\f \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\n" +
-	"disruption*n\n" +
+	"disruption\x127\n" +
+	"\vshared_cpus\x18\r \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"sharedCpus*n\n" +
 	"\n" +
 	"TraceLevel\x12\x1b\n" +
 	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1511,43 +1559,48 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	22, // 10: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
 	23, // 11: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
 	8,  // 12: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	16, // 13: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	24, // 14: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	14, // 15: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	25, // 16: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 17: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 18: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	20, // 19: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	25, // 20: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 21: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	20, // 22: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	21, // 23: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	22, // 24: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	23, // 25: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 26: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	3,  // 27: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	9,  // 28: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	9,  // 29: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	13, // 30: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	11, // 31: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	11, // 32: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	7,  // 33: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	10, // 34: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	10, // 35: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	15, // 36: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	12, // 37: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	12, // 38: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	33, // [33:39] is the sub-list for method output_type
-	27, // [27:33] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	18, // 13: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	16, // 14: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	24, // 15: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	14, // 16: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	25, // 17: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 18: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 19: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	20, // 20: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	25, // 21: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 22: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	20, // 23: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	21, // 24: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	22, // 25: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	23, // 26: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 27: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	18, // 28: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	3,  // 29: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	9,  // 30: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	9,  // 31: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	13, // 32: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	11, // 33: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	11, // 34: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	7,  // 35: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	10, // 36: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	10, // 37: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	15, // 38: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	12, // 39: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	12, // 40: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	35, // [35:41] is the sub-list for method output_type
+	29, // [29:35] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
 func file_berth_admission_v1_admission_proto_init() {
 	if File_berth_admission_v1_admission_proto != nil {
 		return
+	}
+	file_berth_admission_v1_admission_proto_msgTypes[0].OneofWrappers = []any{
+		(*AdmitRequest_Pod)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

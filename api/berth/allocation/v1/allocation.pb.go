@@ -711,7 +711,9 @@ type GetResponse struct {
 	Placements []*ContainerPlacement `protobuf:"bytes,3,rep,name=placements,proto3" json:"placements,omitempty"`
 	// The pod as it was admitted: defaults applied, its QoS class filled in, and what
 	// berth keeps of it.
-	Spec          *v1.Pod `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec *v1.Pod `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
+	// As in ListResponse.
+	SharedCpus    *v1.CPUSet `protobuf:"bytes,5,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,6 +772,13 @@ func (x *GetResponse) GetPlacements() []*ContainerPlacement {
 func (x *GetResponse) GetSpec() *v1.Pod {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *GetResponse) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.SharedCpus
 	}
 	return nil
 }
@@ -891,7 +900,13 @@ type ListRequest struct {
 	// Only pods that hold this resource.
 	Resource string `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
 	// Only pods of this owner.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Only this pod.
+	PodUid string `protobuf:"bytes,5,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// At most so many pods, 1000 or less; 0: all at once.
+	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same filters; empty for the first page.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -954,13 +969,38 @@ func (x *ListRequest) GetOwner() string {
 	return ""
 }
 
+func (x *ListRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ListRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // ListResponse holds the matching pods, ordered by namespace, name and uid.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pods  []*v1.PodAllocation    `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
 	// What the answer was read at. It grows with every commit, and goes on above
 	// where it was when a lost ledger was begun anew.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// For the next page; empty if this is the last one.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The CPUs of the containers without CPUs of their own.
+	SharedCpus    *v1.CPUSet `protobuf:"bytes,4,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1007,6 +1047,20 @@ func (x *ListResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ListResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListResponse) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return nil
 }
 
 // GetRevisionRequest is empty.
@@ -1870,14 +1924,16 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"%\n" +
 	"\n" +
 	"GetRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\xcc\x01\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\x85\x02\n" +
 	"\vGetResponse\x12/\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12G\n" +
 	"\n" +
 	"placements\x18\x03 \x03(\v2'.berth.allocation.v1.ContainerPlacementR\n" +
 	"placements\x12'\n" +
-	"\x04spec\x18\x04 \x01(\v2\x13.berth.types.v1.PodR\x04spec\"\xd7\x02\n" +
+	"\x04spec\x18\x04 \x01(\v2\x13.berth.types.v1.PodR\x04spec\x127\n" +
+	"\vshared_cpus\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"sharedCpus\"\xd7\x02\n" +
 	"\x12ContainerPlacement\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -1887,15 +1943,22 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\banywhere\x18\x06 \x01(\bR\banywhere\x12\x1d\n" +
 	"\n" +
 	"blocked_by\x18\a \x03(\tR\tblockedBy\x12?\n" +
-	"\rblocked_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fblockedSince\"q\n" +
+	"\rblocked_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fblockedSince\"\xc6\x01\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
 	"\bresource\x18\x03 \x01(\tR\bresource\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"]\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x17\n" +
+	"\apod_uid\x18\x05 \x01(\tR\x06podUid\x12\x1b\n" +
+	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\xbe\x01\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x14\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x127\n" +
+	"\vshared_cpus\x18\x04 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"sharedCpus\"\x14\n" +
 	"\x12GetRevisionRequest\"1\n" +
 	"\x13GetRevisionResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"\xb9\x01\n" +
@@ -2027,42 +2090,44 @@ var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
 	27, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
 	10, // 10: berth.allocation.v1.GetResponse.placements:type_name -> berth.allocation.v1.ContainerPlacement
 	25, // 11: berth.allocation.v1.GetResponse.spec:type_name -> berth.types.v1.Pod
-	28, // 12: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
-	28, // 13: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 14: berth.allocation.v1.ContainerPlacement.blocked_since:type_name -> google.protobuf.Timestamp
-	27, // 15: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	0,  // 16: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
-	17, // 17: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
-	27, // 18: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
-	27, // 19: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
-	27, // 20: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
-	20, // 21: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
-	20, // 22: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
-	28, // 23: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
-	21, // 24: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
-	22, // 25: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
-	18, // 26: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
-	19, // 27: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
-	28, // 28: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 29: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
-	28, // 30: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
-	28, // 31: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
-	30, // 32: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	1,  // 33: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	8,  // 34: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	11, // 35: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	13, // 36: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	15, // 37: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	2,  // 38: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	9,  // 39: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	12, // 40: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	14, // 41: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	16, // 42: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	38, // [38:43] is the sub-list for method output_type
-	33, // [33:38] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	28, // 12: berth.allocation.v1.GetResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 13: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 14: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 15: berth.allocation.v1.ContainerPlacement.blocked_since:type_name -> google.protobuf.Timestamp
+	27, // 16: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	28, // 17: berth.allocation.v1.ListResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	0,  // 18: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	17, // 19: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	27, // 20: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	27, // 21: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	27, // 22: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	20, // 23: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	20, // 24: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	28, // 25: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	21, // 26: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	22, // 27: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	18, // 28: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	19, // 29: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	28, // 30: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 31: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	28, // 32: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	28, // 33: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	30, // 34: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	1,  // 35: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	8,  // 36: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	11, // 37: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	13, // 38: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	15, // 39: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	2,  // 40: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	9,  // 41: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	12, // 42: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	14, // 43: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	16, // 44: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	40, // [40:45] is the sub-list for method output_type
+	35, // [35:40] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }

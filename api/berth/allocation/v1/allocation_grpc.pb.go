@@ -41,7 +41,9 @@ type AllocationServiceClient interface {
 	Allocate(ctx context.Context, in *AllocateRequest, opts ...grpc.CallOption) (*AllocateResponse, error)
 	// Get returns one admitted pod's allocation.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
-	// List returns allocations and the revision that they were read at.
+	// List returns allocations and the revision that they were read at. With a page_size it
+	// returns them in pages, all of one revision. A page of a revision that is not kept any
+	// more is OUT_OF_RANGE with REVISION_COMPACTED: list from the beginning.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error)
@@ -135,7 +137,9 @@ type AllocationServiceServer interface {
 	Allocate(context.Context, *AllocateRequest) (*AllocateResponse, error)
 	// Get returns one admitted pod's allocation.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
-	// List returns allocations and the revision that they were read at.
+	// List returns allocations and the revision that they were read at. With a page_size it
+	// returns them in pages, all of one revision. A page of a revision that is not kept any
+	// more is OUT_OF_RANGE with REVISION_COMPACTED: list from the beginning.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error)

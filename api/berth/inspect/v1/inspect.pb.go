@@ -751,6 +751,168 @@ func (x *GetTraceResponse) GetTrace() *v1.Trace {
 	return nil
 }
 
+// ListTracesRequest filters; empty fields match everything.
+type ListTracesRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	PodUid    string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The pod's name.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Only refused admissions, rejected or deferred.
+	Refused bool `protobuf:"varint,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Only admissions with this reason ("TopologyAffinityError").
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// At most so many, 1000 or less; 0: 100.
+	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same filters; empty for the first page.
+	// Explanations that are recorded between two pages are in neither.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTracesRequest) Reset() {
+	*x = ListTracesRequest{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTracesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTracesRequest) ProtoMessage() {}
+
+func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTracesRequest.ProtoReflect.Descriptor instead.
+func (*ListTracesRequest) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListTracesRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ListTracesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ListTracesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListTracesRequest) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *ListTracesRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ListTracesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTracesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListTracesResponse holds the explanations.
+type ListTracesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without steps and suggestions.
+	Traces []*v1.Trace `protobuf:"bytes,1,rep,name=traces,proto3" json:"traces,omitempty"`
+	// For the next page; empty if this is the last one.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTracesResponse) Reset() {
+	*x = ListTracesResponse{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTracesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTracesResponse) ProtoMessage() {}
+
+func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTracesResponse.ProtoReflect.Descriptor instead.
+func (*ListTracesResponse) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListTracesResponse) GetTraces() []*v1.Trace {
+	if x != nil {
+		return x.Traces
+	}
+	return nil
+}
+
+func (x *ListTracesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListTracesResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // ImportRequest is a state file with the pods that it speaks of.
 type ImportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -779,7 +941,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +953,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +966,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ImportRequest) GetKind() string {
@@ -869,7 +1031,7 @@ type ContainerName struct {
 
 func (x *ContainerName) Reset() {
 	*x = ContainerName{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1043,7 @@ func (x *ContainerName) String() string {
 func (*ContainerName) ProtoMessage() {}
 
 func (x *ContainerName) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1056,7 @@ func (x *ContainerName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerName.ProtoReflect.Descriptor instead.
 func (*ContainerName) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ContainerName) GetPodUid() string {
@@ -926,14 +1088,16 @@ type ImportResponse struct {
 	// kept and left alone.
 	Findings []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
 	// What else an operator should know, in sentences.
-	Notes         []string `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes []string `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
+	// The CPUs of the containers without CPUs of their own, after the import.
+	SharedCpus    *v1.CPUSet `protobuf:"bytes,7,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1109,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1122,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ImportResponse) GetFormat() uint32 {
@@ -1003,6 +1167,13 @@ func (x *ImportResponse) GetNotes() []string {
 	return nil
 }
 
+func (x *ImportResponse) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return nil
+}
+
 // ImportedPod is one pod of an imported file.
 type ImportedPod struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1017,7 +1188,7 @@ type ImportedPod struct {
 
 func (x *ImportedPod) Reset() {
 	*x = ImportedPod{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1200,7 @@ func (x *ImportedPod) String() string {
 func (*ImportedPod) ProtoMessage() {}
 
 func (x *ImportedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1213,7 @@ func (x *ImportedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedPod.ProtoReflect.Descriptor instead.
 func (*ImportedPod) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ImportedPod) GetPod() *v1.PodAllocation {
@@ -1073,7 +1244,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1256,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1269,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExportRequest) GetKind() string {
@@ -1131,7 +1302,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1314,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1327,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExportResponse) GetState() []byte {
@@ -1234,7 +1405,20 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x19\n" +
 	"\bpod_name\x18\x03 \x01(\tR\apodName\"?\n" +
 	"\x10GetTraceResponse\x12+\n" +
-	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\"\xee\x02\n" +
+	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\"\xcc\x01\n" +
+	"\x11ListTracesRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\bR\arefused\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\x87\x01\n" +
+	"\x12ListTracesResponse\x12-\n" +
+	"\x06traces\x18\x01 \x03(\v2\x15.berth.types.v1.TraceR\x06traces\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xee\x02\n" +
 	"\rImportRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x17\n" +
@@ -1248,14 +1432,16 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1f.berth.inspect.v1.ContainerNameR\x05value:\x028\x01\"F\n" +
 	"\rContainerName\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\xde\x01\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x97\x02\n" +
 	"\x0eImportResponse\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x121\n" +
 	"\x04pods\x18\x03 \x03(\v2\x1d.berth.inspect.v1.ImportedPodR\x04pods\x12\x18\n" +
 	"\askipped\x18\x04 \x03(\tR\askipped\x125\n" +
 	"\bfindings\x18\x05 \x03(\v2\x19.berth.inspect.v1.FindingR\bfindings\x12\x14\n" +
-	"\x05notes\x18\x06 \x03(\tR\x05notes\"X\n" +
+	"\x05notes\x18\x06 \x03(\tR\x05notes\x127\n" +
+	"\vshared_cpus\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"sharedCpus\"X\n" +
 	"\vImportedPod\x12/\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\";\n" +
@@ -1266,14 +1452,16 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1b\n" +
 	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision2\xce\x04\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision2\xa7\x05\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
 	"\n" +
 	"StreamDump\x12#.berth.inspect.v1.StreamDumpRequest\x1a$.berth.inspect.v1.StreamDumpResponse0\x01\x12H\n" +
 	"\x05Check\x12\x1e.berth.inspect.v1.CheckRequest\x1a\x1f.berth.inspect.v1.CheckResponse\x12c\n" +
 	"\x0eGetStartReport\x12'.berth.inspect.v1.GetStartReportRequest\x1a(.berth.inspect.v1.GetStartReportResponse\x12Q\n" +
-	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12K\n" +
+	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12W\n" +
+	"\n" +
+	"ListTraces\x12#.berth.inspect.v1.ListTracesRequest\x1a$.berth.inspect.v1.ListTracesResponse\x12K\n" +
 	"\x06Import\x12\x1f.berth.inspect.v1.ImportRequest\x1a .berth.inspect.v1.ImportResponse\x12K\n" +
 	"\x06Export\x12\x1f.berth.inspect.v1.ExportRequest\x1a .berth.inspect.v1.ExportResponseB8Z6github.com/berthd/berth/api/berth/inspect/v1;inspectv1b\x06proto3"
 
@@ -1289,7 +1477,7 @@ func file_berth_inspect_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_berth_inspect_v1_inspect_proto_rawDescData
 }
 
-var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(*DumpRequest)(nil),            // 0: berth.inspect.v1.DumpRequest
 	(*DumpResponse)(nil),           // 1: berth.inspect.v1.DumpResponse
@@ -1304,48 +1492,55 @@ var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(*Finding)(nil),                // 10: berth.inspect.v1.Finding
 	(*GetTraceRequest)(nil),        // 11: berth.inspect.v1.GetTraceRequest
 	(*GetTraceResponse)(nil),       // 12: berth.inspect.v1.GetTraceResponse
-	(*ImportRequest)(nil),          // 13: berth.inspect.v1.ImportRequest
-	(*ContainerName)(nil),          // 14: berth.inspect.v1.ContainerName
-	(*ImportResponse)(nil),         // 15: berth.inspect.v1.ImportResponse
-	(*ImportedPod)(nil),            // 16: berth.inspect.v1.ImportedPod
-	(*ExportRequest)(nil),          // 17: berth.inspect.v1.ExportRequest
-	(*ExportResponse)(nil),         // 18: berth.inspect.v1.ExportResponse
-	nil,                            // 19: berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	(*v1.Trace)(nil),               // 20: berth.types.v1.Trace
-	(*v1.Pod)(nil),                 // 21: berth.types.v1.Pod
-	(*v1.PodAllocation)(nil),       // 22: berth.types.v1.PodAllocation
+	(*ListTracesRequest)(nil),      // 13: berth.inspect.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),     // 14: berth.inspect.v1.ListTracesResponse
+	(*ImportRequest)(nil),          // 15: berth.inspect.v1.ImportRequest
+	(*ContainerName)(nil),          // 16: berth.inspect.v1.ContainerName
+	(*ImportResponse)(nil),         // 17: berth.inspect.v1.ImportResponse
+	(*ImportedPod)(nil),            // 18: berth.inspect.v1.ImportedPod
+	(*ExportRequest)(nil),          // 19: berth.inspect.v1.ExportRequest
+	(*ExportResponse)(nil),         // 20: berth.inspect.v1.ExportResponse
+	nil,                            // 21: berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	(*v1.Trace)(nil),               // 22: berth.types.v1.Trace
+	(*v1.Pod)(nil),                 // 23: berth.types.v1.Pod
+	(*v1.CPUSet)(nil),              // 24: berth.types.v1.CPUSet
+	(*v1.PodAllocation)(nil),       // 25: berth.types.v1.PodAllocation
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
 	4,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
 	4,  // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
 	10, // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
 	9,  // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
-	20, // 4: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
-	21, // 5: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
-	19, // 6: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	16, // 7: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
-	10, // 8: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
-	22, // 9: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
-	14, // 10: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
-	0,  // 11: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
-	2,  // 12: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
-	5,  // 13: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
-	7,  // 14: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
-	11, // 15: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
-	13, // 16: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
-	17, // 17: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
-	1,  // 18: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	3,  // 19: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
-	6,  // 20: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	8,  // 21: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
-	12, // 22: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	15, // 23: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
-	18, // 24: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	22, // 4: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
+	22, // 5: berth.inspect.v1.ListTracesResponse.traces:type_name -> berth.types.v1.Trace
+	23, // 6: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
+	21, // 7: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	18, // 8: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
+	10, // 9: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
+	24, // 10: berth.inspect.v1.ImportResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	25, // 11: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
+	16, // 12: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
+	0,  // 13: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
+	2,  // 14: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
+	5,  // 15: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
+	7,  // 16: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
+	11, // 17: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
+	13, // 18: berth.inspect.v1.InspectService.ListTraces:input_type -> berth.inspect.v1.ListTracesRequest
+	15, // 19: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	19, // 20: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	1,  // 21: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	3,  // 22: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
+	6,  // 23: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	8,  // 24: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
+	12, // 25: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	14, // 26: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
+	17, // 27: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	20, // 28: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	21, // [21:29] is the sub-list for method output_type
+	13, // [13:21] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_berth_inspect_v1_inspect_proto_init() }
@@ -1359,7 +1554,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_inspect_v1_inspect_proto_rawDesc), len(file_berth_inspect_v1_inspect_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	InspectService_Check_FullMethodName          = "/berth.inspect.v1.InspectService/Check"
 	InspectService_GetStartReport_FullMethodName = "/berth.inspect.v1.InspectService/GetStartReport"
 	InspectService_GetTrace_FullMethodName       = "/berth.inspect.v1.InspectService/GetTrace"
+	InspectService_ListTraces_FullMethodName     = "/berth.inspect.v1.InspectService/ListTraces"
 	InspectService_Import_FullMethodName         = "/berth.inspect.v1.InspectService/Import"
 	InspectService_Export_FullMethodName         = "/berth.inspect.v1.InspectService/Export"
 )
@@ -48,6 +49,9 @@ type InspectServiceClient interface {
 	GetStartReport(ctx context.Context, in *GetStartReportRequest, opts ...grpc.CallOption) (*GetStartReportResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
+	// ListTraces returns the explanations that are kept, of rejected pods too, the newest
+	// first, in pages. Steps are only in those of GetTrace.
+	ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
 	// or not at all. What the ledger has already is left as it is.
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
@@ -122,6 +126,16 @@ func (c *inspectServiceClient) GetTrace(ctx context.Context, in *GetTraceRequest
 	return out, nil
 }
 
+func (c *inspectServiceClient) ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTracesResponse)
+	err := c.cc.Invoke(ctx, InspectService_ListTraces_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *inspectServiceClient) Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ImportResponse)
@@ -162,6 +176,9 @@ type InspectServiceServer interface {
 	GetStartReport(context.Context, *GetStartReportRequest) (*GetStartReportResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
+	// ListTraces returns the explanations that are kept, of rejected pods too, the newest
+	// first, in pages. Steps are only in those of GetTrace.
+	ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
 	// or not at all. What the ledger has already is left as it is.
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
@@ -191,6 +208,9 @@ func (UnimplementedInspectServiceServer) GetStartReport(context.Context, *GetSta
 }
 func (UnimplementedInspectServiceServer) GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTrace not implemented")
+}
+func (UnimplementedInspectServiceServer) ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTraces not implemented")
 }
 func (UnimplementedInspectServiceServer) Import(context.Context, *ImportRequest) (*ImportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Import not implemented")
@@ -302,6 +322,24 @@ func _InspectService_GetTrace_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InspectService_ListTraces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTracesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServiceServer).ListTraces(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InspectService_ListTraces_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServiceServer).ListTraces(ctx, req.(*ListTracesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _InspectService_Import_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ImportRequest)
 	if err := dec(in); err != nil {
@@ -360,6 +398,10 @@ var InspectService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTrace",
 			Handler:    _InspectService_GetTrace_Handler,
+		},
+		{
+			MethodName: "ListTraces",
+			Handler:    _InspectService_ListTraces_Handler,
 		},
 		{
 			MethodName: "Import",

@@ -1255,9 +1255,10 @@ func (x *Threshold) GetNeed() uint64 {
 
 // Claim is one fact of ownership in the ledger.
 type Claim struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	// Empty: the pod as a whole holds it.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty in a pod's allocation and in a trace, which have it themselves.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Empty: the pod as a whole holds it, or it is in the allocation of its container.
 	Container string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
 	// Who decided: "cpu", "memory", "device" or an outside provider's name.
 	Provider string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
@@ -1654,7 +1655,8 @@ type ContainerAllocation struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "init", "sidecar" or "app".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// The CPUs that the container runs on: its own, or the shared pool's.
+	// The CPUs that the container has for itself, or shares only with containers of its pod.
+	// Absent: it runs on the shared CPUs of the node, which the answer has once.
 	Cpus *CPUSet `protobuf:"bytes,3,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// True if the CPUs are the container's own.
 	ExclusiveCpus bool `protobuf:"varint,4,opt,name=exclusive_cpus,json=exclusiveCpus,proto3" json:"exclusive_cpus,omitempty"`
@@ -1665,7 +1667,12 @@ type ContainerAllocation struct {
 	ContainerIds []string `protobuf:"bytes,7,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty"`
 	// The requests and limits that were admitted, defaults applied, as they are after the
 	// last resize.
-	Resources     *ResourceRequirements `protobuf:"bytes,8,opt,name=resources,proto3" json:"resources,omitempty"`
+	Resources *ResourceRequirements `protobuf:"bytes,8,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Where the container's own CPUs are, ascending; empty unless exclusive_cpus.
+	CpuLocations []*CPULocation `protobuf:"bytes,9,rep,name=cpu_locations,json=cpuLocations,proto3" json:"cpu_locations,omitempty"`
+	// How much memory and huge pages of each NUMA node the container has, by resource and
+	// node; empty if it is not confined. Of memory on several nodes this is what was planned.
+	NodeMemory    []*NodeMemory `protobuf:"bytes,10,rep,name=node_memory,json=nodeMemory,proto3" json:"node_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1756,6 +1763,145 @@ func (x *ContainerAllocation) GetResources() *ResourceRequirements {
 	return nil
 }
 
+func (x *ContainerAllocation) GetCpuLocations() []*CPULocation {
+	if x != nil {
+		return x.CpuLocations
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetNodeMemory() []*NodeMemory {
+	if x != nil {
+		return x.NodeMemory
+	}
+	return nil
+}
+
+// CPULocation is where a CPU is.
+type CPULocation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The kernel's number of the hardware thread.
+	Cpu uint32 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	// The lowest number among the threads of its core.
+	Core          uint32 `protobuf:"varint,2,opt,name=core,proto3" json:"core,omitempty"`
+	NumaNode      uint32 `protobuf:"varint,3,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CPULocation) Reset() {
+	*x = CPULocation{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CPULocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CPULocation) ProtoMessage() {}
+
+func (x *CPULocation) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CPULocation.ProtoReflect.Descriptor instead.
+func (*CPULocation) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CPULocation) GetCpu() uint32 {
+	if x != nil {
+		return x.Cpu
+	}
+	return 0
+}
+
+func (x *CPULocation) GetCore() uint32 {
+	if x != nil {
+		return x.Core
+	}
+	return 0
+}
+
+func (x *CPULocation) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+// NodeMemory is memory of one NUMA node.
+type NodeMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "memory" or "hugepages-SIZE".
+	Resource      string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	NumaNode      uint32 `protobuf:"varint,2,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeMemory) Reset() {
+	*x = NodeMemory{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeMemory) ProtoMessage() {}
+
+func (x *NodeMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeMemory.ProtoReflect.Descriptor instead.
+func (*NodeMemory) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NodeMemory) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *NodeMemory) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *NodeMemory) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // PodAllocation is an admitted pod with what it holds.
 type PodAllocation struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1780,7 +1926,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1938,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1951,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -1905,7 +2051,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2063,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2076,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -2031,9 +2177,10 @@ type TraceStep struct {
 	// Options of an answer; of a merge the candidates that lost, best first.
 	Hints []*Hint `protobuf:"bytes,6,rep,name=hints,proto3" json:"hints,omitempty"`
 	// How many more hints there were.
-	Omitted       int32       `protobuf:"varint,7,opt,name=omitted,proto3" json:"omitted,omitempty"`
-	Affinity      *Hint       `protobuf:"bytes,8,opt,name=affinity,proto3" json:"affinity,omitempty"`
-	Approximate   bool        `protobuf:"varint,9,opt,name=approximate,proto3" json:"approximate,omitempty"`
+	Omitted     int32 `protobuf:"varint,7,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	Affinity    *Hint `protobuf:"bytes,8,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	Approximate bool  `protobuf:"varint,9,opt,name=approximate,proto3" json:"approximate,omitempty"`
+	// Without pod, container, provider and resource, which the step has.
 	Claim         *Claim      `protobuf:"bytes,10,opt,name=claim,proto3" json:"claim,omitempty"`
 	Shortages     []*Shortage `protobuf:"bytes,11,rep,name=shortages,proto3" json:"shortages,omitempty"`
 	Text          string      `protobuf:"bytes,12,opt,name=text,proto3" json:"text,omitempty"`
@@ -2043,7 +2190,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2202,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2215,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TraceStep) GetKind() string {
@@ -2181,7 +2328,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2340,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2353,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Shortage) GetResource() string {
@@ -2292,7 +2439,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2451,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2464,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Suggestion) GetKind() string {
@@ -2378,7 +2525,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2537,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2550,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RequestChange) GetContainer() string {
@@ -2565,7 +2712,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"V\n" +
 	"\fHealthChange\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
-	"\x06health\x18\x02 \x01(\tR\x06health\"\xda\x02\n" +
+	"\x06health\x18\x02 \x01(\tR\x06health\"\xd9\x03\n" +
 	"\x13ContainerAllocation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12*\n" +
@@ -2574,7 +2721,20 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\baffinity\x18\x05 \x01(\v2\x14.berth.types.v1.HintR\baffinity\x12-\n" +
 	"\x06claims\x18\x06 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12#\n" +
 	"\rcontainer_ids\x18\a \x03(\tR\fcontainerIds\x12B\n" +
-	"\tresources\x18\b \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\x86\x03\n" +
+	"\tresources\x18\b \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\x12@\n" +
+	"\rcpu_locations\x18\t \x03(\v2\x1b.berth.types.v1.CPULocationR\fcpuLocations\x12;\n" +
+	"\vnode_memory\x18\n" +
+	" \x03(\v2\x1a.berth.types.v1.NodeMemoryR\n" +
+	"nodeMemory\"P\n" +
+	"\vCPULocation\x12\x10\n" +
+	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
+	"\x04core\x18\x02 \x01(\rR\x04core\x12\x1b\n" +
+	"\tnuma_node\x18\x03 \x01(\rR\bnumaNode\"[\n" +
+	"\n" +
+	"NodeMemory\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
+	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x86\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2666,7 +2826,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(AnswerKind)(0),               // 1: berth.types.v1.AnswerKind
@@ -2693,38 +2853,40 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*Device)(nil),                // 22: berth.types.v1.Device
 	(*HealthChange)(nil),          // 23: berth.types.v1.HealthChange
 	(*ContainerAllocation)(nil),   // 24: berth.types.v1.ContainerAllocation
-	(*PodAllocation)(nil),         // 25: berth.types.v1.PodAllocation
-	(*Trace)(nil),                 // 26: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 27: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 28: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 29: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 30: berth.types.v1.RequestChange
-	nil,                           // 31: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 32: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 33: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 34: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 35: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 36: berth.types.v1.Rule.WeightsEntry
-	nil,                           // 37: berth.types.v1.Threshold.WeightsEntry
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*CPULocation)(nil),           // 25: berth.types.v1.CPULocation
+	(*NodeMemory)(nil),            // 26: berth.types.v1.NodeMemory
+	(*PodAllocation)(nil),         // 27: berth.types.v1.PodAllocation
+	(*Trace)(nil),                 // 28: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 29: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 30: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 31: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 32: berth.types.v1.RequestChange
+	nil,                           // 33: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 34: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 35: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 36: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 37: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 38: berth.types.v1.Rule.WeightsEntry
+	nil,                           // 39: berth.types.v1.Threshold.WeightsEntry
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	7,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	31, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	32, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	33, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	34, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	8,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	8,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	33, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	35, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	9,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	5,  // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
 	8,  // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
 	6,  // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
 	9,  // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	11, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	34, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	35, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	36, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	37, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	10, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
 	13, // 17: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
 	1,  // 18: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
@@ -2732,9 +2894,9 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	16, // 20: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
 	13, // 21: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
 	13, // 22: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
-	36, // 23: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
+	38, // 23: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
 	17, // 24: berth.types.v1.Rule.also:type_name -> berth.types.v1.Threshold
-	37, // 25: berth.types.v1.Threshold.weights:type_name -> berth.types.v1.Threshold.WeightsEntry
+	39, // 25: berth.types.v1.Threshold.weights:type_name -> berth.types.v1.Threshold.WeightsEntry
 	14, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
 	19, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	20, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
@@ -2744,26 +2906,28 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	22, // 32: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
 	13, // 33: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
 	23, // 34: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	38, // 35: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	40, // 35: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
 	12, // 36: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
 	14, // 37: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
 	18, // 38: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
 	9,  // 39: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 40: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	24, // 41: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	18, // 42: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	27, // 43: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	29, // 44: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	14, // 45: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	14, // 46: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	18, // 47: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	28, // 48: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	30, // 49: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	25, // 40: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
+	26, // 41: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
+	0,  // 42: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	24, // 43: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	18, // 44: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	29, // 45: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	31, // 46: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	14, // 47: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	14, // 48: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	18, // 49: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	30, // 50: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	32, // 51: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2778,7 +2942,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

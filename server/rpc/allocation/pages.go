@@ -1,0 +1,148 @@
+package allocation
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+const (
+	// longestPage limits the pods of a page.
+	longestPage = 1000
+	// keptViews limits the revisions of which pages can be read. Views share their data, so
+	// an old one costs little more than what has changed since.
+	keptViews = 16
+)
+
+// position is the content of a page token: the revision of the pages, the last pod of the
+// page before, and the filters.
+type position struct {
+	Revision             uint64
+	Namespace, Name, UID string
+	Filter               [5]string
+}
+
+func (p position) token() string {
+	raw, _ := json.Marshal(p) // numbers and texts can be encoded
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// readPosition reads a page token.
+func readPosition(req *allocationv1.ListRequest) (p position, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(req.GetPageToken())
+	if err == nil {
+		err = json.Unmarshal(raw, &p)
+	}
+	var vs errdefs.Violations
+	switch {
+	case err != nil:
+		vs.Addf("page_token", "expected next_page_token of the page before")
+	case p.Filter != filterOf(req):
+		vs.Addf("page_token", "is of a list with other filters: expected the same ones on every page")
+	}
+	return p, vs.Err("request")
+}
+
+func filterOf(req *allocationv1.ListRequest) [5]string {
+	return [5]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid()}
+}
+
+// inOrder compares pods in the order of lists.
+func inOrder(a, b *ledger.Pod) int {
+	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.UID(), b.UID()))
+}
+
+// after returns whether a pod is on a later page.
+func (p position) after(pod *ledger.Pod) bool {
+	return cmp.Or(cmp.Compare(pod.Pod.Namespace, p.Namespace), cmp.Compare(pod.Pod.Name, p.Name), cmp.Compare(pod.UID(), p.UID)) > 0
+}
+
+// views keeps the views of lists whose pages are being read, the last used one last.
+type views struct {
+	mu   sync.Mutex
+	kept []*ledger.View
+}
+
+// keep keeps a view for the next page.
+func (v *views) keep(view *ledger.View) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.kept = slices.DeleteFunc(v.kept, func(k *ledger.View) bool { return k == view })
+	if len(v.kept) == keptViews {
+		v.kept = slices.Delete(v.kept, 0, 1)
+	}
+	v.kept = append(v.kept, view)
+}
+
+// at returns the kept view of a revision.
+func (v *views) at(revision uint64) (*ledger.View, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	i := slices.IndexFunc(v.kept, func(k *ledger.View) bool { return k.Revision() == revision })
+	if i < 0 {
+		return nil, false
+	}
+	return v.kept[i], true
+}
+
+// list reads one page, or everything without a page size.
+func (s *service) list(req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
+	if n := req.GetPageSize(); n > longestPage {
+		var vs errdefs.Violations
+		vs.Addf("page_size", "%d: expected at most %d", n, longestPage)
+		return nil, vs.Err("request")
+	}
+	view, from := s.Ledger.View(), position{}
+	if req.GetPageToken() != "" {
+		var err error
+		if from, err = readPosition(req); err != nil {
+			return nil, err
+		}
+		if view.Revision() != from.Revision {
+			var ok bool
+			if view, ok = s.views.at(from.Revision); !ok {
+				return nil, errdefs.Gonef("pages of revision %d are not kept any more: list from the beginning", from.Revision)
+			}
+		}
+	}
+	var pods []*ledger.Pod
+	for p := range candidates(view, req.GetPodUid()) {
+		if matches(p, req) && (req.GetPageToken() == "" || from.after(p)) {
+			pods = append(pods, p)
+		}
+	}
+	slices.SortFunc(pods, inOrder)
+	out := &allocationv1.ListResponse{Revision: view.Revision(), SharedCpus: convert.CPUSet(view.SharedCPUs())}
+	if n := int(req.GetPageSize()); n > 0 && len(pods) > n {
+		pods = pods[:n]
+		last := pods[n-1]
+		out.NextPageToken = position{view.Revision(), last.Pod.Namespace, last.Pod.Name, last.UID(), filterOf(req)}.token()
+		s.views.keep(view)
+	}
+	snap := s.Inventory.Inventory()
+	for _, p := range pods {
+		a := convert.Allocation(view, p)
+		convert.PodHealth(a, snap, convert.Health)
+		out.Pods = append(out.Pods, a)
+	}
+	return out, nil
+}
+
+// candidates yields the pod of a uid, or without one all pods.
+func candidates(view *ledger.View, uid string) func(yield func(*ledger.Pod) bool) {
+	if uid == "" {
+		return view.Pods()
+	}
+	return func(yield func(*ledger.Pod) bool) {
+		if p, ok := view.Pod(uid); ok {
+			yield(p)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package allocation
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+)
+
+// noDevices has reported nothing.
+type noDevices struct{}
+
+func (noDevices) Inventory() *device.Snapshot { return &device.Snapshot{} }
+
+// TestPagesUnderChange: whatever is admitted and removed between pages, they are together
+// what was there at the first one.
+func TestPagesUnderChange(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})
+		n := 0
+		change := func() {
+			_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+				uids := []string{}
+				for p := range d.View().Pods() {
+					uids = append(uids, p.UID())
+				}
+				if len(uids) > 0 && rapid.Bool().Draw(rt, "remove") {
+					d.RemovePod(rapid.SampledFrom(uids).Draw(rt, "uid"))
+					return nil
+				}
+				n++
+				p := ledgertest.Pod(fmt.Sprint("u", n), "main")
+				p.Pod.Namespace = rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "namespace")
+				p.Pod.Name = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(rt, "name")
+				p.Claims = nil
+				d.PutPod(p)
+				return nil
+			})
+			if err != nil {
+				rt.Fatal(err)
+			}
+		}
+		for range rapid.IntRange(0, 12).Draw(rt, "pods") {
+			change()
+		}
+		s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
+		filter := &allocationv1.ListRequest{}
+		if rapid.Bool().Draw(rt, "filtered") {
+			filter.Namespace = "a"
+		}
+		want, err := s.list(filter)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		var got []*typesv1.PodAllocation
+		req := proto.CloneOf(filter)
+		req.PageSize = uint32(rapid.IntRange(1, 5).Draw(rt, "size"))
+		for {
+			page, err := s.list(req)
+			if err != nil || page.GetRevision() != want.GetRevision() || len(page.GetPods()) > int(req.GetPageSize()) {
+				rt.Fatalf("%v, %v", page, err)
+			}
+			got = append(got, page.GetPods()...)
+			if req.PageToken = page.GetNextPageToken(); req.GetPageToken() == "" {
+				break
+			}
+			for range rapid.IntRange(0, 3).Draw(rt, "changes") {
+				change()
+			}
+		}
+		if !slices.EqualFunc(got, want.GetPods(), func(a, b *typesv1.PodAllocation) bool { return proto.Equal(a, b) }) {
+			rt.Errorf("got\n%v\nwant\n%v", got, want.GetPods())
+		}
+	})
+}
+
+// TestLostPages: a page of a revision that is not kept, and a token that is none, are
+// refused.
+func TestLostPages(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})
+	put := func(uid string) {
+		_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+			p := ledgertest.Pod(uid, "main")
+			p.Claims = nil
+			d.PutPod(p)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a")
+	put("b")
+	s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
+	first := func() *allocationv1.ListResponse {
+		t.Helper()
+		got, err := s.list(&allocationv1.ListRequest{PageSize: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	lost := first()
+	for i := range keptViews {
+		put(fmt.Sprint("c", i))
+		first()
+	}
+	for name, row := range map[string]struct {
+		req  *allocationv1.ListRequest
+		want errdefs.Class
+	}{
+		"not kept":      {&allocationv1.ListRequest{PageSize: 1, PageToken: lost.GetNextPageToken()}, errdefs.Gone},
+		"no token":      {&allocationv1.ListRequest{PageSize: 1, PageToken: "next"}, errdefs.Invalid},
+		"other filters": {&allocationv1.ListRequest{PageSize: 1, Name: "n", PageToken: lost.GetNextPageToken()}, errdefs.Invalid},
+		"too large":     {&allocationv1.ListRequest{PageSize: 1001}, errdefs.Invalid},
+	} {
+		if _, err := s.list(row.req); errdefs.ClassOf(err) != row.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(s.views.kept) != keptViews {
+		t.Errorf("%d views are kept", len(s.views.kept))
+	}
+	one, err := s.list(&allocationv1.ListRequest{PodUid: "b"})
+	if err != nil || len(one.GetPods()) != 1 || one.GetPods()[0].GetUid() != "b" || !proto.Equal(one.GetSharedCpus(), convert.CPUSet(l.View().SharedCPUs())) {
+		t.Errorf("%v, %v", one, err)
+	}
+}
