@@ -224,13 +224,13 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 	case calling.Err() != nil:
 		p.leave(attempt, unknown, "")
 		return answer, err // nobody reads it
-	case status.Code(err) == codes.DeadlineExceeded:
+	case status.Code(err) == codes.DeadlineExceeded && errors.Is(limited.Err(), context.DeadlineExceeded):
 		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, what.method, what.limit)
 		p.leave(attempt, silent, err.Error())
 		return answer, err
 	}
 	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, what.method, err).Coded(errdefs.PluginFailed)
-	if code := status.Code(err); code == codes.Unavailable ||
+	if code := status.Code(err); code == codes.Unavailable && !errors.As(err, new(sentError)) ||
 		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
 		// The connection broke, or the session has ended.
 		failure.Err = device.ErrAway

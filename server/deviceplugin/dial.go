@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/wire"
@@ -46,6 +48,7 @@ func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.C
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(retry),
+		grpc.WithUnaryInterceptor(tellAnswers),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
@@ -58,4 +61,23 @@ func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.C
 		}
 	}
 	return conn, nil
+}
+
+// sentError is an error that the plugin sent. Others, also with the same code, are made on
+// this side of the connection.
+type sentError struct{ error }
+
+func (e sentError) Unwrap() error { return e.error }
+
+// GRPCStatus returns what the plugin sent.
+func (e sentError) GRPCStatus() *status.Status { return status.Convert(e.error) }
+
+// tellAnswers marks the errors of a call that its plugin sent: metadata comes with them.
+func tellAnswers(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	var header, trailer metadata.MD
+	err := invoke(ctx, method, req, reply, conn, append(options, grpc.Header(&header), grpc.Trailer(&trailer))...)
+	if err != nil && len(header)+len(trailer) > 0 {
+		return sentError{err}
+	}
+	return err
 }
