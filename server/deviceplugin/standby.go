@@ -16,6 +16,10 @@ type standby struct {
 	release context.CancelFunc // ends the watch of the connection
 }
 
+// maxStandbys is how many connections are kept for one resource: a plugin that registers
+// under ever new names must not take ever more of berthd.
+const maxStandbys = 8
+
 // keep makes a session that has ended a standby, if its connection still lives; it
 // tells whether it did. The lock is held, here and in drop.
 func (s *Server) keep(p *session) bool {
@@ -24,6 +28,15 @@ func (s *Server) keep(p *session) bool {
 	}
 	ctx, release := context.WithCancel(s.running)
 	s.older = append(s.older, &standby{p, release})
+	kept := 0
+	for _, o := range slices.Backward(slices.Clone(s.older)) {
+		if o.resource != p.resource {
+			continue
+		}
+		if kept++; kept > maxStandbys {
+			s.drop(func(q *session) bool { return q == o.session })
+		}
+	}
 	s.streams.Go(func() {
 		defer release()
 		// A connection that is lost is not made again: who listens there then need not

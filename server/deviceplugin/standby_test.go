@@ -1,6 +1,8 @@
 package deviceplugin_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -82,4 +84,32 @@ func TestCallsOfAStandbyEnd(t *testing.T) {
 	if strings.Contains(b.log.String(), "has gone") {
 		t.Errorf("berth's own end, with a standby, counts as a plugin's:\n%s", b.log)
 	}
+}
+
+// TestStandbysAreBounded: a plugin that registers under ever new names does not take ever
+// more connections; the oldest end, and of those that are left the newest takes over.
+func TestStandbysAreBounded(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	const kept = 8
+	var plugins []*script.Plugin
+	for i := range 3 * kept {
+		plugins = append(plugins, b.registered(script.Config{Endpoint: fmt.Sprint(i, ".sock"), Devices: devices(t, "a")}))
+	}
+	other := b.registered(script.Config{Resource: "example.com/nic", Devices: devices(t, "n")})
+	serving := len(plugins) - 1
+	for range kept {
+		plugins[serving].Die()
+		plugins[serving].Wait()
+		serving--
+		b.until(gpu, "served by the one before", func(*device.Resource) bool { return b.Endpoint(gpu) == plugins[serving].Socket() })
+	}
+	b.untilCounts(gpu, 1, 1)
+	plugins[serving].Die()
+	plugins[serving].Wait()
+	b.until(gpu, "stopped", func(r *device.Resource) bool { return r.State == device.Stopped })
+	if _, err := b.Allocate(context.Background(), gpu, []string{"a"}); err == nil {
+		t.Error("a connection beyond the bound was kept")
+	}
+	b.untilCounts(other.Resource, 1, 1)
 }
