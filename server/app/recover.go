@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/trust"
@@ -126,7 +127,7 @@ func (a *App) acknowledged() recovery.Commit {
 // recover decides what is true of each pod, and makes it last. Nobody who lives is
 // touched.
 func (a *App) recover(ctx context.Context) error {
-	observed, unseen, err := a.reconcile.ObservePods(ctx)
+	observed, unseen, err := a.observePods(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,6 +172,29 @@ func (a *App) recover(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// A claim record that cannot be read for the moment, for want of descriptors or memory, is
+// tried again a few times before the start fails.
+const (
+	observeAttempts = 5
+	observePause    = 200 * time.Millisecond
+)
+
+// observePods looks at all pods.
+func (a *App) observePods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
+	for attempt := 1; ; attempt++ {
+		all, unseen, err = a.reconcile.ObservePods(ctx)
+		if err == nil || attempt == observeAttempts {
+			return all, unseen, err
+		}
+		a.Log.WarnContext(ctx, "look at the pods again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, false, err
+		case <-time.After(observePause):
+		}
+	}
 }
 
 // stillUncertain tells why the agent has to say which pods live although all has been

@@ -39,7 +39,9 @@ func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, uns
 			o = &recovery.Observation{UID: uid, Processes: recovery.Empty}
 			byUID[uid] = o
 		}
-		l.observePod(ctx, seen, n.Name, o)
+		if err := l.observePod(ctx, seen, n.Name, o); err != nil {
+			return nil, false, err
+		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(byUID)) {
 		all = append(all, *byUID[uid])
@@ -49,7 +51,7 @@ func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, uns
 
 // observePod adds the state of one cgroup of a pod. If a pod has several cgroups, the one
 // with processes counts.
-func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgroup.Name, o *recovery.Observation) {
+func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgroup.Name, o *recovery.Observation) error {
 	class := l.classOf(name)
 	containers := map[string]*recovery.Container{}
 	for i := range seen.Nodes {
@@ -75,9 +77,9 @@ func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgrou
 		o.QoS = class
 	}
 	if o.Record == recovery.Whole && o.QoS != class {
-		return
+		return nil
 	}
-	l.readRecord(ctx, name, o)
+	return l.readRecord(ctx, name, o)
 }
 
 // shownBy returns the state of a container's cgroup.
@@ -111,7 +113,9 @@ func (l *Loop) observeFiles(ctx context.Context, files Named) (all []recovery.Ob
 			continue
 		}
 		o := recovery.Observation{UID: uid, Processes: recovery.Unseen}
-		l.readRecord(ctx, name, &o)
+		if err := l.readRecord(ctx, name, &o); err != nil {
+			return nil, true, err
+		}
 		if o.Claims != nil {
 			o.QoS = o.Claims.QoS
 		}
@@ -120,24 +124,30 @@ func (l *Loop) observeFiles(ctx context.Context, files Named) (all []recovery.Ob
 	return all, true, nil
 }
 
-// readRecord reads a pod's claim record.
-func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Observation) {
+// readRecord reads a pod's claim record. A record that cannot be read for the moment is an
+// error: taken for a damaged one, its pod would lose what it holds.
+func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Observation) error {
 	if l.Records == nil {
-		return
+		return nil
 	}
 	data, err := l.Records.ReadRecord(ctx, name)
-	switch {
-	case err != nil:
-		o.Record = recovery.Damaged
-		l.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
-	case data != nil:
-		if o.Claims, err = ledger.DecodeClaimRecord(o.UID, data); err != nil {
-			o.Record, o.Claims = recovery.Damaged, nil
-			l.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
-			return
-		}
-		o.Record = recovery.Whole
+	if err == nil && data == nil {
+		return nil
 	}
+	if err == nil {
+		o.Claims, err = ledger.DecodeClaimRecord(o.UID, data)
+	}
+	switch errdefs.ClassOf(err) {
+	case errdefs.Corrupt, errdefs.PermissionDenied:
+		o.Record, o.Claims = recovery.Damaged, nil
+		l.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read what pod %s holds: %w", o.UID, err)
+	}
+	o.Record = recovery.Whole
+	return nil
 }
 
 // classOf returns the QoS class in whose tier a pod's cgroup is.

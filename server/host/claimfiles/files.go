@@ -192,6 +192,9 @@ func (f *Files) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, error
 		return f.readFile(base)
 	}
 	record, err := f.pages.read(base)
+	if errdefs.ClassOf(err) == errdefs.Corrupt {
+		return nil, fmt.Errorf("read the claim record %s: %w", filepath.Join(f.path, base), err)
+	}
 	if err != nil {
 		return nil, f.failed("read", base, err)
 	}

@@ -3,9 +3,10 @@ package claimfiles
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
+
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // pages are records in one file, each in a page of its own: one system call writes or
@@ -85,7 +86,7 @@ func (p *pages) read(name string) ([]byte, error) {
 	}
 	found, record, ok := parsePage(page[:n])
 	if !ok || found != name {
-		return nil, fmt.Errorf("page %d of %s is of something else: berthd alone may write to it", number, p.file.Name())
+		return nil, errdefs.Corruptf("page %d of %s is of something else: berthd alone may write to it", number, p.file.Name())
 	}
 	return record, nil
 }
