@@ -147,8 +147,12 @@ func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, e
 		return Damage{}, err
 	}
 	s.opts.Failpoint.Hit(AfterSalvage)
+	aside, err := freeName(s.path, now)
+	if err != nil {
+		return Damage{}, err
+	}
 	d := Damage{
-		Time: now.UTC(), File: s.path, SetAside: freeName(s.path, now), Error: cause.Error(),
+		Time: now.UTC(), File: s.path, SetAside: aside, Error: cause.Error(),
 		Report: saved.Report, EpochID: o.EpochID, Generation: saved.Generation,
 	}
 	if err := writeReport(d); err != nil {
@@ -219,7 +223,7 @@ func writeFile(path string, data []byte) error {
 
 // freeName returns a name for the damaged file that is not taken, or that a crash has
 // left to it.
-func freeName(path string, now time.Time) string {
+func freeName(path string, now time.Time) (string, error) {
 	name := path + damagedInfix + now.UTC().Format("20060102T150405Z")
 	is, _ := os.Lstat(path)
 	for n := 1; ; n++ {
@@ -228,13 +232,16 @@ func freeName(path string, now time.Time) string {
 			candidate = fmt.Sprintf("%s-%d", name, n)
 		}
 		taken, err := os.Lstat(candidate)
-		if err != nil && !errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(taken, is) {
+		switch {
+		case err != nil && !errors.Is(err, os.ErrNotExist):
+			return "", unavailable("find a name for damaged", path, err)
+		case err == nil && !os.SameFile(taken, is):
 			continue
 		}
 		if report, err := os.Lstat(candidate + reportSuffix); err == nil && !report.Mode().IsRegular() {
 			continue
 		}
-		return candidate
+		return candidate, nil
 	}
 }
 
