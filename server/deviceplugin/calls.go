@@ -224,7 +224,7 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 	case calling.Err() != nil:
 		p.leave(attempt, unknown, "")
 		return answer, err // nobody reads it
-	case status.Code(err) == codes.DeadlineExceeded && errors.Is(limited.Err(), context.DeadlineExceeded):
+	case status.Code(err) == codes.DeadlineExceeded && (!errors.As(err, new(sentError)) || over(limited)):
 		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, what.method, what.limit)
 		p.leave(attempt, silent, err.Error())
 		return answer, err
@@ -239,6 +239,13 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 		p.leave(attempt, answered, "")
 	}
 	return answer, failure
+}
+
+// over tells whether the deadline has passed. The context may learn of it later than the
+// plugin, which then answers that the time is over.
+func over(ctx context.Context) bool {
+	end, limited := ctx.Deadline()
+	return limited && time.Until(end) <= 0
 }
 
 // outcome is what a call says about whether the plugin answers at all.
