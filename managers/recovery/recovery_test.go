@@ -553,3 +553,26 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestLivingBeforeRank: a pod without processes yields to a living one, also where ledger and
+// claim record agree about it and the living one has its claim record alone.
+func TestLivingBeforeRank(t *testing.T) {
+	t.Parallel()
+	l := open(t, true)
+	x := ledgertest.Pod("x", "c")
+	x.Claims = renamed(holding("4-5", "gpu-2"), "x")
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(x); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Claims = 8, holding("4-5", "gpu-2") })
+	lives.Processes = recovery.Running
+	dead := record(func(r *ledger.ClaimRecord) {
+		r.Pod, r.Digest, r.Claims = "x", "digest-x", renamed(holding("4-5", "gpu-2"), "x")
+	})
+	dead.UID, dead.Processes = "x", recovery.Empty
+	plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{lives, dead}, BootID: boot, Now: now})
+	if a, x := plan.Decisions[0], plan.Decisions[1]; a.Holding() != theirs || x.Case != recovery.Displaced {
+		t.Errorf("%s\n%s", a, x)
+	}
+}
