@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -87,6 +88,7 @@ func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
 		c := bounded(io.Discard)
 		cfg := Config{limiter: c}
 		answer := wrapperspb.Bytes(make([]byte, c.bounds.Bytes))
+		var mu sync.Mutex // of the next three
 		began, answered := map[uint32]int{}, 0
 		var latest *counted
 		call := func(uid uint32) {
@@ -104,6 +106,8 @@ func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
 					t.Error(err)
 				}
 				out, err := cfg.gateUnary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: list}, func(context.Context, any) (any, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					began[uid]++
 					if uid != reader {
 						return wrapperspb.Bytes(nil), nil
@@ -117,6 +121,8 @@ func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
 				if e, ok := out.(encoded); err != nil || !ok || uid == reader && e.data.Len() < c.bounds.Bytes {
 					t.Errorf("answered %T, %v; want an encoded answer", out, err)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				answered++
 			}()
 			synctest.Wait()
@@ -131,10 +137,14 @@ func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
 		call(agent)
 		c.slots.leave(another)
 		for i := range 3 {
-			if synctest.Wait(); began[reader] != i+1 || began[agent] != 1 || answered != i+2 {
+			synctest.Wait()
+			mu.Lock()
+			if began[reader] != i+1 || began[agent] != 1 || answered != i+2 {
 				t.Fatalf("after %d answers were read: begun %v, answered %d", i, began, answered)
 			}
-			latest.answers.end() // all of it is read
+			last := latest
+			mu.Unlock()
+			last.answers.end() // all of it is read
 		}
 	})
 }
