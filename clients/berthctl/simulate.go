@@ -100,7 +100,7 @@ func (c *ctl) simulate() *cobra.Command {
 		if err != nil {
 			return usagef("simulate", "%v", err)
 		}
-		out, placed, err := scene.RunAndPlace(ctx, pods, o)
+		out, placed, err := scene.Run(ctx, pods, o)
 		if err != nil {
 			return err
 		}

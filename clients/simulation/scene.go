@@ -47,14 +47,6 @@ type stage struct {
 	read       convert.Reader
 }
 
-// Run admits pods one after the other and tells what became of them. Errors are of
-// class Invalid: for a configuration that berthd would not start with on this
-// machine, and for a pod that it would not decide about.
-func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, error) {
-	out, _, err := s.RunAndPlace(ctx, pods, o)
-	return out, err
-}
-
 // Placement is where everything is after a run.
 type Placement struct {
 	// View has the admitted pods with their claims.
@@ -65,9 +57,11 @@ type Placement struct {
 	Reserved cpuset.Set
 }
 
-// RunAndPlace is Run, and tells where everything is afterwards. Pods of Options.More are not
-// in the placement.
-func (s Scene) RunAndPlace(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, Placement, error) {
+// Run admits pods one after the other, and returns what became of them and where everything
+// is afterwards, without the pods of Options.More. Errors are of class Invalid: for a
+// configuration that berthd would not start with on this machine, and for a pod that it would
+// not decide about.
+func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, Placement, error) {
 	out, st, view, err := s.run(ctx, pods, o)
 	if err != nil {
 		return nil, Placement{}, err

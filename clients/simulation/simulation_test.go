@@ -75,7 +75,7 @@ func TestManyNodes(t *testing.T) {
 				t.Parallel()
 				s := scene(t, row.shape, policy, "2*a@0,2*b@1")
 				pods := []*typesv1.Pod{guaranteed("a", row.perNode, 2), guaranteed("b", row.perNode, 1)}
-				out, err := s.Run(t.Context(), pods, simulation.Options{More: guaranteed("more", row.perNode, 0), Most: 1000})
+				out, _, err := s.Run(t.Context(), pods, simulation.Options{More: guaranteed("more", row.perNode, 0), Most: 1000})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +99,7 @@ func TestManyNodes(t *testing.T) {
 func TestUses(t *testing.T) {
 	t.Parallel()
 	s := scene(t, "2s4c", topology.Restricted, "2*a@0,b@1,both@0+1,sick@1!,nowhere")
-	out, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)}, simulation.Options{})
+	out, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)}, simulation.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestUses(t *testing.T) {
 	if v.GetReason() != "TopologyAffinityError" || len(v.GetTrace().GetSuggestions()) == 0 {
 		t.Errorf("verdict %v", v)
 	}
-	again, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)}, simulation.Options{})
+	again, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)}, simulation.Options{})
 	if err != nil || !proto.Equal(out, again) {
 		t.Errorf("a second run differs: %v", err)
 	}
@@ -133,13 +133,13 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		s, p := scene(t, "2s4c", topology.Restricted, ""), guaranteed("a", 1, 0)
 		change(&s, p)
-		if _, err := s.Run(t.Context(), []*typesv1.Pod{p}, simulation.Options{}); errdefs.ClassOf(err) != errdefs.Invalid {
+		if _, _, err := s.Run(t.Context(), []*typesv1.Pod{p}, simulation.Options{}); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name != "pod" {
 			continue
 		}
-		if _, err := s.Run(t.Context(), nil, simulation.Options{More: p, Most: 1}); errdefs.ClassOf(err) != errdefs.Invalid {
+		if _, _, err := s.Run(t.Context(), nil, simulation.Options{More: p, Most: 1}); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%s asked for more of: %v", name, err)
 		}
 	}
@@ -208,7 +208,7 @@ func BenchmarkRun(b *testing.B) {
 			s.Config.CPU.Policy, s.Config.Topology.Policy, s.Config.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
 			s.Config.Node.MaxPods = 0
 			for b.Loop() {
-				if _, err := s.Run(b.Context(), nil, simulation.Options{More: guaranteed("a", 2, 0), Most: 10000}); err != nil {
+				if _, _, err := s.Run(b.Context(), nil, simulation.Options{More: guaranteed("a", 2, 0), Most: 10000}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -237,7 +237,7 @@ func TestWhatIsNotThere(t *testing.T) {
 			t.Parallel()
 			s := scene(t, "64c", topology.None, row.devices)
 			s.Config.Devices.Unknown, s.Config.Devices.Elsewhere = row.unknown, row.elsewhere
-			out, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("pod", 1, 1)}, simulation.Options{More: guaranteed("more", 1, 1), Most: 1000})
+			out, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("pod", 1, 1)}, simulation.Options{More: guaranteed("more", 1, 1), Most: 1000})
 			if err != nil {
 				t.Fatal(err)
 			}
