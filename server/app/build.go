@@ -130,8 +130,10 @@ type App struct {
 	// the last write of it failed.
 	lastCommit *claimfiles.Mark
 	markFails  bool
-	reconcile  *reconcile.Loop
-	sweeper    *reconcile.Sweeper
+	// recordsRenewed is how often the directory of claim records was made again, as logged.
+	recordsRenewed int
+	reconcile      *reconcile.Loop
+	sweeper        *reconcile.Sweeper
 	// systemProcesses are what the last round of the system cgroups found.
 	systemProcesses atomic.Pointer[[]*nodev1.SystemContainer]
 	runtime         *runtime.Client // nil without one

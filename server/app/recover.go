@@ -88,6 +88,21 @@ func (a *App) closeRecords() error {
 	return errors.Join(errs...)
 }
 
+// probeRecords tells whether claim records can be written. Where their directory is not in its
+// place any more, it is made again. Calls come one at a time.
+func (a *App) probeRecords(ctx context.Context) error {
+	files, ok := a.records.(*claimfiles.Files)
+	if !ok {
+		return nil // the kernel keeps them with the cgroups
+	}
+	renewed, err := files.Check()
+	if renewed > a.recordsRenewed {
+		a.recordsRenewed = renewed
+		a.Log.WarnContext(ctx, "the directory of claim records was removed or replaced, and is made again", "directory", a.claimsDir())
+	}
+	return err
+}
+
 // openLastCommit opens the mark of the last commit. Without it, copies of the ledger that
 // are older by one commit cannot be told from a crash before it.
 func (a *App) openLastCommit(ctx context.Context) {

@@ -458,7 +458,10 @@ func (a *App) probeLedger(ctx context.Context) error {
 	if errors.Is(err, ledger.ErrDetached) {
 		_, err = a.Ledger.RenewEpoch(ctx, store.NewEpochID())
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return a.probeRecords(ctx)
 }
 
 // keepLedger puts the ledger's file back before the end if it was removed since the last

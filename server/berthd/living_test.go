@@ -601,3 +601,34 @@ func TestRevisionsAfterAnOlderCopy(t *testing.T) {
 		t.Errorf("watch from a revision of before: %v", err)
 	}
 }
+
+// TestClaimsDirectoryGoes: the claim records and the mark of the last commit survive the removal
+// of their directory while berthd runs, and so the loss of the ledger after it.
+func TestClaimsDirectoryGoes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "--cgroup-tree", "memory")
+	n.kernel = false
+	d := n.start()
+	d.admitted(guaranteed("before", 1, 0))
+	if err := os.RemoveAll(filepath.Join(n.root, "claims")); err != nil {
+		t.Fatal(err)
+	}
+	d.admitted(burstable("after"))
+	if _, err := os.Stat(filepath.Join(n.root, "claims", ".last-commit")); err != nil {
+		t.Error(err)
+	}
+	d.says("is made again")
+	d.kill()
+	boot, err := os.ReadFile(filepath.Join(n.root, "claims", ".boot"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := claimfiles.Open(filepath.Join(n.root, "claims"), string(boot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if names, err := files.Names(); err != nil || len(names) != 2 {
+		t.Errorf("records of %q, %v; want those of both pods", names, err)
+	}
+}

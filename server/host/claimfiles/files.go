@@ -11,7 +11,9 @@
 // berthd runs as); a record is written by one call or replaced by a rename, so it is
 // there as a whole or not at all; no link is followed. A file counts more than a page: a
 // pod that has a file keeps it until its record is removed. Records are not synced: what
-// lives does not outlive the boot either.
+// lives does not outlive the boot either. A directory that was removed or replaced while it is
+// open is made again by the next call, with the records in pages; those in files by themselves
+// are missing until they are written again.
 package claimfiles
 
 import (
@@ -45,15 +47,20 @@ const (
 // Files are the records in a directory. They are safe for concurrent use; of writes to
 // one record at the same time the last one counts.
 type Files struct {
-	path string
-	dir  *os.Root
+	path, boot string
 
 	mu    sync.Mutex
+	dir   *os.Root        // guarded by mu
 	pages *pages          // guarded by mu
 	large map[string]bool // guarded by mu; the records that are files by themselves
+	// renewed counts how often the directory was made again. Guarded by mu.
+	renewed int
 }
 
 var _ cgroup.Records = (*Files)(nil)
+
+// renewals is how often a write is repeated because its file was removed meanwhile.
+const renewals = 3
 
 // bootFile names the boot that the records are of, pageFile has those in pages.
 const (
@@ -66,6 +73,19 @@ const (
 // them. A directory that somebody else owns or can write to is an error of class
 // Precondition that says what to do.
 func Open(path, boot string) (*Files, error) {
+	dir, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Files{path: path, boot: boot, dir: dir, large: map[string]bool{}}
+	if err := f.begin(boot); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return f, nil
+}
+
+// openDir opens the directory, and makes it where there is none.
+func openDir(path string) (*os.Root, error) {
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return nil, errdefs.Unavailablef("make the directory of claim records: %w", err)
 	}
@@ -86,11 +106,49 @@ func Open(path, boot string) (*Files, error) {
 	if err != nil {
 		return nil, errdefs.Unavailablef("open the directory of claim records: %w", err)
 	}
-	f := &Files{path: path, dir: dir, large: map[string]bool{}}
-	if err := f.begin(boot); err != nil {
-		return nil, errors.Join(err, dir.Close())
+	return dir, nil
+}
+
+// Check returns an error if the directory cannot be made again where it was removed or
+// replaced; renewed is how often that was done since Open.
+func (f *Files) Check() (renewed int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err = f.renew()
+	return f.renewed, err
+}
+
+// renew makes the directory again if it, or the file with the pages, is not in its place any
+// more, and tells whether it did. The caller holds mu.
+func (f *Files) renew() (bool, error) {
+	open, err := f.pages.file.Stat()
+	if err != nil {
+		return false, f.failed("read", pageFile, err)
 	}
-	return f, nil
+	if here, err := os.Lstat(filepath.Join(f.path, pageFile)); err == nil && os.SameFile(here, open) {
+		return false, nil
+	}
+	dir, err := openDir(f.path)
+	if err != nil {
+		return false, err
+	}
+	next := &Files{path: f.path, boot: f.boot, dir: dir, large: map[string]bool{}}
+	if err := next.begin(f.boot); err != nil {
+		return false, errors.Join(err, dir.Close())
+	}
+	for name := range f.pages.at {
+		record, err := f.pages.read(name)
+		if err == nil && !next.large[name] {
+			err = next.pages.write(name, record)
+		}
+		if err != nil {
+			return false, errors.Join(f.failed("write", name, err), next.pages.file.Close(), dir.Close())
+		}
+	}
+	_ = errors.Join(f.pages.file.Close(), f.dir.Close())
+	f.dir, f.pages, f.large = next.dir, next.pages, next.large
+	f.renewed++
+	return true, nil
 }
 
 // begin removes what is not of this boot, and files that a crash has left empty.
@@ -188,6 +246,9 @@ func (f *Files) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, error
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if _, err := f.renew(); err != nil {
+		return nil, err
+	}
 	if f.large[base] {
 		return f.readFile(base)
 	}
@@ -251,6 +312,20 @@ func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for range renewals {
+		if err := f.put(base, record); err != nil {
+			return err
+		}
+		// What was written to a file that is not in its place any more is lost.
+		if again, err := f.renew(); !again || err != nil {
+			return err
+		}
+	}
+	return errdefs.Unavailablef("write the claim record %s: its directory is removed again and again", filepath.Join(f.path, base))
+}
+
+// put writes or removes a record. The caller holds mu.
+func (f *Files) put(base string, record []byte) error {
 	switch {
 	case len(record) == 0:
 		return f.removeRecord(base)

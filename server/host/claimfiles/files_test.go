@@ -357,3 +357,90 @@ func TestAnotherBoot(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectoryGoesMeanwhile: whatever becomes of the directory while it is open, the next
+// call makes it again with the records in pages, and nothing is written where no start finds it.
+func TestDirectoryGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	other, large := cgroup.Name{"kubepods", "podb"}, cgroup.Name{"kubepods", "podlarge"}
+	for name, harm := range map[string]func(path string) error{
+		"removed":      os.RemoveAll,
+		"moved away":   func(path string) error { return os.Rename(path, path+"-old") },
+		"replaced":     func(path string) error { return errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700)) },
+		"pages only":   func(path string) error { return os.Remove(filepath.Join(path, pageFile)) },
+		"around it":    func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"pages, moved": func(path string) error { return os.Rename(filepath.Join(path, pageFile), filepath.Join(path, ".x")) },
+	} {
+		for _, call := range []string{"read", "write", "check"} {
+			t.Run(name+", "+call, func(t *testing.T) {
+				t.Parallel()
+				f, path := open(t)
+				must := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				must(f.WriteRecord(t.Context(), pod, []byte("a record")))
+				must(f.WriteRecord(t.Context(), large, bytes.Repeat([]byte("l"), 2*pageSize)))
+				must(harm(path))
+				switch call {
+				case "read":
+					_, err := f.ReadRecord(t.Context(), other)
+					must(err)
+				case "write":
+					must(f.WriteRecord(t.Context(), other, []byte("another")))
+				case "check":
+					renewed, err := f.Check()
+					if must(err); renewed != 1 {
+						t.Errorf("renewed %d times, want once", renewed)
+					}
+				}
+				for _, from := range []string{"the same", "a start"} {
+					if from == "a start" {
+						var err error
+						must(f.Close())
+						f, err = Open(path, "boot")
+						must(err)
+						t.Cleanup(func() { _ = f.Close() })
+					}
+					if got, err := f.ReadRecord(t.Context(), pod); err != nil || string(got) != "a record" {
+						t.Errorf("%s: %q, %v", from, got, err)
+					}
+					want := ""
+					if call == "write" {
+						want = "another"
+					}
+					if got, err := f.ReadRecord(t.Context(), other); err != nil || string(got) != want {
+						t.Errorf("%s: %q, %v; want %q", from, got, err, want)
+					}
+					// It is there, or known to be missing.
+					if got, err := f.ReadRecord(t.Context(), large); err != nil || got != nil && len(got) != 2*pageSize {
+						t.Errorf("%s: %d bytes, %v", from, len(got), err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestForeignDirectoryMeanwhile: a directory that others can write to does not get the records.
+func TestForeignDirectoryMeanwhile(t *testing.T) {
+	t.Parallel()
+	f, path := open(t)
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o777); err != nil { //nolint:gosec // that is what is refused
+		t.Fatal(err)
+	}
+	if err := f.WriteRecord(t.Context(), pod, []byte("x")); errdefs.ClassOf(err) != errdefs.Precondition {
+		t.Errorf("written: %v", err)
+	}
+	if _, err := f.Check(); errdefs.ClassOf(err) != errdefs.Precondition {
+		t.Errorf("checked: %v", err)
+	}
+}

@@ -16,8 +16,8 @@ import (
 // hears of it, so it is never ahead of a ledger that is the last one. Like the claim
 // records it is of one boot and not synced.
 type Mark struct {
-	file *os.File
-	boot string
+	file       *os.File
+	path, boot string
 	// found is what the file said when it was opened, and known whether it said anything.
 	epoch, generation uint64
 	known             bool
@@ -43,7 +43,7 @@ func OpenMark(path, boot string) (*Mark, error) {
 	if err != nil {
 		return nil, errdefs.Unavailablef("open the mark of the last commit: %w", err)
 	}
-	m := &Mark{file: file, boot: boot}
+	m := &Mark{file: file, path: path, boot: boot}
 	text := make([]byte, largestMark)
 	n, err := file.ReadAt(text, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -77,12 +77,40 @@ func (m *Mark) text(epoch, generation uint64) string {
 // this boot.
 func (m *Mark) Found() (epoch, generation uint64, ok bool) { return m.epoch, m.generation, m.known }
 
-// Set marks a commit.
+// Set marks a commit. A file that was removed or replaced, or its directory, is made again.
 func (m *Mark) Set(epoch, generation uint64) error {
-	if _, err := m.file.WriteAt([]byte(m.text(epoch, generation)), 0); err != nil {
-		return errdefs.Unavailablef("mark the last commit: %w", err)
+	text := []byte(m.text(epoch, generation))
+	for range renewals {
+		if _, err := m.file.WriteAt(text, 0); err != nil {
+			return errdefs.Unavailablef("mark the last commit: %w", err)
+		}
+		// What was written to a file that is not in its place any more is lost.
+		if again, err := m.renew(); !again || err != nil {
+			return err
+		}
 	}
-	return nil
+	return errdefs.Unavailablef("mark the last commit: %s is removed again and again", m.path)
+}
+
+// renew opens the file again if it is not in its place any more, and tells whether it did.
+func (m *Mark) renew() (bool, error) {
+	open, err := m.file.Stat()
+	if err != nil {
+		return false, errdefs.Unavailablef("mark the last commit: %w", err)
+	}
+	if here, err := os.Lstat(m.path); err == nil && os.SameFile(here, open) {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(m.path), dirMode); err != nil {
+		return false, errdefs.Unavailablef("make the directory of the mark of the last commit: %w", err)
+	}
+	next, err := OpenMark(m.path, m.boot)
+	if err != nil {
+		return false, err
+	}
+	_ = m.file.Close()
+	m.file = next.file
+	return true, nil
 }
 
 // Close lets go of the file. The mark stays.

@@ -1,6 +1,7 @@
 package claimfiles
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,5 +68,48 @@ func TestMarkElsewhere(t *testing.T) {
 	}
 	if _, err := OpenMark(filepath.Join(dir, "no", "folder"), "b"); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestMarkGoesMeanwhile: a mark whose file or directory is removed or replaced is made again.
+func TestMarkGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(path string) error{
+		"removed":   os.Remove,
+		"moved":     func(path string) error { return os.Rename(path, path+"-old") },
+		"replaced":  func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, []byte("x"), 0o600)) },
+		"directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "claims", "mark")
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			m, err := OpenMark(path, "boot")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for generation := range uint64(3) {
+				if err := m.Set(7, generation); err != nil {
+					t.Fatal(err)
+				}
+				if generation == 0 {
+					if err := harm(path); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if m, err = OpenMark(path, "boot"); err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if epoch, generation, ok := m.Found(); epoch != 7 || generation != 2 || !ok {
+				t.Errorf("found %x %d %t", epoch, generation, ok)
+			}
+		})
 	}
 }
