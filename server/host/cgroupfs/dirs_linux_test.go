@@ -155,7 +155,11 @@ func TestWalkSeesProcesses(t *testing.T) {
 		if populated() {
 			t.Fatal("processes in an empty cgroup")
 		}
-		p := exec.Command("sleep", "60")
+		p := exec.Command(os.Args[0])
+		p.Env = append(os.Environ(), workerEnv+"=1") // it lives until its input ends
+		if _, err := p.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
