@@ -182,8 +182,9 @@ func TestTable(t *testing.T) {
 				if c.lost != nil {
 					in.Report.Lost = []ledger.LostPod{*c.lost}
 				}
-				c.seen.Processes = processes
-				in.Observed = []recovery.Observation{c.seen}
+				seen := c.seen // the processes are this subtest's
+				seen.Processes = processes
+				in.Observed = []recovery.Observation{seen}
 				plan := recovery.Decide(in)
 				if len(plan.Decisions) != 1 {
 					t.Fatalf("decisions %+v", plan.Decisions)
