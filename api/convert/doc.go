@@ -1,6 +1,6 @@
 // Package convert turns messages into the managers' types and back. It is the
 // one hand-written package of api/ and the one place where input is read: a pod
-// that leaves it is well-formed or an error that names every field at fault.
+// that leaves it is well-formed or an error that names every field that is wrong.
 //
 // Invariants: no decision is taken here; what one direction writes the other
 // reads back the same; no input makes it panic.

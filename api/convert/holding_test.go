@@ -25,9 +25,9 @@ func held(t *testing.T) *ledger.View {
 	card.Devices.Devices[0].Nodes, card.Devices.Devices[0].Topology = numa.Of(1), true
 	draft := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n2c")}).View())
 	draft.PutPod(ledgertest.With(ledgertest.Pod("a", "init:i", "main", "idle"), card,
-		ledger.Claim{Owner: ledger.Owner{Container: "i"}, Provider: "nic", Resource: "example.com/lane", Opaque: []byte("3")},
+		ledger.Claim{Owner: ledger.Owner{Container: "i"}, Provider: "nic", Resource: "example.com/channel", Opaque: []byte("3")},
 		ledgertest.Exclusive("main", "1")))
-	draft.PutPod(ledgertest.With(ledgertest.Pod("b"), ledger.Claim{Provider: "nic", Resource: "example.com/lane", Opaque: []byte("4")}))
+	draft.PutPod(ledgertest.With(ledgertest.Pod("b"), ledger.Claim{Provider: "nic", Resource: "example.com/channel", Opaque: []byte("4")}))
 	draft.PutPod(ledgertest.With(ledgertest.Pod("c", "main"), ledgertest.Exclusive("main", "2")))
 	return draft.View()
 }

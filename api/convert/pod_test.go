@@ -263,7 +263,7 @@ func TestContainerPathsAgree(t *testing.T) {
 	}
 }
 
-// TestUnchecked: what can be read is nobody's fault yet, and what cannot is told
+// TestUnchecked: what can be read is accepted here, and what cannot is reported
 // together with all that is wrong besides.
 func TestUnchecked(t *testing.T) {
 	t.Parallel()

@@ -179,7 +179,7 @@ func TestErrorsAreTyped(t *testing.T) {
 				}
 			case "POD_REJECTED":
 				if e.Provider != "device" || e.Resource != "example.com/gpu" {
-					t.Errorf("at fault: %q over %q", e.Provider, e.Resource)
+					t.Errorf("the error names %q and %q", e.Provider, e.Resource)
 				}
 			}
 		})

@@ -32,7 +32,7 @@ type Error struct {
 	// Fields lists what is wrong with the request, place by place. With IsPrecondition it lists the objects that stand in the
 	// way instead ("pod-uid/container").
 	Fields []Violation
-	// Provider and Resource name who is at fault and over what; empty where nobody in particular is.
+	// Provider and Resource are the provider that failed and its resource; empty if none did.
 	Provider, Resource string
 	// RetryAfter is how long to wait before asking again makes sense; zero where it does not.
 	RetryAfter time.Duration

@@ -22,7 +22,7 @@ func TestPlacementsAreFolded(t *testing.T) {
 	}
 }
 
-// TestMissingIsSaidOnce: the node as a whole is told of only where its books say
+// TestMissingIsSaidOnce: the node as a whole is reported only where its usage says
 // something else than those of the NUMA nodes.
 func TestMissingIsSaidOnce(t *testing.T) {
 	t.Parallel()

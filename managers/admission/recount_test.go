@@ -79,11 +79,11 @@ func TestReconcileBindingsOfYesterday(t *testing.T) {
 	bind("stopped", "ended", "gone")
 	before := h.ledger.View()
 	found := []admission.Found{
-		{ID: "stopped", Owner: owner}, {ID: "brief", Owner: owner}, {ID: "new", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
+		{ID: "stopped", Owner: owner}, {ID: "short", Owner: owner}, {ID: "new", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
 	}
 	stop("stopped")
-	bind("brief")
-	stop("brief")
+	bind("short")
+	stop("short")
 	count := func(before *ledger.View, want string) {
 		t.Helper()
 		done, err := h.ReconcileBindings(t.Context(), before, found, func(id string) bool { return id == "gone" })

@@ -20,9 +20,9 @@ type Error struct {
 	Reason Reason
 	// Message is the whole text, the causes' included.
 	Message string
-	// Provider names the hint provider at fault, empty where none is.
+	// Provider names the hint provider that failed, empty where none is.
 	Provider string
-	// Resource names the resource at fault as the pod spells it, empty where none is.
+	// Resource names the resource concerned as the pod spells it, empty where none is.
 	Resource string
 	// RetryAfter is when asking again makes sense, where somebody has said so; 0 otherwise.
 	RetryAfter time.Duration

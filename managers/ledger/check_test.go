@@ -34,7 +34,7 @@ func TestCheck(t *testing.T) {
 	rest := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodShared) }
 	two := func(a, b ledger.Claim) ledger.Claim { a.CPUs = b.CPUs; return a }
 	by := func(provider string, c ledger.Claim) ledger.Claim { c.Provider = provider; return c }
-	stray := func(p *ledger.Pod, o ledger.Owner, c ledger.Claim) *ledger.Pod {
+	foreign := func(p *ledger.Pod, o ledger.Owner, c ledger.Claim) *ledger.Pod {
 		c.Owner = o
 		p.Claims = append(p.Claims, c)
 		return p
@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 		"no payload":                {pods: []*ledger.Pod{with(pod("a", "c"), ledger.Claim{Owner: ledger.Owner{Container: "c"}, Resource: "x"})}, want: []string{"payload a/c"}},
 		"two payloads":              {pods: []*ledger.Pod{with(pod("a", "c"), two(devices("c", gpu, "1"), exclusive("c", "1")))}, want: []string{"payload a/c"}},
 		"opaque":                    {pods: []*ledger.Pod{with(pod("a", "c"), ledger.Claim{Owner: ledger.Owner{Container: "c"}, Resource: "x", Opaque: []byte("y")})}},
-		"claim of another pod":      {pods: []*ledger.Pod{stray(pod("a", "c"), ledger.Owner{Pod: "b", Container: "c"}, exclusive("c", "1"))}, want: []string{"owner b/c a"}},
+		"claim of another pod":      {pods: []*ledger.Pod{foreign(pod("a", "c"), ledger.Owner{Pod: "b", Container: "c"}, exclusive("c", "1"))}, want: []string{"owner b/c a"}},
 		"claim of no container":     {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("d", "1"))}, want: []string{"owner a/d a"}},
 		"uid with slash":            {pods: []*ledger.Pod{pod("a/b", "c")}, want: []string{"record a/b"}},
 		"no uid":                    {pods: []*ledger.Pod{pod("", "c")}, want: []string{"record "}},

@@ -21,15 +21,15 @@ type FreePages struct {
 type PageShortage struct {
 	Resource string
 	Nodes    numa.Mask
-	// Need is what the plan takes, Books what is free by the ledger before it,
+	// Need is what the plan takes, Free what is free by the ledger before it,
 	// Kernel what the kernel has free; in bytes.
-	Need, Usage, Kernel uint64
+	Need, Free, Kernel uint64
 }
 
 // String says it in a sentence, with all numbers.
 func (s PageShortage) String() string {
 	return fmt.Sprintf("%s of %s are needed on NUMA nodes %s, where %s are free by the ledger and the kernel has %s",
-		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Usage), quantity(s.Kernel))
+		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Free), quantity(s.Kernel))
 }
 
 // CheckPages compares what a plan takes of huge pages, group by group, with what
@@ -51,7 +51,7 @@ func (m *Manager) CheckPages(base, planned *ledger.View, free []FreePages) []Pag
 			if have := kernel.sum(group); need > have {
 				out = append(out, PageShortage{
 					Resource: c.resource, Nodes: group,
-					Need: uint64(need), Usage: uint64(max(usage.sum(group), 0)), Kernel: uint64(have),
+					Need: uint64(need), Free: uint64(max(usage.sum(group), 0)), Kernel: uint64(have),
 				})
 			}
 		}

@@ -100,7 +100,7 @@ func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
 		}
 		return n
 	}
-	// Those of the strangers, of the reader, and berthd's own.
+	// Those of users without a role, of the reader, and berthd's own.
 	n.eventually("most of the connections are closed", func() bool { return sockets() < 16+8+20 })
 	for _, c := range silent {
 		_ = c.Close()

@@ -158,7 +158,7 @@ func ask[T any](ctx context.Context, s *Server, resource string, what request, d
 
 // call makes one call to the plugin within its limit. A plugin does not see the caller's
 // deadline, and a caller with less time than the limit gets his own error while the call
-// goes on. So callers in a hurry neither suspend a plugin that answers in time, nor hide
+// goes on. So callers with short deadlines neither suspend a plugin that answers in time, nor hide
 // one that does not.
 func call[T any](ctx context.Context, p *session, what request, do func(context.Context, *session) (T, error)) (T, error) {
 	type result struct {

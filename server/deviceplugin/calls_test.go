@@ -289,7 +289,7 @@ func TestPreStart(t *testing.T) {
 		t.Parallel()
 		b := start(t, deviceplugin.Config{})
 		claim := ledgertest.Devices("c", "example.com/card", "a")
-		claim.Provider = "outsider"
+		claim.Provider = "another"
 		draft := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1n2c")}).View())
 		draft.PutPod(ledgertest.With(ledgertest.Pod("pod", "c"), claim))
 		if err := b.PreStart(b.ctx, draft.View(), owner); err != nil {

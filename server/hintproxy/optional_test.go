@@ -110,7 +110,7 @@ func TestExplain(t *testing.T) {
 		change(func(s *ledger.Shortage) { s.Nodes = "0-9" }),
 		change(func(s *ledger.Shortage) { s.Nodes = "all" }),
 		change(func(s *ledger.Shortage) { s.Free = 9 }),
-		change(func(s *ledger.Shortage) { s.Holders = []ledger.Owner{{Pod: "stranger"}} }),
+		change(func(s *ledger.Shortage) { s.Holders = []ledger.Owner{{Pod: "unknown"}} }),
 		good,
 	}
 	ask := func() []ledger.Shortage {

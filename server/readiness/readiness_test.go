@@ -34,7 +34,7 @@ func TestProblems(t *testing.T) {
 		go func() { ended <- m.Run(ctx) }()
 		expect := func(whole string, serving ...string) {
 			t.Helper()
-			time.Sleep(time.Second) // on the bubble's clock
+			time.Sleep(time.Second) // on synctest's clock
 			synctest.Wait()
 			lines, some := m.Lines()
 			if got := strings.Join(lines, "|"); got != whole || len(some) != 1 || some[0] != "plugins: gone" {

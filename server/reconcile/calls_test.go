@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// slowRuntime is a fake runtime on the clock of a bubble, in which pod a has containers that do
+// slowRuntime is a fake runtime on the clock of synctest, in which pod a has containers that do
 // not run, "stuck", and that do, a1 to a3. Updates of the stuck ones are never
 // answered.
 func slowRuntime(t *testing.T, stuck ...string) (*bench, *fakeRuntime) {

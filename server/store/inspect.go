@@ -34,7 +34,7 @@ const (
 )
 
 // inspection is one look at a whole file. bbolt maps files and follows what it
-// reads there: a bad page number or offset is a panic at best and a fault of the
+// reads there: a bad page number or offset is a panic at best and a bus error of the
 // process, or an endless loop, at worst. So every page that bbolt could come to
 // is looked at first, as plain bytes.
 type inspection struct {

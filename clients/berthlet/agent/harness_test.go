@@ -270,7 +270,7 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// within runs a test in a bubble whose clock is the test's.
+// within runs a test under testing/synctest, whose clock is the test's.
 func within(t *testing.T, test func(h *fixture)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -324,7 +324,7 @@ func (h *fixture) want(texts ...string) {
 	synctest.Wait()
 }
 
-// pass lets time pass on the clock of the synctest bubble, which moves only while
+// pass lets time pass on synctest's clock, which moves only while
 // everything in it waits: no test is slower for it, and none depends on how fast
 // the machine is.
 func (h *fixture) pass(d time.Duration) {
@@ -344,8 +344,8 @@ func (h *fixture) pod(name string) agent.PodStatus {
 	return agent.PodStatus{}
 }
 
-// brief writes the states of a pod's containers in a line.
-func brief(p agent.PodStatus) string {
+// statesText writes the states of a pod's containers in a line.
+func statesText(p agent.PodStatus) string {
 	words := []string{p.Phase}
 	for _, c := range slices.Concat(p.InitContainerStatuses, p.ContainerStatuses) {
 		word := c.Name + "#" + fmt.Sprint(c.RestartCount) + " "
@@ -364,7 +364,7 @@ func brief(p agent.PodStatus) string {
 
 func (h *fixture) expect(name, want string) {
 	h.t.Helper()
-	if got := brief(h.pod(name)); got != want {
+	if got := statesText(h.pod(name)); got != want {
 		h.t.Errorf("pod %s: got  %s\nwant %s", name, got, want)
 	}
 }

@@ -38,8 +38,8 @@ func exited(code int) lifecycle.Seen {
 	return lifecycle.Seen{Phase: lifecycle.Exited, ExitCode: code, Started: at(0), Finished: at(1)}
 }
 
-// brief writes a plan in a line: phase, steps, why containers wait, when to wake.
-func brief(p lifecycle.Plan) string {
+// planText writes a plan in a line: phase, steps, why containers wait, when to wake.
+func planText(p lifecycle.Plan) string {
 	words := []string{string(p.Phase)}
 	for _, s := range p.Steps {
 		word := s.Do.String()
@@ -164,7 +164,7 @@ func TestNext(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got := brief(lifecycle.Next(row.pod, row.state, crash, at(row.now))); got != row.want {
+			if got := planText(lifecycle.Next(row.pod, row.state, crash, at(row.now))); got != row.want {
 				t.Errorf("got  %s\nwant %s", got, row.want)
 			}
 		})

@@ -39,7 +39,7 @@ func TestNoWatches(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Second) // on the bubble's clock
+		time.Sleep(2 * time.Second) // on synctest's clock
 		synctest.Wait()
 		if pods != 1 {
 			t.Errorf("%d pods two seconds after the manifest came", pods)

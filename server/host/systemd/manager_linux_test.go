@@ -293,11 +293,11 @@ func TestSilentBus(t *testing.T) {
 			}
 			return time.Since(begun)
 		}
-		// A caller in a hurry says nothing about systemd.
-		hurry, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		// A short deadline of a caller says nothing about systemd.
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := b.Stop(hurry, "a.slice"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a caller in a hurry: %v", err)
+		if err := b.Stop(short, "a.slice"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller with a short deadline: %v", err)
 		}
 		if first := ask(); first != answerTimeout {
 			t.Errorf("the first waits for %s", first)

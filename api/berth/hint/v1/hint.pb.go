@@ -188,7 +188,7 @@ func (State) EnumDescriptor() ([]byte, []int) {
 // RegisterRequest describes a provider.
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name, a DNS label that no other provider bears; claims, traces and
+	// Its name, a DNS label that no other provider has; claims, traces and
 	// verdicts carry it. Required.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// The absolute path of the unix socket where it serves HintProviderService. The
