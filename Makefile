@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package image release generate captures check sbom test test-vm test-all mutants demo bench fuzz cover clean
+.PHONY: help build install package image release generate released captures check sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ release: ## Make packages, images, tarballs, SBOM and checksums of the committed
 generate: ## Generate api/ from proto/
 	hack/gen.sh
 
+released: ## Keep the schema of proto/ as the released one, which make check compares with; only for a release that may break clients
+	$(GO) tool -modfile=hack/tools/go.mod buf build --exclude-source-info -o proto/released.binpb
+
 captures: ## Make the recordings that server/app replays from ../shared/captures
 	$(GO) run ./hack/captures
 
@@ -44,10 +47,13 @@ sbom: build ## Write a bill of materials (CycloneDX) and all licences of the pro
 test: ## Run all tests except those that need a virtual machine or third-party programs
 	$(GO) test -timeout 30m ./...
 
+test-cluster: ## Run the tests that need a Kubernetes cluster of one node; the first build of Kubernetes takes about 15 minutes
+	hack/cluster/test.sh
+
 test-vm: ## Run the tests that need another kernel set-up, in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, third-party programs and containerd; make a release twice and compare
+test-all: ## Run the tests at full length under the race detector, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, Prometheus, third-party programs, containerd and a Kubernetes cluster; make a release twice and compare
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
@@ -55,6 +61,8 @@ test-all: ## Run the tests at full length under the race detector, 10 min of ran
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
 	hack/containerd/test.sh
+	hack/monitoring/test.sh
+	hack/cluster/test.sh
 	hack/release.sh same
 
 mutants: ## Add defects to the managers one by one; the recorded decisions must detect each one (about five minutes)

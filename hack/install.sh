@@ -30,6 +30,9 @@ done
 for file in deploy/systemd/drop-ins/*.conf; do
 	put 644 "$file" "$prefix/share/berth/drop-ins/$(basename "$file")"
 done
+for file in deploy/monitoring/*; do
+	put 644 "$file" "$prefix/share/berth/monitoring/$(basename "$file")"
+done
 put 644 deploy/sysusers.d/berth.conf "$prefix/lib/sysusers.d/berth.conf"
 put 644 deploy/tmpfiles.d/berth.conf "$prefix/lib/tmpfiles.d/berth.conf"
 [ -e "$dest$etc/berth/berthd.yaml" ] || put 644 deploy/berthd.yaml "$etc/berth/berthd.yaml"

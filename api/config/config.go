@@ -46,13 +46,18 @@ type Config struct {
 	ListenGroup string `json:"listenGroup,omitempty"`
 	// StateDir holds the ledger.
 	StateDir string `json:"stateDir,omitempty"`
-	// DevicePluginDir holds kubelet.sock, where plugins register, and theirs.
-	DevicePluginDir string `json:"devicePluginDir,omitempty"`
+	// Beside names what else manages resources on this node: kubelet, or nothing if it is
+	// empty. It changes defaults (BesideKubelet).
+	Beside string `json:"beside,omitempty"`
+	// DevicePluginDir holds kubelet.sock, where plugins register, and theirs. Of this
+	// directory and the next two, an empty path switches off what would be there, and
+	// nil stands for the default path.
+	DevicePluginDir *string `json:"devicePluginDir,omitempty"`
 	// PluginRegistryDir is watched for the sockets of plugins that do not register
 	// by themselves.
-	PluginRegistryDir string `json:"pluginRegistryDir,omitempty"`
+	PluginRegistryDir *string `json:"pluginRegistryDir,omitempty"`
 	// PodResourcesDir holds kubelet.sock, where podresources clients read.
-	PodResourcesDir string `json:"podResourcesDir,omitempty"`
+	PodResourcesDir *string `json:"podResourcesDir,omitempty"`
 	// RuntimeEndpoint is the socket of the container runtime (CRI v1), which then
 	// makes the containers' cgroups. Empty: berthd makes them.
 	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
@@ -61,6 +66,9 @@ type Config struct {
 	HTTP string `json:"http,omitempty"`
 	// HTTPMode is the mode of such a socket, in octal digits; empty: 0660.
 	HTTPMode string `json:"httpMode,omitempty"`
+	// KubeletMetrics serves the metrics with names of the kubelet, too. Beside a kubelet,
+	// dashboards that sum over a node's targets would count twice.
+	KubeletMetrics bool `json:"kubeletMetrics"`
 
 	// Machine is a snapshot file or a shape such as 2s4n32c2t to use in place of
 	// the machine that berthd runs on.
@@ -334,7 +342,7 @@ func Default() Config {
 	d := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 	return Config{
 		APIVersion: APIVersion, Kind: Kind,
-		Log: Log{Level: "info", Format: "text"},
+		Log: Log{Level: "info", Format: "text"}, KubeletMetrics: true,
 		Cgroups: Cgroups{
 			Tree: TreeKernel, Driver: string(cgroup.Cgroupfs), Mount: "/sys/fs/cgroup", Root: "/", PerQOS: true,
 			ReconcilePeriod: d(10 * time.Second), DriftPolicy: DriftRepair,

@@ -41,7 +41,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Their defaults depend on rootDir, so berthd fills them in.
-	got.Listen, got.StateDir, got.DevicePluginDir, got.PluginRegistryDir, got.PodResourcesDir = "", "", "", "", ""
+	got.Listen, got.StateDir, got.DevicePluginDir, got.PluginRegistryDir, got.PodResourcesDir = "", "", nil, nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("documented:\n%+v\ndefault:\n%+v", got, want)
 	}
@@ -56,6 +56,7 @@ func TestDocumentedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Cgroups.MemoryQoS = true // for its policy
+	c.Beside = ""              // it excludes other examples
 	c.Reserved.CPUs = c.Reserved.CPUs.Minus(c.Reserved.CPUs)
 	if err := c.Validate(); err != nil {
 		t.Error(err)

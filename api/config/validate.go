@@ -52,6 +52,7 @@ func (c Config) Validate() error {
 			vs.Addf(field, "%v", err)
 		}
 	}
+	c.validateBeside(&vs)
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}
@@ -197,11 +198,26 @@ func (c Config) validateOrder(vs *errdefs.Violations) {
 	}
 }
 
-// DevicePluginSocket is where device plugins register.
-func (c Config) DevicePluginSocket() string { return c.DevicePluginDir + "/kubelet.sock" }
+// DevicePluginSocket is where device plugins register; empty: nowhere.
+func (c Config) DevicePluginSocket() string { return kubeletSocket(c.DevicePluginDir) }
 
-// PodResourcesSocket is where podresources clients read.
-func (c Config) PodResourcesSocket() string { return c.PodResourcesDir + "/kubelet.sock" }
+// PodResourcesSocket is where podresources clients read; empty: nowhere.
+func (c Config) PodResourcesSocket() string { return kubeletSocket(c.PodResourcesDir) }
+
+func kubeletSocket(dir *string) string {
+	if Path(dir) == "" {
+		return ""
+	}
+	return path.Join(*dir, "kubelet.sock")
+}
+
+// Path is the path of a directory that may be switched off, and then empty.
+func Path(dir *string) string {
+	if dir == nil {
+		return ""
+	}
+	return *dir
+}
 
 // CPUConfig is the CPU manager's part.
 func (c Config) CPUConfig() (cpu.Config, error) {

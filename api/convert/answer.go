@@ -11,7 +11,7 @@ import (
 
 // AnswersOf returns the message form of what one provider answered; nothing
 // where the request does not concern it.
-func AnswersOf(provider string, replies []hint.Reply) []*typesv1.Answer {
+func AnswersOf(provider string, replies []hint.Reply) []*typesv1.TopologyHints {
 	for _, r := range replies {
 		if r.Provider == provider {
 			return Answers(r.Answers)
@@ -22,7 +22,7 @@ func AnswersOf(provider string, replies []hint.Reply) []*typesv1.Answer {
 
 // Answers returns the message form of a provider's answers for people. A rule is
 // listed, unless the list would be too long to be read.
-func Answers(answers []hint.ResourceAnswer) []*typesv1.Answer {
+func Answers(answers []hint.ResourceAnswer) []*typesv1.TopologyHints {
 	out := GivenAnswers(answers)
 	for i, a := range answers {
 		if a.Kind != hint.ByRule {
@@ -36,28 +36,28 @@ func Answers(answers []hint.ResourceAnswer) []*typesv1.Answer {
 }
 
 // listed is the answer that a rule stands for; a rule without a set is impossible.
-func listed(resource string, list []hint.Hint) *typesv1.Answer {
+func listed(resource string, list []hint.Hint) *typesv1.TopologyHints {
 	if len(list) == 0 {
-		return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "no set of nodes is allowed by the rule"}
+		return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: "no set of nodes is allowed by the rule"}
 	}
-	return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: Hints(list)}
+	return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: Hints(list)}
 }
 
 // GivenAnswers returns the message form of a provider's answers as they were
 // given: a rule stays a rule.
-func GivenAnswers(answers []hint.ResourceAnswer) []*typesv1.Answer {
-	out := make([]*typesv1.Answer, len(answers))
+func GivenAnswers(answers []hint.ResourceAnswer) []*typesv1.TopologyHints {
+	out := make([]*typesv1.TopologyHints, len(answers))
 	for i, a := range answers {
-		m := &typesv1.Answer{Resource: a.Resource}
+		m := &typesv1.TopologyHints{Resource: a.Resource}
 		switch a.Kind {
 		case hint.NoPreference:
-			m.Kind = typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE
+			m.Kind = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE
 		case hint.Impossible:
-			m.Kind, m.Reason = typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, a.Reason
+			m.Kind, m.Reason = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, a.Reason
 		case hint.Options:
-			m.Kind, m.Hints = typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints(a.Hints)
+			m.Kind, m.Hints = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints(a.Hints)
 		case hint.ByRule:
-			m.Kind, m.Rule, m.Hints = typesv1.AnswerKind_ANSWER_KIND_RULE, Rule(a.Rule), Hints(a.Hints)
+			m.Kind, m.CapacityConstraint, m.Hints = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Rule(a.Rule), Hints(a.Hints)
 		}
 		out[i] = m
 	}
@@ -68,7 +68,7 @@ func GivenAnswers(answers []hint.ResourceAnswer) []*typesv1.Answer {
 const maxListed = 1 << 16
 
 // ReadAnswers reads a provider's answers; path names them in errors.
-func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer, error) {
+func ReadAnswers(path string, answers []*typesv1.TopologyHints) ([]hint.ResourceAnswer, error) {
 	var vs errdefs.Violations
 	out := make([]hint.ResourceAnswer, len(answers))
 	for i, m := range answers {
@@ -78,30 +78,30 @@ func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer,
 			vs.Addf(at+".resource", "is required")
 		}
 		switch m.GetKind() {
-		case typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE:
+		case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
 			a.Kind = hint.NoPreference
-		case typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE:
+		case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
 			a.Kind, a.Reason = hint.Impossible, m.GetReason()
-		case typesv1.AnswerKind_ANSWER_KIND_OPTIONS:
+		case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS:
 			a.Kind, a.Hints = hint.Options, readHints(at+".hints", m.GetHints(), &vs)
 			if len(a.Hints) == 0 {
 				vs.Addf(at+".hints", "expected at least one hint; an answer without any is IMPOSSIBLE")
 			}
-		case typesv1.AnswerKind_ANSWER_KIND_RULE:
-			a.Kind, a.Rule = hint.ByRule, readRule(at+".rule", m.GetRule(), &vs)
+		case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT:
+			a.Kind, a.Rule = hint.ByRule, readRule(at+".capacity_constraint", m.GetCapacityConstraint(), &vs)
 			a.Hints = readHints(at+".hints", m.GetHints(), &vs)
 			if slices.ContainsFunc(a.Hints, func(h hint.Hint) bool { return h.Any }) {
 				vs.Addf(at+".hints", "expected nodes in every hint beside a rule")
 			}
 		default:
-			vs.Addf(at+".kind", "expected NO_PREFERENCE, IMPOSSIBLE, OPTIONS or RULE")
+			vs.Addf(at+".kind", "expected NO_PREFERENCE, IMPOSSIBLE, OPTIONS or CAPACITY_CONSTRAINT")
 		}
 		out[i] = a
 	}
 	return out, vs.Err("request")
 }
 
-func readHints(path string, hints []*typesv1.Hint, vs *errdefs.Violations) []hint.Hint {
+func readHints(path string, hints []*typesv1.TopologyHint, vs *errdefs.Violations) []hint.Hint {
 	if len(hints) == 0 {
 		return nil
 	}
@@ -114,19 +114,19 @@ func readHints(path string, hints []*typesv1.Hint, vs *errdefs.Violations) []hin
 }
 
 // ReadHint reads the hint that a plan is to follow; path names it in errors.
-func ReadHint(path string, m *typesv1.Hint) (hint.Hint, error) {
+func ReadHint(path string, m *typesv1.TopologyHint) (hint.Hint, error) {
 	var vs errdefs.Violations
 	h := readHint(path, m, &vs)
 	return h, vs.Err("request")
 }
 
-func readHint(path string, m *typesv1.Hint, vs *errdefs.Violations) hint.Hint {
+func readHint(path string, m *typesv1.TopologyHint, vs *errdefs.Violations) hint.Hint {
 	h := hint.Hint{
-		Any: m.GetNodes() == nil, Preferred: m.GetPreferred(),
-		Nodes: readMask(path+".nodes", m.GetNodes(), vs),
+		Any: m.GetNumaNodes() == nil, Preferred: m.GetPreferred(),
+		Nodes: readMask(path+".numa_nodes", m.GetNumaNodes(), vs),
 	}
-	if !h.Any && len(m.GetNodes().GetNodes()) == 0 {
-		vs.Addf(path+".nodes", "expected a node; a hint without an opinion has no nodes field")
+	if !h.Any && len(m.GetNumaNodes().GetIds()) == 0 {
+		vs.Addf(path+".numa_nodes", "expected a node; a hint without an opinion has no numa_nodes")
 	}
 	return h
 }

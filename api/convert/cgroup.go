@@ -3,14 +3,14 @@ package convert
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/numa"
 )
 
 // CgroupName reads the name of a cgroup from a field of a request. Errors are of
@@ -44,51 +44,74 @@ var cgroupStates = map[cgroup.State]cgroupv1.State{
 func CgroupState(s cgroup.State) cgroupv1.State { return cgroupStates[s] }
 
 // CgroupValues returns the message form of a cgroup's values.
-func CgroupValues(v cgroup.Values) *cgroupv1.Values {
-	return &cgroupv1.Values{
+func CgroupValues(v cgroup.Values) *typesv1.LinuxResources {
+	out := &typesv1.LinuxResources{
 		CpuShares: v.CPUShares, CpuWeight: v.CPUWeight, CpuQuotaUs: v.CPUQuotaUS, CpuPeriodUs: v.CPUPeriodUS,
-		MemoryBytes: v.MemoryBytes, MemorySwapBytes: v.MemorySwapBytes, Pids: v.PIDs,
-		HugePageLimits: v.HugePages, Unified: v.Unified,
-		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.String(),
+		MemoryLimitBytes: v.MemoryBytes, MemorySwapLimitBytes: v.MemorySwapBytes, PidsLimit: v.PIDs,
+		Unified:    v.Unified,
+		CpusetCpus: someCPUs(v.CPUs), CpusetMems: SomeNodes(v.Mems),
 	}
+	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
+		limit := v.HugePages[size]
+		out.HugepageLimits = append(out.HugepageLimits, &typesv1.HugepageLimit{PageSizeBytes: uint64(size), LimitBytes: &limit})
+	}
+	return out
 }
 
 // ReadCgroupValues reads values from a request; path leads to them. Errors are of
 // class Invalid and name the field.
-func ReadCgroupValues(path string, m *cgroupv1.Values) (cgroup.Values, error) {
+func ReadCgroupValues(path string, m *typesv1.LinuxResources) (cgroup.Values, error) {
 	if m == nil {
 		return cgroup.Values{}, nil
 	}
 	var vs errdefs.Violations
 	v := cgroup.Values{
 		CPUShares: m.CpuShares, CPUWeight: m.CpuWeight, CPUQuotaUS: m.CpuQuotaUs, CPUPeriodUS: m.CpuPeriodUs,
-		MemoryBytes: m.MemoryBytes, MemorySwapBytes: m.MemorySwapBytes, PIDs: m.Pids,
-		HugePages: maps.Clone(m.GetHugePageLimits()), Unified: maps.Clone(m.GetUnified()),
+		MemoryBytes: m.MemoryLimitBytes, MemorySwapBytes: m.MemorySwapLimitBytes, PIDs: m.PidsLimit,
+		Unified: maps.Clone(m.GetUnified()),
 	}
-	var err error
-	if v.CPUs, err = cpuset.Parse(m.GetCpusetCpus()); err != nil {
-		vs.Addf(path+".cpuset_cpus", "%v", err)
+	v.CPUs = ReadCPUSet(path+".cpuset_cpus", m.GetCpusetCpus(), &vs)
+	v.Mems = readMask(path+".cpuset_mems", m.GetCpusetMems(), &vs)
+	if m.OomScoreAdj != nil {
+		vs.Addf(path+".oom_score_adj", "belongs to processes: expected no value for a cgroup")
 	}
-	if v.Mems, err = numa.Parse(m.GetCpusetMems()); err != nil {
-		vs.Addf(path+".cpuset_mems", "%v", err)
-	}
+	readHugepages(path+".hugepage_limits", m.GetHugepageLimits(), &v, &vs)
 	inRange(&vs, path+".cpu_shares", v.CPUShares, cgroup.MinShares, cgroup.MaxShares)
 	inRange(&vs, path+".cpu_weight", v.CPUWeight, 1, 10000)
 	inRange(&vs, path+".cpu_period_us", v.CPUPeriodUS, 1000, 1_000_000)
 	atLeast(&vs, path+".cpu_quota_us", v.CPUQuotaUS, cgroup.MinQuotaUS)
-	atLeast(&vs, path+".memory_bytes", v.MemoryBytes, 1)
-	atLeast(&vs, path+".memory_swap_bytes", v.MemorySwapBytes, 1)
-	atLeast(&vs, path+".pids", v.PIDs, 0)
-	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
-		limit := v.HugePages[size]
-		atLeast(&vs, fmt.Sprintf("%s.huge_page_limits[%d]", path, size), &limit, 0)
-	}
+	atLeast(&vs, path+".memory_limit_bytes", v.MemoryBytes, 1)
+	atLeast(&vs, path+".memory_swap_limit_bytes", v.MemorySwapBytes, 1)
+	atLeast(&vs, path+".pids_limit", v.PIDs, 0)
 	for _, file := range slices.Sorted(maps.Keys(v.Unified)) {
 		if !controlFile(file) {
 			vs.Addf(fmt.Sprintf("%s.unified[%.80q]", path, file), "expected the name of a control file such as memory.min")
 		}
 	}
 	return v, vs.Err("request")
+}
+
+// readHugepages reads limits by page size; each size may have one.
+func readHugepages(path string, list []*typesv1.HugepageLimit, into *cgroup.Values, vs *errdefs.Violations) {
+	for i, l := range list {
+		at, size := fmt.Sprintf("%s[%d]", path, i), l.GetPageSizeBytes()
+		_, twice := into.HugePages[int64(size)]
+		switch {
+		case size == 0 || size > math.MaxInt64:
+			vs.Addf(at+".page_size_bytes", "is %d, expected the size of a page", size)
+			continue
+		case twice:
+			vs.Addf(at+".page_size_bytes", "%d is given twice", size)
+		case l.LimitBytes == nil:
+			vs.Addf(at+".limit_bytes", "is required")
+		default:
+			atLeast(vs, at+".limit_bytes", l.LimitBytes, 0)
+		}
+		if into.HugePages == nil {
+			into.HugePages = make(map[int64]int64, len(list))
+		}
+		into.HugePages[int64(size)] = l.GetLimitBytes()
+	}
 }
 
 // controlFile tells whether a name can be that of a controller's file: letters,
@@ -129,7 +152,7 @@ func CgroupWrites(ops []cgroup.Op) []*cgroupv1.Write {
 			out = append(out, &cgroupv1.Write{Cgroup: op.Name.String(), Create: true})
 		}
 		for _, w := range op.Writes {
-			out = append(out, &cgroupv1.Write{Cgroup: op.Name.String(), File: w.File, Old: w.Old, New: w.New, Create: create})
+			out = append(out, &cgroupv1.Write{Cgroup: op.Name.String(), File: w.File, OldValue: w.Old, NewValue: w.New, Create: create})
 			create = false
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -51,11 +52,11 @@ func TestCgroupValuesRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m cgroupv1.Values
+		var m typesv1.LinuxResources
 		if err := proto.Unmarshal(wire, &m); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadCgroupValues("values", &m)
+		got, err := ReadCgroupValues("resources", &m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,29 +76,31 @@ func TestBadCgroupValues(t *testing.T) {
 	t.Parallel()
 	p := func(n int64) *int64 { return &n }
 	u := func(n uint64) *uint64 { return &n }
-	m := &cgroupv1.Values{
-		CpuShares: u(1), CpuWeight: u(10001), CpuQuotaUs: p(999), CpuPeriodUs: u(1), MemoryBytes: p(0), MemorySwapBytes: p(-2), Pids: p(-2),
-		HugePageLimits: map[int64]int64{2 << 20: -7},
+	m := &typesv1.LinuxResources{
+		CpuShares: u(1), CpuWeight: u(10001), CpuQuotaUs: p(999), CpuPeriodUs: u(1), MemoryLimitBytes: p(0), MemorySwapLimitBytes: p(-2), PidsLimit: p(-2),
+		HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(-7)}, {LimitBytes: p(1)}, {PageSizeBytes: 1 << 30}, {PageSizeBytes: 2 << 20, LimitBytes: p(1)}},
+		OomScoreAdj:    proto.Int32(1),
 		Unified:        map[string]string{"../escape": "1", "cgroup.procs": "1", "": "1", ".hidden": "1"},
-		CpusetCpus:     "3-1", CpusetMems: "x",
+		CpusetCpus:     &typesv1.CPUSet{List: "3-1"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{64}},
 	}
-	_, err := ReadCgroupValues("values", m)
+	_, err := ReadCgroupValues("resources", m)
 	fe := new(errdefs.Error)
 	if !errors.As(err, &fe) || fe.Class != errdefs.Invalid {
 		t.Fatalf("got %v", err)
 	}
 	var fields []string
 	for _, v := range fe.Fields {
-		fields = append(fields, strings.TrimPrefix(v.Field, "values."))
+		fields = append(fields, strings.TrimPrefix(v.Field, "resources."))
 	}
 	want := []string{
-		"cpuset_cpus", "cpuset_mems", "cpu_shares", "cpu_weight", "cpu_period_us", "cpu_quota_us", "memory_bytes", "memory_swap_bytes", "pids",
-		"huge_page_limits[2097152]", `unified[""]`, `unified["../escape"]`, `unified[".hidden"]`, `unified["cgroup.procs"]`,
+		"cpuset_cpus.list", "cpuset_mems", "oom_score_adj", "hugepage_limits[0].limit_bytes", "hugepage_limits[1].page_size_bytes", "hugepage_limits[2].limit_bytes",
+		"hugepage_limits[3].page_size_bytes", "cpu_shares", "cpu_weight", "cpu_period_us", "cpu_quota_us", "memory_limit_bytes", "memory_swap_limit_bytes", "pids_limit",
+		`unified[""]`, `unified["../escape"]`, `unified[".hidden"]`, `unified["cgroup.procs"]`,
 	}
 	if !slices.Equal(fields, want) {
 		t.Errorf("got %q, want %q", fields, want)
 	}
-	if v, err := ReadCgroupValues("values", nil); err != nil || !reflect.DeepEqual(v, cgroup.Values{}) {
+	if v, err := ReadCgroupValues("resources", nil); err != nil || !reflect.DeepEqual(v, cgroup.Values{}) {
 		t.Errorf("no values: %+v, %v", v, err)
 	}
 }
@@ -126,8 +129,8 @@ func TestCgroupWrites(t *testing.T) {
 		{Kind: cgroup.Set, Name: cgroup.Name{"c"}, Writes: []cgroup.Write{{File: "x", Old: "1", New: "2"}}},
 	}
 	want := []*cgroupv1.Write{
-		{Cgroup: "/a", File: "x", New: "1", Create: true}, {Cgroup: "/a", File: "y", New: "2"},
-		{Cgroup: "/b", Create: true}, {Cgroup: "/c", File: "x", Old: "1", New: "2"},
+		{Cgroup: "/a", File: "x", NewValue: "1", Create: true}, {Cgroup: "/a", File: "y", NewValue: "2"},
+		{Cgroup: "/b", Create: true}, {Cgroup: "/c", File: "x", OldValue: "1", NewValue: "2"},
 	}
 	got := CgroupWrites(ops)
 	if !slices.EqualFunc(got, want, func(a, b *cgroupv1.Write) bool { return proto.Equal(a, b) }) {

@@ -1,44 +1,34 @@
 package convert
 
 import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
-// CPUSet returns the message form of a set of CPUs.
-func CPUSet(s cpuset.Set) *typesv1.CPUSet { return &typesv1.CPUSet{Cpus: s.String()} }
-
-// Mask returns the message form of a set of NUMA nodes.
-func Mask(m numa.Mask) *typesv1.NUMAMask {
-	out := &typesv1.NUMAMask{Nodes: make([]uint32, 0, m.Len())}
-	for id := range m.All() {
-		out.Nodes = append(out.Nodes, uint32(id))
-	}
-	return out
-}
-
 // Hint returns the message form of an affinity; nil for none.
-func Hint(a *ledger.Affinity) *typesv1.Hint {
+func Hint(a *ledger.Affinity) *typesv1.TopologyHint {
 	if a == nil {
 		return nil
 	}
-	out := &typesv1.Hint{Preferred: a.Preferred}
+	out := &typesv1.TopologyHint{Preferred: a.Preferred}
 	if !a.Any {
-		out.Nodes = Mask(a.Nodes)
+		out.NumaNodes = Mask(a.Nodes)
 	}
 	return out
 }
 
 // Hints returns the message form of a list of affinities.
-func Hints(list []ledger.Affinity) []*typesv1.Hint {
+func Hints(list []ledger.Affinity) []*typesv1.TopologyHint {
 	if len(list) == 0 {
 		return nil
 	}
 	// Every answer to Admit has some of these: one piece of memory for each kind.
-	out, hints, masks := make([]*typesv1.Hint, len(list)), make([]typesv1.Hint, len(list)), make([]typesv1.NUMAMask, len(list))
+	out, hints, masks := make([]*typesv1.TopologyHint, len(list)), make([]typesv1.TopologyHint, len(list)), make([]typesv1.NUMANodeSet, len(list))
 	nodes := 0
 	for i := range list {
 		nodes += list[i].Nodes.Len()
@@ -53,7 +43,7 @@ func Hints(list []ledger.Affinity) []*typesv1.Hint {
 		for id := range list[i].Nodes.All() {
 			ids = append(ids, uint32(id))
 		}
-		hints[i].Nodes, masks[i].Nodes = &masks[i], ids[first:len(ids):len(ids)]
+		hints[i].NumaNodes, masks[i].Ids = &masks[i], ids[first:len(ids):len(ids)]
 	}
 	return out
 }
@@ -74,30 +64,43 @@ func Claim(c *ledger.Claim) *typesv1.Claim {
 		return nil
 	}
 	out := &typesv1.Claim{
-		PodUid: c.Owner.Pod, Container: c.Owner.Container,
+		PodUid: c.Owner.Pod, ContainerName: c.Owner.Container,
 		Provider: c.Provider, Resource: c.Resource,
-		Affinity: Hint(c.Affinity), Opaque: c.Opaque,
+		Affinity: Hint(c.Affinity),
 	}
-	if c.CPUs != nil {
-		out.Cpu = &typesv1.CPUClaim{Set: CPUSet(c.CPUs.Set), Use: string(c.CPUs.Use)}
-	}
-	for _, b := range c.Memory {
-		out.Memory = append(out.Memory, &typesv1.MemoryBlock{Nodes: Mask(b.Nodes), Bytes: b.Bytes})
-	}
-	if c.Devices != nil {
-		out.Device = &typesv1.DeviceClaim{}
-		for _, d := range c.Devices.Devices {
-			out.Device.Devices = append(out.Device.Devices, Device(d))
+	switch {
+	case c.CPUs != nil:
+		out.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: CPUSet(c.CPUs.Set), Sharing: sharings[c.CPUs.Use]}}
+	case len(c.Memory) > 0:
+		m := &typesv1.MemoryClaim{Blocks: make([]*typesv1.MemoryBlock, len(c.Memory))}
+		for i, b := range c.Memory {
+			m.Blocks[i] = &typesv1.MemoryBlock{NumaNodes: Mask(b.Nodes), Bytes: b.Bytes}
 		}
+		out.Payload = &typesv1.Claim_Memory{Memory: m}
+	case c.Devices != nil:
+		d := &typesv1.DeviceClaim{Devices: make([]*typesv1.Device, len(c.Devices.Devices))}
+		for i := range c.Devices.Devices {
+			d.Devices[i] = Device(c.Devices.Devices[i])
+		}
+		out.Payload = &typesv1.Claim_Device{Device: d}
+	case len(c.Opaque) > 0:
+		out.Payload = &typesv1.Claim_Opaque{Opaque: c.Opaque}
 	}
 	return out
+}
+
+var sharings = map[ledger.CPUUse]typesv1.CPUSharing{
+	ledger.CPUExclusive:    typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE,
+	ledger.CPUPod:          typesv1.CPUSharing_CPU_SHARING_POD,
+	ledger.CPUPodExclusive: typesv1.CPUSharing_CPU_SHARING_POD_EXCLUSIVE,
+	ledger.CPUPodShared:    typesv1.CPUSharing_CPU_SHARING_POD_SHARED,
 }
 
 // Device returns the message form of a device; Health adds how it is.
 func Device(d ledger.Device) *typesv1.Device {
 	out := &typesv1.Device{Id: d.ID}
 	if d.Topology {
-		out.Nodes = Mask(d.Nodes)
+		out.NumaNodes = Mask(d.Nodes)
 	}
 	return out
 }
@@ -129,7 +132,7 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 		Uid: pod.UID(), Namespace: pod.Pod.Namespace, Name: pod.Pod.Name,
 		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
 		Containers:  Containers(view, pod),
-		AdmissionId: pod.AdmissionID, AdmittedAtUnix: pod.AdmittedAt.Unix(),
+		AdmissionId: pod.AdmissionID, AdmitTime: timestamppb.New(pod.AdmittedAt),
 		Owner: pod.Agent(),
 	}
 	for i := range pod.Claims {
@@ -151,10 +154,10 @@ func containers(view *ledger.View, pod *ledger.Pod, ids map[ledger.Owner][]strin
 func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.Owner][]string) *typesv1.ContainerAllocation {
 	owner := ledger.Owner{Pod: pod.UID(), Container: name}
 	out := &typesv1.ContainerAllocation{
-		Name: name, Affinity: Hint(pod.Affinity(name)), ContainerIds: ids[owner],
+		ContainerName: name, Affinity: Hint(pod.Affinity(name)), ContainerIds: ids[owner],
 	}
 	if c := pod.Pod.Container(name); c != nil {
-		out.Role = c.Role.String()
+		out.Role = roles[c.Role]
 		if len(c.Requests)+len(c.Limits) > 0 {
 			out.Resources = requirements(c.Requests, c.Limits, c.Excess)
 		}
@@ -179,7 +182,7 @@ func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.O
 // bare returns the message form of a claim without its owner, which is around it.
 func bare(c *ledger.Claim) *typesv1.Claim {
 	out := Claim(c)
-	out.PodUid, out.Container = "", ""
+	out.PodUid, out.ContainerName = "", ""
 	return out
 }
 
@@ -209,4 +212,10 @@ func nodeMemory(c *ledger.Claim) (out []*typesv1.NodeMemory) {
 		}
 	}
 	return out
+}
+
+var roles = map[workload.Role]typesv1.ContainerRole{
+	workload.Init:    typesv1.ContainerRole_CONTAINER_ROLE_INIT,
+	workload.Sidecar: typesv1.ContainerRole_CONTAINER_ROLE_SIDECAR,
+	workload.App:     typesv1.ContainerRole_CONTAINER_ROLE_APP,
 }

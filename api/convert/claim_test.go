@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
@@ -18,17 +19,17 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-func nodes(ids ...uint32) *typesv1.NUMAMask { return &typesv1.NUMAMask{Nodes: ids} }
+func nodes(ids ...uint32) *typesv1.NUMANodeSet { return &typesv1.NUMANodeSet{Ids: ids} }
 
 func TestHint(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		from *ledger.Affinity
-		want *typesv1.Hint
+		want *typesv1.TopologyHint
 	}{
 		"none":       {nil, nil},
-		"no opinion": {&ledger.Affinity{Any: true, Preferred: true}, &typesv1.Hint{Preferred: true}},
-		"nodes":      {&ledger.Affinity{Nodes: numa.Of(63, 0)}, &typesv1.Hint{Nodes: nodes(0, 63)}},
+		"no opinion": {&ledger.Affinity{Any: true, Preferred: true}, &typesv1.TopologyHint{Preferred: true}},
+		"nodes":      {&ledger.Affinity{Nodes: numa.Of(63, 0)}, &typesv1.TopologyHint{NumaNodes: nodes(0, 63)}},
 	} {
 		if got := convert.Hint(row.from); !proto.Equal(got, row.want) || (got == nil) != (row.want == nil) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
@@ -43,8 +44,8 @@ func TestHintsAreApart(t *testing.T) {
 	list := []ledger.Affinity{{Nodes: numa.Of(0)}, {Any: true}, {Nodes: numa.Of(1, 2)}, {Preferred: true}, {Nodes: numa.Of(3)}}
 	for i := range list {
 		hints := convert.Hints(list)
-		if m := hints[i].GetNodes(); m != nil {
-			m.Nodes = append(m.Nodes, 9, 9, 9)
+		if m := hints[i].GetNumaNodes(); m != nil {
+			m.Ids = append(m.Ids, 9, 9, 9)
 		}
 		hints[i].Preferred = true
 		for k := range list {
@@ -67,19 +68,19 @@ func TestClaim(t *testing.T) {
 		want *typesv1.Claim
 	}{
 		"cpus": {ledgertest.CPUs("", "0-3,8", ledger.CPUPod), &typesv1.Claim{
-			Provider: "cpu", Resource: "cpu", Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0-3,8"}, Use: "pod"},
+			Provider: "cpu", Resource: "cpu", Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0-3,8"}, Sharing: typesv1.CPUSharing_CPU_SHARING_POD}},
 		}},
 		"memory": {ledgertest.Memory("main", "hugepages-2Mi", "0,2", 4<<20), &typesv1.Claim{
-			Container: "main", Provider: "memory", Resource: "hugepages-2Mi",
-			Memory: []*typesv1.MemoryBlock{{Nodes: nodes(0, 2), Bytes: 4 << 20}},
+			ContainerName: "main", Provider: "memory", Resource: "hugepages-2Mi",
+			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: nodes(0, 2), Bytes: 4 << 20}}}},
 		}},
 		"devices": {gpu, &typesv1.Claim{
-			Container: "main", Provider: "device", Resource: "example.com/gpu",
-			Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0", Nodes: nodes(1)}, {Id: "g1", Nodes: nodes()}, {Id: "g2"}}},
+			ContainerName: "main", Provider: "device", Resource: "example.com/gpu",
+			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0", NumaNodes: nodes(1)}, {Id: "g1", NumaNodes: nodes()}, {Id: "g2"}}}},
 		}},
 		"of an external provider": {
 			ledger.Claim{Owner: ledger.Owner{Pod: "u", Container: "c"}, Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &ledger.Affinity{Nodes: numa.Of(2)}},
-			&typesv1.Claim{PodUid: "u", Container: "c", Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &typesv1.Hint{Nodes: nodes(2)}},
+			&typesv1.Claim{PodUid: "u", ContainerName: "c", Provider: "p", Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(2)}},
 		},
 	} {
 		if got := convert.Claim(&row.from); !proto.Equal(got, row.want) {
@@ -123,22 +124,22 @@ func TestTrace(t *testing.T) {
 		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Revision: 5<<10 + 7, DryRun: true, Reason: "R", Message: "m",
 		Steps: []*typesv1.TraceStep{
 			{
-				Kind: "asked", Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
-				Hints: []*typesv1.Hint{{Nodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
+				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "main", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+				Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
 			},
-			{Kind: "merged", Affinity: &typesv1.Hint{Nodes: nodes(0)}, Approximate: true},
-			{Kind: "planned", Claim: &typesv1.Claim{Cpu: convert.Claim(&claim).GetCpu()}},
-			{Kind: "refused", Text: "t", Shortages: []*typesv1.Shortage{
+			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0)}, Approximate: true},
+			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, Claim: &typesv1.Claim{Payload: &typesv1.Claim_Cpu{Cpu: convert.Claim(&claim).GetCpu()}}},
+			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "t", Shortages: []*typesv1.Shortage{
 				{
-					Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
-					Holders: []string{"v/c", "w"}, MoreHolders: 4,
+					Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
+					Holders: []*typesv1.ContainerRef{{PodUid: "v", ContainerName: "c"}, {PodUid: "w"}}, MoreHolders: 4,
 				},
 			}},
 		},
 		Suggestions: []*typesv1.Suggestion{
-			{Kind: "request", Text: "t", Requests: []*typesv1.RequestChange{{Container: "main", Resource: "cpu", From: 4, To: 1}}},
-			{Kind: "policy", Policy: "best-effort", Scope: "pod"},
-			{Kind: "removal", RemovePodUids: []string{"v", "w"}},
+			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "t", Requests: []*typesv1.RequestChange{{ContainerName: "main", Resource: "cpu", Current: 4, Proposed: 1}}},
+			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_POLICY, Policy: "best-effort", Scope: "pod"},
+			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, RemovePodUids: []string{"v", "w"}},
 		},
 		Tried: 5,
 	}
@@ -175,20 +176,20 @@ func TestPods(t *testing.T) {
 	}
 	claims := convert.Claims(whole.Claims)
 	for _, c := range claims { // the allocation around them has their owners
-		c.PodUid, c.Container = "", ""
+		c.PodUid, c.ContainerName = "", ""
 	}
 	want := &typesv1.PodAllocation{
 		Uid: "u2", Namespace: "default", Name: "pod-u2", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmittedAtUnix: 99, Owner: "default",
+		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmitTime: timestamppb.New(time.Unix(99, 5)), Owner: "default",
 		Claims: claims[:1],
 		Containers: []*typesv1.ContainerAllocation{
-			{Name: "prepare", Role: "init"},
+			{ContainerName: "prepare", Role: typesv1.ContainerRole_CONTAINER_ROLE_INIT},
 			{
-				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
-				Affinity: &typesv1.Hint{Nodes: nodes(0), Preferred: true}, Claims: claims[1:2], ContainerIds: []string{"old", "new"},
+				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
+				Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0), Preferred: true}, Claims: claims[1:2], ContainerIds: []string{"old", "new"},
 				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
 			},
-			{Name: "rest", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "4-5"}, Claims: claims[2:]},
+			{ContainerName: "rest", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "4-5"}, Claims: claims[2:]},
 		},
 	}
 	if got := convert.Allocation(view, whole); !proto.Equal(got, want) {
@@ -208,8 +209,8 @@ func TestRulesAreListed(t *testing.T) {
 		{Provider: "cpu", Answers: []hint.ResourceAnswer{{Resource: "cpu", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule}}}},
 	}
 	got := convert.AnswersOf("cpu", replies)
-	want := &typesv1.Answer{Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{
-		{Nodes: nodes(0), Preferred: true}, {Nodes: nodes(0, 2)},
+	want := &typesv1.TopologyHints{Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{
+		{NumaNodes: nodes(0), Preferred: true}, {NumaNodes: nodes(0, 2)},
 	}}
 	if len(got) != 1 || !proto.Equal(got[0], want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -220,11 +221,11 @@ func TestRulesAreListed(t *testing.T) {
 		}
 	}
 	rule.Universe = ^numa.Mask(0)
-	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.AnswerKind_ANSWER_KIND_RULE || got[0].GetRule().GetNeed() != 3 {
+	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT || got[0].GetCapacityConstraint().GetNeed() != 3 {
 		t.Errorf("a rule over 64 nodes: %v, want it as it is", got)
 	}
 	rule.Universe, rule.Need = numa.Of(0, 2), 9
-	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE || got[0].GetReason() == "" {
+	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE || got[0].GetReason() == "" {
 		t.Errorf("a rule without a set: %v, want impossible", got)
 	}
 }
@@ -242,10 +243,10 @@ func TestNames(t *testing.T) {
 
 func TestCPUSetAndMask(t *testing.T) {
 	t.Parallel()
-	if got := convert.CPUSet(cpuset.Set{}).GetCpus(); got != "" {
+	if got := convert.CPUSet(cpuset.Set{}).GetList(); got != "" {
 		t.Errorf("the empty set is %q", got)
 	}
-	if got := convert.Mask(0); got == nil || len(got.GetNodes()) != 0 {
+	if got := convert.Mask(0); got == nil || len(got.GetIds()) != 0 {
 		t.Errorf("the empty mask is %v", got)
 	}
 	for class, want := range map[workload.QoSClass]typesv1.QOSClass{

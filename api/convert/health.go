@@ -7,11 +7,27 @@ import (
 	"github.com/berthd/berth/managers/device"
 )
 
+var healths = map[device.Health]typesv1.Health{
+	device.Healthy:   typesv1.Health_HEALTH_HEALTHY,
+	device.Unhealthy: typesv1.Health_HEALTH_UNHEALTHY,
+	device.Missing:   typesv1.Health_HEALTH_MISSING,
+}
+
+var pluginStates = map[device.State]typesv1.PluginState{
+	device.Connected: typesv1.PluginState_PLUGIN_STATE_CONNECTED,
+	device.Stopped:   typesv1.PluginState_PLUGIN_STATE_STOPPED,
+	device.Expected:  typesv1.PluginState_PLUGIN_STATE_EXPECTED,
+	device.Expired:   typesv1.PluginState_PLUGIN_STATE_EXPIRED,
+}
+
+// PluginState returns the message form of a plugin's state.
+func PluginState(s device.State) typesv1.PluginState { return pluginStates[s] }
+
 // Health completes the message form of a device of a resource by what its plugin
 // reports now. A device that is missing has no health.
 func Health(out *typesv1.Device, r *device.Resource) {
 	if health := r.Health(out.GetId()); health != device.Missing {
-		out.Health = string(health)
+		out.Health = healths[health]
 	}
 }
 
@@ -20,7 +36,7 @@ func HealthHistory(out *typesv1.Device, r *device.Resource) {
 	Health(out, r)
 	for _, c := range r.History(out.GetId()) {
 		out.HealthHistory = append(out.HealthHistory, &typesv1.HealthChange{
-			Time: timestamppb.New(c.At), Health: string(c.Health),
+			Time: timestamppb.New(c.At), Health: healths[c.Health],
 		})
 	}
 }

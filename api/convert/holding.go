@@ -7,7 +7,6 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -74,8 +73,8 @@ func readClaims(path string, claims []*typesv1.Claim, vs *errdefs.Violations) []
 	for i, m := range claims {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		c := ledger.Claim{
-			Owner:    ledger.Owner{Pod: m.GetPodUid(), Container: m.GetContainer()},
-			Provider: m.GetProvider(), Resource: m.GetResource(), Opaque: m.GetOpaque(),
+			Owner:    ledger.Owner{Pod: m.GetPodUid(), Container: m.GetContainerName()},
+			Provider: m.GetProvider(), Resource: m.GetResource(),
 		}
 		if c.Resource == "" {
 			vs.Addf(at+".resource", "is required")
@@ -84,13 +83,16 @@ func readClaims(path string, claims []*typesv1.Claim, vs *errdefs.Violations) []
 			h := readHint(at+".affinity", m.GetAffinity(), vs)
 			c.Affinity = &h
 		}
-		switch {
-		case m.GetCpu() != nil || len(m.GetMemory()) > 0:
+		switch p := m.GetPayload().(type) {
+		case *typesv1.Claim_Cpu, *typesv1.Claim_Memory:
 			vs.Addf(at, "CPUs and memory are given out by berthd itself: expected devices or opaque bytes")
-		case (m.GetDevice() != nil) == (len(c.Opaque) > 0):
+		case *typesv1.Claim_Device:
+			c.Devices = readDevices(at+".device.devices", p.Device.GetDevices(), vs)
+		case *typesv1.Claim_Opaque:
+			c.Opaque = p.Opaque
+		}
+		if c.Devices == nil && len(c.Opaque) == 0 && m.GetCpu() == nil && m.GetMemory() == nil {
 			vs.Addf(at, "expected either devices or opaque bytes")
-		case m.GetDevice() != nil:
-			c.Devices = readDevices(at+".device.devices", m.GetDevice().GetDevices(), vs)
 		}
 		out[i] = c
 	}
@@ -104,26 +106,23 @@ func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
 	out := make([]ledger.Claim, len(claims))
 	for i, m := range claims {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if m.GetCpu() == nil && len(m.GetMemory()) == 0 {
+		if m.GetCpu() == nil && len(m.GetMemory().GetBlocks()) == 0 {
 			out[i] = readClaims(path, claims[i:i+1], &vs)[0]
 			continue
 		}
 		out[i] = ledger.Claim{
-			Owner: ledger.Owner{Pod: m.GetPodUid(), Container: m.GetContainer()}, Provider: m.GetProvider(), Resource: m.GetResource(),
+			Owner: ledger.Owner{Pod: m.GetPodUid(), Container: m.GetContainerName()}, Provider: m.GetProvider(), Resource: m.GetResource(),
 		}
 		if m.GetAffinity() != nil {
 			h := readHint(at+".affinity", m.GetAffinity(), &vs)
 			out[i].Affinity = &h
 		}
 		if m.GetCpu() != nil {
-			set, err := cpuset.Parse(m.GetCpu().GetSet().GetCpus())
-			if err != nil {
-				vs.Addf(at+".cpu.set", "%v", err)
-			}
-			out[i].CPUs = &ledger.CPUs{Set: set, Use: ledger.CPUUse(m.GetCpu().GetUse())}
+			set := ReadCPUSet(at+".cpu.cpus", m.GetCpu().GetCpus(), &vs)
+			out[i].CPUs = &ledger.CPUs{Set: set, Use: ledger.CPUUse(Word(m.GetCpu().GetSharing()))}
 		}
-		for _, b := range m.GetMemory() {
-			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: readMask(at+".memory.nodes", b.GetNodes(), &vs), Bytes: b.GetBytes()})
+		for _, b := range m.GetMemory().GetBlocks() {
+			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: readMask(at+".memory.blocks.numa_nodes", b.GetNumaNodes(), &vs), Bytes: b.GetBytes()})
 		}
 	}
 	return out, vs.Err("request")
@@ -140,8 +139,8 @@ func readDevices(path string, devices []*typesv1.Device, vs *errdefs.Violations)
 			vs.Addf(at+".id", "%d characters: expected 1 to %d", n, maxName)
 		}
 		out[i] = ledger.Device{
-			ID: m.GetId(), Topology: m.GetNodes() != nil,
-			Nodes: readMask(at+".nodes", m.GetNodes(), vs),
+			ID: m.GetId(), Topology: m.GetNumaNodes() != nil,
+			Nodes: readMask(at+".numa_nodes", m.GetNumaNodes(), vs),
 		}
 	}
 	slices.SortFunc(out, func(a, b ledger.Device) int { return cmp.Compare(a.ID, b.ID) })

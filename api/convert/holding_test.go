@@ -65,30 +65,34 @@ func TestHoldings(t *testing.T) {
 func TestReadClaimsOfExternalProviders(t *testing.T) {
 	t.Parallel()
 	claim := func(change func(*typesv1.Claim)) *typesv1.Claim {
-		c := &typesv1.Claim{PodUid: "u", Provider: "nic", Resource: "example.com/nic", Opaque: []byte("1")}
+		c := &typesv1.Claim{PodUid: "u", Provider: "nic", Resource: "example.com/nic", Payload: &typesv1.Claim_Opaque{Opaque: []byte("1")}}
 		change(c)
 		return c
 	}
 	devices := func(list ...*typesv1.Device) *typesv1.Claim {
-		return claim(func(c *typesv1.Claim) { c.Opaque, c.Device = nil, &typesv1.DeviceClaim{Devices: list} })
+		return claim(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: list}} })
 	}
 	for name, row := range map[string]struct {
 		claim *typesv1.Claim
 		field string
 	}{
-		"good":            {claim(func(*typesv1.Claim) {}), ""},
-		"good devices":    {devices(&typesv1.Device{Id: "a", Nodes: nodes(1)}), ""},
-		"CPUs":            {claim(func(c *typesv1.Claim) { c.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0"}} }), "claims[0]"},
-		"memory":          {claim(func(c *typesv1.Claim) { c.Memory = []*typesv1.MemoryBlock{{Bytes: 1}} }), "claims[0]"},
-		"nothing":         {claim(func(c *typesv1.Claim) { c.Opaque = nil }), "claims[0]"},
-		"two payloads":    {claim(func(c *typesv1.Claim) { c.Device = &typesv1.DeviceClaim{} }), "claims[0]"},
+		"good":         {claim(func(*typesv1.Claim) {}), ""},
+		"good devices": {devices(&typesv1.Device{Id: "a", NumaNodes: nodes(1)}), ""},
+		"CPUs": {claim(func(c *typesv1.Claim) {
+			c.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0"}}}
+		}), "claims[0]"},
+		"memory": {claim(func(c *typesv1.Claim) {
+			c.Payload = &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{Bytes: 1}}}}
+		}), "claims[0]"},
+		"nothing":         {claim(func(c *typesv1.Claim) { c.Payload = nil }), "claims[0]"},
+		"no bytes":        {claim(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{} }), "claims[0]"},
 		"no resource":     {claim(func(c *typesv1.Claim) { c.Resource = "" }), "claims[0].resource"},
 		"no device":       {devices(), "claims[0].device.devices"},
 		"device no name":  {devices(&typesv1.Device{}), "claims[0].device.devices[0].id"},
-		"node":            {devices(&typesv1.Device{Id: "a", Nodes: nodes(64)}), "claims[0].device.devices[0].nodes"},
-		"empty hint":      {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.Hint{Nodes: nodes()} }), "claims[0].affinity.nodes"},
+		"node":            {devices(&typesv1.Device{Id: "a", NumaNodes: nodes(64)}), "claims[0].device.devices[0].numa_nodes"},
+		"empty hint":      {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.TopologyHint{NumaNodes: nodes()} }), "claims[0].affinity.numa_nodes"},
 		"nothing is nil":  {nil, "claims[0].resource"},
-		"affinity's node": {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.Hint{Nodes: nodes(1, 99)} }), "claims[0].affinity.nodes"},
+		"affinity's node": {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.TopologyHint{NumaNodes: nodes(1, 99)} }), "claims[0].affinity.numa_nodes"},
 	} {
 		_, err := convert.ReadClaims("claims", []*typesv1.Claim{row.claim})
 		switch {
@@ -106,24 +110,24 @@ func TestReadClaimsOfExternalProviders(t *testing.T) {
 func TestReadRule(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		rule  *typesv1.Rule
+		rule  *typesv1.CapacityConstraint
 		field string
 	}{
-		"good":        {&typesv1.Rule{Universe: nodes(0, 63), Must: nodes(63), Weights: map[uint32]uint64{0: 1}, PreferredSize: 64}, ""},
-		"none":        {nil, "answers[0].rule"},
-		"no universe": {&typesv1.Rule{}, "answers[0].rule.universe"},
-		"node":        {&typesv1.Rule{Universe: nodes(1, 64)}, "answers[0].rule.universe"},
-		"must":        {&typesv1.Rule{Universe: nodes(1), Must: nodes(2)}, "answers[0].rule.must"},
-		"weight":      {&typesv1.Rule{Universe: nodes(1), Weights: map[uint32]uint64{1: 1, 1 << 31: 2}}, "answers[0].rule.weights[2147483648]"},
-		"also":        {&typesv1.Rule{Universe: nodes(1), Also: make([]*typesv1.Threshold, 17)}, "answers[0].rule.also"},
-		"also weight": {&typesv1.Rule{Universe: nodes(1), Also: []*typesv1.Threshold{{Weights: map[uint32]uint64{2: 1}}}}, "answers[0].rule.also[0].weights[2]"},
-		"giant":       {&typesv1.Rule{Universe: nodes(1), Weights: map[uint32]uint64{1: 1<<57 + 1}}, "answers[0].rule.weights[1]"},
-		"giant need":  {&typesv1.Rule{Universe: nodes(1), Need: 1 << 63}, "answers[0].rule.need"},
-		"also need":   {&typesv1.Rule{Universe: nodes(1), Also: []*typesv1.Threshold{{Need: 1 << 63}}}, "answers[0].rule.also[0].need"},
-		"size":        {&typesv1.Rule{Universe: nodes(1), PreferredSize: 65}, "answers[0].rule.preferred_size"},
+		"good":        {&typesv1.CapacityConstraint{Universe: nodes(0, 63), Must: nodes(63), Weights: map[uint32]uint64{0: 1}, PreferredSize: 64}, ""},
+		"none":        {nil, "topology_hints[0].capacity_constraint"},
+		"no universe": {&typesv1.CapacityConstraint{}, "topology_hints[0].capacity_constraint.universe"},
+		"node":        {&typesv1.CapacityConstraint{Universe: nodes(1, 64)}, "topology_hints[0].capacity_constraint.universe"},
+		"must":        {&typesv1.CapacityConstraint{Universe: nodes(1), Must: nodes(2)}, "topology_hints[0].capacity_constraint.must"},
+		"weight":      {&typesv1.CapacityConstraint{Universe: nodes(1), Weights: map[uint32]uint64{1: 1, 1 << 31: 2}}, "topology_hints[0].capacity_constraint.weights[2147483648]"},
+		"also":        {&typesv1.CapacityConstraint{Universe: nodes(1), Also: make([]*typesv1.CapacityThreshold, 17)}, "topology_hints[0].capacity_constraint.also"},
+		"also weight": {&typesv1.CapacityConstraint{Universe: nodes(1), Also: []*typesv1.CapacityThreshold{{Weights: map[uint32]uint64{2: 1}}}}, "topology_hints[0].capacity_constraint.also[0].weights[2]"},
+		"giant":       {&typesv1.CapacityConstraint{Universe: nodes(1), Weights: map[uint32]uint64{1: 1<<57 + 1}}, "topology_hints[0].capacity_constraint.weights[1]"},
+		"giant need":  {&typesv1.CapacityConstraint{Universe: nodes(1), Need: 1 << 63}, "topology_hints[0].capacity_constraint.need"},
+		"also need":   {&typesv1.CapacityConstraint{Universe: nodes(1), Also: []*typesv1.CapacityThreshold{{Need: 1 << 63}}}, "topology_hints[0].capacity_constraint.also[0].need"},
+		"size":        {&typesv1.CapacityConstraint{Universe: nodes(1), PreferredSize: 65}, "topology_hints[0].capacity_constraint.preferred_size"},
 	} {
-		answers := []*typesv1.Answer{{Resource: "r", Kind: typesv1.AnswerKind_ANSWER_KIND_RULE, Rule: row.rule}}
-		got, err := convert.ReadAnswers("answers", answers)
+		answers := []*typesv1.TopologyHints{{Resource: "r", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, CapacityConstraint: row.rule}}
+		got, err := convert.ReadAnswers("topology_hints", answers)
 		switch {
 		case row.field == "" && (err != nil || got[0].Kind != hint.ByRule || got[0].Rule.Weights[0] != 1):
 			t.Errorf("%s: %+v, %v", name, got, err)
@@ -153,7 +157,7 @@ func TestListedRuleSaysTheSame(t *testing.T) {
 			want[0].Answer = hint.Answer{Kind: hint.Impossible, Reason: "no set of nodes is allowed by the rule"}
 		}
 		listed := convert.Answers([]hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule}}})
-		got, err := convert.ReadAnswers("answers", listed)
+		got, err := convert.ReadAnswers("topology_hints", listed)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %+v, %v; want %+v", got, err, want)
 		}
@@ -164,10 +168,10 @@ func TestListedRuleSaysTheSame(t *testing.T) {
 // read is written the same.
 func FuzzHoldings(f *testing.F) {
 	for _, m := range []*hintv1.CommitRequest{
-		{}, {Holdings: []*hintv1.Holding{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Opaque: []byte{1}}}}}},
+		{}, {Holdings: []*hintv1.Holding{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
 		{Holdings: []*hintv1.Holding{{PodUid: "p", Claims: []*typesv1.Claim{{
-			PodUid: "p", Container: "c", Resource: "r", Affinity: &typesv1.Hint{},
-			Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "b", Nodes: nodes(3)}, {Id: "a"}}},
+			PodUid: "p", ContainerName: "c", Resource: "r", Affinity: &typesv1.TopologyHint{},
+			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "b", NumaNodes: nodes(3)}, {Id: "a"}}}},
 		}}}}},
 	} {
 		b, err := proto.Marshal(m)

@@ -162,7 +162,7 @@ func TestAnswersRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawAnswers(t)
-		got, err := convert.ReadAnswers("answers", convert.GivenAnswers(want))
+		got, err := convert.ReadAnswers("topology_hints", convert.GivenAnswers(want))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,16 +222,16 @@ func FuzzPod(f *testing.F) {
 }
 
 func FuzzAnswers(f *testing.F) {
-	for _, m := range []*topologyv1.ProviderAnswers{
+	for _, m := range []*topologyv1.ProviderHints{
 		{},
-		{Answers: []*typesv1.Answer{nil, {Resource: "cpu", Kind: 9}}},
-		{Answers: []*typesv1.Answer{{
-			Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
-			Hints: []*typesv1.Hint{nil, {Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 0, 63, 64, 1 << 31}}}, {Nodes: &typesv1.NUMAMask{}}},
+		{TopologyHints: []*typesv1.TopologyHints{nil, {Resource: "cpu", Kind: 9}}},
+		{TopologyHints: []*typesv1.TopologyHints{{
+			Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+			Hints: []*typesv1.TopologyHint{nil, {NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 0, 63, 64, 1 << 31}}}, {NumaNodes: &typesv1.NUMANodeSet{}}},
 		}}},
-		{Answers: []*typesv1.Answer{{
-			Resource: "example.com/nic", Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
-			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0, 5}}, Weights: map[uint32]uint64{5: 1, 9: 1}, PreferredSize: 1},
+		{TopologyHints: []*typesv1.TopologyHints{{
+			Resource: "example.com/nic", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
+			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0, 5}}, Weights: map[uint32]uint64{5: 1, 9: 1}, PreferredSize: 1},
 		}}},
 	} {
 		b, err := proto.Marshal(m)
@@ -241,16 +241,16 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m := new(topologyv1.ProviderAnswers)
+		m := new(topologyv1.ProviderHints)
 		if proto.Unmarshal(b, m) != nil {
 			return
 		}
-		answers, err := convert.ReadAnswers("answers", m.GetAnswers())
+		answers, err := convert.ReadAnswers("topology_hints", m.GetTopologyHints())
 		if err != nil {
 			check(t, err)
 			return
 		}
-		again, err := convert.ReadAnswers("answers", convert.GivenAnswers(answers))
+		again, err := convert.ReadAnswers("topology_hints", convert.GivenAnswers(answers))
 		if err != nil || !reflect.DeepEqual(again, answers) {
 			t.Fatalf("read %+v, then %+v, %v", answers, again, err)
 		}

@@ -18,7 +18,7 @@ func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
 	AdmissionID("admission_id", m.GetAdmissionId(), &vs)
 	out := admission.ResizeRequest{
 		UID: m.GetPodUid(), Owner: m.GetOwner(), AdmissionID: m.GetAdmissionId(), IfRevision: m.GetIfRevision(),
-		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), DryRun: m.GetDryRun(), QoS: readQoS("qos_class", m.GetQosClass(), &vs),
+		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), DryRun: m.GetDryRun(), QoS: ReadQoS("qos_class", m.GetQosClass(), &vs),
 	}
 	if _, known := admissionv1.Disruption_name[int32(m.GetMaxDisruption())]; !known {
 		vs.Addf("max_disruption", "%d is no disruption", m.GetMaxDisruption())
@@ -54,7 +54,9 @@ func AdmissionID(field, id string, vs *errdefs.Violations) {
 	}
 }
 
-func readQoS(field string, c typesv1.QOSClass, vs *errdefs.Violations) workload.QoSClass {
+// ReadQoS reads a class; none for the unspecified one.
+// ReadQoS reads a class; none for the unspecified one.
+func ReadQoS(field string, c typesv1.QOSClass, vs *errdefs.Violations) workload.QoSClass {
 	for _, class := range []workload.QoSClass{"", workload.Guaranteed, workload.Burstable, workload.BestEffort} {
 		if QoS(class) == c {
 			return class

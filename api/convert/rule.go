@@ -12,15 +12,15 @@ import (
 )
 
 // Rule returns the message form of a rule.
-func Rule(r *hint.Rule) *typesv1.Rule {
-	out := &typesv1.Rule{Universe: Mask(r.Universe), Need: r.Need, PreferredSize: uint32(r.PreferredSize)}
+func Rule(r *hint.Rule) *typesv1.CapacityConstraint {
+	out := &typesv1.CapacityConstraint{Universe: Mask(r.Universe), Need: r.Need, PreferredSize: uint32(r.PreferredSize)}
 	if !r.Must.IsEmpty() {
 		out.Must = Mask(r.Must)
 	}
 	out.Weights = weights(&r.Weights, r.Universe)
 	for i := range r.Also {
 		a := &r.Also[i]
-		out.Also = append(out.Also, &typesv1.Threshold{Resource: a.Resource, Weights: weights(&a.Weights, r.Universe), Need: a.Need})
+		out.Also = append(out.Also, &typesv1.CapacityThreshold{Resource: a.Resource, Weights: weights(&a.Weights, r.Universe), Need: a.Need})
 	}
 	return out
 }
@@ -43,9 +43,9 @@ func weights(w *numa.Weights, universe numa.Mask) map[uint32]uint64 {
 const maxAlso = 16
 
 // readRule reads a rule; nil where there is none, which is a violation too.
-func readRule(path string, m *typesv1.Rule, vs *errdefs.Violations) *hint.Rule {
+func readRule(path string, m *typesv1.CapacityConstraint, vs *errdefs.Violations) *hint.Rule {
 	if m == nil {
-		vs.Addf(path, "is required with RULE")
+		vs.Addf(path, "is required with CAPACITY_CONSTRAINT")
 		return nil
 	}
 	r := &hint.Rule{
@@ -95,23 +95,4 @@ func checkWeight(path string, weight uint64, vs *errdefs.Violations) {
 	if weight > hint.MaxWeight {
 		vs.Addf(path, "%d: expected at most %d", weight, uint64(hint.MaxWeight))
 	}
-}
-
-// ReadMask reads a set of NUMA nodes; path names it in errors.
-func ReadMask(path string, m *typesv1.NUMAMask) (numa.Mask, error) {
-	var vs errdefs.Violations
-	mask := readMask(path, m, &vs)
-	return mask, vs.Err("request")
-}
-
-// readMask reads a set of NUMA nodes; none for a missing one.
-func readMask(path string, m *typesv1.NUMAMask, vs *errdefs.Violations) (mask numa.Mask) {
-	for _, id := range m.GetNodes() {
-		if id >= numa.MaxNodes {
-			vs.Addf(path, "node %d: expected 0 to %d", id, numa.MaxNodes-1)
-			continue
-		}
-		mask = mask.With(int(id))
-	}
-	return mask
 }

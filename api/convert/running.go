@@ -2,11 +2,11 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/recovery"
 )
@@ -17,14 +17,12 @@ func ReadRunning(list []*admissionv1.ContainerHolding) (out []admission.Holding,
 	var vs errdefs.Violations
 	for i, m := range list {
 		path := fmt.Sprintf("holdings[%d]", i)
-		h := admission.Holding{Container: m.GetContainer()}
-		if h.CPUs, err = cpuset.Parse(m.GetCpus().GetCpus()); err != nil {
-			vs.Addf(path+".cpus", "%s", err)
-		}
+		h := admission.Holding{Container: m.GetContainerName()}
+		h.CPUs = ReadCPUSet(path+".cpus", m.GetCpus(), &vs)
 		for j, block := range m.GetMemory() {
 			h.Memory = append(h.Memory, admission.MemoryHolding{
 				Resource: block.GetResource(), Bytes: block.GetBytes(),
-				Nodes: readMask(fmt.Sprintf("%s.memory[%d].nodes", path, j), block.GetNodes(), &vs),
+				Nodes: readMask(fmt.Sprintf("%s.memory[%d].numa_nodes", path, j), block.GetNumaNodes(), &vs),
 			})
 		}
 		for j, d := range m.GetDevices() {
@@ -41,12 +39,14 @@ func ReadRunning(list []*admissionv1.ContainerHolding) (out []admission.Holding,
 	return out, vs.Err("request")
 }
 
+var podSources = words[inspectv1.PodSource]()
+
 // PodCases tells what a start found about each pod.
 func PodCases(decisions []recovery.Decision) (out []*inspectv1.PodCase) {
 	for _, d := range decisions {
 		out = append(out, &inspectv1.PodCase{
-			Uid: d.UID, Namespace: d.Namespace, Name: d.Name, Case: string(d.Case), Living: d.Living,
-			Kept: d.Holding(), Source: string(d.Source), Waits: d.Waits, Note: d.Text,
+			Uid: d.UID, Namespace: d.Namespace, Name: d.Name, Found: string(d.Case), Living: d.Living,
+			Kept: d.Holding(), Source: podSources[strings.ReplaceAll(string(d.Source), " ", "-")], Waits: d.Waits, Note: d.Text,
 		})
 	}
 	return out

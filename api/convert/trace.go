@@ -1,10 +1,10 @@
 package convert
 
 import (
-	"strings"
-
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // Trace returns the message form of an explanation that the ledger of a view has given; nil
@@ -35,17 +35,45 @@ func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 }
 
 func fillStep(out *typesv1.TraceStep, s *ledger.Step) {
-	out.Kind, out.Container, out.Provider, out.Resource = string(s.Kind), s.Container, s.Provider, s.Resource
-	out.Answer, out.Hints, out.Omitted = s.Answer, Hints(s.Hints), int32(s.Omitted)
+	out.Kind, out.ContainerName, out.Provider, out.Resource = stepKinds[s.Kind], s.Container, s.Provider, s.Resource
+	out.Answer, out.Hints, out.Omitted = answerKinds[s.Answer], Hints(s.Hints), int32(s.Omitted)
 	out.Affinity, out.Approximate, out.Claim = Hint(s.Affinity), s.Approximate, stepClaim(s.Claim)
 	out.Shortages, out.Text = Shortages(s.Shortages), s.Text
+}
+
+var (
+	stepKinds       = stepsByWord()
+	suggestionKinds = words[typesv1.SuggestionKind]()
+	answerKinds     = map[string]typesv1.TopologyHintsKind{
+		string(hint.NoPreference): typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE,
+		string(hint.Impossible):   typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE,
+		string(hint.Options):      typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+		string(hint.ByRule):       typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
+	}
+)
+
+func stepsByWord() map[ledger.StepKind]typesv1.TraceStepKind {
+	out := make(map[ledger.StepKind]typesv1.TraceStepKind)
+	for plain, kind := range words[typesv1.TraceStepKind]() {
+		out[ledger.StepKind(plain)] = kind
+	}
+	return out
+}
+
+// listedNodes returns the message form of a list of NUMA nodes; nil for an empty one.
+func listedNodes(list string) *typesv1.NUMANodeSet {
+	nodes, err := numa.Parse(list)
+	if err != nil {
+		return nil
+	}
+	return SomeNodes(nodes)
 }
 
 // stepClaim returns the message form of a step's claim, without what the step itself has.
 func stepClaim(c *ledger.Claim) *typesv1.Claim {
 	out := Claim(c)
 	if out != nil {
-		out.PodUid, out.Container, out.Provider, out.Resource = "", "", "", ""
+		out.PodUid, out.ContainerName, out.Provider, out.Resource = "", "", "", ""
 	}
 	return out
 }
@@ -55,28 +83,30 @@ func Shortages(list []ledger.Shortage) []*typesv1.Shortage {
 	var out []*typesv1.Shortage
 	for _, short := range list {
 		m := &typesv1.Shortage{
-			Resource: short.Resource, Nodes: short.Nodes, Need: short.Need, Free: short.Free, Held: short.Held,
+			Resource: short.Resource, NumaNodes: listedNodes(short.Nodes), Need: short.Need, Free: short.Free, Held: short.Held,
 			Withheld: short.Withheld, Why: short.Why, MoreHolders: int32(short.MoreHolders),
-		}
-		for _, h := range short.Holders {
-			m.Holders = append(m.Holders, h.String())
+			Holders: Refs(short.Holders),
 		}
 		out = append(out, m)
 	}
 	return out
 }
 
-// ReadShortages reads shortages. What they say is for people, and not checked.
+// ReadShortages reads shortages, without those on nodes that no machine has. What they say
+// is for people, and not checked.
 func ReadShortages(list []*typesv1.Shortage) []ledger.Shortage {
 	var out []ledger.Shortage
 	for _, m := range list {
+		nodes, err := ReadMask("numa_nodes", m.GetNumaNodes())
+		if err != nil {
+			continue
+		}
 		s := ledger.Shortage{
-			Resource: m.GetResource(), Nodes: m.GetNodes(), Need: m.GetNeed(), Free: m.GetFree(), Held: m.GetHeld(),
+			Resource: m.GetResource(), Nodes: nodes.String(), Need: m.GetNeed(), Free: m.GetFree(), Held: m.GetHeld(),
 			Withheld: m.GetWithheld(), Why: m.GetWhy(), MoreHolders: int(m.GetMoreHolders()),
 		}
 		for _, h := range m.GetHolders() {
-			pod, container, _ := strings.Cut(h, "/")
-			s.Holders = append(s.Holders, ledger.Owner{Pod: pod, Container: container})
+			s.Holders = append(s.Holders, OwnerOf(h))
 		}
 		out = append(out, s)
 	}
@@ -85,11 +115,11 @@ func ReadShortages(list []*typesv1.Shortage) []ledger.Shortage {
 
 func suggestion(s *ledger.Suggestion) *typesv1.Suggestion {
 	out := &typesv1.Suggestion{
-		Kind: string(s.Kind), Text: s.Text, Policy: s.Policy, Scope: s.Scope, RemovePodUids: s.Remove,
+		Kind: suggestionKinds[string(s.Kind)], Text: s.Text, Policy: s.Policy, Scope: s.Scope, RemovePodUids: s.Remove,
 	}
 	for _, r := range s.Requests {
 		out.Requests = append(out.Requests, &typesv1.RequestChange{
-			Container: r.Container, Resource: r.Resource, From: r.From, To: r.To,
+			ContainerName: r.Container, Resource: r.Resource, Current: r.From, Proposed: r.To,
 		})
 	}
 	return out

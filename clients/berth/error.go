@@ -78,6 +78,11 @@ func (e *Error) Is(target error) bool {
 // IsNotFound reports that what the request names is not known to berthd.
 func IsNotFound(err error) bool { return hasCode(err, codes.NotFound) }
 
+// NeedsAdmission reports that berthd does not have a pod, or may have lost it: the pod has to be admitted again.
+func NeedsAdmission(err error) bool {
+	return IsNotFound(err) || HasReason(err, errorsv1.ErrorReason_LEDGER_UNCERTAIN)
+}
+
 // IsInvalid reports that the request can never be right; the error's fields say why.
 func IsInvalid(err error) bool { return hasCode(err, codes.InvalidArgument) }
 

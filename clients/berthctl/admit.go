@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/podspec"
 )
@@ -237,7 +238,7 @@ func verdictText(answer *admissionv1.AdmitResponse) string {
 func (c *ctl) allocations(list []*typesv1.ContainerAllocation) *table.Table {
 	t := table.New("CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(c.wide(), "MEMORY", "IDS")
 	for _, a := range list {
-		t.Row(a.GetName(), a.GetRole(), c.cpus(a), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
+		t.Row(a.GetContainerName(), convert.Word(a.GetRole()), c.cpus(a), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
 			deviceCounts(a.GetClaims()), memory(a.GetClaims()), joined(a.GetContainerIds()))
 	}
 	return t

@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -48,7 +49,7 @@ func (c *ctl) allocate() *cobra.Command {
 			}
 			uid = pod.GetUid()
 		}
-		answer, err := s.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
+		answer, err := s.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
 		if err != nil {
 			return err
 		}
@@ -83,37 +84,35 @@ func (s *session) admitOne(ctx context.Context, m *manifest) (string, error) {
 // showStart prints for people what a runtime needs.
 func (c *ctl) showStart(w io.Writer, a *allocationv1.AllocateResponse) {
 	f := table.NewFields("")
-	r := a.GetLinux()
-	f.Add("CPUs", cpusText(r.GetCpusetCpus(), a.GetAllocation().GetExclusiveCpus()))
-	f.Add("Memory nodes", r.GetCpusetMems())
-	f.Add("CPU shares", positive(r.GetCpuShares()))
+	r := a.GetResources()
+	f.Add("CPUs", cpusText(r.GetCpusetCpus().GetList(), a.GetAllocation().GetExclusiveCpus()))
+	f.Add("Memory nodes", nodes(r.GetCpusetMems()))
+	f.Add("CPU shares", positive(int64(r.GetCpuShares())))
 	f.Add("CPU quota", quota(r))
 	f.Add("Memory limit", limit(r.GetMemoryLimitBytes()))
 	f.Add("Memory and swap", limit(r.GetMemorySwapLimitBytes()))
 	for _, h := range r.GetHugepageLimits() {
-		f.Add("Huge pages "+h.GetPageSize(), table.Bytes(h.GetLimitBytes()))
+		f.Add("Huge pages "+table.Bytes(h.GetPageSizeBytes()), limitText(h.LimitBytes, bytesText))
 	}
 	f.Add("OOM score", fmt.Sprint(r.GetOomScoreAdj()))
 	f.Add("Unified", pairs(r.GetUnified())...)
 	f.Add("Cgroup parent", a.GetCgroupParent())
 	f.Add("Cgroup", a.GetCgroupPath())
-	for _, d := range a.GetDevices() {
+	for _, d := range a.GetEdits().GetDevices() {
 		f.Add("Device", moved(d.GetHostPath(), d.GetContainerPath())+" ("+d.GetPermissions()+")")
 	}
-	for _, m := range a.GetMounts() {
+	for _, m := range a.GetEdits().GetMounts() {
 		mode := "rw"
 		if m.GetReadOnly() {
 			mode = "ro"
 		}
 		f.Add("Mount", moved(m.GetHostPath(), m.GetContainerPath())+" ("+mode+")")
 	}
-	var env []string
-	for _, e := range a.GetEnvs() {
-		env = append(env, e.GetName()+"="+e.GetValue())
+	f.Add("Environment", pairs(a.GetEdits().GetEnvs())...)
+	f.Add("Annotations", pairs(a.GetEdits().GetAnnotations())...)
+	for _, d := range a.GetEdits().GetCdiDevices() {
+		f.Add("CDI device", d.GetName())
 	}
-	f.Add("Environment", env...)
-	f.Add("Annotations", pairs(a.GetAnnotations())...)
-	f.Add("CDI devices", a.GetCdiDevices()...)
 	if c.wide() {
 		f.Add("Holds", claimTexts(a.GetAllocation().GetClaims())...)
 	}
@@ -140,7 +139,7 @@ func positive(n int64) string {
 	return fmt.Sprint(n)
 }
 
-func quota(r *allocationv1.LinuxResources) string {
+func quota(r *typesv1.LinuxResources) string {
 	switch q := r.GetCpuQuotaUs(); {
 	case q == 0:
 		return ""

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
 // set reads CPUs that berthd sent; what cannot be read counts as none.
 func set(m *typesv1.CPUSet) cpuset.Set {
-	s, err := cpuset.Parse(m.GetCpus())
+	s, err := cpuset.Parse(m.GetList())
 	if err != nil {
 		return cpuset.Set{}
 	}
@@ -22,10 +23,10 @@ func set(m *typesv1.CPUSet) cpuset.Set {
 }
 
 // nodes spells NUMA nodes as a list; empty for none.
-func nodes(m *typesv1.NUMAMask) string {
+func nodes(m *typesv1.NUMANodeSet) string {
 	// The kernel's list format is the same for nodes and for CPUs.
 	var ids cpuset.Builder
-	for _, id := range m.GetNodes() {
+	for _, id := range m.GetIds() {
 		if id < cpuset.MaxCPUs {
 			ids.Add(int(id))
 		}
@@ -33,15 +34,24 @@ func nodes(m *typesv1.NUMAMask) string {
 	return ids.Set().String()
 }
 
+// health spells the health of a device as the kubelet does; empty if it is not known.
+func health(h typesv1.Health) string {
+	text := convert.Word(h)
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
 // hintText spells a placement: the nodes, or any.
-func hintText(h *typesv1.Hint) string {
+func hintText(h *typesv1.TopologyHint) string {
 	switch {
 	case h == nil:
 		return ""
-	case h.GetNodes() == nil:
+	case h.GetNumaNodes() == nil:
 		return "any"
 	}
-	return nodes(h.GetNodes())
+	return nodes(h.GetNumaNodes())
 }
 
 // qos spells a class as Kubernetes does.
@@ -76,8 +86,8 @@ func deviceCounts(claims []*typesv1.Claim) string {
 func memory(claims []*typesv1.Claim) string {
 	var out []string
 	for _, c := range claims {
-		for _, b := range c.GetMemory() {
-			out = append(out, fmt.Sprintf("%s=%s@%s", c.GetResource(), table.Bytes(b.GetBytes()), nodes(b.GetNodes())))
+		for _, b := range c.GetMemory().GetBlocks() {
+			out = append(out, fmt.Sprintf("%s=%s@%s", c.GetResource(), table.Bytes(b.GetBytes()), nodes(b.GetNumaNodes())))
 		}
 	}
 	return strings.Join(out, ",")
@@ -87,17 +97,17 @@ func memory(claims []*typesv1.Claim) string {
 func claimText(c *typesv1.Claim) string {
 	switch {
 	case c.GetCpu() != nil:
-		return fmt.Sprintf("%s (%s)", cpuNoun(c.GetCpu().GetSet().GetCpus()), c.GetCpu().GetUse())
+		return fmt.Sprintf("%s (%s)", cpuNoun(c.GetCpu().GetCpus().GetList()), convert.Word(c.GetCpu().GetSharing()))
 	case c.GetDevice() != nil:
 		var ids []string
 		for _, d := range c.GetDevice().GetDevices() {
-			ids = append(ids, d.GetId()+onNodes(d.GetNodes()))
+			ids = append(ids, d.GetId()+onNodes(d.GetNumaNodes()))
 		}
 		return c.GetResource() + " " + strings.Join(ids, ", ")
-	case len(c.GetMemory()) > 0:
+	case c.GetMemory() != nil:
 		var blocks []string
-		for _, b := range c.GetMemory() {
-			blocks = append(blocks, table.Bytes(b.GetBytes())+onNodes(b.GetNodes()))
+		for _, b := range c.GetMemory().GetBlocks() {
+			blocks = append(blocks, table.Bytes(b.GetBytes())+onNodes(b.GetNumaNodes()))
 		}
 		return c.GetResource() + " " + strings.Join(blocks, ", ")
 	}
@@ -105,8 +115,8 @@ func claimText(c *typesv1.Claim) string {
 }
 
 // onNodes says where a device is; empty if its plugin does not tell.
-func onNodes(m *typesv1.NUMAMask) string {
-	if len(m.GetNodes()) == 0 {
+func onNodes(m *typesv1.NUMANodeSet) string {
+	if len(m.GetIds()) == 0 {
 		return ""
 	}
 	return " on " + nodeNoun(nodes(m))

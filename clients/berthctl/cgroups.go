@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -39,9 +41,9 @@ control files berthd would write now. What somebody else has changed is listed a
 				Wide(s.wide(), "MEMS", "USES", "MANAGED", "PATH")
 			for _, g := range list.GetCgroups() {
 				v := valuesOf(g)
-				t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), limitText(v.MemoryBytes, bytesText),
-					limitText(v.Pids, plain), v.GetCpusetCpus(), count(len(g.GetPending())),
-					v.GetCpusetMems(), bytesText(g.GetMemoryUsageBytes()), yesNo(g.GetManaged()), g.GetLiteral())
+				t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), limitText(v.MemoryLimitBytes, bytesText),
+					limitText(v.PidsLimit, plain), v.GetCpusetCpus().GetList(), count(len(g.GetPending())),
+					nodes(v.GetCpusetMems()), bytesText(g.GetMemoryUsageBytes()), yesNo(g.GetManaged()), g.GetLiteral())
 			}
 			fmt.Fprint(w, t)
 			drifts := list.GetDrifts()
@@ -51,7 +53,7 @@ control files berthd would write now. What somebody else has changed is listed a
 			fmt.Fprintf(w, "\nchanged by another program:\n")
 			f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
 			for _, d := range drifts[max(len(drifts)-shownDrifts, 0):] {
-				f.Row(s.ago(d.GetSinceUnix()), d.GetCgroup(), d.GetFile(), d.GetFound(), d.GetWant())
+				f.Row(s.ago(d.GetFindTime()), d.GetCgroup(), d.GetFile(), d.GetFound(), d.GetWant())
 			}
 			fmt.Fprint(w, f)
 		})
@@ -59,14 +61,16 @@ control files berthd would write now. What somebody else has changed is listed a
 }
 
 // ago spells how long ago something was.
-func (c *ctl) ago(unix int64) string { return table.Age(c.now().Sub(time.Unix(unix, 0))) + " ago" }
+func (c *ctl) ago(at *timestamppb.Timestamp) string {
+	return table.Age(c.now().Sub(at.AsTime())) + " ago"
+}
 
 // valuesOf returns what was read of a cgroup, of an absent one nothing.
-func valuesOf(g *cgroupv1.Cgroup) *cgroupv1.Values {
-	if v := g.GetValues(); v != nil {
+func valuesOf(g *cgroupv1.Cgroup) *typesv1.LinuxResources {
+	if v := g.GetResources(); v != nil {
 		return v
 	}
-	return &cgroupv1.Values{}
+	return &typesv1.LinuxResources{}
 }
 
 // stateText spells the state of a cgroup.
@@ -75,7 +79,7 @@ func stateText(s cgroupv1.State) string {
 }
 
 // weight spells the weight of either version.
-func weight(v *cgroupv1.Values) string {
+func weight(v *typesv1.LinuxResources) string {
 	switch {
 	case v.CpuShares != nil:
 		return strconv.FormatUint(v.GetCpuShares(), 10)
@@ -86,7 +90,7 @@ func weight(v *cgroupv1.Values) string {
 }
 
 // quotaText spells a CPU quota in CPUs.
-func quotaText(v *cgroupv1.Values) string {
+func quotaText(v *typesv1.LinuxResources) string {
 	switch {
 	case v.CpuQuotaUs == nil:
 		return ""
@@ -156,31 +160,30 @@ func (c *ctl) cgroupFields(g *cgroupv1.Cgroup, drifts []*cgroupv1.Drift) *table.
 	f.Add("Managed", yesNo(g.GetManaged()))
 	f.Add("Weight", weight(v))
 	f.Add("CPU", quotaText(v))
-	f.Add("Memory", limitText(v.MemoryBytes, bytesText))
-	f.Add("Memory and swap", limitText(v.MemorySwapBytes, bytesText))
+	f.Add("Memory", limitText(v.MemoryLimitBytes, bytesText))
+	f.Add("Memory and swap", limitText(v.MemorySwapLimitBytes, bytesText))
 	f.Add("Memory in use", bytesText(g.GetMemoryUsageBytes()))
-	f.Add("Processes", limitText(v.Pids, plain))
-	f.Add("CPUs", v.GetCpusetCpus())
-	f.Add("Memory nodes", v.GetCpusetMems())
+	f.Add("Processes", limitText(v.PidsLimit, plain))
+	f.Add("CPUs", v.GetCpusetCpus().GetList())
+	f.Add("Memory nodes", nodes(v.GetCpusetMems()))
 	var pages []string
-	for _, size := range slices.Sorted(maps.Keys(v.GetHugePageLimits())) {
-		limit := v.GetHugePageLimits()[size]
-		pages = append(pages, limitText(&limit, bytesText)+" of "+workload.Memory.Text(size))
+	for _, l := range v.GetHugepageLimits() {
+		pages = append(pages, limitText(l.LimitBytes, bytesText)+" of "+table.Bytes(l.GetPageSizeBytes()))
 	}
 	f.Add("Huge pages", pages...)
 	f.Add("Other files", pairs(v.GetUnified())...)
 	var pending []string
 	for _, p := range g.GetPending() {
-		text := p.GetFile() + ": " + p.GetNew()
-		if p.GetOld() != "" {
-			text += ", now " + p.GetOld()
+		text := p.GetFile() + ": " + p.GetNewValue()
+		if p.GetOldValue() != "" {
+			text += ", now " + p.GetOldValue()
 		}
 		pending = append(pending, text)
 	}
 	f.Add("Pending", pending...)
 	var changed []string
 	for _, d := range drifts {
-		changed = append(changed, fmt.Sprintf("%s %s: %s, wanted %s", c.ago(d.GetSinceUnix()), d.GetFile(), d.GetFound(), d.GetWant()))
+		changed = append(changed, fmt.Sprintf("%s %s: %s, wanted %s", c.ago(d.GetFindTime()), d.GetFile(), d.GetFound(), d.GetWant()))
 	}
 	f.Add("Changed", changed...)
 	return f
@@ -211,13 +214,7 @@ requests of all admitted pods.`,
 			t := table.New("RESOURCE", "CAPACITY", "RESERVED", "ALLOCATABLE", "REQUESTED").
 				Wide(s.wide(), "SYSTEM", "KUBE", "EVICTION", "LIMIT")
 			for _, name := range slices.Sorted(maps.Keys(capacity.GetCapacity())) {
-				text := func(amounts map[string]int64) string {
-					n, ok := amounts[name]
-					if !ok {
-						return ""
-					}
-					return workload.Resource(name).Text(n)
-				}
+				text := func(amounts map[string]string) string { return amountText(name, amounts) }
 				t.Row(name, text(capacity.GetCapacity()), text(reserved.GetReservation()), text(allocatable.GetAllocatable()),
 					text(allocatable.GetRequested()), text(reserved.GetSystem()), text(reserved.GetKube()), text(reserved.GetEviction()),
 					text(allocatable.GetLimit()))
@@ -225,4 +222,16 @@ requests of all admitted pods.`,
 			fmt.Fprint(w, t)
 		})
 	})
+}
+
+// amountText spells the amount of a resource; empty where there is none.
+func amountText(name string, amounts map[string]string) string {
+	q, err := resource.ParseQuantity(amounts[name])
+	if err != nil {
+		return amounts[name]
+	}
+	if r := workload.Resource(name); r == workload.CPU {
+		return r.Text(q.MilliValue())
+	}
+	return workload.Resource(name).Text(q.Value())
 }

@@ -61,7 +61,7 @@ func (s *session) candidates(ctx context.Context, what string, before []string) 
 			return nil, err
 		}
 		for _, a := range pod.GetContainers() {
-			out = append(out, a.GetName())
+			out = append(out, a.GetContainerName())
 		}
 	case "RESOURCE":
 		list, err := s.Device().ListResources(ctx, &devicev1.ListResourcesRequest{})

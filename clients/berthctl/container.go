@@ -51,10 +51,10 @@ func (c *ctl) containerStart() *cobra.Command {
 		}
 		return s.show(answer, func(w io.Writer) {
 			fmt.Fprintf(w, "%s/%s is bound to %s", podName(pod), args[1], id)
-			if cpus := answer.GetCpusetCpus(); cpus != "" {
+			if cpus := answer.GetCpusetCpus().GetList(); cpus != "" {
 				fmt.Fprintf(w, ", runs on %s", cpuNoun(cpus))
 			}
-			if mems := answer.GetCpusetMems(); mems != "" {
+			if mems := nodes(answer.GetCpusetMems()); mems != "" {
 				fmt.Fprintf(w, " with memory of %s", nodeNoun(mems))
 			}
 			if path := answer.GetCgroupPath(); path != "" {

@@ -12,6 +12,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -53,7 +54,7 @@ func (c *ctl) describePod() *cobra.Command {
 			for _, a := range pod.GetContainers() {
 				f := table.NewFields("  ")
 				s.addContainer(f, a)
-				fmt.Fprintf(w, "\nContainer %s:\n%v", a.GetName(), f)
+				fmt.Fprintf(w, "\nContainer %s:\n%v", a.GetContainerName(), f)
 			}
 		})
 	})
@@ -61,15 +62,15 @@ func (c *ctl) describePod() *cobra.Command {
 
 // admitted spells when a pod was admitted.
 func (c *ctl) admitted(p *typesv1.PodAllocation) string {
-	if p.GetAdmittedAtUnix() == 0 {
+	if p.GetAdmitTime() == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s ago)", time.Unix(p.GetAdmittedAtUnix(), 0).UTC().Format(time.RFC3339), c.age(p))
+	return fmt.Sprintf("%s (%s ago)", p.GetAdmitTime().AsTime().Format(time.RFC3339), c.age(p))
 }
 
 // addContainer adds what a container got.
 func (c *ctl) addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
-	f.Add("Role", a.GetRole())
+	f.Add("Role", convert.Word(a.GetRole()))
 	f.Add("Requests", amountTexts(a.GetResources().GetRequests())...)
 	f.Add("Limits", amountTexts(a.GetResources().GetLimits())...)
 	f.Add("CPUs", cpusText(c.cpus(a), a.GetExclusiveCpus()))
@@ -88,16 +89,16 @@ func amountTexts(amounts map[string]string) (out []string) {
 }
 
 // affinity spells a decided placement and whether it is as good as it could be.
-func affinity(h *typesv1.Hint) string {
+func affinity(h *typesv1.TopologyHint) string {
 	switch {
 	case h == nil:
 		return ""
-	case h.GetNodes() == nil:
+	case h.GetNumaNodes() == nil:
 		return "any node"
 	case h.GetPreferred():
-		return nodeNoun(nodes(h.GetNodes()))
+		return nodeNoun(nodes(h.GetNumaNodes()))
 	}
-	return nodeNoun(nodes(h.GetNodes())) + " (fewer could do on an idle machine)"
+	return nodeNoun(nodes(h.GetNumaNodes())) + " (fewer could do on an idle machine)"
 }
 
 func (c *ctl) describeContainer() *cobra.Command {
@@ -117,17 +118,17 @@ func (c *ctl) describeContainer() *cobra.Command {
 		}
 		pod, s.shared = got.GetPod(), got.GetSharedCpus()
 		for _, a := range pod.GetContainers() {
-			if a.GetName() != args[1] {
+			if a.GetContainerName() != args[1] {
 				continue
 			}
 			return s.show(a, func(w io.Writer) {
 				f := table.NewFields("")
-				f.Add("Container", podName(pod)+"/"+a.GetName())
+				f.Add("Container", podName(pod)+"/"+a.GetContainerName())
 				f.Add("Pod UID", pod.GetUid())
 				s.addContainer(f, a)
 				for _, p := range got.GetPlacements() {
-					if p.GetContainerName() == a.GetName() {
-						s.addPlacement(f, p)
+					if p.GetContainerName() == a.GetContainerName() {
+						s.addPlacement(ctx, f, p)
 					}
 				}
 				fmt.Fprint(w, f)
@@ -138,24 +139,24 @@ func (c *ctl) describeContainer() *cobra.Command {
 }
 
 // addPlacement adds where a container may run, and who keeps it from its start.
-func (s *session) addPlacement(f *table.Fields, p *allocationv1.ContainerPlacement) {
-	possible := p.GetPossibleCpus().GetCpus()
+func (s *session) addPlacement(ctx context.Context, f *table.Fields, p *allocationv1.ContainerPlacement) {
+	possible := p.GetPossibleCpus().GetList()
 	if p.GetAnywhere() {
 		possible = "all"
 	}
-	f.Add("Phase", fmt.Sprintf("%s (%s)", p.GetPhase(), p.GetId()))
-	f.Add("Assigned CPUs", p.GetAssignedCpus().GetCpus())
+	f.Add("Phase", fmt.Sprintf("%s (%s)", convert.Word(p.GetPhase()), p.GetId()))
+	f.Add("Assigned CPUs", p.GetAssignedCpus().GetList())
 	f.Add("Possible CPUs", possible)
 	if len(p.GetBlockedBy()) > 0 {
-		f.Add("Blocked by", p.GetBlockedBy()...)
-		f.Add("Blocked since", p.GetBlockedSince().AsTime().Format(time.RFC3339))
+		f.Add("Blocked by", s.names(ctx).owners(p.GetBlockedBy()))
+		f.Add("Blocked since", p.GetBlockTime().AsTime().Format(time.RFC3339))
 	}
 }
 
 func containerNames(p *typesv1.PodAllocation) string {
 	var out []string
 	for _, a := range p.GetContainers() {
-		out = append(out, a.GetName())
+		out = append(out, a.GetContainerName())
 	}
 	return joined(out)
 }

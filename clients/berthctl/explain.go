@@ -10,6 +10,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
@@ -53,12 +54,12 @@ func (c *ctl) explain() *cobra.Command {
 
 // trace finds the explanation that is meant by a uid, an admission id or a name.
 func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceResponse, error) {
-	byName := &inspectv1.GetTraceRequest{PodName: what}
-	requests := []*inspectv1.GetTraceRequest{{PodUid: what}, {AdmissionId: what}, byName}
+	byName := &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: what}}
+	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}}, {Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}, byName}
 	if strings.Contains(what, "/") {
 		requests = requests[2:]
 	} else {
-		byName.PodName = "default/" + what
+		byName.Subject = &inspectv1.GetTraceRequest_PodName{PodName: "default/" + what}
 	}
 	for _, req := range requests {
 		answer, err := s.Inspect().GetTrace(ctx, req)
@@ -108,7 +109,7 @@ func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace) {
 			last = owner
 		}
 		fmt.Fprintf(w, "  %s\n", oneLine(line))
-		starred = starred || step.GetKind() == "asked" && strings.Contains(line, star)
+		starred = starred || step.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED && strings.Contains(line, star)
 	}
 	if starred {
 		fmt.Fprintln(w, starNote)
@@ -145,7 +146,7 @@ func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
 	var out []*typesv1.TraceStep
 	for i := 0; i < len(steps); {
 		n := 0
-		for i+n < len(steps) && steps[i+n].GetKind() == "noted" && stepOwner(steps[i+n]) == stepOwner(steps[i]) {
+		for i+n < len(steps) && steps[i+n].GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED && stepOwner(steps[i+n]) == stepOwner(steps[i]) {
 			n++
 		}
 		if n <= shownNotes+1 {
@@ -155,7 +156,7 @@ func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
 		}
 		out = append(out, steps[i:i+shownNotes]...)
 		out = append(out, &typesv1.TraceStep{
-			Kind: "noted", Container: steps[i].GetContainer(),
+			Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: steps[i].GetContainerName(),
 			Text: fmt.Sprintf("and %d more, which -o wide shows", n-shownNotes),
 		})
 		i += n
@@ -165,10 +166,10 @@ func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
 
 // stepOwner names what a step is about.
 func stepOwner(s *typesv1.TraceStep) string {
-	if s.GetContainer() == "" {
+	if s.GetContainerName() == "" {
 		return "pod"
 	}
-	return "container " + s.GetContainer()
+	return "container " + s.GetContainerName()
 }
 
 // star marks preferred placements.
@@ -180,21 +181,21 @@ const starNote = star + " preferred: no smaller set of nodes could do"
 // stepText is a step in a line; empty if it is not printed.
 func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	switch s.GetKind() {
-	case "noted", "replanned":
+	case typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED:
 		return "note: " + s.GetText()
-	case "asked":
+	case typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED:
 		return askedText(s)
-	case "merged":
+	case typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED:
 		return "merge: " + s.GetText() + c.losers(s)
-	case "planned":
+	case typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED:
 		return s.GetProvider() + " gives " + claimText(s.GetClaim())
-	case "refused":
+	case typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED:
 		return refusedText(s, t)
 	}
 	if !c.wide() {
 		return ""
 	}
-	line := s.GetKind()
+	line := convert.Word(s.GetKind())
 	if s.GetProvider() != "" {
 		line += " by " + s.GetProvider()
 	}
@@ -229,11 +230,11 @@ func askedText(s *typesv1.TraceStep) string {
 		who += " " + s.GetResource()
 	}
 	switch s.GetAnswer() {
-	case "no-preference":
+	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
 		return who + " on any node"
-	case "impossible":
+	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
 		return strings.Replace(who, "offers", "cannot serve", 1) + ": " + s.GetText()
-	case "rule":
+	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT:
 		if len(s.GetHints()) == 0 {
 			return who + " on " + s.GetText()
 		}
@@ -243,7 +244,7 @@ func askedText(s *typesv1.TraceStep) string {
 }
 
 // offers spells a list of placements.
-func offers(hints []*typesv1.Hint, omitted int) string {
+func offers(hints []*typesv1.TopologyHint, omitted int) string {
 	var list []string
 	for _, h := range hints {
 		text := "{" + hintText(h) + "}"

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // TestPlacementsAreFolded: a machine with 8 nodes has 255 sets of them.
 func TestPlacementsAreFolded(t *testing.T) {
 	t.Parallel()
-	a := &typesv1.Answer{Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS}
+	a := &typesv1.TopologyHints{Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS}
 	for i := range uint32(shownHints + 2) {
 		a.Hints = append(a.Hints, hintOf(i < 2, i))
 	}
@@ -27,7 +29,11 @@ func TestPlacementsAreFolded(t *testing.T) {
 func TestMissingIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	short := func(resource, nodes string, need, free uint64) *typesv1.Shortage {
-		return &typesv1.Shortage{Resource: resource, Nodes: nodes, Need: need, Free: free}
+		mask, err := numa.Parse(nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &typesv1.Shortage{Resource: resource, NumaNodes: convert.SomeNodes(mask), Need: need, Free: free}
 	}
 	trace := &typesv1.Trace{Steps: []*typesv1.TraceStep{
 		{Shortages: []*typesv1.Shortage{short("cpu", "0-1", 4, 2), short("memory", "0-1", 9, 8)}},

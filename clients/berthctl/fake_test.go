@@ -107,21 +107,21 @@ const (
 	twinUID  = "33333333-0000-4000-8000-000000000003"
 )
 
-func hintOf(preferred bool, ids ...uint32) *typesv1.Hint {
-	return &typesv1.Hint{Nodes: &typesv1.NUMAMask{Nodes: ids}, Preferred: preferred}
+func hintOf(preferred bool, ids ...uint32) *typesv1.TopologyHint {
+	return &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{Ids: ids}, Preferred: preferred}
 }
 
 func cpuClaim(uid, container, cpus string) *typesv1.Claim {
 	return &typesv1.Claim{
-		PodUid: uid, Container: container, Provider: "cpu", Resource: "cpu", Affinity: hintOf(true, 0),
-		Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: cpus}, Use: "exclusive"},
+		PodUid: uid, ContainerName: container, Provider: "cpu", Resource: "cpu", Affinity: hintOf(true, 0),
+		Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: cpus}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
 	}
 }
 
 func gpuClaim(uid, container string) *typesv1.Claim {
 	return &typesv1.Claim{
-		PodUid: uid, Container: container, Provider: "device", Resource: "example.com/gpu", Affinity: hintOf(true, 0),
-		Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}}}},
+		PodUid: uid, ContainerName: container, Provider: "device", Resource: "example.com/gpu", Affinity: hintOf(true, 0),
+		Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}}}}},
 	}
 }
 
@@ -129,11 +129,11 @@ func gpuClaim(uid, container string) *typesv1.Claim {
 func flapped() []*typesv1.HealthChange {
 	at := func(before time.Duration) *timestamppb.Timestamp { return timestamppb.New(testNow.Add(-before)) }
 	return []*typesv1.HealthChange{
-		{Time: at(48 * time.Hour), Health: "Healthy"}, {Time: at(time.Hour), Health: "Missing"}, {Time: at(59 * time.Minute), Health: "Healthy"},
+		{Time: at(48 * time.Hour), Health: typesv1.Health_HEALTH_HEALTHY}, {Time: at(time.Hour), Health: typesv1.Health_HEALTH_MISSING}, {Time: at(59 * time.Minute), Health: typesv1.Health_HEALTH_HEALTHY},
 	}
 }
 
-func sharedCPUs() *typesv1.CPUSet { return &typesv1.CPUSet{Cpus: "0,3-7"} }
+func sharedCPUs() *typesv1.CPUSet { return &typesv1.CPUSet{List: "0,3-7"} }
 
 // asked is what the container app requests.
 func asked() *typesv1.ResourceRequirements {
@@ -144,12 +144,12 @@ func asked() *typesv1.ResourceRequirements {
 // webContainers is what the containers of default/web got.
 func webContainers() []*typesv1.ContainerAllocation {
 	return []*typesv1.ContainerAllocation{
-		{Name: "log", Role: "sidecar"},
+		{ContainerName: "log", Role: typesv1.ContainerRole_CONTAINER_ROLE_SIDECAR},
 		{
-			Name: "app", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "1-2"}, ExclusiveCpus: true, Affinity: hintOf(true, 0),
+			ContainerName: "app", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "1-2"}, ExclusiveCpus: true, Affinity: hintOf(true, 0),
 			Claims: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2"), gpuClaim(webUID, "app"), {
-				PodUid: webUID, Container: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
-				Memory: []*typesv1.MemoryBlock{{Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Bytes: 1 << 30}},
+				PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
+				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 1 << 30}}}},
 			}},
 			ContainerIds: []string{"c0ffee"}, Resources: asked(),
 		},
@@ -164,17 +164,17 @@ func (f *fake) pods() []*typesv1.PodAllocation {
 		{
 			Uid: webUID, Namespace: "default", Name: "web", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 			CgroupParent: "/kubepods/pod" + webUID, Containers: webContainers(),
-			AdmissionId: "ADMISSION1", AdmittedAtUnix: testNow.Unix() - 300,
+			AdmissionId: "ADMISSION1", AdmitTime: timestamppb.New(testNow.Add(-5 * time.Minute)),
 		},
 		{
 			Uid: otherUID, Namespace: "shop", Name: "twin", QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
 			CgroupParent: "/kubepods/burstable/pod" + otherUID,
-			Containers:   []*typesv1.ContainerAllocation{{Name: "c", Role: "app"}},
-			AdmissionId:  "ADMISSION2", AdmittedAtUnix: testNow.Unix() - 3*24*3600,
+			Containers:   []*typesv1.ContainerAllocation{{ContainerName: "c", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP}},
+			AdmissionId:  "ADMISSION2", AdmitTime: timestamppb.New(testNow.Add(-3 * 24 * time.Hour)),
 		},
 		{
 			Uid: twinUID, Namespace: "test", Name: "twin", QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT,
-			Containers: []*typesv1.ContainerAllocation{{Name: "c", Role: "app"}},
+			Containers: []*typesv1.ContainerAllocation{{ContainerName: "c", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP}},
 		},
 	}
 }
@@ -184,7 +184,7 @@ func (f *fake) pod(uid string) (*typesv1.PodAllocation, error) {
 		if p.GetUid() == uid {
 			for _, c := range allClaims(p) {
 				for _, d := range c.GetDevice().GetDevices() {
-					d.Health, d.HealthHistory = "Healthy", flapped()
+					d.Health, d.HealthHistory = typesv1.Health_HEALTH_HEALTHY, flapped()
 				}
 			}
 			return p, nil
@@ -280,11 +280,11 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	}}
 	for i, c := range p.GetContainers() {
 		out.Placements = append(out.Placements, &allocationv1.ContainerPlacement{
-			ContainerName: c.GetName(), Id: "0123abcd", Phase: "running", AssignedCpus: c.GetCpus(), PossibleCpus: c.GetCpus(),
+			ContainerName: c.GetContainerName(), Id: "0123abcd", Phase: allocationv1.ContainerPhase_CONTAINER_PHASE_RUNNING, AssignedCpus: c.GetCpus(), PossibleCpus: c.GetCpus(),
 		})
-		if c.GetName() == "app" {
-			out.Placements[i].Phase, out.Placements[i].AssignedCpus = "planned", nil
-			out.Placements[i].BlockedBy, out.Placements[i].BlockedSince = []string{"default/other/app"}, timestamppb.New(testNow)
+		if c.GetContainerName() == "app" {
+			out.Placements[i].Phase, out.Placements[i].AssignedCpus = allocationv1.ContainerPhase_CONTAINER_PHASE_PLANNED, nil
+			out.Placements[i].BlockedBy, out.Placements[i].BlockTime = []*typesv1.ContainerRef{{PodUid: otherUID, ContainerName: "app"}}, timestamppb.New(testNow)
 		}
 	}
 	return out, nil
@@ -312,20 +312,23 @@ func (f fakeAllocation) Allocate(_ context.Context, req *allocationv1.AllocateRe
 	}
 	return &allocationv1.AllocateResponse{
 		Notes: []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`},
-		Linux: &allocationv1.LinuxResources{
-			CpusetCpus: "1-2", CpusetMems: "0", CpuShares: 2048, CpuQuotaUs: 200000, CpuPeriodUs: 100000,
-			MemoryLimitBytes: 1 << 30, MemorySwapLimitBytes: -1, OomScoreAdj: -997,
-			HugepageLimits: []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 4 << 20}},
+		Resources: &typesv1.LinuxResources{
+			CpusetCpus: &typesv1.CPUSet{List: "1-2"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0}}, CpuShares: proto.Uint64(2048),
+			CpuQuotaUs: proto.Int64(200000), CpuPeriodUs: proto.Uint64(100000),
+			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(-1), OomScoreAdj: proto.Int32(-997),
+			HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)}, {PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}},
 			Unified:        map[string]string{"memory.high": "900000000", "memory.min": "0"},
 		},
-		Devices: []*allocationv1.DeviceNode{
-			{HostPath: "/dev/gpu0", ContainerPath: "/dev/gpu0", Permissions: "rw"},
-			{HostPath: "/dev/gpuctl", ContainerPath: "/dev/ctl", Permissions: "r"},
+		Edits: &typesv1.ContainerEdits{
+			Devices: []*typesv1.DeviceNode{
+				{HostPath: "/dev/gpu0", ContainerPath: "/dev/gpu0", Permissions: "rw"},
+				{HostPath: "/dev/gpuctl", ContainerPath: "/dev/ctl", Permissions: "r"},
+			},
+			Mounts:      []*typesv1.Mount{{HostPath: "/opt/gpu", ContainerPath: "/usr/lib/gpu", ReadOnly: true}},
+			Envs:        map[string]string{"GPU": "gpu-0", "GPU_MODE": "fast"},
+			Annotations: map[string]string{"example.com/gpu": "0"},
+			CdiDevices:  []*typesv1.CDIDevice{{Name: "example.com/gpu=gpu-0"}},
 		},
-		Mounts:       []*allocationv1.Mount{{HostPath: "/opt/gpu", ContainerPath: "/usr/lib/gpu", ReadOnly: true}},
-		Envs:         []*allocationv1.EnvVar{{Name: "GPU", Value: "gpu-0"}, {Name: "GPU_MODE", Value: "fast"}},
-		Annotations:  map[string]string{"example.com/gpu": "0"},
-		CdiDevices:   []string{"example.com/gpu=gpu-0"},
 		CgroupParent: "/kubepods/pod" + webUID, CgroupPath: "/kubepods/pod" + webUID + "/app",
 		Allocation: webContainers()[1],
 	}, nil
@@ -338,7 +341,7 @@ type fakeLifecycle struct {
 
 func (f fakeLifecycle) PreStartContainer(_ context.Context, req *lifecyclev1.PreStartContainerRequest) (*lifecyclev1.PreStartContainerResponse, error) {
 	f.ask(req)
-	out := &lifecyclev1.PreStartContainerResponse{CpusetCpus: "1-2", CpusetMems: "0"}
+	out := &lifecyclev1.PreStartContainerResponse{CpusetCpus: &typesv1.CPUSet{List: "1-2"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0}}}
 	if req.GetPid() != 0 {
 		out.CgroupPath = fmt.Sprintf("/kubepods/pod%s/%s", req.GetPodUid(), req.GetContainerName())
 	}

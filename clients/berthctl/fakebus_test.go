@@ -27,7 +27,7 @@ func (f fakeBus) ListProviders(context.Context, *hintv1.ListProvidersRequest) (*
 		&hintv1.Provider{
 			Name: "nic", Mode: hintv1.Mode_MODE_REQUIRED, Endpoint: "/run/nic/nic.sock", Deadline: durationpb.New(time.Second),
 			Resources: []string{"example.com/nic", "example.com/vf"}, State: hintv1.State_STATE_CONNECTED,
-			Leases: []*hintv1.Lease{{AdmissionId: "ADMISSION1", ExpiresAt: timestamppb.New(testNow.Add(40 * time.Second))}},
+			Leases: []*hintv1.Lease{{AdmissionId: "ADMISSION1", ExpireTime: timestamppb.New(testNow.Add(40 * time.Second))}},
 		},
 		&hintv1.Provider{
 			Name: "power", Mode: hintv1.Mode_MODE_ADVISORY, Endpoint: "/run/power.sock", Deadline: durationpb.New(1500 * time.Millisecond),

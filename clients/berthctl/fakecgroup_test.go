@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
@@ -51,57 +53,57 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 		Cgroups: []*cgroupv1.Cgroup{
 			{
 				Name: "/kubepods", Literal: "/kubepods.slice", State: cgroupv1.State_STATE_VALID, Managed: true, MemoryUsageBytes: 3 << 30,
-				Values: &cgroupv1.Values{
-					CpuWeight: u(586), CpuQuotaUs: p(-1), CpuPeriodUs: u(100000), MemoryBytes: p(62 << 30), Pids: p(509000),
-					HugePageLimits: map[int64]int64{2 << 20: 1 << 62}, CpusetCpus: "0-15", CpusetMems: "0-1",
+				Resources: &typesv1.LinuxResources{
+					CpuWeight: u(586), CpuQuotaUs: p(-1), CpuPeriodUs: u(100000), MemoryLimitBytes: p(62 << 30), PidsLimit: p(509000),
+					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(1 << 62)}}, CpusetCpus: &typesv1.CPUSet{List: "0-15"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}},
 				},
 			},
 			{
 				Name: "/kubepods/burstable", Literal: "/kubepods.slice/kubepods-burstable.slice", State: cgroupv1.State_STATE_INVALID,
-				Reason: "has some missing controllers: cpuset", Managed: true, Values: &cgroupv1.Values{CpuWeight: u(4)},
-				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable", File: "cpu.weight", New: "186", Create: true}},
+				Reason: "has some missing controllers: cpuset", Managed: true, Resources: &typesv1.LinuxResources{CpuWeight: u(4)},
+				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable", File: "cpu.weight", NewValue: "186", Create: true}},
 			},
 			{
 				Name: "/kubepods/burstable/podu1", Literal: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu1.slice",
 				State: cgroupv1.State_STATE_VALID, Managed: true, PodUid: "u1", MemoryUsageBytes: 1 << 20,
-				Values: &cgroupv1.Values{
-					CpuWeight: u(10), CpuQuotaUs: p(150000), CpuPeriodUs: u(100000), MemoryBytes: p(512 << 20), Pids: p(-1),
-					HugePageLimits: map[int64]int64{2 << 20: 0, 1 << 30: 1 << 30}, Unified: map[string]string{"memory.low": "134217728"},
+				Resources: &typesv1.LinuxResources{
+					CpuWeight: u(10), CpuQuotaUs: p(150000), CpuPeriodUs: u(100000), MemoryLimitBytes: p(512 << 20), PidsLimit: p(-1),
+					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(0)}, {PageSizeBytes: 1 << 30, LimitBytes: p(1 << 30)}}, Unified: map[string]string{"memory.low": "134217728"},
 				},
-				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Old: "536870912", New: "268435456"}},
+				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", OldValue: "536870912", NewValue: "268435456"}},
 			},
 			{Name: "/kubepods/besteffort", Literal: "/kubepods.slice/kubepods-besteffort.slice", State: cgroupv1.State_STATE_ABSENT, Managed: true},
 		},
 	}
 	if !f.empty {
 		out.Drifts = []*cgroupv1.Drift{
-			{Cgroup: "/kubepods/besteffort", Want: "valid", Found: "absent", SinceUnix: testNow.Unix() - 3600},
-			{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Want: "268435456", Found: "536870912", SinceUnix: testNow.Unix() - 90},
+			{Cgroup: "/kubepods/besteffort", Want: "valid", Found: "absent", FindTime: timestamppb.New(testNow.Add(-time.Hour))},
+			{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Want: "268435456", Found: "536870912", FindTime: timestamppb.New(testNow.Add(-90 * time.Second))},
 		}
 	}
 	return out, nil
 }
 
 func (f fakeNode) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
-	return &nodev1.GetCapacityResponse{Capacity: map[string]int64{
-		"cpu": 16000, "memory": 64 << 30, "hugepages-2Mi": 1 << 30, "ephemeral-storage": 100 << 30, "pid": 511000, "pods": 110,
+	return &nodev1.GetCapacityResponse{Capacity: map[string]string{
+		"cpu": "16000m", "memory": "68719476736", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "511000", "pods": "110",
 	}}, nil
 }
 
 func (f fakeNode) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
 	return &nodev1.GetAllocatableResponse{
-		Allocatable: map[string]int64{"cpu": 15000, "memory": 61 << 30, "hugepages-2Mi": 1 << 30, "ephemeral-storage": 90 << 30, "pods": 110},
-		Limit:       map[string]int64{"cpu": 15000, "memory": 62 << 30, "hugepages-2Mi": 1 << 30, "ephemeral-storage": 100 << 30, "pid": 509000},
-		Requested:   map[string]int64{"cpu": 2500, "memory": 3 << 30, "pods": 2},
+		Allocatable: map[string]string{"cpu": "15000m", "memory": "65498251264", "hugepages-2Mi": "1073741824", "ephemeral-storage": "96636764160", "pods": "110"},
+		Limit:       map[string]string{"cpu": "15000m", "memory": "66571993088", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "509000"},
+		Requested:   map[string]string{"cpu": "2500m", "memory": "3221225472", "pods": "2"},
 	}, nil
 }
 
 func (f fakeNode) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {
 	return &nodev1.GetReservationResponse{
-		Reservation: map[string]int64{"cpu": 1000, "memory": 2<<30 + 100<<20, "ephemeral-storage": 10 << 30},
-		System:      map[string]int64{"cpu": 500, "memory": 1 << 30, "pid": 1000},
-		Kube:        map[string]int64{"cpu": 500, "memory": 1 << 30, "pid": 1000},
-		Eviction:    map[string]int64{"memory": 100 << 20, "ephemeral-storage": 10 << 30},
+		Reservation: map[string]string{"cpu": "1000m", "memory": "2252341248", "ephemeral-storage": "10737418240"},
+		System:      map[string]string{"cpu": "500m", "memory": "1073741824", "pid": "1000"},
+		Kube:        map[string]string{"cpu": "500m", "memory": "1073741824", "pid": "1000"},
+		Eviction:    map[string]string{"memory": "104857600", "ephemeral-storage": "10737418240"},
 	}, nil
 }
 

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
@@ -26,36 +28,36 @@ func traces() []*typesv1.Trace {
 		{
 			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Revision: 11, Admitted: true,
 			Steps: []*typesv1.TraceStep{
-				{Kind: "noted", Text: "requests that container app leaves out are taken from its limits: cpu 2"},
-				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "options", Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
-				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "rule", Text: "any of the nodes 0-1 that have 2 together; one node is preferred"},
-				{Kind: "asked", Container: "app", Provider: "memory", Resource: "memory", Answer: "no-preference"},
-				{Kind: "merged", Container: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.Hint{hintOf(false, 0, 1)}, Text: "node 0 is preferred by all"},
-				{Kind: "planned", Container: "app", Provider: "device", Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
-				{Kind: "planned", Container: "app", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(webUID, "app", "1-2")},
-				{Kind: "prepared", Container: "app", Provider: "device", Resource: "example.com/gpu"},
-				{Kind: "placed", Text: "cgroup /kubepods/pod" + webUID},
-				{Kind: "committed"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "requests that container app leaves out are taken from its limits: cpu 2"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Text: "any of the nodes 0-1 that have 2 together; one node is preferred"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "memory", Resource: "memory", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.TopologyHint{hintOf(false, 0, 1)}, Text: "node 0 is preferred by all"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(webUID, "app", "1-2")},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PREPARED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLACED, Text: "cgroup /kubepods/pod" + webUID},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_COMMITTED},
 			},
 		},
 		{
 			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12,
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
-				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "impossible", Text: "2 devices are needed, and 1 is free"},
-				{Kind: "merged", Container: "app", Text: "example.com/gpu cannot be given; policy restricted refuses"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "2 devices are needed, and 1 is free"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Text: "example.com/gpu cannot be given; policy restricted refuses"},
 				{
-					Kind: "refused", Container: "app", Text: "Resources cannot be allocated with Topology locality",
+					Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Text: "Resources cannot be allocated with Topology locality",
 					Shortages: []*typesv1.Shortage{
-						{Resource: "example.com/gpu", Nodes: "0-1", Need: 2, Free: 1, Held: 3, Holders: []string{webUID + "/app", "gone"}, MoreHolders: 2, Withheld: 1, Why: "unhealthy"},
-						{Resource: "memory", Nodes: "0", Need: 6 << 30, Free: 5 << 30, Held: 1 << 20},
+						{Resource: "example.com/gpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Need: 2, Free: 1, Held: 3, Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}, {PodUid: "gone"}}, MoreHolders: 2, Withheld: 1, Why: "unhealthy"},
+						{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 6 << 30, Free: 5 << 30, Held: 1 << 20},
 						{Resource: "example.com/nic", Need: 1, Why: "the plugin is away"},
 					},
 				},
 			},
 			Suggestions: []*typesv1.Suggestion{
-				{Kind: "request", Text: "container app asked for 1 example.com/gpu instead of 2", Requests: []*typesv1.RequestChange{{Container: "app", Resource: "example.com/gpu", From: 2, To: 1}}},
-				{Kind: "removal", Text: "pod default/web were removed", RemovePodUids: []string{webUID}},
+				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "container app asked for 1 example.com/gpu instead of 2", Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}}},
+				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "pod default/web were removed", RemovePodUids: []string{webUID}},
 			},
 			Tried: 9,
 		},
@@ -63,34 +65,34 @@ func traces() []*typesv1.Trace {
 			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Revision: 12,
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
-				{Kind: "noted", Text: "first"}, {Kind: "noted", Text: "second"}, {Kind: "noted", Text: "third"}, {Kind: "noted", Text: "fourth"},
-				{Kind: "noted", Container: "app", Text: "fifth"}, {Kind: "noted", Container: "app", Text: "sixth"}, {Kind: "noted", Container: "app", Text: "seventh"},
-				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "impossible", Text: "80 CPUs are needed, and 5 are free"},
-				{Kind: "merged", Container: "app", Text: "cpu cannot be given; policy restricted refuses"},
-				{Kind: "refused", Container: "app", Provider: "cpu", Resource: "cpu", Text: "not enough CPUs"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "first"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "second"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "third"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "fourth"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "fifth"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "sixth"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "seventh"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "80 CPUs are needed, and 5 are free"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Text: "cpu cannot be given; policy restricted refuses"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Text: "not enough CPUs"},
 			},
 			Tried: 1,
 		},
 		{
 			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Revision: 1,
 			Message: "nothing exclusive is given out yet",
-			Steps:   []*typesv1.TraceStep{{Kind: "refused", Text: "nothing exclusive is given out yet"}},
+			Steps:   []*typesv1.TraceStep{{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "nothing exclusive is given out yet"}},
 		},
 	}
 }
 
 // placedTrace plans twice, the second time on the CPUs 4-5 with memory of both nodes.
 func placedTrace() *typesv1.Trace {
-	both := &typesv1.NUMAMask{Nodes: []uint32{0, 1}}
+	both := &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}
 	return &typesv1.Trace{Steps: []*typesv1.TraceStep{
-		{Kind: "planned", Container: "app", Claim: cpuClaim("u-placed", "app", "6-7")},
-		{Kind: "replanned"},
-		{Kind: "planned", Container: "app", Claim: cpuClaim("u-placed", "app", "4-5")},
-		{Kind: "planned", Container: "app", Claim: &typesv1.Claim{
-			PodUid: "u-placed", Container: "app", Resource: "memory", Memory: []*typesv1.MemoryBlock{{Nodes: both, Bytes: 4 << 30}},
+		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: cpuClaim("u-placed", "app", "6-7")},
+		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED},
+		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: cpuClaim("u-placed", "app", "4-5")},
+		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: &typesv1.Claim{
+			PodUid: "u-placed", ContainerName: "app", Resource: "memory", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both, Bytes: 4 << 30}}}},
 		}},
-		{Kind: "planned", Container: "app", Claim: &typesv1.Claim{
-			PodUid: "u-placed", Container: "app", Resource: "example.com/gpu", Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-1"}}},
+		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: &typesv1.Claim{
+			PodUid: "u-placed", ContainerName: "app", Resource: "example.com/gpu", Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-1"}}}},
 		}},
 	}}
 }
@@ -148,8 +150,8 @@ func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1
 		Revision:    12,
 		StartReport: []string{"ledger.db was damaged and is kept as ledger.db.damaged-1"},
 		Findings: []*inspectv1.Finding{
-			{Kind: "structural", Owner: webUID + "/app", Text: "CPU 2 is also held by gone/c"},
-			{Kind: "policy", Owner: otherUID, Text: "CPU 0 is reserved"},
+			{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Owner: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPU 2 is also held by gone/c"},
+			{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Owner: &typesv1.ContainerRef{PodUid: otherUID}, Text: "CPU 0 is reserved"},
 		},
 	}, nil
 }
@@ -162,20 +164,19 @@ type fakeCPU struct {
 func (f fakeCPU) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.GetStateResponse, error) {
 	return &cpuv1.GetStateResponse{
 		Policy: "static", Options: map[string]string{"full-pcpus-only": "true"},
-		All: &typesv1.CPUSet{Cpus: "0-7"}, Reserved: &typesv1.CPUSet{Cpus: "0"},
-		Shared: &typesv1.CPUSet{Cpus: "0,3-7"}, Exclusive: &typesv1.CPUSet{Cpus: "1-2"},
+		All: &typesv1.CPUSet{List: "0-7"}, Reserved: &typesv1.CPUSet{List: "0"},
+		Shared: &typesv1.CPUSet{List: "0,3-7"}, Exclusive: &typesv1.CPUSet{List: "1-2"},
 		Assignments: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2")}, Revision: 12,
 	}, nil
 }
 
 func (f fakeCPU) GetTopologyHints(_ context.Context, req *cpuv1.GetTopologyHintsRequest) (*cpuv1.GetTopologyHintsResponse, error) {
-	f.ask(req)
-	if req.GetContainer() == "log" {
+	if req.GetContainerName() == "log" {
 		return &cpuv1.GetTopologyHintsResponse{}, nil
 	}
-	return &cpuv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
-		Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
-		Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
+	return &cpuv1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{{
+		Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+		Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
 	}}}, nil
 }
 
@@ -188,33 +189,33 @@ func (f fakeMemory) GetState(context.Context, *memoryv1.GetStateRequest) (*memor
 	if f.empty {
 		return &memoryv1.GetStateResponse{Policy: "None", Revision: 12}, nil
 	}
-	alone, both := &typesv1.NUMAMask{Nodes: []uint32{0}}, &typesv1.NUMAMask{Nodes: []uint32{0, 1}}
+	alone, both := &typesv1.NUMANodeSet{Ids: []uint32{0}}, &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}
 	return &memoryv1.GetStateResponse{
 		Policy: "Static", Revision: 12,
 		Nodes: []*memoryv1.NodeState{
-			{Node: 0, Group: both, Blocks: 3, Resources: []*memoryv1.ResourceState{
+			{NumaNode: 0, Group: both, Blocks: 3, Resources: []*memoryv1.ResourceState{
 				{Resource: "hugepages-2Mi", TotalBytes: 1 << 30, AllocatableBytes: 1 << 30, HeldBytes: 4 << 20, FreeBytes: 1<<30 - 4<<20},
 				{Resource: "memory", TotalBytes: 16777216000, ReservedBytes: 1 << 30, AllocatableBytes: 14 << 30, HeldBytes: 14 << 30},
 			}},
-			{Node: 1, Group: both, Blocks: 2, Resources: []*memoryv1.ResourceState{
+			{NumaNode: 1, Group: both, Blocks: 2, Resources: []*memoryv1.ResourceState{
 				{Resource: "memory", TotalBytes: 16 << 30, AllocatableBytes: 16 << 30, HeldBytes: 3 << 30, FreeBytes: 13 << 30},
 			}},
-			{Node: 2, Group: &typesv1.NUMAMask{Nodes: []uint32{2}}},
+			{NumaNode: 2, Group: &typesv1.NUMANodeSet{Ids: []uint32{2}}},
 		},
 		Assignments: []*typesv1.Claim{
-			{PodUid: webUID, Container: "app", Provider: "memory", Resource: "hugepages-2Mi", Memory: []*typesv1.MemoryBlock{{Nodes: alone, Bytes: 4 << 20}}},
-			{PodUid: webUID, Container: "app", Provider: "memory", Resource: "memory", Memory: []*typesv1.MemoryBlock{{Nodes: both, Bytes: 16 << 30}}},
-			{PodUid: "gone", Provider: "memory", Resource: "memory", Memory: []*typesv1.MemoryBlock{{Nodes: both, Bytes: 1 << 30}}},
+			{PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "hugepages-2Mi", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: alone, Bytes: 4 << 20}}}}},
+			{PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both, Bytes: 16 << 30}}}}},
+			{PodUid: "gone", Provider: "memory", Resource: "memory", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both, Bytes: 1 << 30}}}}},
 		},
 	}, nil
 }
 
 func (f fakeMemory) GetTopologyHints(_ context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse, error) {
-	if req.GetContainer() == "log" {
+	if req.GetContainerName() == "log" {
 		return &memoryv1.GetTopologyHintsResponse{}, nil
 	}
-	return &memoryv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
-		Resource: "memory", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{hintOf(true, 1)},
+	return &memoryv1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{{
+		Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 1)},
 	}}}, nil
 }
 
@@ -229,14 +230,14 @@ func (f fakeDevice) resources() []*devicev1.Resource {
 	}
 	return []*devicev1.Resource{
 		{
-			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/var/lib/kubelet/device-plugins/gpu.sock",
+			Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Endpoint: "/var/lib/kubelet/device-plugins/gpu.sock",
 			Capacity: 2, Allocatable: 1, InUse: 1, PreStartRequired: true,
 			Devices: []*devicev1.DeviceState{
-				{Device: &typesv1.Device{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Health: "Healthy", HealthHistory: flapped()}, Holders: []string{webUID + "/app"}},
-				{Device: &typesv1.Device{Id: "gpu-1", Health: "Unhealthy"}},
+				{Device: &typesv1.Device{Id: "gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: flapped()}, Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}}},
+				{Device: &typesv1.Device{Id: "gpu-1", Health: typesv1.Health_HEALTH_UNHEALTHY}},
 			},
 		},
-		{Name: "example.com/nic", Plugin: "expected"},
+		{Name: "example.com/nic", PluginState: typesv1.PluginState_PLUGIN_STATE_EXPECTED},
 	}
 }
 
@@ -260,13 +261,13 @@ func (f fakeDevice) ForgetResource(_ context.Context, req *devicev1.ForgetResour
 }
 
 func (f fakeDevice) GetTopologyHints(_ context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
-	if req.GetContainer() == "log" {
-		return &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{
-			{Resource: "example.com/nic", Kind: typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE},
+	if req.GetContainerName() == "log" {
+		return &devicev1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{
+			{Resource: "example.com/nic", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE},
 		}}, nil
 	}
-	return &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{
-		{Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "2 devices are needed, and 1 is free"},
+	return &devicev1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{
+		{Resource: "example.com/gpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: "2 devices are needed, and 1 is free"},
 	}}, nil
 }
 
@@ -282,17 +283,30 @@ func (f fakeTopology) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (
 	}
 	return &topologyv1.GetPolicyResponse{
 		Policy: "single-numa-node", Scope: scope, Options: map[string]string{"prefer-closest-numa-nodes": "true"},
-		Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}}, Settings: fakeSettings(),
-		Overridden: !f.empty, SetAtUnix: 1000,
+		NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Settings: fakeSettings(),
+		Overridden: !f.empty, SetTime: timestamppb.New(time.Unix(1000, 0)),
 	}, nil
+}
+
+// GetHints answers as the three managers do.
+func (f fakeTopology) GetHints(ctx context.Context, req *topologyv1.GetHintsRequest) (*topologyv1.GetHintsResponse, error) {
+	f.ask(req)
+	device, _ := fakeDevice{fake: f.fake}.GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: req.GetPod(), ContainerName: req.GetContainerName()})
+	cpu, _ := fakeCPU{fake: f.fake}.GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: req.GetPod(), ContainerName: req.GetContainerName()})
+	memory, _ := fakeMemory{fake: f.fake}.GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: req.GetPod(), ContainerName: req.GetContainerName()})
+	return &topologyv1.GetHintsResponse{Providers: []*topologyv1.ProviderHints{
+		{Provider: "device", TopologyHints: device.GetTopologyHints()},
+		{Provider: "cpu", TopologyHints: cpu.GetTopologyHints()},
+		{Provider: "memory", TopologyHints: memory.GetTopologyHints()},
+	}}, nil
 }
 
 func (f fakeTopology) SetPolicy(_ context.Context, req *topologyv1.SetPolicyRequest) (*topologyv1.SetPolicyResponse, error) {
 	f.ask(req)
 	out := &topologyv1.SetPolicyResponse{
 		Settings: fakeSettings(), Changed: req.TopologyPolicy != nil,
-		SharedBefore: &typesv1.CPUSet{Cpus: "0,4-7"}, SharedAfter: &typesv1.CPUSet{Cpus: "0,4-7"},
-		ReservedBefore: &typesv1.CPUSet{}, ReservedAfter: &typesv1.CPUSet{Cpus: "0,1"},
+		SharedBefore: &typesv1.CPUSet{List: "0,4-7"}, SharedAfter: &typesv1.CPUSet{List: "0,4-7"},
+		ReservedBefore: &typesv1.CPUSet{}, ReservedAfter: &typesv1.CPUSet{List: "0,1"},
 	}
 	if !req.GetDryRun() {
 		out.Revision = 12
@@ -315,8 +329,8 @@ func (f fakeTopology) SetPolicy(_ context.Context, req *topologyv1.SetPolicyRequ
 func fakeSettings() *topologyv1.PolicySettings {
 	return &topologyv1.PolicySettings{
 		TopologyPolicy: "restricted", TopologyScope: "pod", CpuPolicy: "static", CpuOptions: map[string]string{"full-pcpus-only": "true"},
-		MemoryPolicy: "Static", ReservedCpus: &typesv1.CPUSet{Cpus: "0,1"}, SystemReserved: map[string]string{"memory": "1Gi", "cpu": "1"},
-		ReservedMemory: []*topologyv1.ReservedMemory{{Node: 0, Limits: map[string]string{"memory": "1Gi"}}},
+		MemoryPolicy: "Static", ReservedCpus: &typesv1.CPUSet{List: "0,1"}, SystemReserved: map[string]string{"memory": "1Gi", "cpu": "1"},
+		ReservedMemory: []*topologyv1.ReservedMemory{{NumaNode: 0, Limits: map[string]string{"memory": "1Gi"}}},
 		EvictionHard:   map[string]string{"memory.available": "100Mi"}, TopologyMaxNodes: 8,
 	}
 }
@@ -324,8 +338,8 @@ func fakeSettings() *topologyv1.PolicySettings {
 func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topologyv1.MergeResponse, error) {
 	f.ask(req)
 	for _, p := range req.GetProviders() {
-		for _, a := range p.GetAnswers() {
-			if a.GetKind() == typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE {
+		for _, a := range p.GetTopologyHints() {
+			if a.GetKind() == typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE {
 				return &topologyv1.MergeResponse{Explanation: "example.com/gpu cannot be given; policy restricted refuses"}, nil
 			}
 		}
@@ -348,9 +362,9 @@ func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.Re
 	return &nodev1.ReloadResponse{
 		Notes: []string{"kubelet.yaml: evictionSoft changes nothing"},
 		Changes: []*nodev1.FieldChange{
-			{Field: "limits.call", From: `"2m0s"`, To: `"1m0s"`, Applied: true},
-			{Field: "reserved.cpus", From: `"0"`, To: `"0-1"`, Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},
-			{Field: "strictState", To: "true", Reason: "needs a restart: it is about damage that a start finds"},
+			{Field: "limits.call", OldValue: `"2m0s"`, NewValue: `"1m0s"`, Applied: true},
+			{Field: "reserved.cpus", OldValue: `"0"`, NewValue: `"0-1"`, Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},
+			{Field: "strictState", NewValue: "true", Reason: "needs a restart: it is about damage that a start finds"},
 		},
 	}, nil
 }
@@ -378,14 +392,14 @@ var fakeSnapshot = func() []byte {
 
 func (f fakeNode) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: "8-9", Fingerprint: "f1", SnapshotJson: fakeSnapshot,
+		OfflineCpus: &typesv1.CPUSet{List: "8-9"}, Fingerprint: "f1", SnapshotJson: fakeSnapshot,
 		Nodes: []*nodev1.NUMANode{
-			{Id: 0, Cpus: "0-3", MemoryBytes: 16777216000, HugePages: []*nodev1.HugePages{{PageSizeKib: 2048, Count: 512}, {PageSizeKib: 1 << 20}}, Distances: map[int32]int32{0: 10, 1: 21}},
-			{Id: 1, Cpus: "4-7", MemoryBytes: 16 << 30, Distances: map[int32]int32{0: 21, 1: 10}},
+			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-3"}, MemoryBytes: 16777216000, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 512}, {PageSizeBytes: 1 << 30}}, Distances: map[uint32]uint32{0: 10, 1: 21}},
+			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "4-7"}, MemoryBytes: 16 << 30, Distances: map[uint32]uint32{0: 21, 1: 10}},
 		},
 	}
-	for id := range int32(8) {
-		out.Cpus = append(out.Cpus, &nodev1.CPU{Id: id, Core: id - id%2, NumaNode: id / 4, UncoreCache: id / 4})
+	for id := range uint32(8) {
+		out.Cpus = append(out.Cpus, &nodev1.CPU{Cpu: id, Core: id - id%2, NumaNode: id / 4, UncoreCache: id / 4})
 	}
 	return out, nil
 }

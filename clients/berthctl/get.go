@@ -7,12 +7,12 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -100,15 +100,15 @@ func (c *ctl) getPods() *cobra.Command {
 
 // age spells how long ago a pod was admitted.
 func (c *ctl) age(p *typesv1.PodAllocation) string {
-	if p.GetAdmittedAtUnix() == 0 {
+	if p.GetAdmitTime() == nil {
 		return ""
 	}
-	return table.Age(c.now().Sub(time.Unix(p.GetAdmittedAtUnix(), 0)))
+	return table.Age(c.now().Sub(p.GetAdmitTime().AsTime()))
 }
 
 // cpus spells the CPUs of a container: its own, or the shared ones of the last answer that told them.
 func (c *ctl) cpus(a *typesv1.ContainerAllocation) string {
-	return cmp.Or(a.GetCpus().GetCpus(), c.shared.GetCpus())
+	return cmp.Or(a.GetCpus().GetList(), c.shared.GetList())
 }
 
 // allClaims returns the claims of a pod and of its containers.
@@ -129,7 +129,7 @@ func ownCPUs(p *typesv1.PodAllocation) cpuset.Set {
 		}
 	}
 	for _, c := range p.GetClaims() {
-		own = own.Union(set(c.GetCpu().GetSet()))
+		own = own.Union(set(c.GetCpu().GetCpus()))
 	}
 	return own
 }
@@ -161,7 +161,7 @@ container's own.`,
 			t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.wide(), "MEMORY", "IDS", "UID")
 			for _, p := range list.GetPods() {
 				for _, a := range p.GetContainers() {
-					t.Row(podName(p), a.GetName(), a.GetRole(), s.cpus(a), yesNo(a.GetExclusiveCpus()),
+					t.Row(podName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.cpus(a), yesNo(a.GetExclusiveCpus()),
 						hintText(a.GetAffinity()), deviceCounts(a.GetClaims()), memory(a.GetClaims()),
 						joined(a.GetContainerIds()), p.GetUid())
 				}

@@ -16,6 +16,7 @@ import (
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -26,7 +27,7 @@ func (c *ctl) getCPUs() *cobra.Command {
 		long: `List the pools of CPUs and then every assignment. A CPU is in the pool "shared", for containers without exclusive
 CPUs, or in the pool "exclusive". The lines below that pool have the containers with their exclusive CPUs.`,
 		example: `  berthctl get cpus
-  berthctl get cpus -o json | jq -r .shared.cpus`,
+  berthctl get cpus -o json | jq -r .shared.list`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
 		if err != nil {
@@ -44,13 +45,13 @@ CPUs, or in the pool "exclusive". The lines below that pool have the containers 
 				{"shared", state.GetShared()},
 				{"exclusive", state.GetExclusive()},
 			} {
-				t.Row(pool.name, pool.cpus.GetCpus(), strconv.Itoa(set(pool.cpus).Len()))
+				t.Row(pool.name, pool.cpus.GetList(), strconv.Itoa(set(pool.cpus).Len()))
 			}
 			if len(state.GetAssignments()) > 0 {
 				known := s.names(ctx)
 				for _, a := range state.GetAssignments() {
-					cpus := a.GetCpu().GetSet()
-					t.Row(a.GetCpu().GetUse(), cpus.GetCpus(), strconv.Itoa(set(cpus).Len()), known.owner(claimOwner(a)),
+					cpus := a.GetCpu().GetCpus()
+					t.Row(convert.Word(a.GetCpu().GetSharing()), cpus.GetList(), strconv.Itoa(set(cpus).Len()), known.owner(claimOwner(a)),
 						hintText(a.GetAffinity()), a.GetPodUid())
 				}
 			}
@@ -59,12 +60,9 @@ CPUs, or in the pool "exclusive". The lines below that pool have the containers 
 	})
 }
 
-// claimOwner spells the owner of a claim as the API does: "uid/container", or the uid of a pod that holds it as a whole.
-func claimOwner(c *typesv1.Claim) string {
-	if c.GetContainer() == "" {
-		return c.GetPodUid()
-	}
-	return c.GetPodUid() + "/" + c.GetContainer()
+// claimOwner returns the owner of a claim.
+func claimOwner(c *typesv1.Claim) *typesv1.ContainerRef {
+	return &typesv1.ContainerRef{PodUid: c.GetPodUid(), ContainerName: c.GetContainerName()}
 }
 
 // options spells the options of a policy behind its name.
@@ -99,9 +97,9 @@ pods can still get, if the memory manager allocates memory by node.`,
 			shared, taken := set(state.GetShared()), set(state.GetExclusive())
 			t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE", "HUGEPAGES").Wide(s.wide(), "DISTANCES")
 			for _, n := range machine.GetNodes() {
-				cpus := set(&typesv1.CPUSet{Cpus: n.GetCpus()})
-				t.Row(strconv.Itoa(int(n.GetId())), n.GetCpus(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
-					table.Bytes(n.GetMemoryBytes()), freeMemory(memory, n.GetId()), hugePages(n), distances(n))
+				cpus := set(n.GetCpus())
+				t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
+					table.Bytes(n.GetMemoryBytes()), freeMemory(memory, n.GetNumaNode()), hugePages(n), distances(n))
 			}
 			fmt.Fprint(w, t)
 		})
@@ -113,7 +111,7 @@ func hugePages(n *nodev1.NUMANode) string {
 	var out []string
 	for _, h := range n.GetHugePages() {
 		if h.GetCount() > 0 {
-			out = append(out, fmt.Sprintf("%dx%s", h.GetCount(), table.Bytes(h.GetPageSizeKib()<<10)))
+			out = append(out, fmt.Sprintf("%dx%s", h.GetCount(), table.Bytes(h.GetPageSizeBytes())))
 		}
 	}
 	return joined(out)
@@ -151,8 +149,8 @@ func (c *ctl) getDevices() *cobra.Command {
 			known := s.names(ctx)
 			for _, r := range state.GetResources() {
 				for _, d := range r.GetDevices() {
-					t.Row(r.GetName(), d.GetDevice().GetId(), d.GetDevice().GetHealth(), nodes(d.GetDevice().GetNodes()),
-						known.owners(d.GetHolders()), r.GetPlugin(), s.healthSince(d.GetDevice()), holderUIDs(d))
+					t.Row(r.GetName(), d.GetDevice().GetId(), health(d.GetDevice().GetHealth()), nodes(d.GetDevice().GetNumaNodes()),
+						known.owners(d.GetHolders()), convert.Word(r.GetPluginState()), s.healthSince(d.GetDevice()), holderUIDs(d))
 				}
 			}
 			if t.Len() == 0 {
@@ -168,9 +166,8 @@ func (c *ctl) getDevices() *cobra.Command {
 func holderUIDs(d *devicev1.DeviceState) string {
 	var uids []string
 	for _, h := range d.GetHolders() {
-		uid, _, _ := strings.Cut(h, "/")
-		if !slices.Contains(uids, uid) {
-			uids = append(uids, uid)
+		if !slices.Contains(uids, h.GetPodUid()) {
+			uids = append(uids, h.GetPodUid())
 		}
 	}
 	return joined(uids)
@@ -194,7 +191,7 @@ func (c *ctl) getResources() *cobra.Command {
 			}
 			t := table.New("RESOURCE", "CAPACITY", "ALLOCATABLE", "IN-USE", "PLUGIN").Wide(s.wide(), "ENDPOINT", "PRE-START", "PREFERRED")
 			for _, r := range list.GetResources() {
-				t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()), r.GetPlugin(),
+				t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()), convert.Word(r.GetPluginState()),
 					r.GetEndpoint(), yesNo(r.GetPreStartRequired()), yesNo(r.GetPreferredAllocationAvailable()))
 			}
 			fmt.Fprint(w, t)

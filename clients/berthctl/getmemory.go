@@ -36,8 +36,8 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 			known := s.names(ctx)
 			t := table.New("OWNER", "RESOURCE", "AMOUNT", "NUMA").Wide(s.wide(), "UID")
 			for _, a := range state.GetAssignments() {
-				for _, b := range a.GetMemory() {
-					t.Row(known.owner(claimOwner(a)), a.GetResource(), table.Bytes(b.GetBytes()), nodes(b.GetNodes()), a.GetPodUid())
+				for _, b := range a.GetMemory().GetBlocks() {
+					t.Row(known.owner(claimOwner(a)), a.GetResource(), table.Bytes(b.GetBytes()), nodes(b.GetNumaNodes()), a.GetPodUid())
 				}
 			}
 			fmt.Fprintf(w, "\n%s", t)
@@ -49,7 +49,7 @@ func memoryTable(state *memoryv1.GetStateResponse) *table.Table {
 	t := table.New("NODE", "RESOURCE", "TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "FREE", "GROUP")
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {
-			t.Row(strconv.Itoa(int(n.GetNode())), r.GetResource(), table.Bytes(r.GetTotalBytes()), table.Bytes(r.GetReservedBytes()),
+			t.Row(strconv.Itoa(int(n.GetNumaNode())), r.GetResource(), table.Bytes(r.GetTotalBytes()), table.Bytes(r.GetReservedBytes()),
 				table.Bytes(r.GetAllocatableBytes()), table.Bytes(r.GetHeldBytes()), table.Bytes(r.GetFreeBytes()), usedWith(n))
 		}
 	}
@@ -58,17 +58,17 @@ func memoryTable(state *memoryv1.GetStateResponse) *table.Table {
 
 // usedWith spells the nodes that are used together with a node; empty for none.
 func usedWith(n *memoryv1.NodeState) string {
-	if len(n.GetGroup().GetNodes()) < 2 {
+	if len(n.GetGroup().GetIds()) < 2 {
 		return ""
 	}
 	return nodes(n.GetGroup())
 }
 
 // freeMemory spells what pods can still have of a node's memory; empty where none is given out by node.
-func freeMemory(state *memoryv1.GetStateResponse, node int32) string {
+func freeMemory(state *memoryv1.GetStateResponse, node uint32) string {
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {
-			if int32(n.GetNode()) == node && r.GetResource() == "memory" {
+			if n.GetNumaNode() == node && r.GetResource() == "memory" {
 				return table.Bytes(r.GetFreeBytes())
 			}
 		}

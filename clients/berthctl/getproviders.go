@@ -47,7 +47,7 @@ func (c *ctl) providerCells(p *hintv1.Provider) []string {
 	}
 	var admissions []string
 	for _, l := range p.GetLeases() {
-		left := l.GetExpiresAt().AsTime().Sub(c.now())
+		left := l.GetExpireTime().AsTime().Sub(c.now())
 		admissions = append(admissions, l.GetAdmissionId()+" for "+table.Age(left))
 	}
 	deadline, index := "", ""

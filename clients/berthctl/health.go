@@ -42,13 +42,13 @@ const shownChanges = 3
 func (c *ctl) healthText(d *typesv1.Device) string {
 	history := d.GetHealthHistory()
 	if len(history) == 0 {
-		return d.GetHealth()
+		return health(d.GetHealth())
 	}
 	now := history[len(history)-1]
-	text := fmt.Sprintf("%s since %s", now.GetHealth(), c.moment(now))
+	text := fmt.Sprintf("%s since %s", health(now.GetHealth()), c.moment(now))
 	var before []string
 	for _, h := range slices.Backward(history[:len(history)-1]) {
-		before = append(before, fmt.Sprintf("%s from %s", h.GetHealth(), c.moment(h)))
+		before = append(before, fmt.Sprintf("%s from %s", health(h.GetHealth()), c.moment(h)))
 	}
 	if more := len(before) - shownChanges; more > 0 {
 		before = append(before[:shownChanges], fmt.Sprintf("and %d more", more))

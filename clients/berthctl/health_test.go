@@ -14,7 +14,7 @@ func TestHealthText(t *testing.T) {
 	c := &ctl{env: env{now: func() time.Time { return testNow }}}
 	var history []*typesv1.HealthChange
 	for i := range 6 {
-		health := []string{"Healthy", "Unhealthy"}[i%2]
+		health := []typesv1.Health{typesv1.Health_HEALTH_HEALTHY, typesv1.Health_HEALTH_UNHEALTHY}[i%2]
 		history = append(history, &typesv1.HealthChange{Time: timestamppb.New(testNow.Add(time.Duration(i-6) * time.Minute)), Health: health})
 	}
 	for _, row := range []struct {
@@ -22,10 +22,10 @@ func TestHealthText(t *testing.T) {
 		want   string
 	}{
 		{&typesv1.Device{Id: "d"}, ""},
-		{&typesv1.Device{Id: "d", Health: "Healthy"}, "Healthy"},
-		{&typesv1.Device{Id: "d", Health: "Healthy", HealthHistory: history[:1]}, "Healthy since 2026-11-20T11:54:00Z (6m ago)"},
+		{&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_HEALTHY}, "Healthy"},
+		{&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: history[:1]}, "Healthy since 2026-11-20T11:54:00Z (6m ago)"},
 		{
-			&typesv1.Device{Id: "d", Health: "Unhealthy", HealthHistory: history},
+			&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_UNHEALTHY, HealthHistory: history},
 			"Unhealthy since 2026-11-20T11:59:00Z (60s ago); before: Healthy from 2026-11-20T11:58:00Z (2m ago), " +
 				"Unhealthy from 2026-11-20T11:57:00Z (3m ago), Healthy from 2026-11-20T11:56:00Z (4m ago), and 2 more",
 		},

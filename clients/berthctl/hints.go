@@ -10,9 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
-	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
-	devicev1 "github.com/berthd/berth/api/berth/device/v1"
-	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
@@ -84,23 +81,11 @@ func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.
 	}
 	var rounds []round
 	for _, name := range containers {
-		device, err := s.Device().GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: pod, Container: name})
+		hints, err := s.Topology().GetHints(ctx, &topologyv1.GetHintsRequest{Pod: pod, ContainerName: name})
 		if err != nil {
 			return nil, err
 		}
-		cpu, err := s.CPU().GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: pod, Container: name})
-		if err != nil {
-			return nil, err
-		}
-		memory, err := s.Memory().GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: pod, Container: name})
-		if err != nil {
-			return nil, err
-		}
-		r := round{container: name, answers: &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{
-			{Provider: "device", Answers: device.GetAnswers()},
-			{Provider: "cpu", Answers: cpu.GetAnswers()},
-			{Provider: "memory", Answers: memory.GetAnswers()},
-		}}}
+		r := round{container: name, answers: &topologyv1.MergeRequest{Providers: hints.GetProviders()}}
 		if r.merged, err = s.Topology().Merge(ctx, r.answers); err != nil {
 			return nil, err
 		}
@@ -111,12 +96,12 @@ func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.
 
 // write prints a round for people, with all placements or the first of each answer.
 func (r round) write(w io.Writer, all bool) {
-	fmt.Fprintf(w, "\n%s\n", stepOwner(&typesv1.TraceStep{Container: r.container}))
+	fmt.Fprintf(w, "\n%s\n", stepOwner(&typesv1.TraceStep{ContainerName: r.container}))
 	for _, p := range r.answers.GetProviders() {
-		if len(p.GetAnswers()) == 0 {
+		if len(p.GetTopologyHints()) == 0 {
 			fmt.Fprintf(w, "  %s is not concerned\n", p.GetProvider())
 		}
-		for _, a := range p.GetAnswers() {
+		for _, a := range p.GetTopologyHints() {
 			fmt.Fprintf(w, "  %s\n", answerText(p.GetProvider(), a, all))
 		}
 	}
@@ -125,9 +110,9 @@ func (r round) write(w io.Writer, all bool) {
 
 // prefers reports whether any placement in a round is preferred.
 func (r round) prefers() bool {
-	return slices.ContainsFunc(r.answers.GetProviders(), func(p *topologyv1.ProviderAnswers) bool {
-		return slices.ContainsFunc(p.GetAnswers(), func(a *typesv1.Answer) bool {
-			return slices.ContainsFunc(a.GetHints(), (*typesv1.Hint).GetPreferred)
+	return slices.ContainsFunc(r.answers.GetProviders(), func(p *topologyv1.ProviderHints) bool {
+		return slices.ContainsFunc(p.GetTopologyHints(), func(a *typesv1.TopologyHints) bool {
+			return slices.ContainsFunc(a.GetHints(), (*typesv1.TopologyHint).GetPreferred)
 		})
 	})
 }
@@ -136,14 +121,14 @@ func (r round) prefers() bool {
 const shownHints = 8
 
 // answerText says what a provider answered.
-func answerText(provider string, a *typesv1.Answer, all bool) string {
+func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	switch a.GetKind() {
-	case typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE:
-		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "impossible", Text: a.GetReason()})
-	case typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE:
-		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "no-preference"})
+	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
+		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: a.GetReason()})
+	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
+		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE})
 	}
-	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "options", Hints: a.GetHints()}
+	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: a.GetHints()}
 	if more := len(step.Hints) - shownHints; more > 0 && !all {
 		step.Hints, step.Omitted = step.Hints[:shownHints], int32(more)
 	}

@@ -24,7 +24,7 @@ func holds(values []string) ([]*admissionv1.ContainerHolding, error) {
 		}
 		h := byName[container]
 		if h == nil {
-			h = &admissionv1.ContainerHolding{Container: container}
+			h = &admissionv1.ContainerHolding{ContainerName: container}
 			byName[container], out = h, append(out, h)
 		}
 		isMemory := name == "memory" || strings.HasPrefix(name, "hugepages-")
@@ -56,7 +56,7 @@ func heldCPUs(flag, list string) (*typesv1.CPUSet, error) {
 	if err != nil || set.IsEmpty() {
 		return nil, usagef("admit", "--holds %q: %q is no list of CPUs such as 2-5,8", flag, list)
 	}
-	return &typesv1.CPUSet{Cpus: set.String()}, nil
+	return &typesv1.CPUSet{List: set.String()}, nil
 }
 
 // holdMemory reads the NUMA nodes and the amount of memory or huge pages.
@@ -72,9 +72,9 @@ func holdMemory(h *admissionv1.ContainerHolding, flag, name, value string) error
 	if err != nil || !whole || bytes <= 0 {
 		return usagef("admit", "--holds %q: expected NODES:AMOUNT such as 0-1:4Gi, and %q is no amount of bytes", flag, amount)
 	}
-	m := &admissionv1.MemoryHolding{Resource: name, Nodes: &typesv1.NUMAMask{}, Bytes: uint64(bytes)}
+	m := &admissionv1.MemoryHolding{Resource: name, NumaNodes: &typesv1.NUMANodeSet{}, Bytes: uint64(bytes)}
 	for id := range nodes.All() {
-		m.Nodes.Nodes = append(m.Nodes.Nodes, uint32(id))
+		m.NumaNodes.Ids = append(m.NumaNodes.Ids, uint32(id))
 	}
 	h.Memory = append(h.Memory, m)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -110,7 +111,7 @@ func showReport(w io.Writer, report *inspectv1.GetStartReportResponse) {
 		if p.GetWaits() {
 			waits = "yes"
 		}
-		t.Row(name, p.GetUid(), p.GetCase(), p.GetKept(), cmp.Or(p.GetSource(), "-"), waits)
+		t.Row(name, p.GetUid(), p.GetFound(), p.GetKept(), cmp.Or(convert.Word(p.GetSource()), "-"), waits)
 	}
 	fmt.Fprint(w, t)
 }
@@ -126,7 +127,7 @@ func (s *session) showCheck(ctx context.Context, w io.Writer, check *inspectv1.C
 	t := table.New("KIND", "OWNER", "FINDING")
 	known := s.names(ctx)
 	for _, f := range check.GetFindings() {
-		t.Row(f.GetKind(), known.owner(f.GetOwner()), oneLine(f.GetText()))
+		t.Row(convert.Word(f.GetKind()), known.owner(f.GetOwner()), oneLine(f.GetText()))
 	}
 	fmt.Fprint(w, t)
 }

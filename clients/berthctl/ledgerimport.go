@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,16 +11,30 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/podspec"
 )
 
+// stateFile reads the value of that flag.
+func stateFile(verb, kind string) (inspectv1.StateFileKind, error) {
+	which := convert.EnumOf[inspectv1.StateFileKind](kind)
+	switch {
+	case kind == "":
+		return which, usagef(verb, "--kind is missing")
+	case which == inspectv1.StateFileKind_STATE_FILE_KIND_UNSPECIFIED:
+		return which, usagef(verb, "--kind %q: expected %s", kind, strings.Join(convert.Choices[inspectv1.StateFileKind](), ", "))
+	}
+	return which, nil
+}
+
 // kindFlag is the flag that says which of a kubelet's state files is meant.
 func kindFlag(cmd *cobra.Command, kind *string) {
-	kinds := []string{"cpu", "memory", "device"}
+	kinds := convert.Choices[inspectv1.StateFileKind]()
 	cmd.Flags().StringVar(kind, "kind", "", "manager that the state file belongs to: "+strings.Join(kinds, ", "))
 	choices(cmd, "kind", kinds...)
 }
@@ -62,7 +74,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 	kindFlag(cmd, &f.kind)
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
 	cmd.Flags().StringVar(&f.pods, "pods", "", "file with the node's pods in YAML or JSON, or a folder of such files")
-	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "container": "NAME"}}`)
+	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "containerName": "NAME"}}`)
 	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "ignore entries of pods that are not given; otherwise the file is refused")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the result, but change nothing")
 	return cmd
@@ -70,14 +82,14 @@ func (c *ctl) ledgerImport() *cobra.Command {
 
 // request reads all files.
 func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
-	switch {
-	case f.kind == "":
-		return nil, usagef("ledger import", "--kind is missing")
-	case f.file == "":
+	kind, err := stateFile("ledger import", f.kind)
+	if err != nil {
+		return nil, err
+	}
+	if f.file == "" {
 		return nil, usagef("ledger import", "-f is missing")
 	}
-	req := &inspectv1.ImportRequest{Kind: f.kind, SkipUnknown: f.skip, DryRun: f.dryRun}
-	var err error
+	req := &inspectv1.ImportRequest{Kind: kind, SkipUnknown: f.skip, DryRun: f.dryRun}
 	if f.file == "-" {
 		req.State, err = io.ReadAll(c.in)
 	} else {
@@ -98,24 +110,22 @@ func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
 }
 
 // loadContainers reads whom runtime ids stand for.
-func loadContainers(path string) (map[string]*inspectv1.ContainerName, error) {
+func loadContainers(path string) (map[string]*typesv1.ContainerRef, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	type container struct {
 		PodUID string `json:"podUid"`
-		Name   string `json:"container"`
+		Name   string `json:"containerName"`
 	}
 	var names map[string]container
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&names); err != nil {
-		return nil, fmt.Errorf(`%s: expected {"ID": {"podUid": "UID", "container": "NAME"}}: %w`, path, err)
+	if err := yaml.UnmarshalStrict(text, &names); err != nil { // also without ids that are there twice
+		return nil, fmt.Errorf(`%s: expected {"ID": {"podUid": "UID", "containerName": "NAME"}}: %w`, path, err)
 	}
-	out := make(map[string]*inspectv1.ContainerName, len(names))
+	out := make(map[string]*typesv1.ContainerRef, len(names))
 	for id, n := range names {
-		out[id] = &inspectv1.ContainerName{PodUid: n.PodUID, Container: n.Name}
+		out[id] = &typesv1.ContainerRef{PodUid: n.PodUID, ContainerName: n.Name}
 	}
 	return out, nil
 }
@@ -161,7 +171,7 @@ func manifests(folder string) ([]string, error) {
 }
 
 func (c *ctl) showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.ImportResponse) {
-	fmt.Fprintf(w, "%s state of format %d: %s taken over, revision %d\n", req.GetKind(), done.GetFormat(),
+	fmt.Fprintf(w, "%s state of format %d: %s taken over, revision %d\n", convert.Word(req.GetKind()), done.GetFormat(),
 		table.Count(len(done.GetPods()), "pod"), done.GetRevision())
 	if req.GetDryRun() {
 		fmt.Fprintln(w, "dry run: nothing was changed")
@@ -171,7 +181,7 @@ func (c *ctl) showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspec
 		t := table.New("POD", "BEFORE", "CONTAINER", "CPUS", "OWN")
 		for _, p := range done.GetPods() {
 			for _, a := range p.GetPod().GetContainers() {
-				t.Row(podName(p.GetPod()), p.GetOutcome(), a.GetName(), c.cpus(a), yesNo(a.GetExclusiveCpus()))
+				t.Row(podName(p.GetPod()), convert.Word(p.GetOutcome()), a.GetContainerName(), c.cpus(a), yesNo(a.GetExclusiveCpus()))
 			}
 		}
 		fmt.Fprint(w, t)
@@ -209,10 +219,11 @@ func (c *ctl) ledgerExport() *cobra.Command {
 		example: `  berthctl ledger export --kind cpu
   berthctl ledger export --kind cpu --format v2 -f /var/lib/kubelet/cpu_manager_state`,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		if kind == "" {
-			return usagef("ledger export", "--kind is missing")
+		which, err := stateFile("ledger export", kind)
+		if err != nil {
+			return err
 		}
-		req := &inspectv1.ExportRequest{Kind: kind}
+		req := &inspectv1.ExportRequest{Kind: which}
 		if format != "" {
 			n, err := strconv.ParseUint(strings.TrimPrefix(format, "v"), 10, 16)
 			if err != nil || n == 0 {

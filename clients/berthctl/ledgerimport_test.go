@@ -10,13 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
 func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*inspectv1.ImportResponse, error) {
 	f.ask(req)
-	if req.GetKind() != "cpu" {
-		return nil, errdefs.Unsupportedf("import %s: not built yet", req.GetKind())
+	if req.GetKind() != inspectv1.StateFileKind_STATE_FILE_KIND_CPU {
+		return nil, errdefs.Unsupportedf("import %s: not built yet", convert.Word(req.GetKind()))
 	}
 	out := &inspectv1.ImportResponse{Format: 2, Revision: 13, SharedCpus: sharedCPUs()}
 	if len(req.GetPods()) == 0 {
@@ -26,8 +28,8 @@ func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*i
 		out.Skipped = []string{"CPUs 1-2 of " + webUID + "/app"}
 		return out, nil
 	}
-	out.Pods = []*inspectv1.ImportedPod{{Pod: f.pods()[0], Outcome: "new"}}
-	out.Findings = []*inspectv1.Finding{{Kind: "policy", Owner: webUID + "/app", Text: "CPUs 1 of it are reserved"}}
+	out.Pods = []*inspectv1.ImportedPod{{Pod: f.pods()[0], Outcome: inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW}}
+	out.Findings = []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Owner: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPUs 1 of it are reserved"}}
 	out.Notes = []string{"the file is one of policy static,\nand berth runs under none"}
 	return out, nil
 }
@@ -84,8 +86,8 @@ func TestImportSendsWhatTheFilesSay(t *testing.T) {
 	}
 	got.Pods = nil
 	want := &inspectv1.ImportRequest{
-		Kind: "cpu", State: state, SkipUnknown: true, DryRun: true,
-		ContainerIds: map[string]*inspectv1.ContainerName{"c0ffee": {PodUid: webUID, Container: "app"}},
+		Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: state, SkipUnknown: true, DryRun: true,
+		ContainerIds: map[string]*typesv1.ContainerRef{"c0ffee": {PodUid: webUID, ContainerName: "app"}},
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -8,9 +8,10 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/nodemap"
+	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/simulation"
-	"github.com/berthd/berth/managers/numa"
 )
 
 // simulatedState is what a map shows after a simulation.
@@ -75,15 +76,15 @@ func (s *session) showPlanned(ctx context.Context, pod *typesv1.Pod, answer *adm
 // addPlanned puts the planned claims of a pod on the machine. A pod that is admitted already
 // is there.
 func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
-	if slices.ContainsFunc(state.Pods, func(p nodemap.Pod) bool { return p.UID == uid }) {
+	if slices.ContainsFunc(state.Pods, func(p nodemap.Pod) bool { return p.UID == table.Printable(uid) }) {
 		return
 	}
 	var claims []*typesv1.Claim
 	for _, step := range trace.GetSteps() {
 		switch step.GetKind() {
-		case "replanned":
+		case typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED:
 			claims = nil
-		case "planned":
+		case typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED:
 			claims = append(claims, step.GetClaim())
 		}
 	}
@@ -104,8 +105,8 @@ func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
 	for _, c := range claims {
 		for _, d := range c.GetDevice().GetDevices() {
 			for i := range state.Devices {
-				if state.Devices[i].Resource == c.GetResource() && state.Devices[i].ID == d.GetId() {
-					state.Devices[i].Pod = uid
+				if at := &state.Devices[i]; at.Resource == table.Printable(c.GetResource()) && at.ID == table.Printable(d.GetId()) {
+					at.Pod = table.Printable(uid)
 				}
 			}
 		}
@@ -120,10 +121,7 @@ func (s *session) showExplained(ctx context.Context, t *typesv1.Trace, o nodemap
 		return err
 	}
 	for _, short := range shortages(t) {
-		nodes, err := numa.Parse(short.GetNodes())
-		if err == nil {
-			o.Nodes = o.Nodes.Union(nodes)
-		}
+		o.Nodes = o.Nodes.Union(convert.Nodes(short.GetNumaNodes()))
 	}
 	o.Nodes = o.Nodes.Intersect(state.Machine.NodeMask())
 	when := ""

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -13,7 +12,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthctl/nodemap"
-	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -52,17 +51,13 @@ func (s *session) mapState(ctx context.Context, since time.Time) (nodemap.State,
 	if !a.agree() {
 		fmt.Fprintln(s.err, "warning: pods come and go too fast: parts of this map are of different revisions")
 	}
-	offline, err := cpuset.Parse(node.GetOfflineCpus())
-	if err != nil {
-		return nodemap.State{}, fmt.Errorf("read berthd's offline CPUs: %w", err)
-	}
 	state := nodemap.State{
-		Machine: m, Offline: offline, Reserved: set(a.cpu.GetReserved()), Shared: set(a.cpu.GetShared()),
+		Machine: m, Offline: set(node.GetOfflineCpus()), Reserved: set(a.cpu.GetReserved()), Shared: set(a.cpu.GetShared()),
 		Memory: mapMemory(a.memory), Revision: a.list.GetRevision(),
 	}
 	for _, p := range a.list.GetPods() {
 		pod := mapPod(p.GetUid(), podName(p), p.GetClaims(), p.GetContainers())
-		pod.New = !since.IsZero() && !time.Unix(p.GetAdmittedAtUnix(), 0).Before(since)
+		pod.New = !since.IsZero() && !p.GetAdmitTime().AsTime().Before(since)
 		state.Pods = append(state.Pods, pod)
 	}
 	for _, r := range a.device.GetResources() {
@@ -100,7 +95,7 @@ func mapMemory(m *memoryv1.GetStateResponse) []nodemap.Memory {
 	for _, n := range m.GetNodes() {
 		for _, r := range n.GetResources() {
 			out = append(out, nodemap.Memory{
-				Node: int(n.GetNode()), Resource: r.GetResource(),
+				Node: int(n.GetNumaNode()), Resource: table.Printable(r.GetResource()),
 				Reserved: r.GetReservedBytes(), Allocatable: r.GetAllocatableBytes(), Held: r.GetHeldBytes(),
 				KernelFree: r.KernelFreeBytes,
 			})
@@ -112,14 +107,14 @@ func mapMemory(m *memoryv1.GetStateResponse) []nodemap.Memory {
 
 // mapPod is a pod with its own claims and its containers'.
 func mapPod(uid, name string, own []*typesv1.Claim, containers []*typesv1.ContainerAllocation) nodemap.Pod {
-	pod := nodemap.Pod{UID: uid, Name: name}
+	pod := nodemap.Pod{UID: table.Printable(uid), Name: table.Printable(name)}
 	add := func(claims []*typesv1.Claim) {
 		for _, c := range claims {
 			if c.GetCpu() != nil {
-				pod.CPUs = pod.CPUs.Union(set(c.GetCpu().GetSet()))
+				pod.CPUs = pod.CPUs.Union(set(c.GetCpu().GetCpus()))
 			}
-			for _, b := range c.GetMemory() {
-				pod.Blocks = append(pod.Blocks, nodemap.Block{Resource: c.GetResource(), Nodes: mask(b.GetNodes()), Bytes: b.GetBytes()})
+			for _, b := range c.GetMemory().GetBlocks() {
+				pod.Blocks = append(pod.Blocks, nodemap.Block{Resource: table.Printable(c.GetResource()), Nodes: mask(b.GetNumaNodes()), Bytes: b.GetBytes()})
 			}
 		}
 	}
@@ -134,19 +129,19 @@ func mapPod(uid, name string, own []*typesv1.Claim, containers []*typesv1.Contai
 // it on in the same pod.
 func mapDevice(resource string, d *devicev1.DeviceState) nodemap.Device {
 	out := nodemap.Device{
-		Resource: resource, ID: d.GetDevice().GetId(), Nodes: mask(d.GetDevice().GetNodes()),
-		Healthy: d.GetDevice().GetHealth() == "Healthy",
+		Resource: table.Printable(resource), ID: table.Printable(d.GetDevice().GetId()), Nodes: mask(d.GetDevice().GetNumaNodes()),
+		Healthy: d.GetDevice().GetHealth() == typesv1.Health_HEALTH_HEALTHY,
 	}
 	if len(d.GetHolders()) > 0 {
-		out.Pod, _, _ = strings.Cut(d.GetHolders()[0], "/")
+		out.Pod = table.Printable(d.GetHolders()[0].GetPodUid())
 	}
 	return out
 }
 
 // mask is a set of NUMA nodes; ids that no machine has are left out.
-func mask(m *typesv1.NUMAMask) numa.Mask {
+func mask(m *typesv1.NUMANodeSet) numa.Mask {
 	var out numa.Mask
-	for _, id := range m.GetNodes() {
+	for _, id := range m.GetIds() {
 		if id < numa.MaxNodes {
 			out = out.With(int(id))
 		}

@@ -28,8 +28,8 @@ func shortages(t *typesv1.Trace) []*typesv1.Shortage {
 		all = append(all, step.GetShortages()...)
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(s *typesv1.Shortage) bool {
-		return s.GetNodes() == "" && slices.ContainsFunc(all, func(o *typesv1.Shortage) bool {
-			return o.GetNodes() != "" && o.GetResource() == s.GetResource() && o.GetNeed() == s.GetNeed() && o.GetFree() == s.GetFree()
+		return s.GetNumaNodes() == nil && slices.ContainsFunc(all, func(o *typesv1.Shortage) bool {
+			return o.GetNumaNodes() != nil && o.GetResource() == s.GetResource() && o.GetNeed() == s.GetNeed() && o.GetFree() == s.GetFree()
 		})
 	})
 }
@@ -43,8 +43,8 @@ func shortText(s *typesv1.Shortage, n names) string {
 		return strconv.FormatUint(n, 10)
 	}
 	text := s.GetResource()
-	if s.GetNodes() != "" {
-		text += " on " + nodeNoun(s.GetNodes())
+	if s.GetNumaNodes() != nil {
+		text += " on " + nodeNoun(nodes(s.GetNumaNodes()))
 	}
 	text += fmt.Sprintf(": %s needed, %s free", amount(s.GetNeed()), amount(s.GetFree()))
 	held := "held"

@@ -80,17 +80,16 @@ func (n names) pod(uid string) string {
 	return uid
 }
 
-// owner turns "uid/container", or a uid alone, into namespace/name/container.
-func (n names) owner(owner string) string {
-	uid, container, ok := strings.Cut(owner, "/")
-	if !ok {
-		return n.pod(owner)
+// owner spells a container, or a pod as a whole, as namespace/name/container.
+func (n names) owner(m *typesv1.ContainerRef) string {
+	if m.GetContainerName() == "" {
+		return n.pod(m.GetPodUid())
 	}
-	return n.pod(uid) + "/" + container
+	return n.pod(m.GetPodUid()) + "/" + m.GetContainerName()
 }
 
 // owners turns a list of owners into one text.
-func (n names) owners(list []string) string {
+func (n names) owners(list []*typesv1.ContainerRef) string {
 	out := make([]string, len(list))
 	for i, o := range list {
 		out[i] = n.owner(o)

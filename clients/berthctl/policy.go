@@ -40,7 +40,7 @@ func (c *ctl) policyGet() *cobra.Command {
 		return s.show(answer, func(w io.Writer) {
 			fmt.Fprint(w, settingsFields(answer.GetSettings()))
 			if answer.GetOverridden() {
-				fmt.Fprintf(w, "\nset at %s in place of what the configuration says\n", time.Unix(answer.GetSetAtUnix(), 0).UTC().Format(time.RFC3339))
+				fmt.Fprintf(w, "\nset at %s in place of what the configuration says\n", answer.GetSetTime().AsTime().Format(time.RFC3339))
 			}
 		})
 	})
@@ -60,12 +60,12 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	}
 	f.Add("CPU policy", p.GetCpuPolicy()+options(p.GetCpuOptions()))
 	f.Add("Memory policy", p.GetMemoryPolicy())
-	f.Add("Reserved CPUs", p.GetReservedCpus().GetCpus())
+	f.Add("Reserved CPUs", p.GetReservedCpus().GetList())
 	f.Add("Reserved for the system", strings.Join(pairs(p.GetSystemReserved()), ", "))
 	f.Add("Reserved for agents", strings.Join(pairs(p.GetKubeReserved()), ", "))
 	f.Add("Evictions begin at", strings.Join(pairs(p.GetEvictionHard()), ", "))
 	for _, r := range p.GetReservedMemory() {
-		f.Add("Reserved memory", fmt.Sprintf("node %d: %s", r.GetNode(), strings.Join(pairs(r.GetLimits()), ", ")))
+		f.Add("Reserved memory", fmt.Sprintf("node %d: %s", r.GetNumaNode(), strings.Join(pairs(r.GetLimits()), ", ")))
 	}
 	return f
 }
@@ -151,7 +151,7 @@ func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, 
 		}
 	}
 	if fs.Changed("reserved-cpus") {
-		req.ReservedCpus = &typesv1.CPUSet{Cpus: f.cpus}
+		req.ReservedCpus = &typesv1.CPUSet{List: f.cpus}
 	}
 	return req, nil
 }
@@ -186,7 +186,7 @@ func reservedMemories(text string) (*topologyv1.ReservedMemories, bool) {
 		if err != nil || !ok || len(limits) == 0 {
 			return nil, false
 		}
-		all.Nodes = append(all.Nodes, &topologyv1.ReservedMemory{Node: uint32(node), Limits: limits})
+		all.Nodes = append(all.Nodes, &topologyv1.ReservedMemory{NumaNode: uint32(node), Limits: limits})
 	}
 	return all, true
 }
@@ -255,9 +255,9 @@ func showChange(w io.Writer, a *topologyv1.SetPolicyResponse, dryRun bool) {
 
 // poolChange tells what becomes of a pool of CPUs.
 func poolChange(w io.Writer, name string, before, after *typesv1.CPUSet) {
-	if before.GetCpus() == after.GetCpus() {
-		fmt.Fprintf(w, "%s: %s as before\n", name, cmp.Or(after.GetCpus(), "none"))
+	if before.GetList() == after.GetList() {
+		fmt.Fprintf(w, "%s: %s as before\n", name, cmp.Or(after.GetList(), "none"))
 		return
 	}
-	fmt.Fprintf(w, "%s: %s instead of %s\n", name, cmp.Or(after.GetCpus(), "none"), cmp.Or(before.GetCpus(), "none"))
+	fmt.Fprintf(w, "%s: %s instead of %s\n", name, cmp.Or(after.GetList(), "none"), cmp.Or(before.GetList(), "none"))
 }

@@ -51,7 +51,7 @@ func sayReload(w io.Writer, r *nodev1.ReloadResponse, dryRun bool) {
 		case f.GetApplied():
 			status = "applied"
 		}
-		t.Row(f.GetField(), f.GetFrom(), f.GetTo(), status)
+		t.Row(f.GetField(), f.GetOldValue(), f.GetNewValue(), status)
 	}
 	fmt.Fprint(w, t)
 }

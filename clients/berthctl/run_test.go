@@ -18,7 +18,6 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -59,18 +58,18 @@ func TestRequests(t *testing.T) {
 		{"admit --admission-id mine --filename " + manifest + " --holds app:cpus=5,2-4 --holds app:memory=0:4Gi --holds app:memory=1,3:1 --holds app:hugepages-1Gi=0-1:2Gi " +
 			"--holds side:example.com/gpu=g3,g0 --holds side:example.com/nic=n", "", []proto.Message{
 			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine", Holdings: []*admissionv1.ContainerHolding{
-				{Container: "app", Cpus: &typesv1.CPUSet{Cpus: "2-5"}, Memory: []*admissionv1.MemoryHolding{
-					{Resource: "memory", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Bytes: 4 << 30},
-					{Resource: "memory", Nodes: &typesv1.NUMAMask{Nodes: []uint32{1, 3}}, Bytes: 1},
-					{Resource: "hugepages-1Gi", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}}, Bytes: 2 << 30},
+				{ContainerName: "app", Cpus: &typesv1.CPUSet{List: "2-5"}, Memory: []*admissionv1.MemoryHolding{
+					{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 4 << 30},
+					{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1, 3}}, Bytes: 1},
+					{Resource: "hugepages-1Gi", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 2 << 30},
 				}},
-				{Container: "side", Devices: []*admissionv1.DeviceHolding{
+				{ContainerName: "side", Devices: []*admissionv1.DeviceHolding{
 					{Resource: "example.com/gpu", Ids: []string{"g3", "g0"}}, {Resource: "example.com/nic", Ids: []string{"n"}},
 				}},
 			}},
 		}},
 		{"allocate " + webUID + " app", "", []proto.Message{
-			&allocationv1.AllocateRequest{PodUid: webUID, ContainerName: "app"},
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: webUID}, ContainerName: "app"},
 		}},
 		{"remove default/web", "", []proto.Message{
 			&allocationv1.ListRequest{Namespace: "default", Name: "web"},
@@ -121,8 +120,8 @@ func TestRequests(t *testing.T) {
 			&topologyv1.SetPolicyRequest{
 				EvictionHard: &topologyv1.Values{}, TopologyMaxNodes: new(uint32(0)),
 				ReservedMemory: &topologyv1.ReservedMemories{Nodes: []*topologyv1.ReservedMemory{
-					{Node: 0, Limits: map[string]string{"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
-					{Node: 3, Limits: map[string]string{"memory": "2Gi"}},
+					{NumaNode: 0, Limits: map[string]string{"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+					{NumaNode: 3, Limits: map[string]string{"memory": "2Gi"}},
 				}},
 			},
 		}},
@@ -130,18 +129,18 @@ func TestRequests(t *testing.T) {
 			&topologyv1.SetPolicyRequest{ReservedMemory: &topologyv1.ReservedMemories{}},
 		}},
 		{"hints -f -", podYAML("web"), []proto.Message{
-			&cpuv1.GetTopologyHintsRequest{Pod: podOf("web"), Container: "app"},
-			&topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{
-				{Provider: "device", Answers: []*typesv1.Answer{{
-					Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE,
+			&topologyv1.GetHintsRequest{Pod: podOf("web"), ContainerName: "app"},
+			&topologyv1.MergeRequest{Providers: []*topologyv1.ProviderHints{
+				{Provider: "device", TopologyHints: []*typesv1.TopologyHints{{
+					Resource: "example.com/gpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE,
 					Reason: "2 devices are needed, and 1 is free",
 				}}},
-				{Provider: "cpu", Answers: []*typesv1.Answer{{
-					Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
-					Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
+				{Provider: "cpu", TopologyHints: []*typesv1.TopologyHints{{
+					Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+					Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
 				}}},
-				{Provider: "memory", Answers: []*typesv1.Answer{{
-					Resource: "memory", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{hintOf(true, 1)},
+				{Provider: "memory", TopologyHints: []*typesv1.TopologyHints{{
+					Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 1)},
 				}}},
 			}},
 		}},

@@ -212,7 +212,7 @@ func (f *simulateFlags) allDevices() (map[string][]device.Device, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := yaml.Unmarshal(data, &texts); err != nil {
+		if err := yaml.UnmarshalStrict(data, &texts); err != nil {
 			return nil, fmt.Errorf("%s: expected a line \"resource: devices\" for each resource: %w", f.devices, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -49,8 +50,8 @@ func (c *ctl) simulatedPods(s *admissionv1.Simulation) *table.Table {
 		}
 		c.shared = p.GetVerdict().GetSharedCpus()
 		for _, a := range p.GetVerdict().GetAllocations() {
-			t.Row(name, "admitted", a.GetName(), c.cpus(a), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
-				deviceCounts(a.GetClaims()), memory(a.GetClaims()), a.GetRole(), p.GetUid())
+			t.Row(name, "admitted", a.GetContainerName(), c.cpus(a), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
+				deviceCounts(a.GetClaims()), memory(a.GetClaims()), convert.Word(a.GetRole()), p.GetUid())
 		}
 	}
 	return t
@@ -76,7 +77,7 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 	for i, n := range nodes {
 		row := useCells(n, resources)
 		// Nodes of which nothing is taken look alike, and there may be many.
-		ids.Add(int(n.GetId()))
+		ids.Add(int(n.GetNumaNode()))
 		if i+1 < len(nodes) && slices.Equal(row, useCells(nodes[i+1], resources)) {
 			continue
 		}
@@ -93,7 +94,7 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 
 // useCells spells what is taken of a node, resource by resource.
 func useCells(n *admissionv1.NodeUse, resources []string) []string {
-	row := []string{n.GetTakenCpus().GetCpus()}
+	row := []string{n.GetTakenCpus().GetList()}
 	for _, name := range resources {
 		cell := ""
 		for _, r := range n.GetResources() {

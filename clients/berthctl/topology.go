@@ -52,7 +52,7 @@ func (c *ctl) topology() *cobra.Command {
 }
 
 // place is a group of CPUs that share a cache, on one node of one socket.
-type place struct{ socket, node, cache int32 }
+type place struct{ socket, node, cache uint32 }
 
 func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.socket, o.socket), cmp.Compare(p.node, o.node), cmp.Compare(p.cache, o.cache))
@@ -60,25 +60,25 @@ func (p place) compare(o place) int {
 
 func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
 	// The threads of each core, by place.
-	places := make(map[place]map[int32]*cpuset.Builder)
-	sockets, cores, caches := map[int32]bool{}, map[int32]bool{}, map[int32]bool{}
+	places := make(map[place]map[uint32]*cpuset.Builder)
+	sockets, cores, caches := map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}
 	for _, cpu := range m.GetCpus() {
 		p := place{cpu.GetSocket(), cpu.GetNumaNode(), cpu.GetUncoreCache()}
 		if places[p] == nil {
-			places[p] = make(map[int32]*cpuset.Builder)
+			places[p] = make(map[uint32]*cpuset.Builder)
 		}
 		if places[p][cpu.GetCore()] == nil {
 			places[p][cpu.GetCore()] = new(cpuset.Builder)
 		}
-		places[p][cpu.GetCore()].Add(int(cpu.GetId()))
+		places[p][cpu.GetCore()].Add(int(cpu.GetCpu()))
 		sockets[p.socket], cores[cpu.GetCore()], caches[p.cache] = true, true, true
 	}
 	fmt.Fprintln(w, strings.Join([]string{
 		table.Count(len(sockets), "socket"), table.Count(len(m.GetNodes()), "NUMA node"), table.Count(len(caches), "cache group"),
 		table.Count(len(cores), "core"), table.Count(len(m.GetCpus()), "CPU"),
 	}, ", "))
-	if m.GetOfflineCpus() != "" {
-		fmt.Fprintf(w, "offline: %s\n", cpuNoun(m.GetOfflineCpus()))
+	if m.GetOfflineCpus().GetList() != "" {
+		fmt.Fprintf(w, "offline: %s\n", cpuNoun(m.GetOfflineCpus().GetList()))
 	}
 	if c.wide() {
 		fmt.Fprintf(w, "fingerprint: %s\n", m.GetFingerprint())
@@ -86,18 +86,18 @@ func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
 	fmt.Fprintf(w, "\n%v\n", c.placeTable(places))
 	t := table.New("NODE", "CPUS", "MEMORY", "HUGEPAGES", "DISTANCES")
 	for _, n := range m.GetNodes() {
-		t.Row(strconv.Itoa(int(n.GetId())), n.GetCpus(), table.Bytes(n.GetMemoryBytes()), hugePages(n), distances(n))
+		t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), table.Bytes(n.GetMemoryBytes()), hugePages(n), distances(n))
 	}
 	fmt.Fprint(w, t)
 }
 
 // placeTable has a row for each group of CPUs; a wide one tells the threads of each core.
-func (c *ctl) placeTable(places map[place]map[int32]*cpuset.Builder) *table.Table {
+func (c *ctl) placeTable(places map[place]map[uint32]*cpuset.Builder) *table.Table {
 	t := table.New("SOCKET", "NODE", "CACHE", "CORES", "CPUS").Wide(c.wide(), "THREADS")
 	for _, p := range sorted(places, place.compare) {
 		var all cpuset.Builder
 		var threads []string
-		for _, core := range sorted(places[p], cmp.Compare[int32]) {
+		for _, core := range sorted(places[p], cmp.Compare[uint32]) {
 			s := places[p][core].Set()
 			all.AddSet(s)
 			threads = append(threads, s.String())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 )
 
@@ -172,7 +174,7 @@ func (w *watcher) text(event *allocationv1.Event) (what, text string) {
 	case *allocationv1.Event_Unbound:
 		return "unbound", e.Unbound.GetContainerId() + " is " + w.owner(e.Unbound) + " no more"
 	case *allocationv1.Event_SharedCpus:
-		return "shared", orNone(e.SharedCpus.GetCpus(), cpuNoun)
+		return "shared", orNone(e.SharedCpus.GetList(), cpuNoun)
 	case *allocationv1.Event_DeviceResource:
 		return "resource", resourceText(e.DeviceResource)
 	case *allocationv1.Event_DeviceHealth:
@@ -193,7 +195,7 @@ func (w *watcher) learn(p *typesv1.PodAllocation) {
 }
 
 func (w *watcher) owner(b *allocationv1.ContainerBinding) string {
-	return w.names.owner(b.GetPodUid() + "/" + b.GetContainerName())
+	return w.names.owner(&typesv1.ContainerRef{PodUid: b.GetPodUid(), ContainerName: b.GetContainerName()})
 }
 
 func policyText(p *allocationv1.PolicyState) string {
@@ -201,15 +203,15 @@ func policyText(p *allocationv1.PolicyState) string {
 	if p.GetOverridden() {
 		text = "set at " + p.GetSetTime().AsTime().Format(time.RFC3339)
 	}
-	if cpus := p.GetReservedCpus().GetCpus(); cpus != "" {
+	if cpus := p.GetReservedCpus().GetList(); cpus != "" {
 		text += ", " + cpuNoun(cpus) + " reserved"
 	}
 	return text
 }
 
 func machineText(m *allocationv1.MachineState) string {
-	text := cpuNoun(m.GetCpus().GetCpus())
-	if offline := m.GetOfflineCpus().GetCpus(); offline != "" {
+	text := cpuNoun(m.GetCpus().GetList())
+	if offline := m.GetOfflineCpus().GetList(); offline != "" {
 		text += ", of which " + offline + " off line"
 	}
 	return text
@@ -237,7 +239,7 @@ func orNone(list string, spell func(string) string) string {
 }
 
 func resourceText(r *allocationv1.DeviceResource) string {
-	text := fmt.Sprintf("%s: plugin %s, %d of %d healthy", r.GetName(), r.GetPlugin(), r.GetAllocatable(), r.GetCapacity())
+	text := fmt.Sprintf("%s: plugin %s, %d of %d healthy", r.GetName(), convert.Word(r.GetPluginState()), r.GetAllocatable(), r.GetCapacity())
 	if list := r.GetUnhealthyDevices(); len(list) > 0 {
 		text += ", not " + joined(list)
 	}
@@ -245,11 +247,7 @@ func resourceText(r *allocationv1.DeviceResource) string {
 }
 
 func (w *watcher) deviceText(d *allocationv1.DeviceHealth) string {
-	health := d.GetDevice().GetHealth()
-	if health == "" {
-		health = "missing"
-	}
-	text := fmt.Sprintf("%s %s is %s", d.GetResource(), d.GetDevice().GetId(), health)
+	text := fmt.Sprintf("%s %s is %s", d.GetResource(), d.GetDevice().GetId(), cmp.Or(health(d.GetDevice().GetHealth()), "missing"))
 	if len(d.GetHolders()) > 0 {
 		text += ", held by " + w.names.owners(d.GetHolders())
 	}

@@ -115,11 +115,11 @@ func life() []*allocationv1.WatchResponse {
 		return &allocationv1.WatchResponse{Revision: revision, Events: events}
 	}
 	added := &allocationv1.Event{Event: &allocationv1.Event_Added{Added: web}}
-	shared := &allocationv1.Event{Event: &allocationv1.Event_SharedCpus{SharedCpus: &typesv1.CPUSet{Cpus: "0,3-7"}}}
-	policy := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{ReservedCpus: &typesv1.CPUSet{Cpus: "0"}}}}
-	machine := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{Cpus: &typesv1.CPUSet{Cpus: "0-7"}}}}
+	shared := &allocationv1.Event{Event: &allocationv1.Event_SharedCpus{SharedCpus: &typesv1.CPUSet{List: "0,3-7"}}}
+	policy := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{ReservedCpus: &typesv1.CPUSet{List: "0"}}}}
+	machine := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{Cpus: &typesv1.CPUSet{List: "0-7"}}}}
 	resource := &allocationv1.Event{Event: &allocationv1.Event_DeviceResource{DeviceResource: &allocationv1.DeviceResource{
-		Name: "example.com/gpu", Plugin: "connected", Capacity: 2, Allocatable: 1, UnhealthyDevices: []string{"gpu-1"},
+		Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Capacity: 2, Allocatable: 1, UnhealthyDevices: []string{"gpu-1"},
 	}}}
 	begin := commit(7, added, shared, policy, machine, resource)
 	begin.Initial = true
@@ -127,7 +127,7 @@ func life() []*allocationv1.WatchResponse {
 	bound := &allocationv1.Event{Event: &allocationv1.Event_Bound{Bound: container}}
 	unbound := &allocationv1.Event{Event: &allocationv1.Event_Unbound{Unbound: container}}
 	device := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
-		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-0", Health: "Unhealthy"}, Holders: []string{webUID + "/app"},
+		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-0", Health: typesv1.Health_HEALTH_UNHEALTHY}, Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}},
 	}}}
 	missing := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
 		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-1"},
@@ -136,7 +136,7 @@ func life() []*allocationv1.WatchResponse {
 	removed := &allocationv1.Event{Event: &allocationv1.Event_Removed{Removed: web}}
 	set := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{Overridden: true, SetTime: timestamppb.New(testNow)}}}
 	offline := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{
-		Cpus: &typesv1.CPUSet{Cpus: "0-7"}, OfflineCpus: &typesv1.CPUSet{Cpus: "7"},
+		Cpus: &typesv1.CPUSet{List: "0-7"}, OfflineCpus: &typesv1.CPUSet{List: "7"},
 	}}}
 	together := commit(10, unbound, removed)
 	together.Events, together.Revision = append(together.Events, commit(11, set).GetEvents()...), 11

@@ -63,7 +63,7 @@ func testBusy(n *node) {
 	n.manifest("exclusive", spin(exclusive))
 	n.running("exclusive")
 	own := n.pid("exclusive", "main")
-	cpus, err := cpuset.Parse(n.allocate("exclusive", "main").GetLinux().GetCpusetCpus())
+	cpus, err := cpuset.Parse(n.allocate("exclusive", "main").GetResources().GetCpusetCpus().GetList())
 	if err != nil || cpus.Len() != 1 {
 		t.Fatalf("exclusive CPUs %s, %v", cpus, err)
 	}
@@ -277,7 +277,7 @@ func (n *node) awaitPods(wanted []string) {
 		for _, c := range n.pods()[name].ContainerStatuses {
 			pid := n.pid(name, c.Name)
 			n.eventually(name+" is where berthd says", func() bool {
-				return n.cpusOf(pid) == n.allocate(name, c.Name).GetLinux().GetCpusetCpus()
+				return n.cpusOf(pid) == n.allocate(name, c.Name).GetResources().GetCpusetCpus().GetList()
 			})
 		}
 	}

@@ -124,7 +124,8 @@ func TestContainerdSlices(t *testing.T) {
 	if n.containerd.Old {
 		t.Skip("containerd 1 does not tell its driver")
 	}
-	testPods(n)
+	testSandboxesShare(n)
+	testPods(n) // in the end it ends berthlet
 }
 
 func TestContainerdBusy(t *testing.T) {
@@ -145,7 +146,11 @@ func TestContainerdChaos(t *testing.T) {
 func TestContainerdSandboxesShare(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	n := newContainerdNode(t, nil)
+	testSandboxesShare(newContainerdNode(t, nil))
+}
+
+func testSandboxesShare(n *node) {
+	t := n.t
 	c := &stressNode{n}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()

@@ -15,11 +15,12 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/containerd"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/numa"
 )
 
 // head begins a pod. A container that is told to end before it listens does not
@@ -141,7 +142,7 @@ func (n *node) cpusOf(pid int) string {
 
 func (n *node) allocate(pod, container string) *allocationv1.AllocateResponse {
 	n.t.Helper()
-	answer, err := n.client.Allocation().Allocate(n.t.Context(), &allocationv1.AllocateRequest{PodUid: pod + "-uid", ContainerName: container})
+	answer, err := n.client.Allocation().Allocate(n.t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: pod + "-uid"}, ContainerName: container})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -191,7 +192,7 @@ func testPods(n *node) {
 			if c.State.Running != nil {
 				n.checkInside(name, c.Name, n.pid(name, c.Name))
 			}
-			if cpus := parseCPUs(t, n.allocate(name, c.Name).GetLinux().GetCpusetCpus()); name != "exclusive" && cpus.Overlaps(own) {
+			if cpus := parseCPUs(t, n.allocate(name, c.Name).GetResources().GetCpusetCpus().GetList()); name != "exclusive" && cpus.Overlaps(own) {
 				t.Errorf("%s of %s has CPUs %s, the exclusive container %s", c.Name, name, cpus, own)
 			}
 		}
@@ -240,31 +241,31 @@ func (n *node) checkLeft(own cpuset.Set) {
 func (n *node) checkInside(pod, name string, pid int) {
 	n.t.Helper()
 	a, facts := n.allocate(pod, name), n.shown(pod, name)
-	l := a.GetLinux()
+	l := a.GetResources()
 	want := map[string]string{"uid": "0", "directory": "/", "hostname": pod}
 	if pod != "exclusive" {
 		want["pid"] = "1"
 	}
 	if pod != "shared" { // it began when it had more CPUs
-		want["affinity"], want["cpus"] = l.GetCpusetCpus(), l.GetCpusetCpus()
+		want["affinity"], want["cpus"] = l.GetCpusetCpus().GetList(), l.GetCpusetCpus().GetList()
 	}
-	if l.GetCpusetMems() != "" {
-		want["mems"] = kernelList(n.t, l.GetCpusetMems())
+	if l.GetCpusetMems() != nil {
+		want["mems"] = convert.Nodes(l.GetCpusetMems()).String()
 	}
-	for _, v := range a.GetEnvs() {
-		want["env."+v.GetName()] = v.GetValue()
+	for variable, value := range a.GetEdits().GetEnvs() {
+		want["env."+variable] = value
 	}
 	for fact, value := range want {
 		if facts[fact] != value {
 			n.t.Errorf("%s of %s: %s is %q, want %q", name, pod, fact, facts[fact], value)
 		}
 	}
-	if cpus := n.cpusOf(pid); cpus != l.GetCpusetCpus() {
+	if cpus := n.cpusOf(pid); cpus != l.GetCpusetCpus().GetList() {
 		n.t.Errorf("%s of %s runs on %s, want %s", name, pod, cpus, l.GetCpusetCpus())
 	}
 	n.checkLimits(pod, name, l, facts)
 	n.checkScore(pod, name, int(l.GetOomScoreAdj()), pid)
-	for _, m := range a.GetMounts() {
+	for _, m := range a.GetEdits().GetMounts() {
 		inside, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "root", m.GetContainerPath()))
 		outside, outsideErr := os.Stat(m.GetHostPath())
 		if err != nil || outsideErr != nil || !os.SameFile(inside, outside) {
@@ -282,19 +283,19 @@ func (n *node) checkInside(pod, name string, pid int) {
 
 // checkLimits compares the files of a container's cgroup, as the container reads
 // them, with berthd's answer.
-func (n *node) checkLimits(pod, name string, l *allocationv1.LinuxResources, facts map[string]string) {
+func (n *node) checkLimits(pod, name string, l *typesv1.LinuxResources, facts map[string]string) {
 	n.t.Helper()
 	number := func(v int64) string { return strconv.FormatInt(v, 10) }
-	want := map[string]string{"cpuset.mems": kernelList(n.t, l.GetCpusetMems()), "cpu.shares": number(l.GetCpuShares())}
+	want := map[string]string{"cpuset.mems": convert.Nodes(l.GetCpusetMems()).String(), "cpu.shares": number(int64(l.GetCpuShares()))}
 	if pod != "shared" {
-		want["cpuset.cpus"] = l.GetCpusetCpus()
+		want["cpuset.cpus"] = l.GetCpusetCpus().GetList()
 	}
 	if l.GetCpuShares() == 2 { // the least; how others become weights depends on the version of runc
 		want["cpu.weight"] = "1"
 	}
 	if l.GetCpuQuotaUs() > 0 {
-		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaUs()), number(l.GetCpuPeriodUs())
-		want["cpu.max"] = number(l.GetCpuQuotaUs()) + " " + number(l.GetCpuPeriodUs())
+		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaUs()), number(int64(l.GetCpuPeriodUs()))
+		want["cpu.max"] = number(l.GetCpuQuotaUs()) + " " + number(int64(l.GetCpuPeriodUs()))
 	}
 	if l.GetMemoryLimitBytes() > 0 {
 		want["memory.limit_in_bytes"], want["memory.max"] = number(l.GetMemoryLimitBytes()), number(l.GetMemoryLimitBytes())
@@ -550,7 +551,7 @@ func TestKilled(t *testing.T) {
 				t.Errorf("%s: %s: %+v, was %d", when, name, got, pid)
 			}
 			n.eventually(when+": "+name+" is where berthd says", func() bool {
-				return n.cpusOf(pid) == n.allocate(name, "main").GetLinux().GetCpusetCpus()
+				return n.cpusOf(pid) == n.allocate(name, "main").GetResources().GetCpusetCpus().GetList()
 			})
 		}
 	}
@@ -589,14 +590,4 @@ func TestKilled(t *testing.T) {
 	if check, err := n.client.Inspect().Check(t.Context(), &inspectv1.CheckRequest{}); err != nil || len(check.GetFindings()) > 0 {
 		t.Errorf("check: %v, %v", check, err)
 	}
-}
-
-// kernelList spells NUMA nodes as the kernel gives them back: with ranges.
-func kernelList(t *testing.T, nodes string) string {
-	t.Helper()
-	mask, err := numa.Parse(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mask.String()
 }

@@ -127,7 +127,7 @@ func (c *stressNode) Start(ctx context.Context, u stress.Unit) error {
 func (c *stressNode) Held(ctx context.Context, u stress.Unit) (container string, cpus cpuset.Set, err error) {
 	waited := nodetest.Await(ctx, func() bool {
 		var a *allocationv1.AllocateResponse
-		a, err = c.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: u.Name + "-uid", ContainerName: "main"})
+		a, err = c.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: u.Name + "-uid"}, ContainerName: "main"})
 		if err != nil {
 			return false
 		}
@@ -137,9 +137,13 @@ func (c *stressNode) Held(ctx context.Context, u stress.Unit) (container string,
 			if p, err = c.pod(u.Name); err != nil || len(p.ContainerStatuses) == 0 {
 				return false
 			}
-			container = filepath.Join(a.GetCgroupParent(), p.ContainerStatuses[0].ContainerID)
+			id := p.ContainerStatuses[0].ContainerID
+			if c.slices != nil {
+				id = "cri-containerd-" + id + ".scope"
+			}
+			container = filepath.Join(a.GetCgroupParent(), id)
 		}
-		cpus, err = cpuset.Parse(a.GetLinux().GetCpusetCpus())
+		cpus, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList())
 		return err == nil
 	})
 	return container, cpus, errors.Join(waited, err)

@@ -53,7 +53,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) { hintv1.RegisterHintProvider
 
 // GetHints implements HintProviderService.
 func (s *Server) GetHints(ctx context.Context, m *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
-	view, req, err := s.read(m.GetQuestion())
+	view, req, err := s.read(m.GetRequest())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -61,12 +61,12 @@ func (s *Server) GetHints(ctx context.Context, m *hintv1.GetHintsRequest) (*hint
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &hintv1.GetHintsResponse{Answers: convert.GivenAnswers(answers)}, nil
+	return &hintv1.GetHintsResponse{TopologyHints: convert.GivenAnswers(answers)}, nil
 }
 
 // Plan implements HintProviderService.
 func (s *Server) Plan(ctx context.Context, m *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
-	view, req, err := s.read(m.GetQuestion())
+	view, req, err := s.read(m.GetRequest())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -76,12 +76,12 @@ func (s *Server) Plan(ctx context.Context, m *hintv1.PlanRequest) (*hintv1.PlanR
 	}
 	claims, err := s.provider.Plan(ctx, view, req, affinity)
 	if errdefs.ClassOf(err) == errdefs.Refused {
-		return &hintv1.PlanResponse{Refusal: refusal(err)}, nil
+		return &hintv1.PlanResponse{Outcome: &hintv1.PlanResponse_Refusal{Refusal: refusal(err)}}, nil
 	}
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &hintv1.PlanResponse{Claims: convert.Claims(claims)}, nil
+	return &hintv1.PlanResponse{Outcome: &hintv1.PlanResponse_Plan{Plan: &hintv1.Plan{Claims: convert.Claims(claims)}}}, nil
 }
 
 // Reserve implements HintProviderService.
@@ -89,7 +89,7 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 	if err := s.meant(m.GetProvider()); err != nil {
 		return nil, toStatus(err)
 	}
-	req, err := readRequest(m.GetPod(), m.GetContainer())
+	req, err := readRequest(m.GetPod(), m.GetContainerName())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -107,12 +107,12 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 		err = hint.CheckPrepared(s.provider.Name(), claims, prepared)
 	}
 	if errdefs.ClassOf(err) == errdefs.Refused {
-		return &hintv1.ReserveResponse{Refusal: refusal(err)}, nil
+		return &hintv1.ReserveResponse{Outcome: &hintv1.ReserveResponse_Refusal{Refusal: refusal(err)}}, nil
 	}
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	out := &hintv1.ReserveResponse{Grants: make([]*hintv1.Grant, len(prepared))}
+	out := &hintv1.Reservation{Grants: make([]*hintv1.Grant, len(prepared))}
 	for i, c := range prepared {
 		g := &hintv1.Grant{Opaque: c.Opaque}
 		if c.Devices != nil {
@@ -122,7 +122,7 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 		}
 		out.Grants[i] = g
 	}
-	return out, nil
+	return &hintv1.ReserveResponse{Outcome: &hintv1.ReserveResponse_Reservation{Reservation: out}}, nil
 }
 
 // Commit implements HintProviderService.
@@ -151,7 +151,7 @@ func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.C
 		s.abortIf(func(admission string, _ time.Time) bool { return admission == id })
 	}
 	s.abortExpired()
-	if m.GetSettled() {
+	if m.GetDiscardReservations() {
 		s.abortAll()
 	}
 	return &hintv1.CommitResponse{}, nil
@@ -164,7 +164,7 @@ func (s *Server) Validate(ctx context.Context, m *hintv1.ValidateRequest) (*hint
 	if !ok {
 		return nil, toStatus(errdefs.Unsupportedf("provider %s validates nothing", s.provider.Name()))
 	}
-	view, req, err := s.read(m.GetQuestion())
+	view, req, err := s.read(m.GetRequest())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -190,11 +190,11 @@ func (s *Server) Explain(_ context.Context, m *hintv1.ExplainRequest) (*hintv1.E
 	if !ok {
 		return nil, toStatus(errdefs.Unsupportedf("provider %s explains nothing", s.provider.Name()))
 	}
-	view, req, err := s.read(m.GetQuestion())
+	view, req, err := s.read(m.GetRequest())
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	nodes, err := convert.ReadMask("nodes", m.GetNodes())
+	nodes, err := convert.ReadMask("numa_nodes", m.GetNumaNodes())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -224,7 +224,7 @@ func (s *Server) meant(provider string) error {
 
 // Edits puts what a runtime has to do for a container into the form that a claim on
 // devices keeps it in, for Prepare.
-func Edits(e *hintv1.ContainerEdits) ([]byte, error) {
+func Edits(e *typesv1.ContainerEdits) ([]byte, error) {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
 	if err != nil {
 		return nil, errdefs.Internalf("write what the runtime has to do: %w", err)
@@ -232,8 +232,8 @@ func Edits(e *hintv1.ContainerEdits) ([]byte, error) {
 	return text, nil
 }
 
-func readEdits(text []byte) (*hintv1.ContainerEdits, error) {
-	e := new(hintv1.ContainerEdits)
+func readEdits(text []byte) (*typesv1.ContainerEdits, error) {
+	e := new(typesv1.ContainerEdits)
 	if err := proto.Unmarshal(text, e); err != nil {
 		return nil, errdefs.Internalf("Prepare has put something into a claim that Edits has not made: %w", err)
 	}

@@ -120,24 +120,24 @@ func pod(n int64) *typesv1.Pod {
 // holding is a pod that holds slot a.
 func holding(uid string) *hintv1.Holding {
 	return &hintv1.Holding{AdmissionId: "adm-" + uid, PodUid: uid, Claims: []*typesv1.Claim{{
-		PodUid: uid, Container: "c", Provider: "slots", Resource: string(hinttest.SlotResource),
-		Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "a"}}},
+		PodUid: uid, ContainerName: "c", Provider: "slots", Resource: string(hinttest.SlotResource),
+		Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "a"}}}},
 	}}}
 }
 
-func question(n int64, held ...*hintv1.Holding) *hintv1.Question {
-	return &hintv1.Question{Provider: "slots", Pod: pod(n), Container: "c", Holdings: held}
+func hintRequest(n int64, held ...*hintv1.Holding) *hintv1.HintRequest {
+	return &hintv1.HintRequest{Provider: "slots", Pod: pod(n), ContainerName: "c", Holdings: held}
 }
 
 // reserve asks for a slot under an admission.
 func (s *stage) reserve(id string) (*hintv1.ReserveResponse, error) {
 	s.t.Helper()
-	resp, err := s.server.Plan(s.t.Context(), &hintv1.PlanRequest{Question: question(1)})
+	resp, err := s.server.Plan(s.t.Context(), &hintv1.PlanRequest{Request: hintRequest(1)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return s.server.Reserve(s.t.Context(), &hintv1.ReserveRequest{
-		Provider: "slots", AdmissionId: id, Pod: pod(1), Container: "c", Claims: resp.GetClaims(), Lease: durationpb.New(time.Minute),
+		Provider: "slots", AdmissionId: id, Pod: pod(1), ContainerName: "c", Claims: resp.GetPlan().GetClaims(), Lease: durationpb.New(time.Minute),
 	})
 }
 
@@ -151,7 +151,7 @@ func (s *stage) expect(want string) {
 func TestCallsInOrder(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	_, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Question: question(1)})
+	_, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Request: hintRequest(1)})
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "Commit comes first") {
 		t.Errorf("hints before the machine is known: %v", err)
 	}
@@ -159,8 +159,8 @@ func TestCallsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect(`committed []`)
-	hints, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Question: question(2, holding("other"))})
-	if err != nil || len(hints.GetAnswers()) != 1 || len(hints.GetAnswers()[0].GetHints()) != 2 {
+	hints, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Request: hintRequest(2, holding("other"))})
+	if err != nil || len(hints.GetTopologyHints()) != 1 || len(hints.GetTopologyHints()[0].GetHints()) != 2 {
 		t.Errorf("two slots, one taken: %v, %v", hints, err)
 	}
 	if _, err := s.reserve("adm"); err != nil {
@@ -182,14 +182,14 @@ func TestBadCalls(t *testing.T) {
 	}
 	s.said()
 	ctx := t.Context()
-	other := func(q *hintv1.Question, change func(*hintv1.Question)) *hintv1.Question { change(q); return q }
+	other := func(q *hintv1.HintRequest, change func(*hintv1.HintRequest)) *hintv1.HintRequest { change(q); return q }
 	for name, row := range map[string]struct {
 		call func() error
 		code codes.Code
 		text string
 	}{
 		"another provider's hints": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Provider = "x" })})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.Provider = "x" })})
 			return err
 		}, codes.NotFound, `this is provider slots, not "x"`},
 		"another provider's commit": {func() error { return s.commit(func(r *hintv1.CommitRequest) { r.Provider = "x" }) }, codes.NotFound, `not "x"`},
@@ -201,28 +201,28 @@ func TestBadCalls(t *testing.T) {
 			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{})
 			return err
 		}, codes.NotFound, `not ""`},
-		"no question": {func() error {
+		"no request": {func() error {
 			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{})
 			return err
 		}, codes.NotFound, `not ""`},
 		"no pod": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Pod = nil })})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.Pod = nil })})
 			return err
 		}, codes.InvalidArgument, "pod.metadata.uid"},
 		"no such container": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Container = "x" })})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.ContainerName = "x" })})
 			return err
 		}, codes.InvalidArgument, `no container "x"`},
 		"bad holdings": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: question(1, &hintv1.Holding{})})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: hintRequest(1, &hintv1.Holding{})})
 			return err
 		}, codes.InvalidArgument, "holdings[0].pod_uid"},
 		"bad affinity": {func() error {
-			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Question: question(1), Affinity: &typesv1.Hint{Nodes: &typesv1.NUMAMask{}}})
+			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Request: hintRequest(1), Affinity: &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{}}})
 			return err
-		}, codes.InvalidArgument, "affinity.nodes"},
+		}, codes.InvalidArgument, "affinity.numa_nodes"},
 		"bad claims": {func() error {
-			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "slots", Pod: pod(1), Container: "c", Claims: make([]*typesv1.Claim, 1)})
+			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "slots", Pod: pod(1), ContainerName: "c", Claims: make([]*typesv1.Claim, 1)})
 			return err
 		}, codes.InvalidArgument, "claims[0]"},
 		"bad machine": {func() error {
@@ -242,7 +242,7 @@ func TestRefusalsAreAnswers(t *testing.T) {
 	if err := s.commit(); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := s.server.Plan(t.Context(), &hintv1.PlanRequest{Question: question(9)})
+	plan, err := s.server.Plan(t.Context(), &hintv1.PlanRequest{Request: hintRequest(9)})
 	if err != nil || plan.GetRefusal().GetReason() != string(errdefs.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 slots are wanted") {
 		t.Errorf("%v, %v", plan, err)
 	}
@@ -293,11 +293,11 @@ func TestFailuresAreErrors(t *testing.T) {
 // ledger's claims reads them too.
 func TestEditsAreAPluginsAnswer(t *testing.T) {
 	t.Parallel()
-	text, err := hintprovider.Edits(&hintv1.ContainerEdits{
+	text, err := hintprovider.Edits(&typesv1.ContainerEdits{
 		Envs: map[string]string{"A": "1"}, Annotations: map[string]string{"b": "2"},
-		Mounts:     []*hintv1.Mount{{ContainerPath: "/c", HostPath: "/h", ReadOnly: true}},
-		Devices:    []*hintv1.DeviceNode{{ContainerPath: "/dev/c", HostPath: "/dev/h", Permissions: "rw"}},
-		CdiDevices: []*hintv1.CDIDevice{{Name: "v/c=d"}},
+		Mounts:     []*typesv1.Mount{{ContainerPath: "/c", HostPath: "/h", ReadOnly: true}},
+		Devices:    []*typesv1.DeviceNode{{ContainerPath: "/dev/c", HostPath: "/dev/h", Permissions: "rw"}},
+		CdiDevices: []*typesv1.CDIDevice{{Name: "v/c=d"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -371,7 +371,7 @@ func TestLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect(`committed ["p/c a"], abort gone`)
-	if err := s.commit(func(r *hintv1.CommitRequest) { r.Settled = true }); err != nil {
+	if err := s.commit(func(r *hintv1.CommitRequest) { r.DiscardReservations = true }); err != nil {
 		t.Fatal(err)
 	}
 	s.expect(`committed [], abort open`)

@@ -43,12 +43,12 @@ func (s *Server) learn(ctx context.Context, snapshot []byte) error {
 	return nil
 }
 
-// read turns a question into what the provider's methods take.
-func (s *Server) read(q *hintv1.Question) (*ledger.View, hint.Request, error) {
+// read turns a request into what the provider's methods take.
+func (s *Server) read(q *hintv1.HintRequest) (*ledger.View, hint.Request, error) {
 	if err := s.meant(q.GetProvider()); err != nil {
 		return nil, hint.Request{}, err
 	}
-	req, err := readRequest(q.GetPod(), q.GetContainer())
+	req, err := readRequest(q.GetPod(), q.GetContainerName())
 	if err != nil {
 		return nil, hint.Request{}, err
 	}

@@ -7,6 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +30,7 @@ import (
 // options are the flags.
 type options struct {
 	endpoint, socket, name, index         string
+	podsAPI, nodeName                     string
 	manifests, annotation, failure, level string
 	passNamespaces                        []string
 }
@@ -35,11 +39,10 @@ const long = `berth-nri connects a container runtime (containerd 1.7 or later, C
 
 berthd assigns CPUs and memory nodes to every container of the runtime, and berth-nri
 moves running containers when their CPUs change. The kubelet's own CPU, memory and
-topology managers must be off. berthd must run without cgroups and without
---runtime-endpoint:
+topology managers must be off. berthd must run beside the kubelet:
 
-  berthd --root-dir /var/lib/berth-node --cgroup-tree memory --node-fit=false --devices-elsewhere '*' --cpu-manager-policy static --reserved-cpus 0
-  berth-nri --endpoint unix:///var/lib/berth-node/berth.sock`
+  berthd --beside=kubelet --cpu-manager-policy static --reserved-cpus 0
+  berth-nri`
 
 // What happens to a container that gets no place.
 const (
@@ -62,6 +65,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "the runtime's socket for plugins")
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
 	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
+	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which knows the specification of every pod; an empty path switches it off")
+	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (default: the machine's host name)")
 	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
@@ -95,11 +100,16 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if err := policy.Alone(ctx, client); errdefs.ClassOf(err) == errdefs.Precondition {
 		return err
 	}
+	source, closeSource, err := o.source()
+	if err != nil {
+		return err
+	}
+	defer closeSource()
 	runtime := &connection{}
 	p := policy.New(policy.Config{
-		Client: client, Manifests: o.manifests, Annotation: o.annotation,
+		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
-		Timeout: runtime.timeout, CPUsOf: cpusOf, Move: affinity.Set, Log: log,
+		Timeout: runtime.timeout, CPUsOf: cpusOf, Move: moveSandbox, Log: log,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
@@ -109,6 +119,28 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}()
 	defer func() { cancel(); <-following }()
 	return o.serve(ctx, p, runtime, log)
+}
+
+// source is the kubelet, if it is to be asked, with what to do in the end.
+func (o *options) source() (policy.Source, func(), error) {
+	if o.nodeName == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return nil, nil, fmt.Errorf("find the host name, in place of --node-name: %w", err)
+		}
+		o.nodeName = strings.ToLower(name)
+	}
+	if o.podsAPI == "" {
+		return nil, func() {}, nil
+	}
+	if !filepath.IsAbs(o.podsAPI) {
+		return nil, nil, errdefs.Invalidf("--pods-api %q: expected the absolute path of a socket", o.podsAPI)
+	}
+	k, err := newKubelet(o.podsAPI)
+	if err != nil {
+		return nil, nil, err
+	}
+	return k, func() { _ = k.close() }, nil
 }
 
 // serve connects to the runtime, again and again.
@@ -200,6 +232,37 @@ func cpusOf(pid int) (cpuset.Set, error) {
 	_, rest, _ := strings.Cut(string(text), "\nCpus_allowed_list:")
 	list, _, _ := strings.Cut(rest, "\n")
 	return cpuset.Parse(strings.TrimSpace(list))
+}
+
+// moveSandbox puts a sandbox's process on some CPUs. What the runtime says may be out of
+// date, and the number another process's by now: the process has to be in the pod's cgroup.
+func moveSandbox(pid int, cgroup string, cpus cpuset.Set) error {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return err
+	}
+	if !inCgroup(string(text), cgroup) {
+		return errdefs.PermissionDeniedf("process %d is not in the pod's cgroup %q", pid, cgroup)
+	}
+	return affinity.Set(pid, cpus)
+}
+
+// inCgroup reports whether a process is in a cgroup, or in one below: its /proc/PID/cgroup
+// (cgroups(7)) names that in one of the hierarchies. A systemd slice is below others.
+func inCgroup(text, cgroup string) bool {
+	name := path.Base(cgroup)
+	if cgroup == "" || name == "/" || name == "." {
+		return false
+	}
+	for line := range strings.Lines(text) {
+		if _, rest, ok := strings.Cut(line, ":"); ok {
+			_, at, _ := strings.Cut(strings.TrimSpace(rest), ":")
+			if slices.Contains(strings.Split(at, "/"), name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // logger lets package stub write to our log. While there is no connection its errors are

@@ -9,7 +9,8 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/managers/numa"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -57,11 +58,7 @@ func testNode(t *testing.T, slices *systemd.Driver) {
 	if got := allowed(w); got != shared {
 		t.Errorf("the shared container is still on %s", got)
 	}
-	nodes, err := numa.Parse(n.place(trainer).GetCpusetMems())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := mems(t, tr), nodes.String(); got != want || want == "" {
+	if got, want := mems(t, tr), convert.Nodes(n.place(trainer).GetCpusetMems()).String(); got != want || want == "" {
 		t.Errorf("the container of its own has memory nodes %q, want %q", got, want)
 	}
 	testResize(n, web, w, trainer, tr, milli)
@@ -174,13 +171,13 @@ func mems(t *testing.T, pid int) string {
 }
 
 // place is what berthd answers for a pod's container.
-func (n *node) place(p *pod) *allocationv1.LinuxResources {
+func (n *node) place(p *pod) *typesv1.LinuxResources {
 	n.t.Helper()
-	a, err := n.berth.Allocation().Allocate(n.ctx(), &allocationv1.AllocateRequest{PodUid: p.name + "-uid.main", ContainerName: "main"})
+	a, err := n.berth.Allocation().Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: p.name + "-uid.main"}, ContainerName: "main"})
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return a.GetLinux()
+	return a.GetResources()
 }
 
 // quotaFile names the file with a container's CPU quota, by the cgroup version that

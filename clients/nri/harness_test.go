@@ -44,7 +44,7 @@ const asPlugin = "NRI_TEST_AS_PLUGIN"
 const timeout = 5 * time.Minute
 
 // programs are berthd, and what runs in the containers.
-var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl", "root/probe": "hack/probe"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.
@@ -120,7 +120,7 @@ func (n *node) startContainerd() {
 func (n *node) startBerthd() {
 	n.t.Helper()
 	n.berthd = nodetest.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
-		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--node-fit=false", "--fail-swap-on=false", "--devices-elsewhere", "*",
+		"--root-dir", n.path("berthd-root"), "--beside", "kubelet",
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
 		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"), n.log("berthd"))
 	if err := n.berth.WaitReady(n.ctx()); err != nil {

@@ -26,6 +26,7 @@ import (
 // their own, on a containerd whose runc is slow at times, and kills its programs meanwhile.
 func TestStressContainerd(t *testing.T) {
 	o := stress.Configured(t)
+	o.SandboxesRoam = true // NRI tells of a sandbox when its process runs
 	n := &stressNode{node: newNode(t, nil), units: map[string]*unit{}}
 	if err := n.containerd.SlowDown(5, 1.5); err != nil {
 		t.Fatal(err)
@@ -177,9 +178,9 @@ func (n *stressNode) Held(ctx context.Context, u stress.Unit) (string, cpuset.Se
 	var cpus cpuset.Set
 	m := n.unit(u)
 	err := retry(ctx, func() error {
-		a, err := n.berth.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: m.pod.name + "-uid." + u.Name, ContainerName: u.Name})
+		a, err := n.berth.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: m.pod.name + "-uid." + u.Name}, ContainerName: u.Name})
 		if err == nil {
-			cpus, err = cpuset.Parse(a.GetLinux().GetCpusetCpus())
+			cpus, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList())
 		}
 		return err
 	})

@@ -102,10 +102,11 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 		return nil, fmt.Errorf("pod %s: %w", name, err)
 	}
 	var pod corev1.Pod
+	var unknown []string
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(doc, &pod, true)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		for _, e := range strict.Errors() {
-			if o.Ignored != nil {
+			if unknown = append(unknown, e.Error()); o.Ignored != nil {
 				o.Ignored(name, e.Error())
 			}
 		}
@@ -119,7 +120,7 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	}
 	out, err := FromPod(&pod, o)
 	if err == nil && o.whole != nil {
-		err = o.whole(&pod, out)
+		err = o.whole(&pod, out, unknown)
 	}
 	return out, err
 }

@@ -72,12 +72,16 @@ type VolumeMount struct {
 	ReadOnly bool
 }
 
-// DecodeManifests reads every pod of a YAML or JSON text as Decode does, with what it takes to run it.
+// DecodeManifests reads every pod of a YAML or JSON text as Decode does, with what it takes to run it. A field that is not
+// understood is a problem: it may be one that was to confine the pod, with another spelling.
 func DecodeManifests(r io.Reader, o Options) ([]Manifest, error) {
 	var out []Manifest
-	o.whole = func(p *corev1.Pod, m *typesv1.Pod) error {
+	o.whole = func(p *corev1.Pod, m *typesv1.Pod, unknown []string) error {
 		manifest, err := manifestOf(p, m)
 		if err == nil {
+			for _, field := range unknown {
+				manifest.problem("%s: expected a field of a pod, in the same upper and lower case", field)
+			}
 			out = append(out, manifest)
 		}
 		return err

@@ -133,6 +133,9 @@ func TestProblems(t *testing.T) {
 		{"containers: [{name: c, env: [{name: E, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]}]", `spec.containers[0].env[0] "E"`, ""},
 		{"initContainers: [{name: i, livenessProbe: {exec: {command: [x]}}}], containers: [{name: c}]", "", "spec.initContainers[0].livenessProbe is ignored"},
 		{"containers: [{name: c, tty: true}]", "", "spec.containers[0].tty is ignored"},
+		{"securityContext: {runAsNonroot: true}, containers: [{name: c}]", `unknown field "spec.securityContext.runAsNonroot"`, ""},
+		{"securitycontext: {runAsNonRoot: true}, containers: [{name: c}]", `unknown field "spec.securitycontext"`, ""},
+		{"containers: [{name: c, securityContext: {capabilities: {Drop: [ALL]}}}]", `unknown field "spec.containers[0].securityContext.capabilities.Drop"`, ""},
 	} {
 		m := manifests(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {"+row.spec+"}")[0]
 		if got := strings.Join(m.Problems, "\n"); !strings.HasPrefix(got, row.problem) || (got == "") != (row.problem == "") {

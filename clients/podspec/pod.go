@@ -26,8 +26,8 @@ type Options struct {
 	// decide nothing about the placement on a node; nil means that nobody wants to know.
 	Dropped func(pod string, fields []string)
 
-	// whole is told of every pod before and after its conversion.
-	whole func(*corev1.Pod, *typesv1.Pod) error
+	// whole is told of every pod before and after its conversion, and what was not understood of it.
+	whole func(p *corev1.Pod, m *typesv1.Pod, unknown []string) error
 }
 
 // FromPod converts a Kubernetes pod.

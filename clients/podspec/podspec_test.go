@@ -2,6 +2,7 @@ package podspec_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -201,6 +202,29 @@ func TestIgnoredFields(t *testing.T) {
 	}
 	if _, err := podspec.Decode(strings.NewReader(text), podspec.Options{}); err != nil {
 		t.Errorf("with nobody to tell: %v", err)
+	}
+}
+
+// TestRepeatedKeys: of a key that is there twice each reader takes another value, so a text
+// with one is refused, in JSON as in YAML.
+func TestRepeatedKeys(t *testing.T) {
+	t.Parallel()
+	const json = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u"},"spec":%s}`
+	for spec, want := range map[string]string{
+		`{"containers":[{"name":"c"}],"securityContext":{"runAsNonRoot":true},"securityContext":{}}`:                         `"securityContext"`,
+		`{"containers":[{"name":"c","securityContext":{"privileged":false,"privileged":true}}]}`:                             `"privileged"`,
+		`{"containers":[{"name":"c","name":"c"}]}`:                                                                           `"name"`,
+		`{"containers":[[{"a":1},{"a":1,"\u0061":2}]]}`:                                                                      `"a"`,
+		`{"containers":[{"name":"a","image":"name"},{"name":"b","image":"name"}],"nodeSelector":{"name":"name","a":"name"}}`: "",
+	} {
+		_, err := podspec.Decode(strings.NewReader(fmt.Sprintf(json, spec)), podspec.Options{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+" is there twice")) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+	yaml := "apiVersion: v1\nkind: Pod\nmetadata: {name: a, uid: u}\nspec: {hostPID: false, containers: [{name: c}], hostPID: true}\n"
+	if _, err := podspec.Decode(strings.NewReader(yaml), podspec.Options{}); err == nil || !strings.Contains(err.Error(), "hostPID") {
+		t.Errorf("YAML: %v", err)
 	}
 }
 

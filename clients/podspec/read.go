@@ -61,7 +61,8 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// jsonDocuments gives one object after the other. Whole numbers come as int64, as the converter wants them.
+// jsonDocuments gives one object after the other. Whole numbers come as int64, as the converter wants them. Keys that occur
+// twice are refused.
 func jsonDocuments(in io.Reader) func() (object, error) {
 	decoder := json.NewDecoder(in)
 	return func() (object, error) {
@@ -71,7 +72,47 @@ func jsonDocuments(in io.Reader) func() (object, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("not JSON: %w", err)
 		}
+		if key, ok := repeatedKey(raw); ok {
+			return nil, fmt.Errorf("key %q is there twice in one object", key)
+		}
 		return parse(raw)
+	}
+}
+
+// repeatedKey returns a key that an object of a JSON text has twice. Of such keys each reader takes another one.
+func repeatedKey(raw []byte) (key string, ok bool) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	type level struct {
+		keys  map[string]bool // nil in a list
+		value bool            // the next token is the value of a key
+	}
+	levels := []level{{}}
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return "", false // the end: the text is JSON
+		}
+		top := &levels[len(levels)-1]
+		switch token {
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		if name, is := token.(string); is && top.keys != nil && !top.value {
+			if top.keys[name] {
+				return name, true
+			}
+			top.keys[name], top.value = true, true
+			continue
+		}
+		top.value = false
+		switch token {
+		case json.Delim('{'):
+			levels = append(levels, level{keys: map[string]bool{}})
+		case json.Delim('['):
+			levels = append(levels, level{})
+		}
 	}
 }
 

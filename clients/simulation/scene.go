@@ -205,7 +205,7 @@ func (s *stage) uses(view *ledger.View) []*admissionv1.NodeUse {
 		cpus := s.Machine.CPUsInNode(node.ID)
 		taken := cpus.Intersect(view.ExclusiveCPUs())
 		use := &admissionv1.NodeUse{
-			Id: uint32(node.ID), Cpus: convert.CPUSet(cpus), TakenCpus: convert.CPUSet(taken),
+			NumaNode: uint32(node.ID), Cpus: convert.CPUSet(cpus), TakenCpus: convert.CPUSet(taken),
 			Resources: s.deviceUses(view, node.ID),
 		}
 		if free := cpus.Intersect(view.AllocatableCPUs()); !free.IsEmpty() {

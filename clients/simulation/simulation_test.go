@@ -106,7 +106,7 @@ func TestUses(t *testing.T) {
 	var uses []string
 	for _, n := range out.GetNodes() {
 		for _, r := range n.GetResources() {
-			uses = append(uses, fmt.Sprintf("%d %s %d/%d", n.GetId(), r.GetResource(), r.GetTaken(), r.GetAllocatable()))
+			uses = append(uses, fmt.Sprintf("%d %s %d/%d", n.GetNumaNode(), r.GetResource(), r.GetTaken(), r.GetAllocatable()))
 		}
 	}
 	want := "0 cpu 3/3, 0 example.com/gpu 3/3, 1 cpu 2/4, 1 example.com/gpu 2/2"

@@ -8,5 +8,16 @@ fi
 case "$1" in
 purge)
 	rm -rf /var/lib/berth /run/berth
+	# The file systems of containers that still run are mounted there.
+	if grep -q ' /var/lib/berthlet/' /proc/self/mounts; then
+		echo "berth: containers of berthlet still run. End their processes, and remove /var/lib/berthlet then." >&2
+	else
+		rm -rf /var/lib/berthlet
+	fi
+	# Directories that others may use stay, unless they are empty.
+	for dir in /etc/berth/manifests /etc/berth /var/log/pods \
+		/var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry /var/lib/kubelet/pod-resources /var/lib/kubelet; do
+		rmdir "$dir" 2>/dev/null || true
+	done
 	;;
 esac

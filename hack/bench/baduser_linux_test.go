@@ -156,7 +156,7 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 				return err
 			},
 			func() error {
-				_, err := cpuv1.NewCPUServiceClient(c).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: crowded(own), Container: "main"})
+				_, err := cpuv1.NewCPUServiceClient(c).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: crowded(own), ContainerName: "main"})
 				return err
 			},
 			func() error { // more elements than a request may have
@@ -191,7 +191,7 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 			func() error { _, err := inspect.Dump(ctx, &inspectv1.DumpRequest{}); return err },
 			func() error { _, err := inspect.Check(ctx, &inspectv1.CheckRequest{}); return err },
 			func() error {
-				_, err := inspect.Import(ctx, &inspectv1.ImportRequest{Kind: "cpu", State: make([]byte, 3<<20), DryRun: true})
+				_, err := inspect.Import(ctx, &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: make([]byte, 3<<20), DryRun: true})
 				return err
 			},
 		},
@@ -266,11 +266,20 @@ func besideBadUser(t testing.TB, role string) (*node, badUser) {
 	return n, u
 }
 
-// Rounds of the benchmark, and root's calls in each part of a round.
+// Rounds of the benchmark, root's calls in each measured part of a round, and those between
+// two parts, until berthd has what the bad user may have under way, or until that is over.
 const (
 	badRounds = 15
 	badPairs  = 200
+	badPause  = 50
+	// badWarm is how many of root's calls come before the first round: after them berthd
+	// keeps as much for readers of Watch as it ever does (twice limits.watchEvents, four
+	// events for each pair), and as many traces. So what it grows by is not root's.
+	badWarm = 2400
 )
+
+// badRoles are those of the bad users, each a benchmark of its own.
+var badRoles = []string{"none", "read", "provider", "agent", "admin", "read" + badFrames}
 
 // BenchmarkBadUser is what one user who takes all that he may have, 64 connections and 32
 // calls at a time, does to root's Admit. A round measures the 99th percentile without him,
@@ -280,13 +289,14 @@ const (
 // more memory berthd has used at its peak. The bad user's own processes run when nobody else
 // wants a processor. berthd-cpus and bad-cpus are the processors that berthd and he take
 // beside root's calls: where berthd takes less than it does without him (idle-cpus), others
-// kept him out, and the rest says nothing.
+// kept him out, and the rest says nothing. The rounds are the repetition, so the card runs it
+// once; a role alone is BadUser/ROLE.
 func BenchmarkBadUser(b *testing.B) {
-	for _, role := range []string{"none", "read", "provider", "agent", "admin", "read" + badFrames} {
+	for _, role := range badRoles {
 		b.Run("Admit beside a user who may "+role+"/512/berth", func(b *testing.B) {
 			n, bad := besideBadUser(b, role)
-			part := func() (p99 time.Duration) {
-				took := make([]time.Duration, badPairs)
+			part := func(pairs int) (p99 time.Duration) {
+				took := make([]time.Duration, pairs)
 				for i := range took {
 					var err error
 					if took[i], err = n.pair(b.Context(), wirePod("root")); err != nil {
@@ -296,24 +306,22 @@ func BenchmarkBadUser(b *testing.B) {
 				slices.Sort(took)
 				return took[len(took)*99/100]
 			}
-			for range 8 {
-				part()
-			}
+			part(badWarm)
 			var without, beside, times, idle, busy, own []float64
 			before := n.peak(b)
 			for b.Loop() {
 				for range badRounds {
 					begun, used := time.Now(), n.used(b)
-					alone := part()
+					alone := part(badPairs)
 					idle = append(idle, (n.used(b)-used).Seconds()/time.Since(begun).Seconds())
 					bad.signal(syscall.SIGCONT)
-					part() // berthd has what he may have under way
+					part(badPause)
 					begun, used, his := time.Now(), n.used(b), bad.used()
-					together := part()
+					together := part(badPairs)
 					took := time.Since(begun).Seconds()
 					busy, own = append(busy, (n.used(b)-used).Seconds()/took), append(own, (bad.used()-his).Seconds()/took)
 					bad.signal(syscall.SIGSTOP)
-					part() // and that is over
+					part(badPause)
 					without, beside = append(without, float64(alone)), append(beside, float64(together))
 					times = append(times, float64(together)/float64(alone))
 				}

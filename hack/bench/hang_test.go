@@ -18,7 +18,7 @@ func hangs(t testing.TB) *running {
 	t.Helper()
 	var dir string
 	berthd := runBerthd(t, func(c *config.Config, _ *app.Environment) {
-		dir = c.DevicePluginDir
+		dir = *c.DevicePluginDir
 		c.Providers.AllocateTimeout.Duration = time.Hour
 	})
 	const gpu = "example.com/gpu"

@@ -133,7 +133,7 @@ func runPlugin(t testing.TB, r *running) pluginapi.DevicePluginClient {
 	for node := range int64(8) {
 		devices = append(devices, script.Device{ID: fmt.Sprint(node), Nodes: []int64{node}})
 	}
-	p := script.New(script.Config{Dir: r.config.DevicePluginDir, Resource: string(resources[0]), Endpoint: "gpu.sock", Devices: devices})
+	p := script.New(script.Config{Dir: *r.config.DevicePluginDir, Resource: string(resources[0]), Endpoint: "gpu.sock", Devices: devices})
 	must(p.Serve())
 	t.Cleanup(func() { p.Stop(); p.Wait() })
 	must(p.Register(t.Context()))
@@ -144,7 +144,7 @@ func runPlugin(t testing.TB, r *running) pluginapi.DevicePluginClient {
 			known = int(r.GetAllocatable())
 		}
 	}
-	conn, err := grpc.NewClient("unix:"+r.config.DevicePluginDir+"/gpu.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+*r.config.DevicePluginDir+"/gpu.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return pluginapi.NewDevicePluginClient(conn)

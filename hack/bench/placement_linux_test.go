@@ -176,7 +176,9 @@ func (s *shared) start(uid, id string) {
 
 // BenchmarkPlacement measures, with 10, 100 and 500 containers that share the CPUs: "leave",
 // from the commit of an exclusive pod to the answer of its PreStartContainer, when the last
-// of them has left its CPU ("update-ms" are the runtime's own calls in that time); "free",
+// of them has left its CPU ("update-ms" are the runtime's own calls in that time, "bare-ms" is
+// a write of the same files and nothing else, "beyond-ms" is the rest, and "beyond-cpu-ms" its
+// processor time, which does not grow with other processes on the machine); "free",
 // the same start where nobody is in the way; "event", following one container's start;
 // "rest", a pass where nothing has changed, "x-observe", how often the processor time of
 // reading the tree fits in, and "x-bare", how often that of bare reads of the same files does.
@@ -203,9 +205,16 @@ func (s *shared) own() {
 
 func (s *shared) leave(b *testing.B) {
 	s.b = b
-	var update, free time.Duration
+	write := s.bareWrites()
+	var update, bare, bareWork, asked, work, free time.Duration
 	for b.Loop() {
 		b.StopTimer()
+		if s.runtime == nil {
+			start := time.Now()
+			bareWork += cpuTime(func() { write("0") })
+			bare += time.Since(start)
+			write("0-1")
+		}
 		s.own()
 		view := s.ledger.View()
 		if _, _, err := s.loop.EnsurePod(b.Context(), view, "own"); err != nil {
@@ -221,12 +230,14 @@ func (s *shared) leave(b *testing.B) {
 			}
 		}
 		b.StartTimer()
-		ask("own1")
+		start := time.Now()
+		work += cpuTime(func() { ask("own1") })
+		asked += time.Since(start)
 		b.StopTimer()
 		if s.runtime != nil {
 			update += s.runtime.took
 		}
-		start := time.Now()
+		start = time.Now()
 		ask("own1")
 		free += time.Since(start)
 		if err := s.loop.RemovePod(b.Context(), view, "own"); err != nil {
@@ -240,7 +251,45 @@ func (s *shared) leave(b *testing.B) {
 	}
 	per := func(d time.Duration) float64 { return float64(d) / float64(b.N) / float64(time.Millisecond) }
 	b.ReportMetric(per(update), "update-ms")
+	b.ReportMetric(per(bare), "bare-ms")
+	b.ReportMetric(per(asked-update-bare), "beyond-ms")
+	if s.runtime == nil {
+		b.ReportMetric(per(work-bareWork), "beyond-cpu-ms")
+	}
 	b.ReportMetric(per(free), "free-ms")
+}
+
+// bareWrites gives what writes CPUs to the cgroups of all containers, and does nothing else:
+// each file is opened through its directory, which is open already, written at once and closed.
+func (s *shared) bareWrites() func(cpus string) {
+	var dirs []int
+	mount := "/sys/fs/cgroup/cpuset"
+	if s.tree.Facts().Version == cgroup.V2 {
+		mount = "/sys/fs/cgroup"
+	}
+	for binding := range s.ledger.View().Bindings() {
+		if !binding.Own {
+			continue
+		}
+		dir, err := unix.Open(mount+s.layout.Driver().Parse(binding.CgroupPath).ToCgroupfs(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			s.b.Fatal(err)
+		}
+		s.b.Cleanup(func() { _ = unix.Close(dir) })
+		dirs = append(dirs, dir)
+	}
+	return func(cpus string) {
+		for _, dir := range dirs {
+			fd, err := unix.Openat(dir, "cpuset.cpus", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+			if err == nil {
+				_, err = unix.Write(fd, []byte(cpus))
+				_ = unix.Close(fd)
+			}
+			if err != nil {
+				s.b.Fatal(err)
+			}
+		}
+	}
 }
 
 func (s *shared) event(b *testing.B) {

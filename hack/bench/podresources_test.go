@@ -37,7 +37,7 @@ func runListed(t testing.TB, pods int) podresources.PodResourcesListerClient {
 			t.Fatal(err)
 		}
 	}
-	conn, err := grpc.NewClient("unix:"+berthd.config.PodResourcesDir+"/kubelet.sock",
+	conn, err := grpc.NewClient("unix:"+*berthd.config.PodResourcesDir+"/kubelet.sock",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 	// The ledger lies by itself, as it does by default: the folder around the plugin
 	// registry is watched, and every write of a file in it wakes the watcher.
 	c.RootDir, c.Listen, c.StateDir = dir, run+"/b.sock", dir+"/state"
-	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
+	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = new(dir+"/d"), new(dir+"/p"), new(dir+"/r")
 	c.Machine, c.Cgroups.Tree = "2s4n32c2t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
 	env := app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now}

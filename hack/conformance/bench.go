@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -55,6 +56,99 @@ func request(pod *workload.Pod, container string, a vector.Affinity) (hint.Reque
 		req.Container, err = vector.Index(pod, container)
 	}
 	return req, wish, err
+}
+
+// bench is a manager on a recorded machine, with an empty ledger. S is how recordings write
+// its state, R the result of an operation.
+type bench[S, R any] interface {
+	hint.Provider
+	// view returns a state as a view; next is the container of the pod that is to come.
+	view(s S, pod *workload.Pod, next string) (*ledger.View, error)
+	// planned returns the result of a plan for an owner, and the state that follows from s.
+	planned(s S, before, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (R, S)
+	// removed returns the result and the state after a container was removed.
+	removed(s S, pod *workload.Pod, container string) (R, S, error)
+}
+
+// operation is an operation on a recorded state; operated is its outcome. Chose is
+// cpuBench.chose, which no recording has.
+type (
+	operation[S any] struct {
+		Op        string          `json:"op"`
+		Pod       vector.Pod      `json:"pod"`
+		Container string          `json:"container"`
+		Affinity  vector.Affinity `json:"affinity"`
+		Before    S               `json:"before"`
+	}
+	operated[R, S any] struct {
+		Result R        `json:"result"`
+		After  S        `json:"after"`
+		Quirks []string `json:"quirks,omitempty"`
+		Chose  string   `json:"chose,omitempty"`
+	}
+)
+
+// sequence is a machine's life; lived is what came of it.
+type (
+	sequence[S any] struct {
+		Pods    map[string]vector.Pod `json:"pods"`
+		Initial S                     `json:"initial"`
+		Steps   []step                `json:"steps"`
+	}
+	step struct {
+		Op        string          `json:"op"`
+		Pod       string          `json:"pod"`
+		Container string          `json:"container"`
+		Affinity  vector.Affinity `json:"affinity"`
+	}
+	lived[R, S any] struct {
+		Steps []stepped[R, S] `json:"steps"`
+	}
+	stepped[R, S any] struct {
+		Result *R     `json:"result"`
+		State  S      `json:"state"`
+		Chose  string `json:"chose,omitempty"`
+		// uid is the pod whose memory that is handed on is compared, if any.
+		uid string
+	}
+)
+
+// decide carries an operation out.
+func decide[S, R any](b bench[S, R], in operation[S]) (out operated[R, S], err error) {
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return out, err
+	}
+	out.Result, out.After, err = operate(b, in.Op, in.Before, pod, in.Container, in.Affinity)
+	return out, err
+}
+
+// operate plans for a container, or without a name for the pod as a whole; or it removes a
+// container.
+func operate[S, R any](b bench[S, R], op string, s S, pod *workload.Pod, container string, affinity vector.Affinity) (res R, next S, err error) {
+	switch op {
+	case "allocate", "allocate_pod":
+	case "remove":
+		return b.removed(s, pod, container)
+	default:
+		return res, s, fmt.Errorf("unknown operation %q", op)
+	}
+	view, err := b.view(s, pod, container)
+	if err != nil {
+		return res, s, err
+	}
+	req, wish, err := request(pod, container, affinity)
+	if err != nil {
+		return res, s, err
+	}
+	claims, refusal := b.Plan(context.Background(), view, req, wish)
+	if refusal != nil {
+		claims = nil
+	}
+	draft := ledger.NewDraft(view)
+	draft.AddClaims(pod.UID, claims...)
+	res, next = b.planned(s, view, draft.View(), req.Owner(), claims, refusal)
+	return res, next, nil
 }
 
 // podHints are the hints for every container of a pod, and for the pod.

@@ -95,7 +95,7 @@ func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod vecto
 	return ""
 }
 
-func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocateWant) string {
+func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocated) string {
 	if why := in.unlikeReserve(env); why != "" {
 		return why
 	}
@@ -123,7 +123,7 @@ func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) (cpuset
 }
 
 // cpuAllocateDiffers checks what must hold whatever the reference answered.
-func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGot) (string, error) {
+func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAllocated) (string, error) {
 	if got.Chose != "" {
 		if got.Chose = ""; compareCPUAllocate(in, want, got) == "" {
 			return overwrites, nil
@@ -272,7 +272,7 @@ func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 }
 
 // unsoundAt finds the first recorded step that cannot be right; -1 if all can.
-func (in cpuSequencesIn) unsoundAt(env *Env, want cpuSequencesWant) (step int, why string) {
+func (in cpuSequencesIn) unsoundAt(env *Env, want cpuLived) (step int, why string) {
 	topo, err := env.Machines.Get(in.Topology)
 	if err != nil {
 		return -1, ""
@@ -289,7 +289,7 @@ func (in cpuSequencesIn) unsoundAt(env *Env, want cpuSequencesWant) (step int, w
 	return -1, ""
 }
 
-func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuSequencesWant) string {
+func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuLived) string {
 	if why := in.unlikeReserve(env); why != "" {
 		return why
 	}
@@ -308,7 +308,7 @@ func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got podHints) (string, error) {
 
 // cpuSequencesDiffer checks that berth agrees with the recording up to the step
 // at which that goes wrong, and keeps the rules from there on.
-func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got []cpuStepGot) (string, error) {
+func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuLived, got []cpuStepped) (string, error) {
 	if len(got) > 0 && got[0].Chose != "" {
 		got = slices.Clone(got)
 		if got[0].Chose = ""; compareCPUSequences(in, want, got) == "" {
@@ -319,7 +319,7 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 	if wrong < 0 {
 		return "", errors.New("the recording is sound")
 	}
-	if diff := compareCPUSequences(in, cpuSequencesWant{want.Steps[:wrong]}, got); diff != "" {
+	if diff := compareCPUSequences(in, cpuLived{want.Steps[:wrong]}, got); diff != "" {
 		return "", errors.New(diff)
 	}
 	topo, err := env.Machines.Get(in.Topology)
@@ -351,7 +351,7 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 // stepByStep decides the steps from one on by themselves, each on the recorded
 // state before it without the defect in it. A step that was recorded rightly has to
 // lead to the recorded result and state, any other one keeps the rules.
-func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuSequencesWant, from int) error {
+func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuLived, from int) error {
 	b, err := in.bench(env)
 	if err != nil {
 		return err

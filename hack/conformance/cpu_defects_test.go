@@ -135,17 +135,17 @@ func TestOverwrittenReserve(t *testing.T) {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
-	want := cpuAllocateWant{Result: cpuResult{OK: true}}
-	same := cpuAllocateGot{Result: want.Result, Chose: mine.String()}
+	want := cpuAllocated{Result: cpuResult{OK: true}}
+	same := cpuAllocated{Result: want.Result, Chose: mine.String()}
 	if entry, err := cpuAllocateDiffers(nil, cpuAllocateIn{}, want, same); entry != overwrites || err != nil {
 		t.Errorf("the same with another reserve: %q, %v", entry, err)
 	}
-	removal := cpuAllocateIn{cpuSetup: cpuSetup{Reserved: "0"}, Op: "remove"}
+	removal := cpuAllocateIn{cpuSetup{Reserved: "0"}, operation[cpuState]{Op: "remove"}}
 	want.After.Default, same.After.Default = "0-3", "1-3"
-	if entry, err := cpuAllocateDiffers(nil, removal, want, cpuAllocateGot{After: same.After}); entry != torn || err != nil {
+	if entry, err := cpuAllocateDiffers(nil, removal, want, cpuAllocated{After: same.After}); entry != torn || err != nil {
 		t.Errorf("a removal that leaves the reserved CPU out: %q, %v", entry, err)
 	}
-	if _, err := cpuAllocateDiffers(nil, removal, want, cpuAllocateGot{After: want.After}); err == nil {
+	if _, err := cpuAllocateDiffers(nil, removal, want, cpuAllocated{After: want.After}); err == nil {
 		t.Error("a removal kept a reserved CPU in the shared pool")
 	}
 	same.After = want.After

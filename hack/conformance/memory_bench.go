@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -289,26 +288,14 @@ func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) 
 	return nil
 }
 
-// plan plans for a container, or without a name for the pod as a whole, and
-// returns the result with the state that it leads to.
-func (b *memoryBench) plan(s memoryState, pod *workload.Pod, container string, affinity vector.Affinity) (memoryResult, memoryState, error) {
-	view, err := b.view(s, pod, container)
-	if err != nil {
-		return memoryResult{}, s, err
-	}
-	req, wish, err := request(pod, container, affinity)
-	if err != nil {
-		return memoryResult{}, s, err
-	}
-	claims, refusal := b.Plan(context.Background(), view, req, wish)
-	if refusal != nil {
-		claims = nil
-	}
-	draft := ledger.NewDraft(view)
-	draft.AddClaims(pod.UID, claims...)
-	record, _ := draft.View().Pod(pod.UID)
-	res := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(record, container)}
-	return res, s.with(b.State(view), b.State(draft.View()), record, claims), nil
+func (b *memoryBench) planned(s memoryState, before, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (memoryResult, memoryState) {
+	record, _ := after.Pod(owner.Pod)
+	res := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(record, owner.Container)}
+	return res, s.with(b.State(before), b.State(after), record, claims)
+}
+
+func (b *memoryBench) removed(s memoryState, pod *workload.Pod, container string) (memoryResult, memoryState, error) {
+	return memoryResult{OK: true}, s.without(pod.UID, container), nil
 }
 
 // blocksOf returns what an owner holds, by resource.

@@ -19,16 +19,16 @@ func TestWrappedAmounts(t *testing.T) {
 			PodAssignments: map[string][]memoryBlock{"p": result.Blocks},
 		}
 	}
-	in := memoryAllocateIn{Op: "allocate_pod", Pod: vector.Pod{UID: "p"}}
-	want := memoryAllocateWant{Result: result, After: state(block("hugepages-2Mi", 1<<64-1), block("memory", 1))}
+	in := memoryAllocateIn{operation: operation[memoryState]{Op: "allocate_pod", Pod: vector.Pod{UID: "p"}}}
+	want := memoryAllocated{Result: result, After: state(block("hugepages-2Mi", 1<<64-1), block("memory", 1))}
 	if memoryAllocateUnsound(nil, in, want) == "" {
 		t.Error("less than nothing went unnoticed")
 	}
-	right := memoryAllocateGot{Result: result, After: state(block("memory", 1))}
+	right := memoryAllocated{Result: result, After: state(block("memory", 1))}
 	if entry, err := memoryAllocateDiffers(nil, in, want, right); entry != wrapsAround || err != nil {
 		t.Errorf("%q, %v; want %s", entry, err, wrapsAround)
 	}
-	wrong := memoryAllocateGot{Result: result, After: state(block("memory", 2))}
+	wrong := memoryAllocated{Result: result, After: state(block("memory", 2))}
 	if _, err := memoryAllocateDiffers(nil, in, want, wrong); err == nil {
 		t.Error("another amount of memory was taken for the same difference")
 	}
@@ -37,7 +37,7 @@ func TestWrappedAmounts(t *testing.T) {
 	if memoryAllocateUnsound(nil, in, want) == "" {
 		t.Error("pages that the pod does not have went unnoticed")
 	}
-	refused := memoryAllocateGot{Result: memoryResult{Error: &vector.Error{}}}
+	refused := memoryAllocated{Result: memoryResult{Error: &vector.Error{}}}
 	if entry, err := memoryAllocateDiffers(nil, in, want, refused); entry != wrapsAround || err != nil {
 		t.Errorf("%q, %v; want %s", entry, err, wrapsAround)
 	}

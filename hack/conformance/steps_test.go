@@ -44,7 +44,7 @@ func eachCase[In, Want any](t *testing.T, name string, do func(env *Env, in In, 
 func TestStepsAfterADifference(t *testing.T) {
 	t.Parallel()
 	exact := 0
-	eachCase(t, "cpu_sequences", func(env *Env, in cpuSequencesIn, want cpuSequencesWant) {
+	eachCase(t, "cpu_sequences", func(env *Env, in cpuSequencesIn, want cpuLived) {
 		wrong, _ := in.unsoundAt(env, want)
 		if wrong < 0 {
 			return

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -21,41 +20,25 @@ type cpuResult struct {
 	Error     *vector.Error `json:"error"`
 }
 
-// plan plans for a container, or without a name for the pod as a whole, and
-// returns the result with the state that it leads to.
-func (b *cpuBench) plan(s cpuState, pod *workload.Pod, container string, affinity vector.Affinity) (cpuResult, cpuState, error) {
-	view, err := b.view(s, pod, container)
-	if err != nil {
-		return cpuResult{}, s, err
-	}
-	req, wish, err := request(pod, container, affinity)
-	if err != nil {
-		return cpuResult{}, s, err
-	}
-	claims, refusal := b.Plan(context.Background(), view, req, wish)
-	if refusal != nil {
-		claims = nil
-	}
-	draft := ledger.NewDraft(view)
-	draft.AddClaims(pod.UID, claims...)
+func (b *cpuBench) planned(s cpuState, _, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (cpuResult, cpuState) {
 	res := cpuResult{OK: refusal == nil, Error: cpuError(refusal)}
-	if claim, ok := draft.View().Claim(req.Owner(), cpu.Resource); ok {
+	if claim, ok := after.Claim(owner, cpu.Resource); ok {
 		res.Allocated, res.CPUSet = true, claim.CPUs.Set.String()
 	}
-	return res, s.with(draft.View(), claims), nil
+	return res, s.with(after, claims)
 }
 
-// remove returns the state after a container was removed.
-func (b *cpuBench) remove(s cpuState, pod *workload.Pod, container string) (cpuState, error) {
+func (b *cpuBench) removed(s cpuState, pod *workload.Pod, container string) (cpuResult, cpuState, error) {
+	res := cpuResult{OK: true}
 	s, err := s.without(pod.UID, container)
 	if err != nil {
-		return s, err
+		return res, s, err
 	}
 	view, err := b.view(s, pod, "")
 	if err != nil {
-		return s, err
+		return res, s, err
 	}
-	return s.with(view, nil), nil
+	return res, s.with(view, nil), nil
 }
 
 // cpuError gives an error of the manager in the recordings' classes.
@@ -99,7 +82,7 @@ func (r cpuResult) sameError(want cpuResult) bool {
 }
 
 // cpuAllocate: one operation of the static policy.
-var cpuAllocate = Define("cpu_allocate", Plan[cpuAllocateIn, cpuAllocateWant, cpuAllocateGot]{
+var cpuAllocate = Define("cpu_allocate", Plan[cpuAllocateIn, cpuAllocated, cpuAllocated]{
 	Decide:  decideCPUAllocate,
 	Compare: compareCPUAllocate,
 	Differs: cpuAllocateDiffers,
@@ -108,49 +91,22 @@ var cpuAllocate = Define("cpu_allocate", Plan[cpuAllocateIn, cpuAllocateWant, cp
 
 type cpuAllocateIn struct {
 	cpuSetup
-	Op        string          `json:"op"`
-	Pod       vector.Pod      `json:"pod"`
-	Container string          `json:"container"`
-	Affinity  vector.Affinity `json:"affinity"`
-	Before    cpuState        `json:"before"`
+	operation[cpuState]
 }
 
-type cpuAllocateWant struct {
-	Result cpuResult `json:"result"`
-	After  cpuState  `json:"after"`
-	Quirks []string  `json:"quirks"`
-}
+type cpuAllocated = operated[cpuResult, cpuState]
 
-type cpuAllocateGot struct {
-	Result cpuResult `json:"result"`
-	After  cpuState  `json:"after"`
-	// Chose is cpuBench.chose.
-	Chose string `json:"chose,omitempty"`
-}
-
-func decideCPUAllocate(env *Env, in cpuAllocateIn) (got cpuAllocateGot, err error) {
+func decideCPUAllocate(env *Env, in cpuAllocateIn) (got cpuAllocated, err error) {
 	b, err := in.bench(env)
 	if err != nil {
 		return got, err
 	}
+	got, err = decide(b, in.operation)
 	got.Chose = b.chose
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return got, err
-	}
-	switch in.Op {
-	case "allocate", "allocate_pod":
-		got.Result, got.After, err = b.plan(in.Before, pod, in.Container, in.Affinity)
-	case "remove":
-		got.Result = cpuResult{OK: true}
-		got.After, err = b.remove(in.Before, pod, in.Container)
-	default:
-		err = fmt.Errorf("unknown operation %q", in.Op)
-	}
 	return got, err
 }
 
-func compareCPUAllocate(_ cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGot) string {
+func compareCPUAllocate(_ cpuAllocateIn, want cpuAllocated, got cpuAllocated) string {
 	if diff := got.Result.differs(want.Result); diff != "" {
 		return diff
 	}
@@ -195,7 +151,7 @@ func decideCPUHints(env *Env, in cpuHintsIn) (podHints, error) {
 func compareCPUHints(_ cpuHintsIn, want, got podHints) string { return got.differs(want) }
 
 // cpuSequences: a machine's life.
-var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuSequencesWant, []cpuStepGot]{
+var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuLived, []cpuStepped]{
 	Decide:  decideCPUSequences,
 	Compare: compareCPUSequences,
 	Differs: cpuSequencesDiffer,
@@ -204,71 +160,43 @@ var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuSequencesWant
 
 type cpuSequencesIn struct {
 	cpuSetup
-	Pods    map[string]vector.Pod `json:"pods"`
-	Initial cpuState              `json:"initial"`
-	Steps   []cpuStep             `json:"steps"`
+	sequence[cpuState]
 }
 
-type cpuStep struct {
-	Op        string          `json:"op"`
-	Pod       string          `json:"pod"`
-	Container string          `json:"container"`
-	Affinity  vector.Affinity `json:"affinity"`
-}
+type (
+	cpuLived   = lived[cpuResult, cpuState]
+	cpuStepped = stepped[cpuResult, cpuState]
+)
 
-type cpuSequencesWant struct {
-	Steps []struct {
-		Result *cpuResult `json:"result"`
-		State  cpuState   `json:"state"`
-	} `json:"steps"`
-}
-
-type cpuStepGot struct {
-	Result *cpuResult `json:"result"`
-	State  cpuState   `json:"state"`
-	// Chose is cpuBench.chose.
-	Chose string `json:"chose,omitempty"`
-}
-
-func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepGot, error) {
+func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepped, error) {
 	b, err := in.bench(env)
 	if err != nil {
 		return nil, err
 	}
-	var got []cpuStepGot
+	var got []cpuStepped
 	state := in.Initial
 	for i, step := range in.Steps {
 		var res *cpuResult
 		if res, state, err = in.decideStep(b, step, state); err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
-		got = append(got, cpuStepGot{Result: res, State: state, Chose: b.chose})
+		got = append(got, cpuStepped{Result: res, State: state, Chose: b.chose})
 	}
 	return got, nil
 }
 
 // decideStep decides a step on a state.
-func (in cpuSequencesIn) decideStep(b *cpuBench, step cpuStep, state cpuState) (*cpuResult, cpuState, error) {
+func (in cpuSequencesIn) decideStep(b *cpuBench, step step, state cpuState) (*cpuResult, cpuState, error) {
 	pod, err := in.Pods[step.Pod].Pod()
 	if err != nil {
 		return nil, state, err
 	}
-	var res *cpuResult
-	switch reusable := state.Reusable; step.Op {
-	case "allocate":
-		res = &cpuResult{}
-		*res, state, err = b.plan(state, pod, step.Container, step.Affinity)
-		state.Reusable = reusable
-		if err == nil && res.OK && res.Allocated {
-			state.Reusable, err = handedOn(reusable, pod, step.Container, res.CPUSet)
-		}
-	case "remove":
-		state, err = b.remove(state, pod, step.Container)
-		state.Reusable = reusable
-	default:
-		err = fmt.Errorf("unknown operation %q", step.Op)
+	res, next, err := operate(b, step.Op, state, pod, step.Container, step.Affinity)
+	next.Reusable = state.Reusable
+	if err == nil && step.Op == "allocate" && res.OK && res.Allocated {
+		next.Reusable, err = handedOn(state.Reusable, pod, step.Container, res.CPUSet)
 	}
-	return res, state, err
+	return &res, next, err
 }
 
 // handedOn is what the reference remembers as reusable after a container got
@@ -289,7 +217,7 @@ func handedOn(reusable cpuLists, pod *workload.Pod, container, list string) (cpu
 
 // compareCPUSequences names the first step that differs; those after it rest on
 // another state.
-func compareCPUSequences(_ cpuSequencesIn, want cpuSequencesWant, got []cpuStepGot) string {
+func compareCPUSequences(_ cpuSequencesIn, want cpuLived, got []cpuStepped) string {
 	for i, w := range want.Steps {
 		diff := ""
 		if w.Result != nil && got[i].Result != nil {

@@ -64,7 +64,7 @@ func (r memoryResult) differs(want memoryResult) string {
 }
 
 // memoryAllocate: one operation of the static policy.
-var memoryAllocate = Define("memory_allocate", Plan[memoryAllocateIn, memoryAllocateWant, memoryAllocateGot]{
+var memoryAllocate = Define("memory_allocate", Plan[memoryAllocateIn, memoryAllocated, memoryAllocated]{
 	Decide:  decideMemoryAllocate,
 	Compare: compareMemoryAllocate,
 	Differs: memoryAllocateDiffers,
@@ -73,45 +73,20 @@ var memoryAllocate = Define("memory_allocate", Plan[memoryAllocateIn, memoryAllo
 
 type memoryAllocateIn struct {
 	memorySetup
-	Op        string          `json:"op"`
-	Pod       vector.Pod      `json:"pod"`
-	Container string          `json:"container"`
-	Affinity  vector.Affinity `json:"affinity"`
-	Before    memoryState     `json:"before"`
+	operation[memoryState]
 }
 
-type memoryAllocateWant struct {
-	Result memoryResult `json:"result"`
-	After  memoryState  `json:"after"`
-	Quirks []string     `json:"quirks"`
-}
+type memoryAllocated = operated[memoryResult, memoryState]
 
-type memoryAllocateGot struct {
-	Result memoryResult `json:"result"`
-	After  memoryState  `json:"after"`
-}
-
-func decideMemoryAllocate(_ *Env, in memoryAllocateIn) (got memoryAllocateGot, err error) {
+func decideMemoryAllocate(_ *Env, in memoryAllocateIn) (got memoryAllocated, err error) {
 	b, err := in.bench(in.Before)
 	if err != nil {
 		return got, err
 	}
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return got, err
-	}
-	switch in.Op {
-	case "allocate", "allocate_pod":
-		got.Result, got.After, err = b.plan(in.Before, pod, in.Container, in.Affinity)
-	case "remove":
-		got.Result, got.After = memoryResult{OK: true}, in.Before.without(in.Pod.UID, in.Container)
-	default:
-		err = fmt.Errorf("unknown operation %q", in.Op)
-	}
-	return got, err
+	return decide(b, in.operation)
 }
 
-func compareMemoryAllocate(in memoryAllocateIn, want memoryAllocateWant, got memoryAllocateGot) string {
+func compareMemoryAllocate(in memoryAllocateIn, want memoryAllocated, got memoryAllocated) string {
 	if diff := got.Result.differs(want.Result); diff != "" {
 		return diff
 	}
@@ -127,7 +102,7 @@ const wrapped = 1 << 60
 
 // memoryAllocateUnsound finds what containers of a pod with pod-level resources have
 // below zero, or of what the pod has nothing.
-func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocateWant) string {
+func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocated) string {
 	for name, blocks := range want.After.Assignments[in.Pod.UID] {
 		for _, b := range blocks {
 			if b.Size > wrapped {
@@ -143,7 +118,7 @@ func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocateWant)
 
 // uncounted tells whether a container has a block of what its pod as a whole, which
 // was just planned, has nothing of.
-func (in memoryAllocateIn) uncounted(want memoryAllocateWant, b memoryBlock) bool {
+func (in memoryAllocateIn) uncounted(want memoryAllocated, b memoryBlock) bool {
 	of := func(whole memoryBlock) bool { return whole.Type == b.Type }
 	return in.Op == "allocate_pod" && want.Result.OK && b.Size > 0 && b.Size < wrapped && !slices.ContainsFunc(want.After.PodAssignments[in.Pod.UID], of)
 }
@@ -158,7 +133,7 @@ func withoutWrapped(held map[string][]memoryBlock) map[string][]memoryBlock {
 }
 
 // memoryAllocateDiffers checks what must hold whatever the reference answered.
-func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocateWant, got memoryAllocateGot) (string, error) {
+func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, got memoryAllocated) (string, error) {
 	if len(want.Quirks) == 0 && want.Result.OK && in.Op == "allocate_pod" {
 		for _, blocks := range want.After.Assignments[in.Pod.UID] {
 			if slices.ContainsFunc(blocks, func(b memoryBlock) bool { return in.uncounted(want, b) }) {
@@ -281,35 +256,20 @@ func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got podHi
 }
 
 // memorySequences: a machine's life.
-var memorySequences = Define("memory_sequences", Plan[memorySequencesIn, memorySequencesWant, []memoryStepGot]{
+var memorySequences = Define("memory_sequences", Plan[memorySequencesIn, memoryLived, []memoryStepped]{
 	Decide:  decideMemorySequences,
 	Compare: compareMemorySequences,
 })
 
 type memorySequencesIn struct {
 	memorySetup
-	Pods    map[string]vector.Pod `json:"pods"`
-	Initial memoryState           `json:"initial"`
-	Steps   []memoryStep          `json:"steps"`
+	sequence[memoryState]
 }
 
-type memoryStep struct {
-	Op        string          `json:"op"`
-	Pod       string          `json:"pod"`
-	Container string          `json:"container"`
-	Affinity  vector.Affinity `json:"affinity"`
-}
-
-type memorySequencesWant struct {
-	Steps []memoryStepGot `json:"steps"`
-}
-
-type memoryStepGot struct {
-	Result *memoryResult `json:"result"`
-	State  memoryState   `json:"state"`
-	// uid is the pod whose memory that is handed on is compared, if any.
-	uid string
-}
+type (
+	memoryLived   = lived[memoryResult, memoryState]
+	memoryStepped = stepped[memoryResult, memoryState]
+)
 
 // decideMemorySequences goes through the steps twice. Once each is decided on the
 // state that the one before led to, with releases counted as the reference counts
@@ -317,34 +277,28 @@ type memoryStepGot struct {
 // removal of claims. The two have to agree in every decision, and in what every
 // group holds, until a part of a group is looked at by itself: what is free there
 // depends on how releases are counted.
-func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepGot, error) {
+func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepped, error) {
 	b, err := in.bench(in.Initial)
 	if err != nil {
 		return nil, err
 	}
 	life := &memoryLife{bench: b, view: b.base, partly: map[string]bool{}}
-	var got []memoryStepGot
+	var got []memoryStepped
 	state, comparable := in.Initial, true
 	for i, step := range in.Steps {
 		pod, err := in.Pods[step.Pod].Pod()
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
-		g := memoryStepGot{Result: &memoryResult{OK: true}}
-		switch step.Op {
-		case "allocate":
-			comparable = comparable && !state.cutsGroup(step.Affinity)
-			*g.Result, state, err = b.plan(state, pod, step.Container, step.Affinity)
-			if g.Result.OK && len(g.Result.Blocks) > 0 {
-				g.uid = pod.UID
-			}
-		case "remove":
-			state = state.without(pod.UID, step.Container)
-		default:
-			err = fmt.Errorf("unknown operation %q", step.Op)
+		var res memoryResult
+		comparable = comparable && (step.Op != "allocate" || !state.cutsGroup(step.Affinity))
+		res, state, err = operate(b, step.Op, state, pod, step.Container, step.Affinity)
+		g := memoryStepped{Result: &res}
+		if step.Op == "allocate" && res.OK && len(res.Blocks) > 0 {
+			g.uid = pod.UID
 		}
 		if comparable = comparable && !state.overlapping(); err == nil && comparable {
-			err = life.follow(step, pod, *g.Result, state)
+			err = life.follow(step, pod, res, state)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
@@ -366,7 +320,7 @@ type memoryLife struct {
 }
 
 // follow takes one step and compares with what else is known of it.
-func (l *memoryLife) follow(step memoryStep, pod *workload.Pod, result memoryResult, state memoryState) error {
+func (l *memoryLife) follow(step step, pod *workload.Pod, result memoryResult, state memoryState) error {
 	draft := ledger.NewDraft(l.view)
 	record, known := l.view.Pod(pod.UID)
 	if !known {
@@ -411,7 +365,7 @@ func (l *memoryLife) follow(step memoryStep, pod *workload.Pod, result memoryRes
 	return nil
 }
 
-func compareMemorySequences(_ memorySequencesIn, want memorySequencesWant, got []memoryStepGot) string {
+func compareMemorySequences(_ memorySequencesIn, want memoryLived, got []memoryStepped) string {
 	var diffs []string
 	for i, w := range want.Steps {
 		diff := ""

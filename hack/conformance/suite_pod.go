@@ -247,7 +247,9 @@ func (in podAdmitIn) step(b *podBench, step podStep, usage *memoryState) (g podS
 		for _, c := range pod.Walk() {
 			*usage = usage.without(pod.UID, c.Name)
 		}
-		b.Remove(pod.UID)
+		left := ledger.NewDraft(before)
+		left.RemovePod(pod.UID)
+		b.Trial = b.on(left.View())
 	default:
 		return g, fmt.Errorf("unknown operation %q", step.Op)
 	}

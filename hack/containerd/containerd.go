@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,11 +51,14 @@ type Daemon struct {
 	// Cgroup is one for the cgroups of pods, which goes with the daemon.
 	Cgroup string
 	// Old says that it is containerd 1, which does not tell its cgroup driver.
-	Old           bool
+	Old bool
+	// Spawn starts its programs; a test that has namespaces of its own replaces it.
+	Spawn         func(*exec.Cmd) error
 	programs, dir string
 	cmd           *exec.Cmd
 	done          chan error
 	conn          *grpc.ClientConn
+	closed        func() error
 }
 
 // oldVersion finds containerd 1 in what it says of itself.
@@ -102,23 +106,29 @@ func Prepare(t testing.TB, systemd bool) *Daemon {
 	if err != nil {
 		t.Fatal(errors.Join(err, os.RemoveAll(dir)))
 	}
-	t.Cleanup(func() {
+	d.closed = sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
+		return errors.Join(d.close(ctx), os.RemoveAll(dir))
+	})
+	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(d.log())
 		}
-		if err := errors.Join(d.close(ctx), os.RemoveAll(dir)); err != nil {
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return d
 }
 
+// Close ends it and its pods and removes what is left of it. The end of the test does that too.
+func (d *Daemon) Close() error { return d.closed() }
+
 func prepare(programs, dir string, systemd bool) (*Daemon, error) {
 	d := &Daemon{
 		Socket: filepath.Join(dir, "s"), NRI: filepath.Join(dir, "n"), Cgroup: "/berth-" + filepath.Base(dir),
-		programs: programs, dir: dir,
+		Spawn: (*exec.Cmd).Start, programs: programs, dir: dir,
 	}
 	version, err := exec.Command(filepath.Join(programs, "containerd"), "--version").Output()
 	if err != nil {
@@ -145,7 +155,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	cmd := exec.Command(filepath.Join(d.programs, "containerd"), "--config", filepath.Join(d.dir, "config.toml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
-	if err := cmd.Start(); err != nil {
+	if err := d.Spawn(cmd); err != nil {
 		return err
 	}
 	done := make(chan error, 1)

@@ -29,14 +29,23 @@ type Process struct {
 // Start starts a program. Who calls it ends it, too.
 func Start(t testing.TB, cmd *exec.Cmd, log Log) *Process {
 	t.Helper()
-	f, err := os.OpenFile(string(log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	p, err := StartWith((*exec.Cmd).Start, cmd, log)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// StartWith is Start with another way to start the command, such as in another namespace.
+func StartWith(start func(*exec.Cmd) error, cmd *exec.Cmd, log Log) (*Process, error) {
+	f, err := os.OpenFile(string(log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close() // the program has it too
 	cmd.Stdout, cmd.Stderr = f, f
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	if err := start(cmd); err != nil {
+		return nil, err
 	}
 	ended := make(chan struct{})
 	p := &Process{Cmd: cmd, Ended: ended}
@@ -44,7 +53,7 @@ func Start(t testing.TB, cmd *exec.Cmd, log Log) *Process {
 		defer close(ended)
 		p.err = cmd.Wait()
 	}()
-	return p
+	return p, nil
 }
 
 // Wait waits until the program has ended, and tells how: nil is in good order.

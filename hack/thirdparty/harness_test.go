@@ -23,6 +23,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 )
 
 // inside tells the test binary that it runs in its own mount namespace.
@@ -190,7 +191,7 @@ func (n *node) expect(resource, plugin string, capacity, allocatable int64) {
 		}
 		for _, r := range resp.GetResources() {
 			if r.GetName() == resource {
-				return r.GetPlugin() == plugin && r.GetCapacity() == capacity && r.GetAllocatable() == allocatable
+				return convert.Word(r.GetPluginState()) == plugin && r.GetCapacity() == capacity && r.GetAllocatable() == allocatable
 			}
 		}
 		return false
@@ -215,7 +216,7 @@ func (n *node) admit(uid, resource, count string) {
 // allocate returns what a runtime needs to start a pod's container.
 func (n *node) allocate(uid string) *allocationv1.AllocateResponse {
 	n.t.Helper()
-	resp, err := allocationv1.NewAllocationServiceClient(n.conn).Allocate(n.ctx(), &allocationv1.AllocateRequest{PodUid: uid, ContainerName: "main"})
+	resp, err := allocationv1.NewAllocationServiceClient(n.conn).Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: "main"})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestSampleDevicePlugin(t *testing.T) {
 	if got := n.devices("first"); got != "Dev-1" {
 		t.Errorf("the pod holds %q", got)
 	}
-	if m := n.allocate("first").GetMounts(); len(m) != 1 || m[0].GetContainerPath() != "/tmp/Dev-1" {
+	if m := n.allocate("first").GetEdits().GetMounts(); len(m) != 1 || m[0].GetContainerPath() != "/tmp/Dev-1" {
 		t.Errorf("the plugin wants the mounts %v", m)
 	}
 
@@ -112,7 +112,7 @@ func TestKubeletStub(t *testing.T) {
 			if got := n.devices("pod"); got != "b" || asked.Load() != 1 {
 				t.Errorf("the pod holds %q; the plugin was asked %d times which it prefers", got, asked.Load())
 			}
-			if envs := n.allocate("pod").GetEnvs(); len(envs) != 1 || envs[0].GetName() != "STUB" || envs[0].GetValue() != "b" {
+			if envs := n.allocate("pod").GetEdits().GetEnvs(); len(envs) != 1 || envs["STUB"] != "b" {
 				t.Errorf("environment %v", envs)
 			}
 			if _, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{

@@ -31,9 +31,9 @@ vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
 # Beside systemd: with slices of its own, and with directories beside them. The loop
 # of kills, damaged ledgers, frozen cgroups and memory on its nodes, with slices.
 loop='MainJob|Crash|CutOff|DamagedLedger|Orphan|LivingPods|FrozenCgroups|MemoryPinned'
-vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
+vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd)$'
 vm -systemd -cgroup v2 -nodes 2 -env BERTH_TEST_CGROUP_DRIVER=systemd "./server/berthd:$loop"
-vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestFrozenCgroups)$'
+vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd|TestFrozenCgroups)$'
 
 # Under the unit that berth comes with.
 unit=(-add "$PWD/deploy:/deploy" -env BERTH_TEST_DEPLOY=/deploy './server/berthd:^TestUnderItsUnit$')

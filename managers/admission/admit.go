@@ -26,6 +26,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		req.AdmissionID = e.NewID()
 	}
 	record.OwnedBy, record.AdmissionID = ledger.OwnedByOf(req.Owner), req.AdmissionID
+	ctx = hint.Observed(ctx, e.Observe)
 	c := &candidate{
 		given: given, record: record, notes: append(notes, req.Unserved...),
 		dryRun: req.DryRun, unserved: req.Unserved, holdings: req.Holdings,
@@ -33,7 +34,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	if req.DryRun {
 		v, err := e.dryRun(ctx, c)
 		if err == nil && v.Outcome != Admitted {
-			e.explain(ctx, c)
+			e.explain(hint.Unobserved(ctx), c)
 		}
 		return e.noted(c, v), err
 	}
@@ -44,7 +45,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	defer unlock()
 	v, err := e.admit(ctx, c)
 	if err == nil && v.Outcome != Admitted {
-		e.explain(ctx, c)
+		e.explain(hint.Unobserved(ctx), c)
 		if v.Outcome != Deferred || !e.saidBefore(c) {
 			e.saveTrace(ctx, c)
 		}
@@ -63,6 +64,8 @@ type candidate struct {
 	// unserved are the notes that the answer also contains.
 	unserved []string
 	dryRun   bool
+	// running says that a pod of the ledger is tried under other rules.
+	running bool
 	// given is whether the caller has named the admission.
 	given bool
 	trace *ledger.Trace

@@ -176,9 +176,9 @@ func (a *adopting) record(ctx context.Context, planned Adoption) error {
 		if a.isRecorded(pod) {
 			continue
 		}
-		restore, err := a.engine.CgroupManager.RecordClaims(ctx, planned.Draft.View(), pod.UID(), true)
+		restore, err := a.engine.recordClaims(ctx, planned.Draft.View(), pod.UID(), true)
 		if err != nil {
-			return fmt.Errorf("%s %s: record what pod %s holds: %w", a.what, planned.Source, pod.UID(), err)
+			return fmt.Errorf("%s %s: %w", a.what, planned.Source, err)
 		}
 		a.undo.add(restore)
 		a.recorded[pod.UID()] = pod.Claims

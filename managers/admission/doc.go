@@ -13,7 +13,7 @@
 //     exited.
 //   - prepare: get the agreement of plugins and providers, and create the cgroups, for a
 //     reserved plan before its commit.
-//   - place: the cgroup of a pod or container; Places creates and removes it.
+//   - place: the cgroup of a pod or container; CgroupManager creates and removes it.
 //   - uncertain state: the ledger may lack running pods, for example after a damaged ledger
 //     was set aside. Nothing exclusive is allocated until the agent has listed the running
 //     pods.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,9 @@ type Config struct {
 // Parts are the engine's ports.
 type Parts struct {
 	Ledger *ledger.Ledger
+	// Lock is shared with those that need the ledger's changes in order; nil for one of the
+	// engine's own.
+	Lock *Lock
 	// Managers returns the managers for a view.
 	Managers      func(view *ledger.View) (*hint.Bus, *topology.Manager)
 	CgroupManager CgroupManager
@@ -50,11 +54,8 @@ type Parts struct {
 type Engine struct {
 	Config
 	Parts
+	*Lock
 
-	// lock is the admission lock. It is held while a plan is confirmed and reserved, and
-	// during commits. It is never held during a remote call or the creation of a cgroup.
-	lock     fairLock
-	reserved reservations
 	// pods serializes operations on one pod. remote serializes the planning of admissions
 	// that call the same plugin or provider.
 	pods, remote namedLocks
@@ -75,7 +76,10 @@ func New(cfg Config, parts Parts) *Engine {
 	if cfg.TryTime == 0 {
 		cfg.TryTime = 250 * time.Millisecond
 	}
-	return &Engine{Config: cfg, Parts: parts, pods: namedLocks{waits: parts.Waits}, remote: namedLocks{waits: parts.Waits}}
+	if parts.Lock == nil {
+		parts.Lock = NewLock(parts.Ledger, parts.User)
+	}
+	return &Engine{Config: cfg, Parts: parts, Lock: parts.Lock, pods: namedLocks{waits: parts.Waits}, remote: namedLocks{waits: parts.Waits}}
 }
 
 // Outcome is the result of an admission.
@@ -128,23 +132,11 @@ type Request struct {
 	DryRun   bool
 }
 
-// acquire waits for the admission lock. release must be called if err is nil. The error is
-// of class Exhausted if too many calls of the user are waiting.
-func (e *Engine) acquire(ctx context.Context) (release func(), err error) {
-	return e.take(ctx, maxWaiting)
-}
-
-// reacquire waits for the admission lock to complete an operation. Unlike acquire, it has
-// no limit of waiting calls, because the operation has already had effects.
-func (e *Engine) reacquire(ctx context.Context) (release func(), err error) {
-	return e.take(ctx, 0)
-}
-
-func (e *Engine) take(ctx context.Context, most int) (release func(), err error) {
-	release, err = e.lock.lock(ctx, e.user(ctx), most)
-	if err != nil && errdefs.ClassOf(err) != errdefs.Exhausted {
-		err = errdefs.Deadlinef("wait for the admission lock: %w", err)
-	}
+// waited waits for a lock as a step of an admission.
+func (e *Engine) waited(ctx context.Context, lock func(context.Context) (func(), error)) (release func(), err error) {
+	ctx, end := hint.StepIn(ctx, hint.StepWait)
+	release, err = lock(ctx)
+	end(err)
 	return release, err
 }
 
@@ -169,25 +161,6 @@ func (e *Engine) waits(ctx context.Context) {
 
 // calls returns the remote calls of an operation. They are made unless a plan is replayed.
 func (e *Engine) calls() *hint.Calls { return &hint.Calls{Mode: hint.Live, Away: e.Away} }
-
-// user returns the user of a call.
-func (e *Engine) user(ctx context.Context) string {
-	if e.User == nil {
-		return ""
-	}
-	return e.User(ctx)
-}
-
-// update changes the ledger in the turn of the call's user, so commits of one user do not
-// delay those of others. The caller must not hold the admission lock.
-func (e *Engine) update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error) {
-	release, err := e.reacquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return e.Ledger.Update(ctx, change)
-}
 
 // namedLocks are locks by name. A lock exists while it is held or waited for.
 type namedLocks struct {
@@ -216,7 +189,7 @@ func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func()
 		return func() { <-l.held; n.leave(name, l) }, nil
 	case <-ctx.Done():
 		n.leave(name, l)
-		return nil, errdefs.Deadlinef("wait for another %s %s: %w", what, name, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for another %s %s: %w", what, name, context.Cause(ctx))
 	}
 }
 

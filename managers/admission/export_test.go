@@ -10,3 +10,6 @@ func (e *Engine) Reserved() []string {
 
 // Hold takes the admission lock, as a call of root's.
 func (e *Engine) Hold(ctx context.Context) (release func(), err error) { return e.reacquire(ctx) }
+
+// SetUser replaces what tells the user of a call.
+func (e *Engine) SetUser(user func(ctx context.Context) string) { e.user = user }

@@ -24,7 +24,7 @@ import (
 )
 
 // cgroups is a cgroup tree that remembers which pods are in it, and fails on
-// demand.
+// demand. Nothing is written for a caller that has left, as with real cgroups.
 type cgroups struct {
 	ledger func() *ledger.View
 
@@ -71,9 +71,12 @@ func (p *cgroups) failing(op string) error {
 	return err
 }
 
-func (p *cgroups) EnsurePod(_ context.Context, view *ledger.View, uid string) (string, bool, error) {
+func (p *cgroups) EnsurePod(ctx context.Context, view *ledger.View, uid string) (string, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", false, err
+	}
 	if _, ok := view.Pod(uid); !ok {
 		return "", false, fmt.Errorf("pod %s is not in the view", uid)
 	}
@@ -141,9 +144,12 @@ func (p *cgroups) Started(_ context.Context, view *ledger.View, b ledger.Binding
 	return len(p.runs["/kubepods/pod"+b.Owner.Pod+"/"+b.Owner.Container]) > 0, nil
 }
 
-func (p *cgroups) ForgetPod(_ context.Context, _ *ledger.View, uid string) error {
+func (p *cgroups) ForgetPod(ctx context.Context, _ *ledger.View, uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	delete(p.pods, uid)
 	return p.failing("forget")
 }
@@ -180,9 +186,12 @@ func (p *cgroups) CheckResize(_ context.Context, view *ledger.View, uid string) 
 	return p.failing("check resize")
 }
 
-func (p *cgroups) Resize(_ context.Context, view *ledger.View, uid string) error {
+func (p *cgroups) Resize(ctx context.Context, view *ledger.View, uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	pod, ok := view.Pod(uid)
 	if !ok {
 		return fmt.Errorf("pod %s is not in the view", uid)

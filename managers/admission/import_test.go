@@ -42,8 +42,12 @@ func file(pool string, entries ...string) []byte {
 }
 
 func (h *fixture) take(req importer.Request) (importer.Result, error) {
+	return h.takeWith(context.Background(), req)
+}
+
+func (h *fixture) takeWith(ctx context.Context, req importer.Request) (importer.Result, error) {
 	req.Kind, req.Settings.Policy = kubelet.CPU, "static"
-	return h.importer().Import(context.Background(), req)
+	return h.importer().Import(ctx, req)
 }
 
 // outcomes lists what became of the pods.

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
@@ -238,6 +239,42 @@ func TestInputsThatNeverStandStill(t *testing.T) {
 		t.Errorf("%v after %d calls", err, len(c.offered))
 	}
 	h.nothingReserved(t)
+}
+
+// TestOvertakenBetweenTwoPlugins: a pod that needs two plugins has no turn at either. Four
+// others that come between its calls make it fail for now, with an error that its caller
+// repeats, and the fifth call finds them gone.
+func TestOvertakenBetweenTwoPlugins(t *testing.T) {
+	t.Parallel()
+	h, c := choosing(t, topology.None)
+	const nic = "example.com/nic"
+	session := h.inventory.Registered(nic, device.Options{Preferred: true}, time.Unix(0, 0))
+	h.inventory.Listed(session, []device.Device{g("n0", 0)}, time.Unix(0, 0))
+	var devices []device.Device
+	for i := range 8 {
+		devices = append(devices, g(fmt.Sprintf("g%d", i), 0))
+	}
+	h.inventory.Listed(h.session, devices, time.Unix(1, 0))
+	both := guaranteed("both", 1, 1)
+	both.Containers[0].Requests[nic] = 1 // the limits are the same map
+
+	others := 0
+	c.during = func(n int) {
+		during := c.during
+		if n > 1 && others < 4 { // at the first call it has a turn
+			others++
+			c.during = nil
+			h.admit(t, guaranteed(fmt.Sprintf("other%d", others), 1, 1))
+			c.during = during
+		}
+	}
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: both}); class(t, err) != errdefs.Unavailable || !errors.Is(err, hint.ErrInputsChanged) {
+		t.Errorf("%v", err)
+	}
+	h.nothingReserved(t)
+	if v := h.admit(t, both); v.Outcome != admission.Admitted || others != 4 {
+		t.Errorf("repeated after %d others: %v %s", others, v.Outcome, v.Message)
+	}
 }
 
 // TestAdmissionsOfOnePluginTakeTurns: many at once, and none of them finds that its

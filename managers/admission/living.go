@@ -60,9 +60,12 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 	c.bindings = nil
 	draft := ledger.NewDraft(view)
 	record := *c.record
-	whole := hint.Request{Pod: &record.Pod, Container: -1}
+	whole := hint.Request{Pod: &record.Pod, Container: -1, Running: true}
 	claims, err := e.lives(&record, l)
 	if err != nil {
+		return draft, noVerdict(err)
+	}
+	if err := onMachine(view, l.holdings); err != nil {
 		return draft, noVerdict(err)
 	}
 	record.Claims = claims
@@ -263,6 +266,24 @@ func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error)
 		}
 	}
 	return claims, vs.Err("request")
+}
+
+// onMachine refuses holdings that cannot be: on CPUs or NUMA nodes that the machine does not
+// have. Nobody would ever get them back, since no other pod asks for them.
+func onMachine(view *ledger.View, holdings []Holding) error {
+	var vs errdefs.Violations
+	machine := view.Machine()
+	for i, h := range holdings {
+		if gone := h.CPUs.Minus(machine.CPUs()); !gone.IsEmpty() {
+			vs.Addf(fmt.Sprintf("holdings[%d].cpus", i), "the machine has no CPUs %s", gone)
+		}
+		for j, m := range h.Memory {
+			if gone := m.Nodes.Minus(machine.NodeMask()); !gone.IsEmpty() {
+				vs.Addf(fmt.Sprintf("holdings[%d].memory[%d].numa_nodes", i, j), "the machine has no NUMA nodes %s", gone)
+			}
+		}
+	}
+	return vs.Err("request")
 }
 
 // notKnown replaces the digest of an unknown answer.

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -306,33 +307,53 @@ func TestRecordTooLarge(t *testing.T) {
 }
 
 // TestAcknowledgedAgain: a Sync takes back what a pod holds by a change that nobody was
-// told of.
+// told of, if the pod is its agent's.
 func TestAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
 	h.admit(t, guaranteed("a", 1, 0))
-	was := h.cpus("a")
+	h.admitFor(t, "other", "b")
+	was := map[string]string{"a": h.cpus("a"), "b": h.cpus("b")}
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
-		p, _ := d.View().Pod("a")
-		union := *p
-		union.Acknowledged = p.Claims
-		union.Claims = slices.Clone(p.Claims)
-		union.Claims[0].CPUs = &ledger.CPUs{Set: p.Claims[0].CPUs.Set.Union(cpuset.Of(7)), Use: ledger.CPUExclusive}
-		d.PutPod(&union)
+		for uid, more := range map[string]int{"a": 6, "b": 7} {
+			p, _ := d.View().Pod(uid)
+			union := *p
+			union.Acknowledged = p.Claims
+			union.Claims = slices.Clone(p.Claims)
+			union.Claims[0].CPUs = &ledger.CPUs{Set: p.Claims[0].CPUs.Set.Union(cpuset.Of(more)), Use: ledger.CPUExclusive}
+			d.PutPod(&union)
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if h.cpus("a") == was || h.Synced() {
-		t.Fatalf("CPUs %s, synced %t", h.cpus("a"), h.Synced())
+	union := map[string]string{"a": h.cpus("a"), "b": h.cpus("b")}
+	if union["a"] == was["a"] || union["b"] == was["b"] || h.Synced() {
+		t.Fatalf("CPUs %v, synced %t", union, h.Synced())
 	}
-	if _, err := h.Sync(t.Context(), h.listed([]string{"a"})); err != nil {
+	holds := func(uid string, acknowledged bool) {
+		t.Helper()
+		p, _ := h.ledger.View().Pod(uid)
+		want := union[uid]
+		if acknowledged {
+			want = was[uid]
+		}
+		if h.cpus(uid) != want || (p.Acknowledged == nil) != acknowledged {
+			t.Errorf("pod %s has CPUs %s, want %s, and acknowledged %+v", uid, h.cpus(uid), want, p.Acknowledged)
+		}
+	}
+	if _, err := h.Sync(t.Context(), h.listed([]string{"a"})); err != nil || !h.Synced() {
+		t.Fatalf("%v, synced %t", err, h.Synced())
+	}
+	holds("a", true)
+	holds("b", false)
+	others := h.listed([]string{"b"})
+	others.Owner = "other"
+	if _, err := h.Sync(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := h.ledger.View().Pod("a")
-	if h.cpus("a") != was || p.Acknowledged != nil || !h.Synced() {
-		t.Errorf("CPUs %s, record %+v, synced %t", h.cpus("a"), p, h.Synced())
-	}
+	holds("a", true)
+	holds("b", true)
 }
 
 // TestRunningContainerIsNotPrepared: plugins hear of a start only if nothing of the
@@ -378,6 +399,24 @@ func TestLookedAtAgain(t *testing.T) {
 	for _, uid := range []string{"b", "u"} {
 		if v := h.admit(t, guaranteed(uid, 2, 0)); v.Outcome != admission.Admitted {
 			t.Errorf("%s: %v: %s", uid, v.Outcome, v.Message)
+		}
+	}
+}
+
+// TestHoldingsOfNoMachine: a caller cannot say that a pod holds what the machine does not have.
+func TestHoldingsOfNoMachine(t *testing.T) {
+	t.Parallel()
+	for field, holding := range map[string]admission.Holding{
+		"holdings[0].cpus":                 {Container: "main", CPUs: cpuset.Of(1, 8191)},
+		"holdings[0].memory[0].numa_nodes": {Container: "main", Memory: []admission.MemoryHolding{{Nodes: numa.Of(0, 63), Bytes: 1}}},
+	} {
+		h := build(t, topology.BestEffort, ledgertest.NewJournal())
+		_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0), Holdings: []admission.Holding{holding}})
+		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.Class != errdefs.Invalid || len(fe.Fields) != 1 || fe.Fields[0].Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+		if _, ok := h.ledger.View().Pod("u"); ok {
+			t.Errorf("%s: the pod is there", field)
 		}
 	}
 }

@@ -46,6 +46,43 @@ func TestLivingPodIsNotRejected(t *testing.T) {
 	}
 }
 
+// watcher is a validator that keeps which pods it was told run already.
+type watcher struct {
+	hinttest.Slots
+	running map[string]bool
+}
+
+func (w *watcher) Validate(_ context.Context, _ *ledger.View, req hint.Request) error {
+	w.running[req.Pod.UID] = req.Running
+	return nil
+}
+
+// TestValidatorsKnowRunningPods: what a running pod holds is in use, so a validator must not
+// look for it among what is free.
+func TestValidatorsKnowRunningPods(t *testing.T) {
+	t.Parallel()
+	asks := guaranteed("u", 2, 0)
+	digest := build(t, topology.BestEffort, ledgertest.NewJournal()).admit(t, asks).Pod.Digest
+	h := newFixture(t, topology.BestEffort)
+	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromClaimRecord, Digest: digest, Claims: owned("main", "5-6")})
+	w := &watcher{running: map[string]bool{}}
+	h.with(t, w)
+	h.admit(t, asks)
+	h.admit(t, guaranteed("new", 1, 0))
+	if !w.running["u"] || w.running["new"] {
+		t.Errorf("running: %v", w.running)
+	}
+	clear(w.running)
+	view := h.ledger.View()
+	bus, policy := h.Managers(view)
+	if _, err := h.Foresee(t.Context(), admission.Change{Rules: view.Rules(), Bus: bus, Policy: policy}); err != nil {
+		t.Fatal(err)
+	}
+	if !w.running["u"] || !w.running["new"] {
+		t.Errorf("under other rules, running: %v", w.running)
+	}
+}
+
 // TestCgroupGoesMeanwhile: who removes the cgroup between its creation and the claim record says nothing about the pod.
 func TestCgroupGoesMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	if err := e.checkProvided(draft.View(), c); err != nil {
 		return draft, err
 	}
-	whole := hint.Request{Pod: &c.record.Pod, Container: -1}
+	whole := hint.Request{Pod: &c.record.Pod, Container: -1, Running: c.running}
 	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
 		return draft, c.fail(draft, whole, err)
 	}
@@ -41,7 +41,9 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 			if err != nil {
 				return c.fail(draft, round.Ask, err)
 			}
+			_, end := hint.StepIn(ctx, hint.StepMerge)
 			result := c.policy.Merge(replies)
+			end(nil)
 			step := result.Step()
 			step.Container = round.Ask.Owner().Container
 			c.trace.Add(step)

@@ -75,7 +75,7 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	trial := NewTrial(quick, ledger.Empty(ch.Rules), ch.Bus, ch.Policy)
 	findings := newFindings(o.Before, o.After)
 	for _, p := range inOrder(before) {
-		v, err := trial.Admit(ctx, &p.Pod)
+		v, err := trial.decide(ctx, &p.Pod, true)
 		if err != nil {
 			return o, fmt.Errorf("try pod %s against the new policy: %w", p.UID(), err)
 		}

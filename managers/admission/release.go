@@ -234,12 +234,12 @@ func shared(view *ledger.View, b ledger.Binding) bool {
 	return false
 }
 
-// knows returns an error of class NotFound unless the owner is a container of an admitted
-// pod.
+// knows returns an error unless the owner is a container of an admitted pod: that of
+// ledger.View.NotAdmitted, or one of class NotFound.
 func knows(view *ledger.View, owner ledger.Owner) error {
 	p, ok := view.Pod(owner.Pod)
 	if !ok {
-		return errdefs.NotFoundf("pod %s is not admitted", owner.Pod).Coded(errdefs.PodNotFound, "pod_uid", owner.Pod)
+		return view.NotAdmitted(owner.Pod)
 	}
 	if p.Pod.Container(owner.Container) == nil {
 		return errdefs.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container).

@@ -51,7 +51,8 @@ type Resized struct {
 // exclusive CPUs or pinned memory cannot get another amount.
 //
 // A resize to the current size is admitted again. Errors are of class NotFound for a pod
-// that is not admitted or does not have a container, Precondition for a pod of another owner
+// that is not admitted or does not have a container (Unavailable, if the ledger may lack
+// the pod), Precondition for a pod of another owner
 // and for a revision of another ledger, Exists for the admission id of another request,
 // Conflict for a pod that has changed since the given revision, and Invalid for amounts
 // that the pod cannot have. If the kernel refuses a value, the error has its class, and the
@@ -184,7 +185,7 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	e, uid := r.engine, r.request.UID
 	have, ok := view.Pod(uid)
 	if !ok {
-		return Resized{}, errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
+		return Resized{}, view.NotAdmitted(uid)
 	}
 	if err := r.scope.check(uid, have.Agent()); err != nil {
 		return Resized{}, err
@@ -298,10 +299,11 @@ func (r *resizing) begin(view *ledger.View, notes []string) {
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "an admitted pod is resized in place"})
 }
 
-// refuse converts a refusal to a verdict; other errors stay errors.
+// refuse converts a refusal to a verdict; other errors stay errors. A failure that wraps an
+// earlier refusal is no refusal.
 func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resized, error) {
 	reason, refused := errdefs.ReasonOf(err)
-	if !refused {
+	if !refused || errdefs.ClassOf(err) != errdefs.Refused {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", &r.wanted, err)
 	}
 	_, message := errdefs.Verdict(err)
@@ -309,7 +311,7 @@ func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resiz
 	if reason == errdefs.ResizeDeferred {
 		v.Outcome, v.RetryAfter = Deferred, r.engine.RetryAfter
 	}
-	r.trace.Reason, r.trace.Message = string(reason), message
+	r.trace.Admitted, r.trace.Reason, r.trace.Message = false, string(reason), message
 	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
 	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		step.Provider, step.Resource = fe.Provider, fe.Resource
@@ -324,13 +326,17 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	e, uid := r.engine, r.wanted.UID
 	undo := func() error { return e.CgroupManager.Resize(context.WithoutCancel(ctx), before, uid) }
 	if err := e.CgroupManager.Resize(ctx, out.View, uid); err != nil {
-		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undo())
+		if undone := undo(); undone != nil {
+			return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undone)
+		}
+		have, _ := before.Pod(uid)
+		return r.refuse(have, before, err) // since the decision it may use more memory
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + out.Pod.CgroupParent})
 	r.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
-	restore, err := e.CgroupManager.RecordClaims(ctx, out.View, uid, true)
+	restore, err := e.recordClaims(ctx, out.View, uid, true)
 	if err != nil {
-		return Resized{}, errors.Join(fmt.Errorf("record what pod %s holds: %w", &r.wanted, err), undo())
+		return Resized{}, errors.Join(err, undo())
 	}
 	rules := before.Rules().ConfigDigest
 	view, err := e.update(ctx, func(d *ledger.Draft) error {

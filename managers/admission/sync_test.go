@@ -230,3 +230,28 @@ func (h *fixture) unknownLivePods() string {
 	}
 	return strings.Join(uids, ",")
 }
+
+// TestFailedSyncIsNone: as long as cgroups could not be looked at or removed, or the result
+// could not be stored, the agent counts as one that has not said which pods live.
+func TestFailedSyncIsNone(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(h *fixture){
+		"look":   func(h *fixture) { h.cgroups.fail["observe"] = errdefs.Unavailablef("no such mount") },
+		"sweep":  func(h *fixture) { h.cgroups.fail["sweep"] = errdefs.Unavailablef("device or resource busy") },
+		"commit": func(h *fixture) { h.journal.FailNext(1, errors.New("disk full")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFixture(t, topology.BestEffort)
+			h.makeUncertain(t)
+			h.cgroups.pods["nobody"] = true
+			fail(h)
+			if _, err := h.Sync(t.Context(), h.listed(nil)); class(t, err) != errdefs.Unavailable || h.Synced() {
+				t.Errorf("%v, synced %t", err, h.Synced())
+			}
+			if _, err := h.Sync(t.Context(), h.listed(nil)); err != nil || !h.Synced() {
+				t.Errorf("again: %v, synced %t", err, h.Synced())
+			}
+		})
+	}
+}

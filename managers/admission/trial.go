@@ -36,9 +36,14 @@ func (t *Trial) View() *ledger.View { return t.view }
 // Admit decides about a pod, which must be defaulted and valid, like pods in a ledger. The
 // notes are added to its trace. Errors are those of Engine.Admit.
 func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (Verdict, error) {
+	return t.decide(ctx, pod, false, notes...)
+}
+
+// decide is Admit, of a pod that may be running.
+func (t *Trial) decide(ctx context.Context, pod *workload.Pod, running bool, notes ...string) (Verdict, error) {
 	c := &candidate{
 		record: &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(t.engine.Features), AdmissionID: "trial of " + pod.UID},
-		notes:  notes, dryRun: true, calls: &hint.Calls{Mode: hint.WhatIf},
+		notes:  notes, dryRun: true, running: running, calls: &hint.Calls{Mode: hint.WhatIf},
 	}
 	v, known, err := t.engine.known(t.view, t.view, c)
 	if !known && err == nil {
@@ -57,13 +62,6 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 
 // Skipped are the providers that concern the last pod and were not called.
 func (t *Trial) Skipped() map[string]bool { return t.skipped }
-
-// Remove removes a pod and its claims; it accepts unknown pods.
-func (t *Trial) Remove(uid string) {
-	draft := ledger.NewDraft(t.view)
-	draft.RemovePod(uid)
-	t.view = draft.View()
-}
 
 // Fill admits copies of a pod until one is not admitted, or the number most is reached. It
 // returns the number of admitted copies and the last verdict.

@@ -21,7 +21,7 @@ type userKey struct{}
 func TestManyCallsAtTheLock(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.None)
-	h.User = func(ctx context.Context) string { name, _ := ctx.Value(userKey{}).(string); return name }
+	h.SetUser(func(ctx context.Context) string { name, _ := ctx.Value(userKey{}).(string); return name })
 	h.admit(t, guaranteed("old", 1, 0))
 	synctest.Test(t, func(t *testing.T) {
 		release, err := h.Hold(t.Context())

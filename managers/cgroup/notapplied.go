@@ -30,9 +30,9 @@ func (v Values) NotApplied(f Facts) (out []NotApplied) {
 	if v.MemorySwapBytes != nil && held.MemorySwapBytes == nil {
 		switch {
 		case f.Version == V2:
-			add("memory_swap_bytes", v2+": give unified %q", "limit of memory and swap together", fileSwapMax)
+			add("memory_swap_limit_bytes", v2+": give unified %q", "limit of memory and swap together", fileSwapMax)
 		case !f.SwapLimits:
-			add("memory_swap_bytes", "the kernel does not limit swap (boot option swapaccount=1)")
+			add("memory_swap_limit_bytes", "the kernel does not limit swap (boot option swapaccount=1)")
 		}
 	}
 	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
@@ -43,7 +43,7 @@ func (v Values) NotApplied(f Facts) (out []NotApplied) {
 		if len(f.HugePageSizes) > 0 {
 			why = fmt.Sprintf("the kernel has huge pages of %v bytes", f.HugePageSizes)
 		}
-		add(fmt.Sprintf("huge_page_limits[%d]", size), "%s", why)
+		add("hugepage_limits", "page_size_bytes %d: %s", size, why)
 	}
 	for _, file := range slices.Sorted(maps.Keys(v.Unified)) {
 		if _, ok := held.Unified[file]; ok {

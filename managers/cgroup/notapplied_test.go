@@ -23,10 +23,10 @@ func TestNotApplied(t *testing.T) {
 	}{
 		{V1, true, []int64{2 << 20, 1 << 30}, []string{"cpu_weight", `unified["memory.min"]`, `unified["memory.swap.max"]`}},
 		{V1, false, nil, []string{
-			"cpu_weight", "memory_swap_bytes", "huge_page_limits[2097152]", "huge_page_limits[1073741824]", `unified["memory.min"]`, `unified["memory.swap.max"]`,
+			"cpu_weight", "memory_swap_limit_bytes", "hugepage_limits", "hugepage_limits", `unified["memory.min"]`, `unified["memory.swap.max"]`,
 		}},
-		{V2, true, []int64{2 << 20}, []string{"cpu_shares", "memory_swap_bytes", "huge_page_limits[1073741824]"}},
-		{V2, false, []int64{2 << 20, 1 << 30}, []string{"cpu_shares", "memory_swap_bytes", `unified["memory.swap.max"]`}},
+		{V2, true, []int64{2 << 20}, []string{"cpu_shares", "memory_swap_limit_bytes", "hugepage_limits"}},
+		{V2, false, []int64{2 << 20, 1 << 30}, []string{"cpu_shares", "memory_swap_limit_bytes", `unified["memory.swap.max"]`}},
 	} {
 		var got []string
 		for _, n := range all.NotApplied(Facts{Version: tt.version, SwapLimits: tt.swap, HugePageSizes: tt.huge}) {

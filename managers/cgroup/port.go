@@ -29,6 +29,9 @@ type Tree interface {
 	// A memory limit that would go down below what the cgroup uses is an error that
 	// wraps ErrBelowUse, of class Precondition, and nothing is written.
 	//
+	// CPUs alone may be written without a look at what the cgroup lacks: they decide when
+	// another container may start.
+	//
 	// created says that the cgroup was nowhere before and that this call made it,
 	// in every hierarchy, by the word of whoever makes it (mkdir, systemd) and not
 	// of a look before. Of calls at the same time at most one creates. It is false

@@ -30,6 +30,7 @@ const (
 	ResourceServed        Code = "RESOURCE_SERVED"
 	RevisionUnknown       Code = "REVISION_UNKNOWN"
 	SharedPoolEmpty       Code = "SHARED_POOL_EMPTY"
+	LedgerUncertain       Code = "LEDGER_UNCERTAIN"
 	LedgerUnavailable     Code = "LEDGER_UNAVAILABLE"
 	PluginFailed          Code = "PLUGIN_FAILED"
 	ProviderFailed        Code = "PROVIDER_FAILED"
@@ -60,6 +61,7 @@ var given = [...]Code{
 	ResourceServed,
 	RevisionUnknown,
 	SharedPoolEmpty,
+	LedgerUncertain,
 	LedgerUnavailable,
 	PluginFailed,
 	ProviderFailed,
@@ -93,7 +95,7 @@ const podDeferred Code = "POD_DEFERRED"
 
 // conditions are the codes of what a deferred pod waits for, by the reason; all others are POD_DEFERRED.
 var conditions = map[Reason]Code{
-	"StateUncertain": "LEDGER_UNCERTAIN",
+	"StateUncertain": LedgerUncertain,
 	"PluginAway":     "PLUGIN_AWAY",
 }
 

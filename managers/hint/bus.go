@@ -120,14 +120,17 @@ func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *led
 func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *ledger.Trace) ([]Reply, error) {
 	replies := make([]Reply, 0, len(b.entries))
 	machine := view.Machine().NodeMask()
+	step := stepOf(ctx)
 	for e, p := range b.providers() {
 		reply := Reply{Provider: p.Name()}
+		ctx, end := step(ctx, StepHints, reply.Provider)
 		err := b.call(ctx, e, "hints", req, func(ctx context.Context) (err error) {
 			if reply.Answers, err = p.Hints(ctx, view, req); err != nil {
 				return err
 			}
 			return CheckReply(reply, machine)
 		})
+		end(err)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return nil, err
@@ -148,8 +151,10 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 // failure; claims that break the rules of CheckPlan, or the ledger's own, are
 // one. The draft then holds part of a plan and must be dropped.
 func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affinity Hint, trace *ledger.Trace) error {
+	step := stepOf(ctx)
 	for e, p := range b.providers() {
 		var claims []ledger.Claim
+		ctx, end := step(ctx, StepPlan, p.Name())
 		err := b.call(ctx, e, "plan", req, func(ctx context.Context) (err error) {
 			view := draft.View()
 			if claims, err = p.Plan(ctx, view, req, affinity); err != nil || len(claims) == 0 {
@@ -157,6 +162,7 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 			}
 			return addPlan(p.Name(), draft, req, claims)
 		})
+		end(err)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return err
@@ -228,6 +234,7 @@ func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trac
 // that failed loses all of its claims of the pod and is told that at once: it may
 // hold what nobody has heard of.
 func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req Request, trace *ledger.Trace) error {
+	step := stepOf(ctx)
 	for e, p := range b.providers() {
 		name := p.Name()
 		claims := ofRequest(draft, name, req)
@@ -235,12 +242,14 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 			continue
 		}
 		var prepared []ledger.Claim
+		ctx, end := step(ctx, StepPrepare, name)
 		err := b.call(ctx, e, "preparation", req, func(ctx context.Context) (err error) {
 			if prepared, err = p.Prepare(ctx, admissionID, req, claims); err != nil {
 				return err
 			}
 			return CheckPrepared(name, claims, prepared)
 		})
+		end(err)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return err

@@ -27,6 +27,8 @@ const (
 type Request struct {
 	Pod       *workload.Pod
 	Container int
+	// Running says, to validators, that the pod runs already and its claims are not new.
+	Running bool
 }
 
 // Scope tells whether the request is for one container or for the whole pod.

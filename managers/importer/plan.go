@@ -214,7 +214,7 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		if outcomes[uid] != New {
 			trace = &ledger.Trace{} // the pod's own trace is committed, and describes its admission
 		}
-		err := bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1}, trace)
+		err := bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1, Running: true}, trace)
 		switch {
 		case err != nil && errdefs.ClassOf(err) == errdefs.Refused:
 			i.out.Findings = append(i.out.Findings, ledger.Finding{

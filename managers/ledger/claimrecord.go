@@ -305,10 +305,6 @@ func (c *Claim) payloads() (n int) {
 	return n
 }
 
-// Older returns whether the record was written before the last change of a pod in the same
-// epoch, so that the ledger's record is newer.
-func (r *ClaimRecord) Older(p *Pod) bool { return r.Generation < p.ChangedGeneration }
-
 // SameClaims returns whether two lists of claims are equal, without plugins' answers and
 // affinities.
 func SameClaims(a, b []Claim) bool {

@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +77,33 @@ func BucketOf(key string, value []byte) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// KeyBefore finds the key that stands right before a value, and its bucket, by the value's
+// checksum. Most texts are no key, so it costs less than BucketOf for each end of the text.
+func KeyBefore(text, value []byte) (bucket, key string, ok bool) {
+	sum, inside, err := splitSeal(value)
+	if err != nil {
+		return "", "", false
+	}
+	var stored [crcLen / 2]byte
+	if _, err := hex.Decode(stored[:], sum); err != nil {
+		return "", "", false
+	}
+	want := binary.BigEndian.Uint32(stored[:])
+	starts := make([]uint32, len(buckets))
+	for i, bucket := range buckets {
+		starts[i] = crc32.Update(0, castagnoli, append([]byte(bucket), 0))
+	}
+	joined := append(append(bytes.Clone(text), 0), inside...)
+	for begin := len(text) - 1; begin >= 0; begin-- {
+		for i, bucket := range buckets {
+			if crc32.Update(starts[i], castagnoli, joined[begin:]) == want {
+				return bucket, string(text[begin:]), true
+			}
+		}
+	}
+	return "", "", false
 }
 
 // rename moves entries of unknown buckets to the bucket that their checksum matches,

@@ -37,7 +37,9 @@ func (l *Ledger) recreate(ctx context.Context, next *View, cause error) error {
 	if err != nil {
 		return err
 	}
-	if err := j.Recreate(ctx, next.generation, entries); err != nil {
+	// The commit may be on the disk already, in the file that is gone: it is completed also
+	// for a caller that has left.
+	if err := j.Recreate(context.WithoutCancel(ctx), next.generation, entries); err != nil {
 		return errors.Join(cause, err)
 	}
 	next.epoch.id = whole.epoch.id

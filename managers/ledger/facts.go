@@ -92,7 +92,6 @@ type sums struct {
 	pods    ordered.Map[string, *Pod]
 	unknown ordered.Map[string, *UnknownLivePod]
 	// base and the changes since; empty once the sums are known.
-	// begin.
 	base       *sums
 	gone, come []*Pod
 

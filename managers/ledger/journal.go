@@ -33,7 +33,8 @@ type Journal interface {
 	Load(ctx context.Context) ([]Entry, error)
 	// Commit writes the batch as generation gen, all or nothing. Of several entries for one
 	// key the last one counts; deleting a missing key has no effect. A gen that is not
-	// above the last one is an error of class Internal.
+	// above the last one is an error of class Internal. If ctx has ended before the write,
+	// the error is that of ctx; once begun, the write does not depend on ctx.
 	Commit(ctx context.Context, gen uint64, batch []Entry) error
 	// Close releases the journal's resources. Later calls fail.
 	Close() error

@@ -106,6 +106,7 @@ func (l *Ledger) Follow(f func(old, new *View)) {
 //     the finding. This is a bug of the planner.
 //   - class Unavailable: the journal could not write. After a crash during the write, the
 //     next start finds either the old or the new generation; both are complete.
+//   - that of ctx, if it had ended before the write.
 func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	if d.Empty() {
 		return l.View(), nil
@@ -198,7 +199,12 @@ func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) erro
 	if errors.Is(err, ErrDetached) {
 		err = l.recreate(ctx, next, err)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, ctx.Err()):
+		// The journal works: its caller has left.
+		return fmt.Errorf("commit generation %d: nothing was committed, because the call had ended: %w", next.generation, context.Cause(ctx))
+	default:
 		return errdefs.Unavailablef("commit generation %d: %w", next.generation, err).Coded(errdefs.LedgerUnavailable)
 	}
 	l.pending = nil

@@ -412,3 +412,29 @@ func TestUnknownContradict(t *testing.T) {
 		t.Error("the state is certain")
 	}
 }
+
+// TestKeyBefore: the key before a value is found by the value's checksum, whatever stands
+// before the key, and no other value has one.
+func TestKeyBefore(t *testing.T) {
+	t.Parallel()
+	entries, err := ledger.Dump(small(t, ledgertest.NewJournal()).View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		for _, before := range []string{"", "x", "pods\x00", e.Key} {
+			bucket, key, ok := ledger.KeyBefore([]byte(before+e.Key), e.Value)
+			if !ok || bucket != e.Bucket || key != e.Key {
+				t.Errorf("%s/%s behind %q: %s/%s %t", e.Bucket, e.Key, before, bucket, key, ok)
+			}
+		}
+		if bucket, key, ok := ledger.KeyBefore([]byte(e.Key+"x"), e.Value); ok {
+			t.Errorf("%s/%s before a gap: %s/%s", e.Bucket, e.Key, bucket, key)
+		}
+	}
+	for _, value := range []string{"", `{"crc":"0000`, `{"crc":"zzzzzzzz","value":1}`, `{"crc":"00000000","value":1`} {
+		if _, _, ok := ledger.KeyBefore([]byte("key"), []byte(value)); ok {
+			t.Errorf("%q has a key", value)
+		}
+	}
+}

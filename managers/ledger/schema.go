@@ -169,20 +169,29 @@ func room(value any) int {
 
 // unseal returns the JSON text of a value whose checksum holds.
 func unseal(e Entry) ([]byte, error) {
-	rest, ok := bytes.CutPrefix(e.Value, []byte(sealStart))
-	if !ok || len(rest) < crcLen {
-		return nil, fmt.Errorf("no checksum")
+	sum, text, err := splitSeal(e.Value)
+	if err != nil {
+		return nil, err
 	}
-	sum, rest := string(rest[:crcLen]), rest[crcLen:]
-	rest, start := bytes.CutPrefix(rest, []byte(sealMiddle))
-	text, end := bytes.CutSuffix(rest, []byte(sealEnd))
-	if !start || !end {
-		return nil, fmt.Errorf("no value beside the checksum")
-	}
-	if want := checksum(e.Bucket, e.Key, text, nil); sum != string(want[:]) {
+	if want := checksum(e.Bucket, e.Key, text, nil); string(sum) != string(want[:]) {
 		return nil, fmt.Errorf("checksum is %s, stored is %s", want, sum)
 	}
 	return text, nil
+}
+
+// splitSeal returns the checksum and the JSON text of a stored value.
+func splitSeal(value []byte) (sum, text []byte, err error) {
+	rest, ok := bytes.CutPrefix(value, []byte(sealStart))
+	if !ok || len(rest) < crcLen {
+		return nil, nil, fmt.Errorf("no checksum")
+	}
+	sum, rest = rest[:crcLen], rest[crcLen:]
+	rest, start := bytes.CutPrefix(rest, []byte(sealMiddle))
+	text, end := bytes.CutSuffix(rest, []byte(sealEnd))
+	if !start || !end {
+		return nil, nil, fmt.Errorf("no value beside the checksum")
+	}
+	return sum, text, nil
 }
 
 // open decodes a value whose checksum holds into v.

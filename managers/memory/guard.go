@@ -14,9 +14,6 @@ import (
 type Pages struct {
 	// Free reads what the kernel has free.
 	Free func() ([]FreePages, error)
-	// Running tells whether a pod is admitted already: what it was promised it may
-	// have taken, so it cannot be free any more.
-	Running func(uid string) bool
 	// Wait tells a pod that lacks pages to ask again, since whoever took them may
 	// give them back; otherwise it is refused.
 	Wait bool
@@ -46,7 +43,7 @@ func (*PageGuard) Name() string { return PageGuardName }
 // names all amounts.
 func (g *PageGuard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
 	p, known := view.Pod(req.Pod.UID)
-	if !known || !wantsPages(p) || g.Running(req.Pod.UID) {
+	if !known || !wantsPages(p) || req.Running { // the pages of a running pod may be in use
 		return nil
 	}
 	free, err := g.Free()

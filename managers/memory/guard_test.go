@@ -44,11 +44,10 @@ func TestPageGuard(t *testing.T) {
 			}
 		}
 		g := &PageGuard{Manager: n.Manager, Pages: Pages{
-			Free:    func() ([]FreePages, error) { return []FreePages{{0, 2 * ki, row.free}}, row.failing },
-			Running: func(uid string) bool { return uid == "running" },
-			Wait:    row.wait,
+			Free: func() ([]FreePages, error) { return []FreePages{{0, 2 * ki, row.free}}, row.failing },
+			Wait: row.wait,
 		}}
-		err := g.Validate(t.Context(), draft.View(), hint.Request{Pod: row.pod, Container: -1})
+		err := g.Validate(t.Context(), draft.View(), hint.Request{Pod: row.pod, Container: -1, Running: row.pod.UID == "running"})
 		got := ""
 		if err != nil {
 			got = err.Error()

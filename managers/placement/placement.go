@@ -462,9 +462,9 @@ func (t *Tracker) Writes() []Write {
 	return writes
 }
 
-// InDoubt returns whether a container runs where the ledger says, with an earlier write
+// Unconfirmed returns whether a container runs where the ledger says, with an earlier write
 // still in flight. That write may be carried out late, until another one is confirmed.
-func (t *Tracker) InDoubt(id string) bool {
+func (t *Tracker) Unconfirmed(id string) bool {
 	c := t.containers[id]
 	return c != nil && len(c.flight) > 0 && c.confirmed == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited
 }

@@ -160,13 +160,13 @@ func TestLostAnswers(t *testing.T) {
 	s.own("a")
 	s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is running")
 	s.writes("a=0-1 ")
-	if !s.InDoubt("a") || s.InDoubt("own") || s.InDoubt("nobody") {
+	if !s.Unconfirmed("a") || s.Unconfirmed("own") || s.Unconfirmed("nobody") {
 		t.Error("only a is unlisted")
 	}
 	s.tell(Sent, "a", "0-1")
 	s.tell(Confirmed, "a", "0-1")
 	s.blocked("own", "")
-	if s.InDoubt("a") {
+	if s.Unconfirmed("a") {
 		t.Error("it is unlisted")
 	}
 	// A write that was not carried out for sure does not count.

@@ -12,11 +12,11 @@
 //     without any), gone (there is no cgroup), unseen (the cgroups are not the kernel's:
 //     there is a claim record, and nobody can see processes).
 //   - living: with processes that run or are unseen.
-//   - older copy: a ledger that lacks a commit of its epoch that was acknowledged. The mark
-//     of the last commit tells, or where that is lost claim records that are ahead by more
-//     than the one change that a crash can leave without an acknowledgement. Where the mark
-//     is of another epoch, one change is too many: the last process was in that epoch, and
-//     left none of this one.
+//   - older copy: a ledger that lacks a commit that was acknowledged. The mark of the last
+//     commit tells by its revision, or where that is lost claim records that are ahead by
+//     more than the one change that a crash can leave without an acknowledgement. Where the
+//     mark is of another epoch, one change is too many: the last process was in that epoch,
+//     and left none of this one.
 //
 // The cases:
 //

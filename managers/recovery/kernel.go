@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// shown gives what the kernel shows of the living pods' containers, as claims by uid.
+// shown gives what the kernel shows of the living pods' containers, as claims by uid. It
+// is for pods without a ledger record and a claim record.
 //
 // A cpuset does not say whether its CPUs are the container's own. They are taken for
 // such unless something says that the container shares them: its pod's class has no
@@ -73,8 +74,8 @@ func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 		return false
 	case c.CPUs.Overlaps(rules.ReservedCPUs), sharedOf(rules, left).IsSubsetOf(c.CPUs):
 		return false
-	case c.CPUs.Overlaps(known) && p.seen.Claims == nil && p.ledger == nil && (p.noted == nil || !overlaps(p.noted.Claims, c.CPUs)):
-		return false // a place of before those were given out
+	case c.CPUs.Overlaps(known) && (p.noted == nil || !overlaps(p.noted.Claims, c.CPUs)):
+		return false // its cpuset is of the time before these CPUs were allocated
 	}
 	for _, o := range r.pods {
 		if o != p && slices.ContainsFunc(o.seen.Containers, func(other Container) bool { return other.CPUs.Overlaps(c.CPUs) && !r.shares(o, other) }) {

@@ -78,10 +78,11 @@ type Input struct {
 	Now    time.Time
 }
 
-// Commit names a commit of the ledger.
+// Commit names a commit of the ledger. Revisions grow from epoch to epoch.
 type Commit struct {
-	Epoch      ledger.EpochID
-	Generation uint64
+	Epoch ledger.EpochID
+	// Revision is zero where it is not known.
+	Revision uint64
 }
 
 // Case names a row of the table in the package comment.
@@ -176,7 +177,7 @@ func Decide(in Input) Plan {
 	if e := in.Acknowledged.Epoch; e != 0 && e != in.View.EpochID() {
 		last-- // that change would have been of the mark's epoch
 	}
-	r.older = in.Acknowledged.Epoch == in.View.EpochID() && in.Acknowledged.Generation > in.View.Generation() ||
+	r.older = in.Acknowledged.Revision > in.View.Revision() ||
 		slices.ContainsFunc(in.Observed, func(o Observation) bool {
 			return o.Record == Whole && r.ours(o.Claims) && o.Claims.Generation > last
 		})

@@ -512,6 +512,80 @@ func TestUnionThatContradictsItself(t *testing.T) {
 	}
 }
 
+// TestClaimRecordThatContradictsItself: a pod whose claim record gives a CPU to two of its
+// containers keeps all of it. Its record is no answer to the agent, which has to say who
+// has what.
+func TestClaimRecordThatContradictsItself(t *testing.T) {
+	t.Parallel()
+	claims := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "2-3"), ledgertest.Exclusive("d", "3-4")).Claims
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("a", "c", "d")); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := view.Pod("a")
+	seen := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Digest, r.Claims = 8, p.Digest, claims })
+	seen.Processes = recovery.Running
+	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
+	if view, err = l.Update(t.Context(), func(d *ledger.Draft) error { plan.Apply(d); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	u, noted := view.UnknownLivePod("a")
+	if _, known := view.Pod("a"); known || !noted || u.Digest != "" || !ledger.SameClaims(u.Claims, claims) {
+		t.Errorf("known %t, noted %t: %+v", known, noted, u)
+	}
+	if free := view.SharedCPUs(); free.Overlaps(cpuset.Of(2, 3, 4)) {
+		t.Errorf("CPUs %s are shared", free)
+	}
+}
+
+// TestKernelShowsKnownCPUs: CPUs that the ledger or a claim record gives to another pod are
+// not taken for a container's own only because its cpuset still has them: its cpuset may be
+// of the time before they were given. A note of an earlier start says otherwise.
+func TestKernelShowsKnownCPUs(t *testing.T) {
+	t.Parallel()
+	recorded := record(nil)
+	recorded.Processes = recovery.Running
+	for _, c := range []struct {
+		name   string
+		ledger bool // a holds 2-3 by the ledger
+		record bool // a holds 2-3 by its claim record
+		cpus   string
+		noted  string // what an earlier start has noted of b
+		want   string
+	}{
+		{"beside the ledger's", true, false, "4-5", "", "4-5"},
+		{"the ledger's", true, false, "3-4", "", ""},
+		{"beside a claim record's", false, true, "4-5", "", "4-5"},
+		{"a claim record's", false, true, "3-4", "", ""},
+		{"noted before", false, false, "4-5", "4-5", "4-5"},
+	} {
+		l := open(t, c.ledger)
+		in := recovery.Input{View: l.View(), BootID: boot, Now: now, Observed: []recovery.Observation{
+			{UID: "b", QoS: workload.Guaranteed, Processes: recovery.Running, Containers: kernel(c.cpus)},
+		}}
+		if c.record {
+			in.Observed = append(in.Observed, recorded)
+		}
+		if c.noted != "" {
+			d := ledger.NewDraft(in.View)
+			d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: now, Claims: renamed(holding(c.noted, "gpu-1")[:1], "b")})
+			in.View = commit(t, l, d)
+		}
+		got := map[string]string{}
+		for _, d := range recovery.Decide(in).Decisions {
+			for i := range d.Kept {
+				if set := d.Kept[i].CPUs; set != nil {
+					got[d.UID] = set.Set.String()
+				}
+			}
+		}
+		if got["b"] != c.want || (c.ledger || c.record) && got["a"] != "2-3" {
+			t.Errorf("%s: CPUs %v, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 // TestOlderByOneCommit: a ledger that lacks an acknowledged commit of its epoch is an older
 // copy, also by one; so a pod that it does not know may be one that the agent knows.
 func TestOlderByOneCommit(t *testing.T) {
@@ -526,9 +600,9 @@ func TestOlderByOneCommit(t *testing.T) {
 		want         recovery.Case
 	}{
 		{"not known", recovery.Commit{}, false, recovery.NeverAdmitted},
-		{"the ledger's last", recovery.Commit{Epoch: epoch, Generation: view.Generation()}, false, recovery.NeverAdmitted},
-		{"of another epoch", recovery.Commit{Epoch: 8, Generation: view.Generation() + 1}, true, recovery.Unrecorded},
-		{"one that it lacks", recovery.Commit{Epoch: epoch, Generation: view.Generation() + 1}, true, recovery.Unrecorded},
+		{"the ledger's last", recovery.Commit{Epoch: epoch, Revision: view.Revision()}, false, recovery.NeverAdmitted},
+		{"of another epoch", recovery.Commit{Epoch: 8, Revision: view.Revision() + 1}, true, recovery.Unrecorded},
+		{"one that it lacks", recovery.Commit{Epoch: epoch, Revision: view.Revision() + 1}, true, recovery.Unrecorded},
 	} {
 		plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Acknowledged: c.acknowledged})
 		if d := plan.Decisions[0]; plan.OlderCopy != c.older || d.Case != c.want || d.Waits != c.older || (len(plan.Remove) > 0) == c.older {
@@ -547,10 +621,29 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 		seen.Processes = p
 		plan := recovery.Decide(recovery.Input{
 			View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Unseen: p == recovery.Unseen,
-			Acknowledged: recovery.Commit{Epoch: 8, Generation: view.Generation() + 2},
+			Acknowledged: recovery.Commit{Epoch: 8, Revision: view.Revision() + 2},
 		})
 		if d := plan.Decisions[0]; !plan.OlderCopy || !d.Waits || d.Case != recovery.Unrecorded || len(plan.Remove) > 0 {
 			t.Errorf("older %t, %s, removes %q", plan.OlderCopy, d, plan.Remove)
+		}
+	}
+}
+
+// TestOlderCopyByItsMark: the mark of the last commit alone tells a copy from before the
+// ledger's epoch was renewed, also when the claim records are of the new epoch by then. The
+// renewed ledger itself, whose commit was not marked because of a crash, is no copy.
+func TestOlderCopyByItsMark(t *testing.T) {
+	t.Parallel()
+	view := world(t, false)
+	seen := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Generation = 8, view.Generation()+1 })
+	seen.Processes = recovery.Running
+	for revision, older := range map[uint64]bool{0: false, view.Revision() - 1: false, view.Revision(): false, view.Revision() + 1: true} {
+		plan := recovery.Decide(recovery.Input{
+			View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now,
+			Acknowledged: recovery.Commit{Epoch: 8, Revision: revision},
+		})
+		if d := plan.Decisions[0]; plan.OlderCopy != older || !d.Waits {
+			t.Errorf("marked at %d, the ledger is at %d: older %t, %s", revision, view.Revision(), plan.OlderCopy, d)
 		}
 	}
 }

@@ -22,21 +22,6 @@ package workload
 // and '.', beginning and ending with a letter or digit, at most 128 of them.
 type PodID = string
 
-// ContainerID names a container for as long as its pod lives, unlike the runtime's id, which changes with each restart.
-// An empty Name stands for the pod itself, where an owner may be either.
-type ContainerID struct {
-	Pod  PodID  `json:"pod"`
-	Name string `json:"name,omitempty"`
-}
-
-// String gives "uid/name", or the uid alone for the pod itself.
-func (id ContainerID) String() string {
-	if id.Name == "" {
-		return id.Pod
-	}
-	return id.Pod + "/" + id.Name
-}
-
 // Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.36 PodLevelResources is on and
 // PodLevelResourceManagers is off.
 type Features struct {
@@ -114,9 +99,6 @@ func (p *Pod) Container(name string) *Container {
 	}
 	return nil
 }
-
-// ID names one container of p.
-func (p *Pod) ID(c *Container) ContainerID { return ContainerID{Pod: p.UID, Name: c.Name} }
 
 // HasPodLevel says whether the pod asks for anything as a whole: a request or limit for cpu, memory or huge pages. It
 // looks at the specification only; whether that counts is for the Features to say.

@@ -88,12 +88,6 @@ func TestWalk(t *testing.T) {
 	if c := p.Container("x"); c != nil {
 		t.Errorf("unknown container is %v", c)
 	}
-	if got := p.ID(&p.Containers[2]).String(); got != "u1/c" {
-		t.Errorf("id %q", got)
-	}
-	if got := (ContainerID{Pod: "u1"}).String(); got != "u1" {
-		t.Errorf("id of the pod itself %q", got)
-	}
 }
 
 func TestRoleText(t *testing.T) {

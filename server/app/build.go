@@ -54,11 +54,14 @@ import (
 	"github.com/berthd/berth/server/host/claimfiles"
 	"github.com/berthd/berth/server/host/service"
 	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/logs"
 	"github.com/berthd/berth/server/metrics"
+	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/rpc/allocation"
 	"github.com/berthd/berth/server/runtime"
+	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/store"
 	"github.com/berthd/berth/server/task"
 )
@@ -115,6 +118,7 @@ type App struct {
 
 	first     *managerset.Set
 	store     *store.Store
+	lock      *admission.Lock
 	start     StartReport
 	inventory *device.Inventory
 	plugins   *deviceplugin.Server
@@ -125,7 +129,9 @@ type App struct {
 	layout    cgroup.Layout
 	limits    atomic.Pointer[reconcile.Limits]
 	tree      cgroup.Tree
-	records   cgroup.Records // files; nil where the tree keeps them
+	// driver is the container runtime's, or else the configured one.
+	driver  cgroup.Driver
+	records cgroup.Records // files; nil where the tree keeps them
 	// lastCommit marks the last commit; nil where that is not possible. markFails says that
 	// the last write of it failed.
 	lastCommit *claimfiles.Mark
@@ -148,8 +154,10 @@ type App struct {
 	health   *healthServer
 	// main serves agents, readers those who read podresources.
 	main, readers *rpc.Server
-	// listening has the sockets while berthd runs: a reload may change their mode.
-	listening *sockets
+	// readerSocket is nil if podresources is switched off.
+	agentSocket, readerSocket *socket.Keeper
+	// monitor finds out whether berthd can serve.
+	monitor *readiness.Monitor
 	// timeout is closed when plugins have had time to come back after the start.
 	timeout chan struct{}
 }
@@ -208,6 +216,9 @@ func Validate(cfg config.Config) error {
 	if err := a.buildMachine(context.Background()); err != nil {
 		return err
 	}
+	if a.driver = cgroup.Driver(cfg.Cgroups.Driver); cfg.RuntimeEndpoint != "" {
+		a.driver = cgroup.Cgroupfs // the runtime's is not known; the controllers are the same with both
+	}
 	return a.checkTree()
 }
 
@@ -236,7 +247,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stateDir: %w", err)
 	}
-	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint, Notice: func(text string) { a.Log.Error(text) }}); err != nil {
+	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint, Notice: func(text string) { a.Log.Error(text, logs.Repaired(logs.Ledger)...) }}); err != nil {
 		return err
 	}
 	a.openLastCommit(ctx)
@@ -288,6 +299,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if a.layout, err = cgroup.NewLayout(a.Config.Cgroups.Root, facts.Driver); err != nil {
 		return err
 	}
+	a.lock = admission.NewLock(a.Ledger, rpc.UserOf)
 	limits, err := a.limitsOf(ctx, a.first)
 	if err != nil {
 		return err
@@ -305,9 +317,9 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,
 		DriftPolicy: reconcile.DriftPolicy(a.Config.Cgroups.DriftPolicy),
-		View:        a.Ledger.View,
-		Every:       a.Config.Cgroups.ReconcilePeriod.Duration,
-		Now:         a.Now, SetScore: score,
+		View:        a.Ledger.View, InFlight: a.lock.InFlight, Bindings: a.lock,
+		Every: a.Config.Cgroups.ReconcilePeriod.Duration,
+		Now:   a.Now, SetScore: score,
 		Log:     a.Log.With("part", "reconcile"),
 		Observe: a.metrics.Pass, Timed: a.metrics.Cgroup,
 	}
@@ -339,9 +351,9 @@ func (a *App) buildCgroups(ctx context.Context) error {
 func (a *App) buildDevices(context.Context) error {
 	a.inventory = device.NewInventory(slices.Collect(a.Ledger.View().SeenResources()), a.Now())
 	a.Ledger.Follow(func(_, new *ledger.View) { a.expectPlugins(new) })
-	p := a.Config.Providers
+	p, external := a.Config.Providers, a.externalConfig()
 	a.plugins = deviceplugin.New(deviceplugin.Config{
-		Dir: a.Config.DevicePluginDir,
+		Dir: config.Path(a.Config.DevicePluginDir),
 		Deadlines: deviceplugin.Deadlines{
 			Dial: p.CallTimeout.Duration, Options: p.CallTimeout.Duration, Preferred: p.CallTimeout.Duration,
 			Allocate: p.AllocateTimeout.Duration, PreStart: p.PreStartTimeout.Duration,
@@ -350,11 +362,11 @@ func (a *App) buildDevices(context.Context) error {
 		ForgetAfter: a.Config.Devices.ForgetAfter.Duration, KeepName: a.Config.Devices.Unknown == config.UnknownIgnore,
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: seenResources{a.Ledger},
-		ExternalProvider: func(resource string) (string, bool) { return a.external.ServedBy(resource) },
+		ExternalProvider: func(resource string) (string, bool) { return external.ServedBy(a.Ledger.View(), resource) },
 		Log:              a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
 	})
 	a.registry = registry.New(registry.Config{
-		Dir: a.Config.PluginRegistryDir,
+		Dir: config.Path(a.Config.PluginRegistryDir),
 		Deadlines: registry.Deadlines{
 			Dial: p.CallTimeout.Duration, Info: p.PluginInfoTimeout.Duration,
 		},
@@ -380,14 +392,13 @@ func (a *App) buildEngine(context.Context) (err error) {
 		DeferWaits: a.Config.Verdicts.Deferred,
 		Resources:  a.Config.Resources(a.Now()),
 	}, admission.Parts{
-		Ledger: a.Ledger, Managers: a.managers,
+		Ledger: a.Ledger, Lock: a.lock, Managers: a.managers,
 		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives,
 		Environment: admission.Environment{
-			Now: a.Now, NewID: rpc.NewID, User: rpc.UserOf, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
-			WithTimeout: context.WithTimeout, Each: task.Each,
+			Now: a.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
+			WithTimeout: context.WithTimeout, Each: task.Each, Observe: a.metrics.Step,
 		},
 	})
-	a.reconcile.Bindings, a.reconcile.InFlight = a.Engine, a.Engine.InFlight
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
 		Alone: a.Engine.Alone, Keep: a.keepLiving, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
@@ -396,16 +407,21 @@ func (a *App) buildEngine(context.Context) (err error) {
 	return nil
 }
 
-// buildExternal puts the providers that the ledger knows beside those inside.
-func (a *App) buildExternal() (err error) {
+// externalConfig is the configuration of external providers.
+func (a *App) externalConfig() hintproxy.Config {
 	o := a.Config.Providers.External
 	var allowed []hintproxy.Allowance
 	for _, p := range o.Allow {
 		allowed = append(allowed, hintproxy.Allowance{Provider: p.Provider, UID: p.UID, Edits: p.Edits})
 	}
-	a.external, err = hintproxy.New(hintproxy.Config{
+	return hintproxy.Config{
 		Deadline: o.Deadline.Duration, Connect: o.Connect.Duration, Lease: o.Lease.Duration, Required: o.Required, Allowed: allowed,
-	}, hintproxy.Parts{
+	}
+}
+
+// buildExternal adds the external providers that the ledger knows to the built-in ones.
+func (a *App) buildExternal() (err error) {
+	a.external, err = hintproxy.New(a.externalConfig(), hintproxy.Parts{
 		Ledger: a.Ledger, Publish: a.Managers.SetExternal, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
 		Bus: func() []hint.Entry { return a.inForce().Bus.Entries() },
 		Plugin: func(resource string) bool {
@@ -419,12 +435,6 @@ func (a *App) buildExternal() (err error) {
 	return err
 }
 
-// buildMetrics gives the metrics what they read.
-func (a *App) buildMetrics(context.Context) error {
-	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings, Phases: a.reconcile.Phases})
-	return nil
-}
-
 // openTree opens the cgroup tree that the configuration asks for.
 func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 	c := a.Config
@@ -436,7 +446,7 @@ func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 		return memtree.New(facts, a.Machine.CPUs(), a.Machine.NodeMask()).TakeAny(), facts, nil
 	}
 	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
-	if cgroup.Driver(c.Cgroups.Driver) == cgroup.Systemd {
+	if a.driver == cgroup.Systemd {
 		d, err := systemd.Open(options)
 		if err != nil {
 			return nil, cgroup.Facts{}, err
@@ -487,10 +497,6 @@ func (a *App) checkTree() error {
 	if a.Config.Machine != "" || a.Config.Cgroups.Tree == config.TreeMemory {
 		return nil
 	}
-	if a.Config.RuntimeEndpoint != "" {
-		// The driver is the runtime's to say. The controllers are the same for both.
-		a.Config.Cgroups.Driver = string(cgroup.Cgroupfs)
-	}
 	tree, _, err := a.openTree()
 	if err != nil {
 		return err
@@ -534,10 +540,11 @@ func (a *App) followReloads(ctx context.Context) error {
 // is the runtime's to say.
 const runtimeTimeout = 30 * time.Second
 
-// buildRuntime connects to the container runtime, if there is one, and takes the
-// cgroup driver over from it: pods whose cgroups are spelt in two ways would be in
-// two places.
+// buildRuntime connects to the container runtime, if there is one. The runtime's cgroup
+// driver has precedence over the configured one: otherwise a pod would have cgroups with
+// two names.
 func (a *App) buildRuntime(ctx context.Context) (err error) {
+	a.driver = cgroup.Driver(a.Config.Cgroups.Driver)
 	if a.Config.RuntimeEndpoint == "" {
 		return nil
 	}
@@ -561,9 +568,9 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 	switch {
 	case driver == "":
 		log.WarnContext(ctx, "the container runtime does not tell its cgroup driver; it has to be the configured one", "driver", a.Config.Cgroups.Driver)
-	case string(driver) != a.Config.Cgroups.Driver:
-		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured", a.Config.Cgroups.Driver)
-		a.Config.Cgroups.Driver = string(driver)
+	case driver != a.driver:
+		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured", a.driver)
+		a.driver = driver
 	default:
 		log.InfoContext(ctx, "containers are the container runtime's", "driver", driver)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/host/procfs"
+	"github.com/berthd/berth/server/logs"
 	"github.com/berthd/berth/server/rpc"
 	rpcadmission "github.com/berthd/berth/server/rpc/admission"
 	"github.com/berthd/berth/server/rpc/lifecycle"
@@ -141,32 +142,71 @@ const (
 	rejectionLogBurst = 100
 )
 
-// rejections is an engine that logs the pods which it rejects, and those that it lets
-// in without something that they ask for. A dry run does neither.
-type rejections struct {
+// verdictCounter counts verdicts; *metrics.Set implements it.
+type verdictCounter interface {
+	Admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error)
+	Resize(r admission.Resized, took time.Duration, err error)
+}
+
+// verdicts is an engine whose admissions are counted. It logs the pods that are rejected or
+// deferred, and those that are admitted without something that they request. A dry run is
+// neither counted nor logged.
+type verdicts struct {
 	rpcadmission.Engine
-	log   *slog.Logger
-	now   func() time.Time
-	limit *rate.Limiter
+	counts verdictCounter
+	log    *slog.Logger
+	now    func() time.Time
+	limit  *rate.Limiter
 	// omitted counts the lines that were left out since the last one.
 	omitted atomic.Int64
 }
 
-func logRejections(e rpcadmission.Engine, log *slog.Logger, now func() time.Time) *rejections {
-	return &rejections{Engine: e, log: log, now: now, limit: rate.NewLimiter(rate.Every(rejectionLogEvery), rejectionLogBurst)}
+func newVerdicts(e rpcadmission.Engine, counts verdictCounter, log *slog.Logger, now func() time.Time) *verdicts {
+	return &verdicts{Engine: e, counts: counts, log: log, now: now, limit: rate.NewLimiter(rate.Every(rejectionLogEvery), rejectionLogBurst)}
 }
 
 // Admit implements rpcadmission.Engine.
-func (r *rejections) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	start := time.Now()
 	v, err := r.Engine.Admit(ctx, req)
+	if !req.DryRun {
+		r.counts.Admission(&req.Pod, v, time.Since(start), err)
+	}
 	switch {
 	case err != nil || req.DryRun || v.Repeated:
-	case v.Outcome == admission.Rejected:
-		r.line(ctx, slog.LevelInfo, "pod rejected", &req.Pod, "reason", v.Reason, "message", v.Message)
 	case v.Outcome == admission.Admitted:
 		if text := unexpected(v.Notes); text != "" {
-			r.line(ctx, slog.LevelWarn, "pod admitted without something that it asks for", &req.Pod, "notes", text)
+			r.line(ctx, slog.LevelWarn, "pod admitted without something that it asks for", &req.Pod, "admitted", "notes", text)
 		}
+	case v.Outcome == admission.Deferred:
+		r.line(ctx, slog.LevelInfo, "pod deferred", &req.Pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)
+	default:
+		r.line(ctx, slog.LevelInfo, "pod rejected", &req.Pod, "rejected", "reason", v.Reason, "message", v.Message)
+	}
+	return v, err
+}
+
+// Resize implements rpcadmission.Engine.
+func (r *verdicts) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+	start := time.Now()
+	v, err := r.Engine.Resize(ctx, req)
+	if !req.DryRun {
+		r.counts.Resize(v, time.Since(start), err)
+	}
+	if err != nil || req.DryRun || v.Repeated {
+		return v, err
+	}
+	pod := &workload.Pod{UID: req.UID}
+	if v.View != nil {
+		if p, ok := v.View.Pod(req.UID); ok {
+			pod.Namespace, pod.Name = p.Pod.Namespace, p.Pod.Name
+		}
+	}
+	switch v.Outcome {
+	case admission.Rejected:
+		r.line(ctx, slog.LevelInfo, "resize rejected", pod, "rejected", "reason", v.Reason, "message", v.Message)
+	case admission.Deferred:
+		r.line(ctx, slog.LevelInfo, "resize deferred", pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)
 	}
 	return v, err
 }
@@ -183,15 +223,39 @@ func unexpected(notes []admission.Note) string {
 }
 
 // line writes a line about a pod, unless there are too many.
-func (r *rejections) line(ctx context.Context, level slog.Level, text string, pod *workload.Pod, more ...any) {
+func (r *verdicts) line(ctx context.Context, level slog.Level, text string, pod *workload.Pod, verdict string, more ...any) {
 	if !r.limit.AllowN(r.now(), 1) {
 		r.omitted.Add(1)
 		return
 	}
-	fields := append([]any{"pod", pod.Namespace + "/" + pod.Name, "uid", pod.UID}, more...)
+	fields := []any{logs.Event, logs.Verdict, "verdict", verdict}
+	if pod.Name != "" {
+		fields = append(fields, "pod", pod.Namespace+"/"+pod.Name)
+	}
+	fields = append(append(fields, "uid", pod.UID), more...)
 	fields = append(fields, "request_id", rpc.RequestID(ctx))
 	if n := r.omitted.Swap(0); n > 0 {
 		fields = append(fields, "omitted", n)
 	}
 	r.log.Log(ctx, level, text, fields...)
+}
+
+// ownerOf returns the owner of a pod, named by its uid or by the id of one of its containers;
+// false if there is no such pod, or nobody knows its owner.
+func (a *App) ownerOf(podUID, containerID string) (owner string, ok bool) {
+	view := a.Ledger.View()
+	if containerID != "" {
+		b, ok := view.Binding(containerID)
+		if !ok {
+			return "", false
+		}
+		podUID = b.Owner.Pod
+	}
+	if p, ok := view.Pod(podUID); ok {
+		return p.Agent(), true
+	}
+	if u, ok := view.UnknownLivePod(podUID); ok {
+		return u.Agent()
+	}
+	return "", false
 }

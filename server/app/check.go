@@ -31,13 +31,16 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 	}
 	a := &App{Config: cfg, Environment: Environment{Log: slog.New(slog.DiscardHandler)}}
 	errs := []error{a.checkDirectories(ctx)}
+	a.driver = cgroup.Driver(cfg.Cgroups.Driver)
 	driver, note := a.checkRuntime(ctx)
 	notes = append(notes, note...)
 	if driver != "" {
-		// From here on it is as if it were configured.
-		a.Config.Cgroups.Driver, a.Config.RuntimeEndpoint = driver, ""
+		a.driver = driver
 	}
 	notes = append(notes, a.besideSystemd()...)
+	if driver == "" && cfg.RuntimeEndpoint != "" {
+		a.driver = cgroup.Cgroupfs // as in Validate
+	}
 	errs = append(errs, a.buildMachine(ctx), a.checkTree(), a.checkSystem(ctx))
 	taken, note, err := a.checkSockets()
 	notes = append(notes, note...)
@@ -51,7 +54,7 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 }
 
 // checkRuntime asks the container runtime for its cgroup driver, which holds.
-func (a *App) checkRuntime(ctx context.Context) (driver string, notes []string) {
+func (a *App) checkRuntime(ctx context.Context) (driver cgroup.Driver, notes []string) {
 	endpoint := a.Config.RuntimeEndpoint
 	if endpoint == "" {
 		return "", nil
@@ -72,13 +75,13 @@ func (a *App) checkRuntime(ctx context.Context) (driver string, notes []string) 
 	case string(found) != a.Config.Cgroups.Driver:
 		notes = append(notes, fmt.Sprintf("the container runtime's cgroup driver, %s, holds, not cgroups.driver (--cgroup-driver), which is %s", found, a.Config.Cgroups.Driver))
 	}
-	return string(found), notes
+	return found, notes
 }
 
 // besideSystemd tells where systemd and berthd would both write the root of the tree.
 func (a *App) besideSystemd() []string {
 	c := a.Config.Cgroups
-	if _, err := os.Stat("/run/systemd/system"); err != nil || !realCgroups(a.Config) || c.Driver != string(cgroup.Cgroupfs) || c.Root != "/" {
+	if _, err := os.Stat("/run/systemd/system"); err != nil || !realCgroups(a.Config) || a.driver != cgroup.Cgroupfs || c.Root != "/" {
 		return nil
 	}
 	return []string{"systemd manages the cgroups of this machine, and cgroups.driver (--cgroup-driver) is cgroupfs: both write the root of the tree; use systemd, or a cgroups.root (--cgroup-root) of berthd's own"}
@@ -134,6 +137,9 @@ func (a *App) checkSockets() (taken error, notes []string, err error) {
 	}
 	var errs []error
 	for _, s := range sockets {
+		if s.path == "" {
+			continue // switched off
+		}
 		inode, err := procfs.Listening(proc, s.path)
 		if err != nil {
 			return nil, nil, err
@@ -143,7 +149,7 @@ func (a *App) checkSockets() (taken error, notes []string, err error) {
 		case procfs.HasSocket(proc, 1, inode):
 			notes = append(notes, fmt.Sprintf("%s: systemd keeps %s for berthd", s.field, s.path))
 		default:
-			errs = append(errs, errdefs.Conflictf("%s: another process already serves %s: a kubelet, or another berthd with the same path", s.field, s.path))
+			errs = append(errs, errdefs.Conflictf("%s: another process already serves %s: a kubelet (then start berthd with --beside=kubelet), or another berthd with the same path", s.field, s.path))
 		}
 	}
 	return errors.Join(errs...), notes, nil

@@ -55,7 +55,7 @@ func TestClocksThatAreWrong(t *testing.T) {
 			}
 			d := run()
 			const gpu = "example.com/gpu"
-			end := runPlugin(t, script.Config{Dir: c.DevicePluginDir, Resource: gpu, Devices: []script.Device{{ID: "g0"}}})
+			end := runPlugin(t, script.Config{Dir: *c.DevicePluginDir, Resource: gpu, Devices: []script.Device{{ID: "g0"}}})
 			awaitDevices(t, d.conn, map[string]int64{gpu: 1})
 			admit := func(uid string, want map[string]string) {
 				t.Helper()

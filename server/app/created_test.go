@@ -11,6 +11,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/cgroup"
 )
 
 // created is what a kubelet sent to the runtime (CRI) to create a container: its
@@ -64,23 +66,23 @@ func captured(plugin string) func(*pluginapi.ContainerAllocateResponse) {
 
 // createdOf is the answer to Allocate in that form.
 func createdOf(name string, resp *allocationv1.AllocateResponse) created {
-	l := resp.GetLinux()
-	c := created{Container: name, Annotations: resp.GetAnnotations(), Linux: linux{
-		Period: l.GetCpuPeriodUs(), Quota: l.GetCpuQuotaUs(), Shares: l.GetCpuShares(), Memory: l.GetMemoryLimitBytes(),
-		MemorySwap: l.GetMemorySwapLimitBytes(), OOM: l.GetOomScoreAdj(), CPUs: l.GetCpusetCpus(), Mems: l.GetCpusetMems(),
+	l := resp.GetResources()
+	c := created{Container: name, Annotations: resp.GetEdits().GetAnnotations(), Linux: linux{
+		Period: int64(l.GetCpuPeriodUs()), Quota: l.GetCpuQuotaUs(), Shares: int64(l.GetCpuShares()), Memory: l.GetMemoryLimitBytes(),
+		MemorySwap: l.GetMemorySwapLimitBytes(), OOM: int64(l.GetOomScoreAdj()), CPUs: l.GetCpusetCpus().GetList(), Mems: convert.Nodes(l.GetCpusetMems()).Commas(),
 		Unified: l.GetUnified(),
 	}}
 	for _, h := range l.GetHugepageLimits() {
-		c.Linux.HugePages = append(c.Linux.HugePages, hugePages{Size: h.GetPageSize(), Limit: h.GetLimitBytes()})
+		c.Linux.HugePages = append(c.Linux.HugePages, hugePages{Size: cgroup.HugePageLabel(int64(h.GetPageSizeBytes())), Limit: uint64(h.GetLimitBytes())})
 	}
-	for _, d := range resp.GetDevices() {
+	for _, d := range resp.GetEdits().GetDevices() {
 		c.Devices = append(c.Devices, edit{Container: d.GetContainerPath(), Host: d.GetHostPath(), Permissions: d.GetPermissions()})
 	}
-	for _, m := range resp.GetMounts() {
+	for _, m := range resp.GetEdits().GetMounts() {
 		c.Mounts = append(c.Mounts, edit{Container: m.GetContainerPath(), Host: m.GetHostPath(), ReadOnly: m.GetReadOnly()})
 	}
-	for _, e := range resp.GetEnvs() {
-		c.Envs = append(c.Envs, env{Key: e.GetName(), Value: e.GetValue()})
+	for _, name := range slices.Sorted(maps.Keys(resp.GetEdits().GetEnvs())) {
+		c.Envs = append(c.Envs, env{Key: name, Value: resp.GetEdits().GetEnvs()[name]})
 	}
 	return c
 }
@@ -110,7 +112,7 @@ func (p *replay) compareCreated(s step, container string) {
 		return
 	}
 	resp, err := allocationv1.NewAllocationServiceClient(p.daemon.conn).Allocate(p.t.Context(), &allocationv1.AllocateRequest{
-		PodUid: p.pod(s.Pod).GetMetadata().GetUid(), ContainerName: container,
+		Subject: &allocationv1.AllocateRequest_PodUid{PodUid: p.pod(s.Pod).GetMetadata().GetUid()}, ContainerName: container,
 	})
 	if err != nil {
 		p.t.Fatalf("allocate %s/%s: %v", s.Pod, container, err)

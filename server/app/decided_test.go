@@ -65,9 +65,9 @@ func (a *totals) expect(t *testing.T) {
 }
 
 // written writes a hint as recordings do.
-func written(h *typesv1.Hint) string {
+func written(h *typesv1.TopologyHint) string {
 	text := "any"
-	if ids := h.GetNodes().GetNodes(); len(ids) > 0 {
+	if ids := h.GetNumaNodes().GetIds(); len(ids) > 0 {
 		var nodes numa.Mask
 		for _, id := range ids {
 			nodes = nodes.Union(numa.Of(int(id)))
@@ -81,7 +81,7 @@ func written(h *typesv1.Hint) string {
 }
 
 // allWritten writes hints, in an order of their own: a kubelet's is not stable.
-func allWritten(hints []*typesv1.Hint) []string {
+func allWritten(hints []*typesv1.TopologyHint) []string {
 	out := make([]string, len(hints))
 	for i, h := range hints {
 		out[i] = written(h)
@@ -92,31 +92,31 @@ func allWritten(hints []*typesv1.Hint) []string {
 
 // offered gives every hint for what is decided first about a pod: no other container
 // has anything of it yet.
-func (p *replay) offered(s step) []*typesv1.Answer {
+func (p *replay) offered(s step) []*typesv1.TopologyHints {
 	p.t.Helper()
 	if len(s.Decided) == 0 || s.Decided[0].Hints == nil {
 		return nil
 	}
 	pod, container := p.pod(s.Pod), s.Decided[0].Container
 	ctx := p.t.Context()
-	cpus, err := cpuv1.NewCPUServiceClient(p.daemon.conn).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: pod, Container: container})
+	cpus, err := cpuv1.NewCPUServiceClient(p.daemon.conn).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	memory, err := memoryv1.NewMemoryServiceClient(p.daemon.conn).GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: pod, Container: container})
+	memory, err := memoryv1.NewMemoryServiceClient(p.daemon.conn).GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	devices, err := devicev1.NewDeviceServiceClient(p.daemon.conn).GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: pod, Container: container})
+	devices, err := devicev1.NewDeviceServiceClient(p.daemon.conn).GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return slices.Concat(cpus.GetAnswers(), memory.GetAnswers(), devices.GetAnswers())
+	return slices.Concat(cpus.GetTopologyHints(), memory.GetTopologyHints(), devices.GetTopologyHints())
 }
 
 // compareDecided holds an admission against the recorded one: the hints that were
 // offered first, those that the trace keeps of the others, the merged hints, the CPUs.
-func (p *replay) compareDecided(s step, offered []*typesv1.Answer, trace *typesv1.Trace) {
+func (p *replay) compareDecided(s step, offered []*typesv1.TopologyHints, trace *typesv1.Trace) {
 	p.t.Helper()
 	for i, want := range s.Decided {
 		for resource, hints := range want.Hints {
@@ -137,10 +137,10 @@ func (p *replay) comparePlace(pod string, want decided, trace *typesv1.Trace) {
 	var best, cpus string
 	for _, e := range trace.GetSteps() {
 		switch {
-		case e.GetKind() == "merged" && (e.GetContainer() == want.Container || e.GetContainer() == ""):
+		case e.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED && (e.GetContainerName() == want.Container || e.GetContainerName() == ""):
 			best = written(e.GetAffinity()) // one of the pod as a whole is all its containers'
-		case e.GetKind() == "planned" && e.GetContainer() == want.Container && e.GetResource() == "cpu":
-			cpus = e.GetClaim().GetCpu().GetSet().GetCpus()
+		case e.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED && e.GetContainerName() == want.Container && e.GetResource() == "cpu":
+			cpus = e.GetClaim().GetCpu().GetCpus().GetList()
 		}
 	}
 	if want.Best != "" {
@@ -158,20 +158,20 @@ func (p *replay) comparePlace(pod string, want decided, trace *typesv1.Trace) {
 }
 
 // compareOffered compares all hints of an answer.
-func (p *replay) compareOffered(pod, container, resource string, want []string, offered []*typesv1.Answer) {
+func (p *replay) compareOffered(pod, container, resource string, want []string, offered []*typesv1.TopologyHints) {
 	p.t.Helper()
-	i := slices.IndexFunc(offered, func(a *typesv1.Answer) bool { return a.GetResource() == resource })
+	i := slices.IndexFunc(offered, func(a *typesv1.TopologyHints) bool { return a.GetResource() == resource })
 	if i < 0 {
 		p.t.Errorf("%s/%s: nothing is offered of %s, by the kubelet %v", pod, container, resource, want)
 		return
 	}
 	p.decisions.offered += len(want)
-	kind := typesv1.AnswerKind_ANSWER_KIND_OPTIONS
+	kind := typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS
 	switch {
 	case want == nil:
-		kind = typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE
+		kind = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE
 	case len(want) == 0:
-		kind = typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE
+		kind = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE
 	}
 	got := allWritten(offered[i].GetHints())
 	if slices.Sort(want); offered[i].GetKind() != kind || !slices.Equal(got, want) {
@@ -184,7 +184,7 @@ func (p *replay) compareOffered(pod, container, resource string, want []string, 
 func (p *replay) compareAsked(pod, container, resource string, want []string, trace *typesv1.Trace) bool {
 	p.t.Helper()
 	for _, e := range trace.GetSteps() {
-		if e.GetKind() != "asked" || e.GetContainer() != container || e.GetResource() != resource || e.GetAnswer() == "rule" {
+		if e.GetKind() != typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED || e.GetContainerName() != container || e.GetResource() != resource || e.GetAnswer() == typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT {
 			continue
 		}
 		got := allWritten(e.GetHints())

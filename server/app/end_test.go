@@ -48,7 +48,7 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 	}
 	d := run()
 	const gpu = "example.com/gpu"
-	plugin := script.New(script.Config{Dir: c.DevicePluginDir, Resource: gpu, Devices: []script.Device{{ID: "g0"}}})
+	plugin := script.New(script.Config{Dir: *c.DevicePluginDir, Resource: gpu, Devices: []script.Device{{ID: "g0"}}})
 	plugin.Behave(script.Allocate, script.Hang)
 	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
@@ -81,14 +81,14 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 	if got.err != nil || !strings.Contains(got.resp.GetMessage(), "did not answer Allocate within 2s") {
 		t.Errorf("%s: %s, %v", got.resp.GetVerdict(), got.resp.GetMessage(), got.err)
 	}
-	if text := log.String(); !strings.Contains(text, `msg="pod rejected" part=admission pod=default/x uid=x reason=UnexpectedAdmissionError`) {
+	if text := log.String(); !strings.Contains(text, `msg="pod rejected" part=admission event=verdict verdict=rejected pod=default/x uid=x reason=UnexpectedAdmissionError`) {
 		t.Errorf("the log does not say that the pod was rejected:\n%s", text)
 	}
 
 	d = run()
 	defer d.end()
 	inspect := inspectv1.NewInspectServiceClient(d.conn)
-	trace, err := inspect.GetTrace(t.Context(), &inspectv1.GetTraceRequest{PodUid: "x"})
+	trace, err := inspect.GetTrace(t.Context(), &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "x"}})
 	if err != nil || trace.GetTrace().GetMessage() != got.resp.GetMessage() {
 		t.Errorf("the next daemon remembers %q, %v", trace.GetTrace().GetMessage(), err)
 	}

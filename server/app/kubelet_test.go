@@ -30,6 +30,7 @@ import (
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	apiconfig "github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
@@ -313,8 +314,8 @@ func (p *replay) start(s step) {
 	}
 	log := slog.New(slog.NewTextHandler(p.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d := runDaemon(p.t, c, log, &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: timeout})
-	endPlugins := p.startPlugins(c.DevicePluginDir)
-	p.daemon = &daemon{conn: d.conn, podResources: c.PodResourcesDir, end: func() {
+	endPlugins := p.startPlugins(*c.DevicePluginDir)
+	p.daemon = &daemon{conn: d.conn, podResources: *c.PodResourcesDir, end: func() {
 		endPlugins()
 		d.end()
 	}}
@@ -575,7 +576,7 @@ func difference(got, want kubelet.MemoryState) string {
 
 func (p *replay) export(kind string, format int) []byte {
 	p.t.Helper()
-	resp, err := inspectv1.NewInspectServiceClient(p.daemon.conn).Export(p.t.Context(), &inspectv1.ExportRequest{Kind: kind, Format: uint32(format)})
+	resp, err := inspectv1.NewInspectServiceClient(p.daemon.conn).Export(p.t.Context(), &inspectv1.ExportRequest{Kind: convert.EnumOf[inspectv1.StateFileKind](kind), Format: uint32(format)})
 	if err != nil {
 		p.t.Fatalf("export %s: %v", kind, err)
 	}

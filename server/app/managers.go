@@ -39,7 +39,7 @@ func (a *App) managerSetOf(c config.Config) (*managerset.Set, error) {
 	}
 	cfg.Facts = a.facts
 	if check := c.Memory.CheckFreeHugePages; check != config.PagesIgnore && c.Machine == "" {
-		cfg.Pages = &memory.Pages{Free: freePages, Running: a.runs, Wait: check == config.PagesDefer}
+		cfg.Pages = &memory.Pages{Free: freePages, Wait: check == config.PagesDefer}
 	}
 	return managerset.New(cfg, a.Machine)
 }
@@ -274,12 +274,6 @@ func (a *App) kernelFree() func() ([]machine.Node, error) {
 		defer sys.Close()
 		return sysfs.Free(sys.FS())
 	}
-}
-
-// runs tells whether a pod is admitted.
-func (a *App) runs(uid string) bool {
-	_, known := a.Ledger.View().Pod(uid)
-	return known
 }
 
 // findMachine returns the machine to work on: the one that a snapshot file or a

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/host/claimfiles"
+	"github.com/berthd/berth/server/logs"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/store"
 )
@@ -98,7 +99,8 @@ func (a *App) probeRecords(ctx context.Context) error {
 	renewed, err := files.Check()
 	if renewed > a.recordsRenewed {
 		a.recordsRenewed = renewed
-		a.Log.WarnContext(ctx, "the directory of claim records was removed or replaced, and is made again", "directory", a.claimsDir())
+		a.Log.WarnContext(ctx, "the directory of claim records was removed or replaced, and is made again",
+			logs.Repaired(logs.Records, "directory", a.claimsDir())...)
 	}
 	return err
 }
@@ -123,20 +125,24 @@ func (a *App) markCommit(v *ledger.View) {
 	if a.lastCommit == nil {
 		return
 	}
-	err := a.lastCommit.Set(uint64(v.EpochID()), v.Generation())
+	err := a.lastCommit.Set(uint64(v.EpochID()), v.Revision())
 	if err != nil && !a.markFails {
 		a.Log.Warn("the last commit cannot be marked", "error", err)
 	}
 	a.markFails = err != nil
 }
 
-// acknowledged is the last commit that the berthd before this one marked.
+// acknowledged is the last commit that the berthd before this one marked. Its revision says
+// nothing about a ledger that was made, or salvaged, at this start: that is no copy.
 func (a *App) acknowledged() recovery.Commit {
 	if a.lastCommit == nil {
 		return recovery.Commit{}
 	}
-	epoch, generation, _ := a.lastCommit.Found()
-	return recovery.Commit{Epoch: ledger.EpochID(epoch), Generation: generation}
+	epoch, revision, _ := a.lastCommit.Found()
+	if a.start.Damage != nil || a.Ledger.View().Generation() == 0 {
+		revision = 0
+	}
+	return recovery.Commit{Epoch: ledger.EpochID(epoch), Revision: revision}
 }
 
 // recover decides what is true of each pod, and makes it last. Nobody who lives is

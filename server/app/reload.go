@@ -32,9 +32,11 @@ var fixed = []struct{ prefix, why string }{
 	{"kind", "it names the format of the file"},
 	{"cgroups.", "the cgroups of running pods follow it"},
 	{"devices.", "device plugins have registered under it"},
+	{"beside", "it decides which sockets berthd serves and who writes the cgroups"},
 	{"devicePluginDir", "device plugins are connected there"},
 	{"features.", "running pods were read under it"},
 	{"http", "the socket or port is opened at the start"},
+	{"kubeletMetrics", "the page of metrics is made at the start"},
 	{"limits.", "buffers are made for it at the start"},
 	{"listen", "the socket is opened at the start"},
 	{"log.format", "the log is opened at the start"},
@@ -144,7 +146,7 @@ func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) e
 		return nil
 	}
 	if mode := into.SocketMode(); mode != now.SocketMode() {
-		if err := a.listening.agents.SetMode(mode); err != nil {
+		if err := a.agentSocket.SetMode(mode); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/host/service"
+	"github.com/berthd/berth/server/logs"
 	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/rpc/podresources"
 	"github.com/berthd/berth/server/socket"
@@ -47,8 +48,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		err = errors.Join(err, a.keepLedger(ctx), a.store.Close(), a.closeRuntime(), a.closeRecords())
 	}()
 	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
-		if a.Service.Has(path) {
-			continue // systemd keeps it, and nobody else takes it
+		if path == "" || a.Service.Has(path) {
+			continue // switched off; or systemd keeps it, and nobody else takes it
 		}
 		if err := socket.Unserved(path); err != nil {
 			return err
@@ -58,11 +59,9 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	if err := a.applyLedger(ctx); err != nil {
 		return err
 	}
-	on, err := a.listen()
-	if err != nil {
+	if err := a.listen(); err != nil {
 		return err
 	}
-	a.listening = on
 
 	defer time.AfterFunc(a.Config.Limits.PodResourcesWait.Duration, func() { close(a.timeout) }).Stop()
 
@@ -78,23 +77,27 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("registry", a.registry.Run)
 	g.Go("hintproxy", a.external.Run)
 	g.OnStop("hintproxy", a.external.Stop)
-	g.Go("podresources", serve(a.readers.Server, on.readers.Serve))
-	g.Go("api", serve(a.main.Server, on.agents.Serve))
-	g.OnStop("podresources", stop(a.readers.Server, cutOff))
+	if a.readerSocket != nil {
+		g.Go("podresources", serve(a.readers.Server, a.readerSocket.Serve))
+		g.OnStop("podresources", stop(a.readers.Server, cutOff))
+	}
+	g.Go("api", serve(a.main.Server, a.agentSocket.Serve))
 	g.OnStop("api", stop(a.main.Server, cutOff))
 	// Before calls are cut off: who connects from now on waits for the next berthd.
-	g.OnStop("podresources socket", on.readers.Drain)
-	g.OnStop("api socket", on.agents.Drain)
+	if a.readerSocket != nil {
+		g.OnStop("podresources socket", a.readerSocket.Drain)
+	}
+	g.OnStop("api socket", a.agentSocket.Drain)
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
 		l, err := a.listenHTTP()
 		if err != nil {
-			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), on.close())
+			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), a.closeSockets())
 		}
 		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
 		l = socket.Bounded(l, httpConnections)
 		s := &http.Server{
-			Handler: on.httpHandler(), MaxHeaderBytes: 64 << 10,
+			Handler: a.httpHandler(), MaxHeaderBytes: 64 << 10,
 			ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		}
 		g.Go("http", func(context.Context) error {
@@ -116,17 +119,17 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		a.health.Resume()
 		a.Log.InfoContext(ctx, "ready", "socket", a.Config.Listen,
 			"machine", a.Machine.Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
-		a.notify(on.statusLine(), service.Ready)
+		a.notify(a.statusLine(), service.Ready)
 		if ready != nil {
 			ready()
 		}
 		// Nobody probes what is being stopped, and the task ends with the others.
-		_ = on.monitor.Run(serving)
+		_ = a.monitor.Run(serving)
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	g.Go("service manager", on.followService)
-	g.Go("reload", on.followReloadSignals)
+	g.Go("service manager", a.followService)
+	g.Go("reload", a.followReloadSignals)
 	// The first thing to stop is telling clients that all is well.
 	g.OnStop("health", func(context.Context) error {
 		a.notify("ends: waits for calls under way", service.Stopping)
@@ -194,8 +197,13 @@ func (a *App) applyPolicy(ctx context.Context) error {
 
 // reportStart logs what the start found.
 func (a *App) reportStart(ctx context.Context) {
+	repairs := slices.Concat(damageLines(a.start.Damage, a.start.Ledger), a.recoveryLines())
 	for _, line := range a.startLines() {
-		a.Log.WarnContext(ctx, line)
+		var keys []any
+		if slices.Contains(repairs, line) {
+			keys = logs.Repaired(logs.Ledger)
+		}
+		a.Log.WarnContext(ctx, line, keys...)
 	}
 }
 
@@ -273,11 +281,11 @@ func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 }
 
 // httpHandler serves metrics and health for those who do not speak gRPC.
-func (s *sockets) httpHandler() http.Handler {
+func (a *App) httpHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.app.metrics.Handler())
+	mux.Handle("GET /metrics", a.metrics.Handler(a.Config.KubeletMetrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", s.ready)
+	mux.HandleFunc("GET /readyz", a.ready)
 	return mux
 }
 
@@ -306,13 +314,13 @@ func (a *App) notify(status string, states ...string) {
 }
 
 // statusLine tells what is going on, in a line.
-func (s *sockets) statusLine() string {
-	view := s.app.Ledger.View()
+func (a *App) statusLine() string {
+	view := a.Ledger.View()
 	line := fmt.Sprintf("serves %d pods at revision %d", view.NumPods(), view.Generation())
 	if uncertain := view.Uncertain(); uncertain != "" {
 		line += "; waits for the agent's SyncPods"
 	}
-	whole, some := s.monitor.Lines()
+	whole, some := a.monitor.Lines()
 	for _, problem := range append(whole, some...) {
 		line += "; does not work: " + problem
 	}
@@ -322,43 +330,43 @@ func (s *sockets) statusLine() string {
 // followService tells the service manager that berthd is alive and what it does. It is alive
 // as long as commits come to an end: with one that hangs, systemd ends berthd and starts it
 // again.
-func (s *sockets) followService(ctx context.Context) error {
+func (a *App) followService(ctx context.Context) error {
 	select {
-	case <-s.app.plugins.Ready():
+	case <-a.plugins.Ready():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	every := statusEvery
-	if w := s.app.Service.Watchdog(); w > 0 {
+	if w := a.Service.Watchdog(); w > 0 {
 		every = min(every, w/3)
 	}
-	return alive(ctx, every, s.app.Engine.Settled, func() {
-		if s.app.Service.Watchdog() > 0 {
-			s.app.notify(s.statusLine(), service.Alive)
+	return alive(ctx, every, a.Engine.Settled, func() {
+		if a.Service.Watchdog() > 0 {
+			a.notify(a.statusLine(), service.Alive)
 		} else {
-			s.app.notify(s.statusLine())
+			a.notify(a.statusLine())
 		}
 	})
 }
 
 // followReloadSignals reads the configuration again whenever a signal asks for it.
-func (s *sockets) followReloadSignals(ctx context.Context) error {
+func (a *App) followReloadSignals(ctx context.Context) error {
 	select {
-	case <-s.app.plugins.Ready():
+	case <-a.plugins.Ready():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	for {
 		select {
-		case <-s.app.Reloads:
+		case <-a.Reloads:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		s.app.notify("reads the configuration again", service.ReloadingNow()...)
-		if _, err := s.app.Reload(ctx, false); err != nil {
-			s.app.Log.ErrorContext(ctx, "the configuration was not changed", "error", err)
+		a.notify("reads the configuration again", service.ReloadingNow()...)
+		if _, err := a.Reload(ctx, false); err != nil {
+			a.Log.ErrorContext(ctx, "the configuration was not changed", "error", err)
 		}
-		s.app.notify(s.statusLine(), service.Ready)
+		a.notify(a.statusLine(), service.Ready)
 	}
 }
 
@@ -385,70 +393,63 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-// sockets are those that berthd serves while it runs, with the probes of whether it can.
-type sockets struct {
-	app *App
-	// agents is berth's own socket, readers that of podresources.
-	agents, readers *socket.Keeper
-	monitor         *readiness.Monitor
-}
-
 // listen opens the sockets of agents and of readers.
-func (a *App) listen() (*sockets, error) {
-	agents, err := socket.Keep(a.Config.Listen, socket.Options{
-		DirMode: listenDirMode, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
-		Activated: a.Service.Socket(a.Config.Listen),
-	}, a.Log)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+func (a *App) listen() error {
+	if err := a.agentSocket.Listen(a.Service.Socket(a.Config.Listen)); err != nil {
+		return fmt.Errorf("listen: %w", err)
 	}
 	a.checkReach()
-	readers, err := socket.Keep(a.Config.PodResourcesSocket(), socket.Options{
-		DirMode: 0o750, Mode: 0o755, Activated: a.Service.Socket(a.Config.PodResourcesSocket()),
-	}, a.Log)
-	if err != nil {
-		_ = agents.Close()
-		return nil, err
+	if a.readerSocket != nil {
+		if err := a.readerSocket.Listen(a.Service.Socket(a.Config.PodResourcesSocket())); err != nil {
+			return errors.Join(err, a.agentSocket.Close())
+		}
 	}
-	s := &sockets{app: a, agents: agents, readers: readers}
 	if left := a.Service.Left(); len(left) > 0 {
-		return nil, errors.Join(
+		return errors.Join(
 			errdefs.Invalidf("systemd passes socket %s, which is neither listen (%s) nor in podResourcesDir (%s): change ListenStream= of the socket unit, or the configuration",
 				left[0], a.Config.Listen, a.Config.PodResourcesSocket()),
-			s.close())
+			a.closeSockets())
 	}
-	s.monitor = s.newMonitor()
-	return s, nil
+	return nil
 }
 
-func (s *sockets) close() error { return errors.Join(s.agents.Close(), s.readers.Close()) }
+func (a *App) closeSockets() error {
+	err := a.agentSocket.Close()
+	if a.readerSocket != nil {
+		err = errors.Join(err, a.readerSocket.Close())
+	}
+	return err
+}
 
 // newMonitor makes what finds out whether berthd can serve. Without a commit it reads on, without its socket nobody
 // reaches it; the sockets of readers and plugins concern nobody else.
-func (s *sockets) newMonitor() *readiness.Monitor {
+func (a *App) newMonitor() *readiness.Monitor {
 	only := func(services ...grpc.ServiceDesc) (names []string) {
 		for i := range services {
 			names = append(names, services[i].ServiceName)
 		}
 		return names
 	}
-	return readiness.New(readiness.Config{
-		Every: probeEvery, Timeout: probeTimeout, Log: s.app.Log.With("part", "readiness"), Changed: s.app.publishHealth,
-	},
-		readiness.Check{
-			Name: "ledger", Probe: s.app.probeLedger,
+	checks := []readiness.Check{
+		{
+			Name: "ledger", Probe: a.probeLedger,
 			Only: append(only(admissionv1.AdmissionService_ServiceDesc, lifecyclev1.LifecycleService_ServiceDesc), ""),
 		},
-		readiness.Check{Name: "socket", Probe: s.callItself},
-		readiness.Check{
-			Name: "podresources socket", Probe: func(context.Context) error { return s.readers.Problem() },
-			Only: []string{podresources.ServiceV1},
-		},
-		readiness.Check{
-			Name: "device plugin socket", Probe: func(context.Context) error { return s.app.plugins.Problem() },
+		{Name: "socket", Probe: a.callItself},
+		{
+			Name: "device plugin socket", Probe: func(context.Context) error { return a.plugins.Problem() },
 			Only: only(devicev1.DeviceService_ServiceDesc),
 		},
-	)
+	}
+	if a.readerSocket != nil {
+		checks = append(checks, readiness.Check{
+			Name: "podresources socket", Probe: func(context.Context) error { return a.readerSocket.Problem() },
+			Only: []string{podresources.ServiceV1},
+		})
+	}
+	return readiness.New(readiness.Config{
+		Every: probeEvery, Timeout: probeTimeout, Log: a.Log.With("part", "readiness"), Changed: a.publishHealth,
+	}, checks...)
 }
 
 // probeLedger tells whether a commit can succeed. Where the file is not in its place any
@@ -490,28 +491,28 @@ func (a *App) publishHealth(m *readiness.Monitor) {
 }
 
 // callItself makes a call as an agent does, by the path of the socket.
-func (s *sockets) callItself(ctx context.Context) error {
-	if err := s.agents.Problem(); err != nil {
+func (a *App) callItself(ctx context.Context) error {
+	if err := a.agentSocket.Problem(); err != nil {
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", s.app.Config.Listen)
+			return new(net.Dialer).DialContext(ctx, "unix", a.Config.Listen)
 		}))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
-		return fmt.Errorf("call the health service over %s: %w", s.app.Config.Listen, err)
+		return fmt.Errorf("call the health service over %s: %w", a.Config.Listen, err)
 	}
 	return nil
 }
 
 // ready answers whether berthd serves, as the health service does, and why it does not.
-func (s *sockets) ready(w http.ResponseWriter, r *http.Request) {
-	resp, err := s.app.health.Check(r.Context(), &healthpb.HealthCheckRequest{})
-	whole, some := s.monitor.Lines()
+func (a *App) ready(w http.ResponseWriter, r *http.Request) {
+	resp, err := a.health.Check(r.Context(), &healthpb.HealthCheckRequest{})
+	whole, some := a.monitor.Lines()
 	if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = fmt.Fprintln(w, "not ready")

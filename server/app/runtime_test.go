@@ -57,11 +57,11 @@ func TestRuntimeReportsItsDriver(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer a.closeRuntime()
-			if a.Config.Cgroups.Driver != row.want || !strings.Contains(log.String(), row.log) {
-				t.Errorf("driver %s, log %q", a.Config.Cgroups.Driver, log.String())
+			if string(a.driver) != row.want || !strings.Contains(log.String(), row.log) {
+				t.Errorf("driver %s, log %q", a.driver, log.String())
 			}
 			page := httptest.NewRecorder()
-			a.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+			a.metrics.Handler(true).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 			if text := page.Body.String(); strings.Contains(text, losing) != row.losing || strings.Contains(text, "losing_support") != row.losing {
 				t.Errorf("metrics have %s: %v, want %v", losing, !row.losing, row.losing)
 			}

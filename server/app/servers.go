@@ -48,12 +48,13 @@ import (
 	"github.com/berthd/berth/server/rpc/qos"
 	"github.com/berthd/berth/server/rpc/state"
 	"github.com/berthd/berth/server/rpc/topology"
+	"github.com/berthd/berth/server/socket"
 )
 
 // buildServers makes the two gRPC servers and registers every service.
 func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
-	a.access = rpc.NewAccess(selfUID(), a.Config.Access)
+	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
 	a.policies = &policies{app: a}
 	frame := rpc.Config{
 		Access: a.access,
@@ -75,7 +76,7 @@ func (a *App) buildServers(context.Context) error {
 	a.history = allocation.NewHistory(a.Config.Limits.WatchEvents, a.Device)
 	a.history.Start(a.Ledger.View())
 	a.Ledger.Follow(a.history.Committed)
-	engine := logRejections(a.metrics.Watch(a.Engine), a.Log.With("part", "admission"), a.Now)
+	engine := newVerdicts(a.Engine, a.metrics, a.Log.With("part", "admission"), a.Now)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
@@ -92,7 +93,7 @@ func (a *App) buildServers(context.Context) error {
 	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
 	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryOn, a.kernelFree()))
 	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
-	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger))
+	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
@@ -111,6 +112,13 @@ func (a *App) buildServers(context.Context) error {
 	podresources.Register(a.readers, readers, read.Features)
 	reflection.Register(a.readers)
 
+	a.agentSocket = socket.New(a.Config.Listen, socket.Options{
+		DirMode: listenDirMode, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
+	}, a.Log)
+	if path := a.Config.PodResourcesSocket(); path != "" {
+		a.readerSocket = socket.New(path, socket.Options{DirMode: 0o750, Mode: 0o755}, a.Log)
+	}
+	a.monitor = a.newMonitor()
 	for service := range a.main.GetServiceInfo() {
 		a.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
 	}
@@ -165,10 +173,10 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,
 			EnforceNodeAllocatable: c.Node.Enforce,
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
-			NodeFit: c.Node.NodeFit, DriftPolicy: c.Cgroups.DriftPolicy, PodPidsLimit: c.Cgroups.PodPIDsLimit,
+			NodeFit: c.Node.NodeFit, DriftPolicy: convert.EnumOf[nodev1.DriftPolicy](c.Cgroups.DriftPolicy), PodPidsLimit: c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
 			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
-			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
+			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(), Reload: a.Reload,
 	}))

@@ -166,12 +166,12 @@ func TestCgroupServices(t *testing.T) {
 		}
 	}
 	limit := int64(64 << 20)
-	_, err := cgroups.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Values: &cgroupv1.Values{MemoryBytes: &limit}})
+	_, err := cgroups.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Resources: &typesv1.LinuxResources{MemoryLimitBytes: &limit}})
 	ok("create", err)
 	_, err = cgroups.Validate(d.ctx(), &cgroupv1.ValidateRequest{Name: extra})
 	ok("validate", err)
 	got, err := cgroups.GetConfig(d.ctx(), &cgroupv1.GetConfigRequest{Name: extra, Resource: "memory"})
-	if err != nil || got.GetValues().GetMemoryBytes() != limit || got.GetValues().CpuShares != nil {
+	if err != nil || got.GetResources().GetMemoryLimitBytes() != limit || got.GetResources().CpuShares != nil {
 		t.Errorf("config %v, %v", got, err)
 	}
 	reduced, err := cgroups.ReduceCPULimits(d.ctx(), &cgroupv1.ReduceCPULimitsRequest{Name: extra})
@@ -209,11 +209,11 @@ func TestCgroupServices(t *testing.T) {
 		t.Errorf("tiers %v, %v", info, err)
 	}
 	allocatable, err := nodev1.NewNodeServiceClient(d.conn).GetAllocatable(d.ctx(), &nodev1.GetAllocatableRequest{})
-	if err != nil || allocatable.GetRequested()["cpu"] != 100 || allocatable.GetAllocatable()["memory"] <= 0 {
+	if err != nil || allocatable.GetRequested()["cpu"] != "100m" || number(t, allocatable.GetAllocatable()["memory"]) <= 0 {
 		t.Errorf("allocatable %v, %v", allocatable, err)
 	}
 	// The limit of all pods is what the node has for them.
-	want := strconv.FormatInt(allocatable.GetLimit()["memory"]&^4095, 10)
+	want := strconv.FormatInt(number(t, allocatable.GetLimit()["memory"])&^4095, 10)
 	if got := n.memoryLimit("kubepods"); got != want {
 		t.Errorf("all pods may use %s, want %s", got, want)
 	}
@@ -281,10 +281,10 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 			"Create":  func() error { _, err := c.Create(n.ctx(), &cgroupv1.CreateRequest{Name: name}); return err },
 			"Destroy": func() error { _, err := c.Destroy(n.ctx(), &cgroupv1.DestroyRequest{Name: name}); return err },
 			"Update": func() error {
-				_, err := c.Update(n.ctx(), &cgroupv1.UpdateRequest{Name: name, Values: &cgroupv1.Values{CpuShares: proto.Uint64(2)}})
+				_, err := c.Update(n.ctx(), &cgroupv1.UpdateRequest{Name: name, Resources: &typesv1.LinuxResources{CpuShares: proto.Uint64(2)}})
 				return err
 			},
-			"Pids":      func() error { _, err := c.Pids(n.ctx(), &cgroupv1.PidsRequest{Name: name}); return err },
+			"Pids":      func() error { _, err := c.Pids(n.ctx(), &cgroupv1.ListProcessesRequest{Name: name}); return err },
 			"GetConfig": func() error { _, err := c.GetConfig(n.ctx(), &cgroupv1.GetConfigRequest{Name: name}); return err },
 		} {
 			if err := call(); err == nil {
@@ -311,7 +311,7 @@ func TestCgroupsBesideThePods(t *testing.T) {
 	client := cgroupv1.NewCgroupServiceClient(d.conn)
 	extra := "/" + n.cgroup + "/extra"
 	shares := uint64(4)
-	if _, err := client.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Values: &cgroupv1.Values{CpuShares: &shares}}); err != nil {
+	if _, err := client.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Resources: &typesv1.LinuxResources{CpuShares: &shares}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, weight := n.file("extra", "cpu.weight", "cpu.shares"); weight != "4" && weight != "1" {
@@ -324,7 +324,7 @@ func TestCgroupsBesideThePods(t *testing.T) {
 		t.Error("it is still there")
 	}
 	n.eventually("berthd is in its own cgroup", func() bool {
-		pids, err := client.Pids(d.ctx(), &cgroupv1.PidsRequest{Name: own})
+		pids, err := client.Pids(d.ctx(), &cgroupv1.ListProcessesRequest{Name: own})
 		return err == nil && slices.Contains(pids.GetPids(), int64(d.Cmd.Process.Pid))
 	})
 	for name, want := range map[string]codes.Code{
@@ -349,4 +349,14 @@ func (n *node) newCgroup(name string) string {
 		}
 	})
 	return path
+}
+
+// number reads an amount of bytes.
+func number(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -75,7 +75,7 @@ func mainJob(t *testing.T, n *node) {
 	}
 
 	answer := d.admitted(guaranteed("pinned", 1, 1))
-	own, err := cpuset.Parse(answer.GetAllocations()[0].GetCpus().GetCpus())
+	own, err := cpuset.Parse(answer.GetAllocations()[0].GetCpus().GetList())
 	if err != nil || own.Len() != 1 || own.Contains(0) || !answer.GetAllocations()[0].GetExclusiveCpus() {
 		t.Fatalf("CPUs %s, %v", own, err)
 	}
@@ -84,21 +84,21 @@ func mainJob(t *testing.T, n *node) {
 			t.Fatalf("CPU %d is none of this machine", id)
 		}
 	}
-	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "pinned", ContainerName: "main"})
+	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pinned"}, ContainerName: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if alloc.GetLinux().GetCpusetCpus() != own.String() || alloc.GetLinux().GetCpuShares() != 1024 || alloc.GetLinux().GetMemoryLimitBytes() != 16<<20 {
-		t.Errorf("linux resources %v", alloc.GetLinux())
+	if alloc.GetResources().GetCpusetCpus().GetList() != own.String() || alloc.GetResources().GetCpuShares() != 1024 || alloc.GetResources().GetMemoryLimitBytes() != 16<<20 {
+		t.Errorf("linux resources %v", alloc.GetResources())
 	}
-	if len(alloc.GetDevices()) != 1 || len(alloc.GetEnvs()) == 0 || len(alloc.GetMounts()) == 0 {
+	if len(alloc.GetEdits().GetDevices()) != 1 || len(alloc.GetEdits().GetEnvs()) == 0 || len(alloc.GetEdits().GetMounts()) == 0 {
 		t.Errorf("what the plugin answered is missing: %v", alloc)
 	}
 
 	p := n.stoppedWith(4)
 	started := d.run(p, "pinned", "main", "c-pinned")
 	p.works()
-	if started.GetCpusetCpus() != own.String() || started.GetCgroupPath() != alloc.GetCgroupPath() {
+	if started.GetCpusetCpus().GetList() != own.String() || started.GetCgroupPath() != alloc.GetCgroupPath() {
 		t.Errorf("%v; Allocate said CPUs %s in %s", started, own, alloc.GetCgroupPath())
 	}
 	if got := p.allowed(); got != own {
@@ -121,7 +121,7 @@ func mainJob(t *testing.T, n *node) {
 	if p.allowed() != own || other.allowed() != all.Minus(own) {
 		t.Errorf("a crash moved the processes to %s and %s", p.allowed(), other.allowed())
 	}
-	if again := d.admitted(guaranteed("pinned", 1, 1)); !reflect.DeepEqual(again.GetAllocations()[0].GetCpus().GetCpus(), own.String()) {
+	if again := d.admitted(guaranteed("pinned", 1, 1)); !reflect.DeepEqual(again.GetAllocations()[0].GetCpus().GetList(), own.String()) {
 		t.Errorf("the same pod got another answer: %v", again)
 	}
 	d.readersSee(t, own)
@@ -153,7 +153,7 @@ func texts(pods map[string]*typesv1.PodAllocation) map[string]string {
 		for _, c := range p.GetContainers() {
 			for _, claim := range c.GetClaims() {
 				for _, d := range claim.GetDevice().GetDevices() {
-					d.Health, d.HealthHistory = "", nil
+					d.Health, d.HealthHistory = typesv1.Health_HEALTH_UNSPECIFIED, nil
 				}
 			}
 		}
@@ -246,11 +246,11 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %v with fields %q; want INVALID_ARGUMENT with %s", name, err, fields(err), c.field)
 		}
 	}
-	if _, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{PodUid: "ghost", ContainerName: "main"}); status.Code(err) != codes.NotFound {
+	if _, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "ghost"}, ContainerName: "main"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown pod: %v", err)
 	}
 	d.admitted(burstable("known"))
-	if _, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{PodUid: "known", ContainerName: "ghost"}); status.Code(err) != codes.NotFound {
+	if _, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "known"}, ContainerName: "ghost"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown container: %v", err)
 	}
 	if _, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "ghost", ContainerName: "main", ContainerId: "i"}); status.Code(err) != codes.NotFound {
@@ -395,7 +395,7 @@ func TestDamagedLedgerIsSetAside(t *testing.T) {
 	}
 	needCPUs(t, 2)
 	// What the living pod holds is known from its claim record: nothing.
-	if c := d.cases()["a"]; !c.GetWaits() || c.GetSource() != "claim record" {
+	if c := d.cases()["a"]; !c.GetWaits() || c.GetSource() != inspectv1.PodSource_POD_SOURCE_CLAIM_RECORD {
 		t.Errorf("case %v", c)
 	}
 	d.admitted(guaranteed("b", 1, 0))

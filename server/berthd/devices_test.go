@@ -23,6 +23,7 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 )
@@ -67,7 +68,7 @@ func (d *daemon) expectResource(name, plugin string, capacity, allocatable int64
 		last = resp
 		for _, r := range resp.GetResources() {
 			if r.GetName() == name {
-				return r.GetPlugin() == plugin && r.GetCapacity() == capacity && r.GetAllocatable() == allocatable
+				return convert.Word(r.GetPluginState()) == plugin && r.GetCapacity() == capacity && r.GetAllocatable() == allocatable
 			}
 		}
 		return false
@@ -268,7 +269,7 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		d := n.start("--devices-unknown", "ignore")
 		allocated := func() []string {
 			t.Helper()
-			answer, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "pod", ContainerName: "main"})
+			answer, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pod"}, ContainerName: "main"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -420,7 +421,7 @@ func (f *follower) take(m *allocationv1.WatchResponse) {
 			delete(f.pods, e.Removed.GetUid())
 		case *allocationv1.Event_DeviceResource:
 			r := e.DeviceResource
-			f.resource[r.GetName()] = fmt.Sprintf("%s %d/%d", r.GetPlugin(), r.GetAllocatable(), r.GetCapacity())
+			f.resource[r.GetName()] = fmt.Sprintf("%s %d/%d", convert.Word(r.GetPluginState()), r.GetAllocatable(), r.GetCapacity())
 		}
 	}
 }
@@ -532,10 +533,10 @@ func TestDevicesMoveFromAKubelet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &inspectv1.ImportRequest{Kind: "device", State: file, Pods: []*typesv1.Pod{withDevice("moved", gpu)}, DryRun: true}
+	req := &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_DEVICE, State: file, Pods: []*typesv1.Pod{withDevice("moved", gpu)}, DryRun: true}
 	for _, req.DryRun = range []bool{true, false} {
 		answer, err := d.inspect.Import(d.ctx(), req)
-		if err != nil || len(answer.GetPods()) != 1 || answer.GetPods()[0].GetOutcome() != "new" {
+		if err != nil || len(answer.GetPods()) != 1 || answer.GetPods()[0].GetOutcome() != inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW {
 			t.Fatalf("dry run %v: %v, %v", req.GetDryRun(), answer, err)
 		}
 	}
@@ -545,9 +546,9 @@ func TestDevicesMoveFromAKubelet(t *testing.T) {
 	}
 	p, _ := n.runPlugin(script.Config{Resource: gpu}, "g0@0 g1@0")
 	d.expectResource(gpu, "connected", 2, 2)
-	got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "moved", ContainerName: "main"})
-	if err != nil || len(got.GetEnvs()) != 1 || got.GetEnvs()[0].GetName() != "A" || len(p.Calls(script.Allocate)) != 0 {
-		t.Errorf("what the container starts with: %v, %v; the plugin was asked %v", got.GetEnvs(), err, p.Calls(script.Allocate))
+	got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "moved"}, ContainerName: "main"})
+	if err != nil || len(got.GetEdits().GetEnvs()) != 1 || got.GetEdits().GetEnvs()["A"] == "" || len(p.Calls(script.Allocate)) != 0 {
+		t.Errorf("what the container starts with: %v, %v; the plugin was asked %v", got.GetEdits().GetEnvs(), err, p.Calls(script.Allocate))
 	}
 	d.admitted(withDevice("other", gpu))
 	if ids := d.devicesOf("other", gpu); len(ids) != 1 || ids[0] != "g0" {
@@ -557,7 +558,7 @@ func TestDevicesMoveFromAKubelet(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(n.root, "device-plugins", "kubelet_internal_checkpoint")); !os.IsNotExist(err) {
 		t.Errorf("a checkpoint was written where a kubelet looks for its own: %v", err)
 	}
-	out, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: "device"})
+	out, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_DEVICE})
 	if err != nil || out.GetFileName() != "device-plugins/kubelet_internal_checkpoint" {
 		t.Fatalf("%v, %v", out, err)
 	}

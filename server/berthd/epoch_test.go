@@ -24,7 +24,7 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 	}
 	d = n.start()
 	d.admitted(guaranteed("alive", 1, 0))
-	mine := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus()
+	mine := d.pods()["alive"].GetContainers()[0].GetCpus().GetList()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 		t.Errorf("an acknowledged pod is lost: %v", c)
 	}
 	d.admit(guaranteed("next", 1, 0)) // rejected where there is no other CPU
-	if next := d.pods()["next"]; next != nil && next.GetContainers()[0].GetCpus().GetCpus() == mine {
+	if next := d.pods()["next"]; next != nil && next.GetContainers()[0].GetCpus().GetList() == mine {
 		t.Errorf("pod next got the CPUs %s of pod alive", mine)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // trace asks for the explanation of a pod's last admission.
 func (d *daemon) trace(uid string) *typesv1.Trace {
 	d.t.Helper()
-	resp, err := d.inspect.GetTrace(d.ctx(), &inspectv1.GetTraceRequest{PodUid: uid})
+	resp, err := d.inspect.GetTrace(d.ctx(), &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: uid}})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -43,7 +43,11 @@ func TestRejectionIsExplainedAndRemembered(t *testing.T) {
 	}
 	for resource, need := range map[string]int{"cpu": cpus, gpu: 2} {
 		s := missing[resource]
-		if s.GetNeed() != uint64(need) || s.GetFree() != uint64(need-1) || fmt.Sprint(s.GetHolders()) != "[holder/main]" {
+		holders := ""
+		for _, h := range s.GetHolders() {
+			holders += h.GetPodUid() + "/" + h.GetContainerName() + " "
+		}
+		if s.GetNeed() != uint64(need) || s.GetFree() != uint64(need-1) || holders != "holder/main " {
 			t.Errorf("shortage of %s: %v", resource, s)
 		}
 	}
@@ -65,7 +69,7 @@ func TestRejectionIsExplainedAndRemembered(t *testing.T) {
 
 	var removal *typesv1.Suggestion
 	for _, s := range resp.GetTrace().GetSuggestions() {
-		if s.GetKind() == "removal" {
+		if s.GetKind() == typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL {
 			removal = s
 		}
 	}

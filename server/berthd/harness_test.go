@@ -484,7 +484,7 @@ func (d *daemon) expectDevices(n int) {
 	d.t.Helper()
 	d.eventually("the plugin's devices are known", func() bool {
 		r := d.gpus()
-		return r.GetPlugin() == "connected" && !r.GetAwaited() && r.GetAllocatable() == int64(n)
+		return r.GetPluginState() == typesv1.PluginState_PLUGIN_STATE_CONNECTED && !r.GetAwaited() && r.GetAllocatable() == int64(n)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // export returns cpu_manager_state as the daemon would leave it to a kubelet.
 func (d *daemon) export(format uint32) string {
 	d.t.Helper()
-	resp, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: "cpu", Format: format})
+	resp, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, Format: format})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func (d *daemon) export(format uint32) string {
 
 func (d *daemon) importCPUs(state string, pods ...*typesv1.Pod) *inspectv1.ImportResponse {
 	d.t.Helper()
-	resp, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: "cpu", State: []byte(state), Pods: pods})
+	resp, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: pods})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -50,8 +50,8 @@ func TestNodeMovesFromAKubeletAndBack(t *testing.T) {
 	}
 	// The agent admits its living pods again, and another one comes.
 	for uid, p := range map[string]*typesv1.Pod{"a": a, "b": b} {
-		want := d.pods()[uid].GetContainers()[0].GetCpus().GetCpus()
-		if got := d.admitted(p).GetAllocations()[0].GetCpus().GetCpus(); got != want {
+		want := d.pods()[uid].GetContainers()[0].GetCpus().GetList()
+		if got := d.admitted(p).GetAllocations()[0].GetCpus().GetList(); got != want {
 			t.Errorf("pod %s got %s, it has %s", uid, got, want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestNodeMovesFromAKubeletAndBack(t *testing.T) {
 		t.Errorf("came back as\n%s, want\n%s", got, toKubelet)
 	}
 	if got := other.importCPUs(toKubelet); !slices.EqualFunc(got.GetPods(), []string{"a", "b", "c"}, func(p *inspectv1.ImportedPod, uid string) bool {
-		return p.GetPod().GetUid() == uid && p.GetOutcome() == "known"
+		return p.GetPod().GetUid() == uid && p.GetOutcome() == inspectv1.ImportOutcome_IMPORT_OUTCOME_KNOWN
 	}) {
 		t.Errorf("the second import says %v", got)
 	}
@@ -90,9 +90,9 @@ func TestImportConflictsAreNamed(t *testing.T) {
 	t.Parallel()
 	d := simulated(t, "2s1n4c2t", "").start()
 	d.admitted(guaranteed("here", 2, 0))
-	before, cpus := d.export(2), d.pods()["here"].GetContainers()[0].GetCpus().GetCpus()
+	before, cpus := d.export(2), d.pods()["here"].GetContainers()[0].GetCpus().GetList()
 	state := `{"policyName":"static","defaultCpuSet":"0","entries":{"there":{"main":"` + cpus + `"}}}`
-	_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: "cpu", State: []byte(state), Pods: []*typesv1.Pod{guaranteed("there", 2, 0)}})
+	_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: []*typesv1.Pod{guaranteed("there", 2, 0)}})
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pod here") || !strings.Contains(err.Error(), "pod there") {
 		t.Errorf("got %v, want both owners named", err)
 	}

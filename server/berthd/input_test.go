@@ -105,7 +105,7 @@ func TestWhoIsNotHere(t *testing.T) {
 			return err
 		},
 		"Allocate with a pod that lacks it": func() error {
-			_, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Pod: burstable("new"), ContainerName: "ghost"})
+			_, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: burstable("new")}, ContainerName: "ghost"})
 			return err
 		},
 		"PreStartContainer of a process": func() error {

@@ -195,7 +195,7 @@ func (d *daemon) holdings() map[string]string {
 	out := map[string]string{}
 	for uid, p := range d.pods() {
 		for _, c := range p.GetContainers()[0].GetClaims() {
-			out[uid] += fmt.Sprintf("%s %s ", c.GetResource(), c.GetCpu().GetSet().GetCpus())
+			out[uid] += fmt.Sprintf("%s %s ", c.GetResource(), c.GetCpu().GetCpus().GetList())
 			for _, dev := range c.GetDevice().GetDevices() {
 				out[uid] += dev.GetId() + " "
 			}

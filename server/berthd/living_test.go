@@ -140,7 +140,7 @@ func (p *process) alive() bool {
 
 func runsWith(id string) []*admissionv1.ContainerHolding {
 	return []*admissionv1.ContainerHolding{{
-		Container: "main", Devices: []*admissionv1.DeviceHolding{{Resource: gpu, Ids: []string{id}}},
+		ContainerName: "main", Devices: []*admissionv1.DeviceHolding{{Resource: gpu, Ids: []string{id}}},
 	}}
 }
 
@@ -269,13 +269,13 @@ func TestSharersKeepOffLivingCPUs(t *testing.T) {
 			d.admitted(burstable("shared"))
 			d.admitted(burstable("more"))
 			for _, uid := range []string{"shared", "more"} {
-				set, err := cpuset.Parse(d.pods()[uid].GetContainers()[0].GetCpus().GetCpus())
+				set, err := cpuset.Parse(d.pods()[uid].GetContainers()[0].GetCpus().GetList())
 				if err != nil || set.IsEmpty() || set.Overlaps(mine) {
 					t.Errorf("pod %s shares CPUs %s, of which %s are another's: %v", uid, set, mine, err)
 				}
 			}
 			if v := d.admit(guaranteed("new", 1, 0)); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
-				set, _ := cpuset.Parse(d.pods()["new"].GetContainers()[0].GetCpus().GetCpus())
+				set, _ := cpuset.Parse(d.pods()["new"].GetContainers()[0].GetCpus().GetList())
 				if set.Overlaps(mine) {
 					t.Errorf("another pod got CPUs %s", set)
 				}
@@ -286,7 +286,7 @@ func TestSharersKeepOffLivingCPUs(t *testing.T) {
 			}
 			d.alive("own", "shared", "more")
 			d.admitted(guaranteed("own", 1, 0))
-			if got := d.pods()["own"].GetContainers()[0].GetCpus().GetCpus(); got != mine.String() {
+			if got := d.pods()["own"].GetContainers()[0].GetCpus().GetList(); got != mine.String() {
 				t.Errorf("it got CPUs %s, and runs on %s", got, mine)
 			}
 			d.run(own, "own", "main", "co") // as an agent does that has lost count
@@ -356,7 +356,7 @@ func TestOlderCopyOfTheLedger(t *testing.T) {
 			}
 			d.alive("before", "alive")
 			d.admitted(guaranteed("alive", 1, 0))
-			if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus(); got != mine.String() || p.allowed() != mine {
+			if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetList(); got != mine.String() || p.allowed() != mine {
 				t.Errorf("it got CPUs %s, and runs on %s of %s", got, p.allowed(), mine)
 			}
 			d.run(p, "alive", "main", "c")
@@ -364,7 +364,7 @@ func TestOlderCopyOfTheLedger(t *testing.T) {
 			// The next start finds ledger and claim records in one epoch.
 			d.kill()
 			d = n.start()
-			if c := d.cases()["alive"]; c.GetCase() != string(recovery.Agrees) {
+			if c := d.cases()["alive"]; c.GetFound() != string(recovery.Agrees) {
 				t.Errorf("case %v", c)
 			}
 		})
@@ -390,7 +390,7 @@ func TestCopyOlderByOneCommit(t *testing.T) {
 	d = n.start()
 	before := d.pods()["before"]
 	d.admitted(guaranteed("alive", 1, 0))
-	mine := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus()
+	mine := d.pods()["alive"].GetContainers()[0].GetCpus().GetList()
 	d.kill()
 	if err := os.WriteFile(path, copied, 0o600); err != nil {
 		n.t.Fatal(err)
@@ -404,14 +404,14 @@ func TestCopyOlderByOneCommit(t *testing.T) {
 		t.Errorf("case %v, cgroup %t", c, n.podCgroups()["alive"])
 	}
 	d.admitted(guaranteed("alive", 1, 0))
-	if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus(); got != mine || before == nil {
+	if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetList(); got != mine || before == nil {
 		t.Errorf("it got CPUs %s, and had %s", got, mine)
 	}
 	// The next start finds one epoch.
 	d.kill()
 	d = n.start()
 	report, err = d.inspect.GetStartReport(n.ctx(), &inspectv1.GetStartReportRequest{})
-	if c := d.cases()["alive"]; err != nil || report.GetOlderCopy() || c.GetCase() != string(recovery.Agrees) {
+	if c := d.cases()["alive"]; err != nil || report.GetOlderCopy() || c.GetFound() != string(recovery.Agrees) {
 		t.Errorf("case %v, older copy %t, %v", c, report.GetOlderCopy(), err)
 	}
 }
@@ -502,7 +502,7 @@ func TestCrashAroundTheRecord(t *testing.T) {
 			}
 			d.alive("before", "alive")
 			d.admitted(guaranteed("alive", 1, 0))
-			if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus(); got != mine.String() {
+			if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetList(); got != mine.String() {
 				t.Errorf("it got CPUs %s, and runs on %s", got, mine)
 			}
 			d.run(p, "alive", "main", "c")
@@ -522,7 +522,7 @@ func TestClaimRecordsInFiles(t *testing.T) {
 	d.admitted(withDevice("pa", gpu))
 	d.admitted(guaranteed("pb", 1, 0))
 	want := d.devicesOf("pa", gpu)
-	cpus := d.pods()["pb"].GetContainers()[0].GetCpus().GetCpus()
+	cpus := d.pods()["pb"].GetContainers()[0].GetCpus().GetList()
 	dir := filepath.Join(n.root, "claims")
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Fatalf("%v %v", info, err)
@@ -531,13 +531,13 @@ func TestClaimRecordsInFiles(t *testing.T) {
 	ledgerFaults["removed"](n)
 	d = n.start()
 	d.plugin("dev0,dev1")
-	if c := d.cases(); !c["pa"].GetWaits() || c["pa"].GetSource() != "claim record" {
+	if c := d.cases(); !c["pa"].GetWaits() || c["pa"].GetSource() != inspectv1.PodSource_POD_SOURCE_CLAIM_RECORD {
 		t.Errorf("cases %v", c)
 	}
 	d.alive("pa", "pb")
 	d.admitted(guaranteed("pb", 1, 0))
 	d.admitted(withDevice("pa", gpu))
-	if got := d.devicesOf("pa", gpu); !slices.Equal(got, want) || d.pods()["pb"].GetContainers()[0].GetCpus().GetCpus() != cpus {
+	if got := d.devicesOf("pa", gpu); !slices.Equal(got, want) || d.pods()["pb"].GetContainers()[0].GetCpus().GetList() != cpus {
 		t.Errorf("devices %q, CPUs %s; want %q and %s", got, d.pods()["pb"].GetContainers()[0].GetCpus(), want, cpus)
 	}
 	for _, uid := range []string{"pa", "pb"} {

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/host/journal"
 	"github.com/berthd/berth/server/host/service"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/store"
@@ -122,10 +123,16 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	return nil
 }
 
+// logger writes to standard error. If that is systemd's journal, each key is a field there, unless
+// the configuration asks for JSON.
 func logger(level slog.Leveler, format string) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
-	if format == "json" {
+	text := slog.NewTextHandler(os.Stderr, o)
+	switch {
+	case format == "json":
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	case journal.Connected(os.Getenv, os.Stderr):
+		return slog.New(journal.New(journal.Socket, level, text))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
+	return slog.New(text)
 }

@@ -18,6 +18,7 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -62,8 +63,8 @@ func (d *daemon) memoryUsage(resource string) string {
 				continue
 			}
 			text := strconv.FormatUint(r.GetHeldBytes()>>20, 10)
-			if len(n.GetGroup().GetNodes()) > 1 {
-				text += fmt.Sprint(n.GetGroup().GetNodes())
+			if len(n.GetGroup().GetIds()) > 1 {
+				text += fmt.Sprint(n.GetGroup().GetIds())
 			}
 			out = append(out, text)
 		}
@@ -74,11 +75,11 @@ func (d *daemon) memoryUsage(resource string) string {
 // mems are the NUMA nodes that a runtime is told for a container.
 func (d *daemon) mems(uid, container string) string {
 	d.t.Helper()
-	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
+	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return alloc.GetLinux().GetCpusetMems()
+	return convert.Nodes(alloc.GetResources().GetCpusetMems()).Commas()
 }
 
 // expectUsage compares memoryUsage.
@@ -223,7 +224,7 @@ func TestMemoryDrifts(t *testing.T) {
 		}
 		// What is held and not there is a finding, of the kind that keeps claims.
 		for _, f := range check.GetFindings() {
-			if len(want) != 3 || f.GetKind() != "policy" {
+			if len(want) != 3 || f.GetKind() != inspectv1.FindingKind_FINDING_KIND_POLICY {
 				t.Errorf("the ledger breaks its rules: %v", f)
 			}
 		}
@@ -264,7 +265,7 @@ func TestMemoryStateMoves(t *testing.T) {
 	const shape = "1s4n2c,mem=4Gi,huge=2Mi:64"
 	export := func(d *daemon) string {
 		t.Helper()
-		file, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: "memory"})
+		file, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY})
 		if err != nil || file.GetFileName() != "memory_manager_state" || file.GetFormat() != 1 {
 			t.Fatalf("%v, %v", file, err)
 		}
@@ -278,7 +279,7 @@ func TestMemoryStateMoves(t *testing.T) {
 	}
 	file := export(d)
 	other := simulated(t, shape, "", staticMemory(0, "1Gi")...).start()
-	got, err := other.inspect.Import(other.ctx(), &inspectv1.ImportRequest{Kind: "memory", State: []byte(file), Pods: pods})
+	got, err := other.inspect.Import(other.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY, State: []byte(file), Pods: pods})
 	if err != nil || len(got.GetPods()) != 3 || len(got.GetNotes())+len(got.GetFindings()) > 0 {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -341,7 +342,7 @@ func TestMemoryPinned(t *testing.T) {
 		p := n.stoppedWith(used)
 		before := p.pages()
 		started := d.run(p, uid, "main", "c-"+uid)
-		if started.GetCpusetMems() != mems.Commas() {
+		if convert.Nodes(started.GetCpusetMems()) != mems {
 			t.Errorf("pod %s: the start says nodes %q, Allocate said %s", uid, started.GetCpusetMems(), mems)
 		}
 		p.works()

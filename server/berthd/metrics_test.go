@@ -143,7 +143,7 @@ func (c *counting) admit(p *typesv1.Pod) {
 		c.want[alignedDone+`{boundary="physical_cpu",scope="container"}`] += float64(containers)
 		c.want[alignedDone+`{boundary="numa_node",scope="container"}`] += float64(containers)
 		for _, a := range resp.GetAllocations() {
-			if cpus, err := cpuset.Parse(a.GetCpus().GetCpus()); err != nil || oneUncore(cpus) {
+			if cpus, err := cpuset.Parse(a.GetCpus().GetList()); err != nil || oneUncore(cpus) {
 				c.want[alignedDone+`{boundary="uncore_cache",scope="container"}`]++
 			}
 		}
@@ -153,7 +153,7 @@ func (c *counting) admit(p *typesv1.Pod) {
 	c.want["kubelet_topology_manager_admission_errors_total"]++
 	planned := 0
 	for _, s := range resp.GetTrace().GetSteps() {
-		if s.GetKind() == "planned" && s.GetProvider() == "cpu" {
+		if s.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED && s.GetProvider() == "cpu" {
 			planned++
 		}
 	}
@@ -195,7 +195,7 @@ func (c *counting) compare(when string) {
 		c.t.Fatal(err)
 	}
 	parse := func(s *typesv1.CPUSet) cpuset.Set {
-		set, err := cpuset.Parse(s.GetCpus())
+		set, err := cpuset.Parse(s.GetList())
 		if err != nil {
 			c.t.Fatal(err)
 		}

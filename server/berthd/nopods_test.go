@@ -23,14 +23,14 @@ func TestNoCgroupsPerQOS(t *testing.T) {
 	d.admitted(guaranteed("a", 2, 0))
 	allocate := func() *allocationv1.AllocateResponse {
 		t.Helper()
-		resp, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "a", ContainerName: "main"})
+		resp, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return resp
 	}
 	have := allocate()
-	if have.GetLinux().GetCpusetCpus() != "1-2" || have.GetCgroupParent() != "" || have.GetCgroupPath() != "" {
+	if have.GetResources().GetCpusetCpus().GetList() != "1-2" || have.GetCgroupParent() != "" || have.GetCgroupPath() != "" {
 		t.Errorf("allocated: %v", have)
 	}
 	_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c-a"})
@@ -56,7 +56,7 @@ func TestNoCgroupsPerQOS(t *testing.T) {
 	}
 	d.kill()
 	d = n.start()
-	if now := allocate().GetLinux().GetCpusetCpus(); now != "1-2" {
+	if now := allocate().GetResources().GetCpusetCpus().GetList(); now != "1-2" {
 		t.Errorf("after a crash the container has CPUs %s", now)
 	}
 	if _, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: d.revision()}); err != nil {

@@ -52,7 +52,7 @@ func TestCPUGoesOffline(t *testing.T) {
 	t.Cleanup(func() { _ = os.WriteFile(online, []byte("1"), 0) })
 	offline := func() bool {
 		check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
-		return err == nil && len(check.GetFindings()) == 1 && check.GetFindings()[0].GetKind() == "policy"
+		return err == nil && len(check.GetFindings()) == 1 && check.GetFindings()[0].GetKind() == inspectv1.FindingKind_FINDING_KIND_POLICY
 	}
 	d.eventually("the check finds it", offline)
 	d.eventually("its owner runs with those that share", func() bool { return x.allowed() == s.allowed() && !x.allowed().Overlaps(y.allowed()) })

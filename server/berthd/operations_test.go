@@ -55,8 +55,8 @@ func operations() map[string]operation {
 		})
 	}
 	size := func(d *daemon) bool {
-		got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "p", ContainerName: "main"})
-		return err == nil && got.GetLinux().GetCpuShares() == 204
+		got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "p"}, ContainerName: "main"})
+		return err == nil && got.GetResources().GetCpuShares() == 204
 	}
 	keep := func(uid string) func(d *daemon) error {
 		return func(d *daemon) error {
@@ -109,13 +109,13 @@ func operations() map[string]operation {
 			prepare: func(d *daemon) *daemon { return d },
 			do: func(d *daemon) error {
 				_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{
-					Kind: "cpu", State: []byte(kubeletState), Pods: []*typesv1.Pod{guaranteed("p", 1, 0)},
+					Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(kubeletState), Pods: []*typesv1.Pod{guaranteed("p", 1, 0)},
 				})
 				return err
 			},
 			done: func(d *daemon) bool {
 				p := d.pods()["p"]
-				return p != nil && p.GetContainers()[0].GetCpus().GetCpus() == "1"
+				return p != nil && p.GetContainers()[0].GetCpus().GetList() == "1"
 			},
 		},
 		"Sync after the ledger was lost": {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,6 +84,37 @@ func TestSocketsOfOthers(t *testing.T) {
 				t.Errorf("a pod of the other agent was removed: %v", err)
 			}
 		})
+	}
+}
+
+// TestBesideKubelet starts a daemon where a kubelet serves its sockets and owns the cgroups: the daemon
+// decides about pods and touches none of them.
+func TestBesideKubelet(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	var kubelets []string
+	for _, name := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
+		path := filepath.Join(n.root, name)
+		l, err := socket.Listen(path, socket.Options{DirMode: 0o750})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		kubelets = append(kubelets, path)
+	}
+	d := n.start("--beside=kubelet", "--cgroup-tree=memory")
+	d.admitted(withDevice("a", "example.com/kubelets"))
+	d.stop()
+	for _, path := range kubelets {
+		if err := socket.Unserved(path); err == nil {
+			t.Errorf("%s is no longer the kubelet's", path)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(n.root, "plugins_registry")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the kubelet's plugin registry: %v", err)
+	}
+	if dirs := n.cgroupDirs(); len(dirs) != 0 {
+		t.Errorf("berthd made the cgroups %v", dirs)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/hack/nodetest"
 )
 
@@ -178,12 +179,12 @@ func (d *daemon) cardsOf(uid string) (cards []string, at string) {
 			for _, dev := range claim.GetDevice().GetDevices() {
 				cards = append(cards, dev.GetId())
 			}
-			if !reflect.DeepEqual(claim.GetAffinity().GetNodes().GetNodes(), c.GetAffinity().GetNodes().GetNodes()) {
+			if !reflect.DeepEqual(claim.GetAffinity().GetNumaNodes().GetIds(), c.GetAffinity().GetNumaNodes().GetIds()) {
 				d.t.Errorf("pod %s: the cards follow %v, the CPUs %v", uid, claim.GetAffinity(), c.GetAffinity())
 			}
 		}
 	}
-	return cards, fmt.Sprint(c.GetAffinity().GetNodes().GetNodes())
+	return cards, fmt.Sprint(c.GetAffinity().GetNumaNodes().GetIds())
 }
 
 // explained spells what a refused pod lacked and which other pods are in its way.
@@ -191,11 +192,15 @@ func explained(trace *typesv1.Trace) string {
 	var parts []string
 	for _, step := range trace.GetSteps() {
 		for _, s := range step.GetShortages() {
-			parts = append(parts, fmt.Sprintf("%s on %s: %d needed, %d free, %d held by %v", s.GetResource(), s.GetNodes(), s.GetNeed(), s.GetFree(), s.GetHeld(), s.GetHolders()))
+			var holders []string
+			for _, h := range s.GetHolders() {
+				holders = append(holders, convert.OwnerOf(h).String())
+			}
+			parts = append(parts, fmt.Sprintf("%s on %s: %d needed, %d free, %d held by %v", s.GetResource(), convert.Nodes(s.GetNumaNodes()), s.GetNeed(), s.GetFree(), s.GetHeld(), holders))
 		}
 	}
 	for _, s := range trace.GetSuggestions() {
-		if s.GetKind() == "removal" {
+		if s.GetKind() == typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL {
 			parts = append(parts, s.GetText())
 		}
 	}
@@ -227,13 +232,13 @@ func TestExternalProvider(t *testing.T) {
 	d.expectNoLease()
 	d.check()
 
-	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "pair", ContainerName: "main"})
+	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pair"}, ContainerName: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var env []string
-	for _, e := range alloc.GetEnvs() {
-		env = append(env, e.GetName()+"="+e.GetValue())
+	for name, value := range alloc.GetEdits().GetEnvs() {
+		env = append(env, name+"="+value)
 	}
 	if fmt.Sprint(env) != "[EXAMPLE_COM_NIC=eth0,eth1]" {
 		t.Errorf("the container is told %q", env)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +56,7 @@ func (d *daemon) sound() {
 		d.t.Fatal(err)
 	}
 	for _, f := range check.GetFindings() {
-		if f.GetKind() != "policy" {
+		if f.GetKind() != inspectv1.FindingKind_FINDING_KIND_POLICY {
 			d.t.Errorf("ledger check: %s: %s", f.GetOwner(), f.GetText())
 		}
 	}
@@ -84,7 +85,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 	had := d.pods()
 
 	strict := &topologyv1.SetPolicyRequest{
-		TopologyPolicy: new("single-numa-node"), ReservedCpus: &typesv1.CPUSet{Cpus: "0,8"}, DryRun: true,
+		TopologyPolicy: new("single-numa-node"), ReservedCpus: &typesv1.CPUSet{List: "0,8"}, DryRun: true,
 		EvictionHard: &topologyv1.Values{Values: map[string]string{"memory.available": "300Mi"}},
 	}
 	outlook := d.setPolicy(strict)
@@ -107,7 +108,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 
 	strict.DryRun = false
 	done := d.setPolicy(strict)
-	if done.GetRevision() == 0 || done.GetReservedAfter().GetCpus() != "0,8" {
+	if done.GetRevision() == 0 || done.GetReservedAfter().GetList() != "0,8" {
 		t.Errorf("the change: %v", done)
 	}
 	expect := func(when string) {
@@ -117,7 +118,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 			t.Errorf("%s: the policy is %s", when, name)
 		}
 		for uid, p := range d.pods() {
-			if want := had[uid].GetContainers()[0]; want.GetExclusiveCpus() && p.GetContainers()[0].GetCpus().GetCpus() != want.GetCpus().GetCpus() {
+			if want := had[uid].GetContainers()[0]; want.GetExclusiveCpus() && p.GetContainers()[0].GetCpus().GetList() != want.GetCpus().GetList() {
 				t.Errorf("%s: %s has CPUs %s, had %s", when, uid, p.GetContainers()[0].GetCpus(), want.GetCpus())
 			}
 		}
@@ -125,11 +126,11 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 			t.Errorf("%s: a pod that needs two nodes: %s %s", when, v.GetVerdict(), v.GetReason())
 		}
 		cpus, err := cpuv1.NewCPUServiceClient(d.conn).GetState(d.ctx(), &cpuv1.GetStateRequest{})
-		if err != nil || cpus.GetReserved().GetCpus() != "0,8" {
+		if err != nil || cpus.GetReserved().GetList() != "0,8" {
 			t.Errorf("%s: reserved CPUs %s, %v", when, cpus.GetReserved(), err)
 		}
 		left, err := nodev1.NewNodeServiceClient(d.conn).GetReservation(d.ctx(), &nodev1.GetReservationRequest{})
-		if err != nil || left.GetReservation()["cpu"] != 2000 || left.GetEviction()["memory"] != 300<<20 {
+		if err != nil || left.GetReservation()["cpu"] != "2000m" || left.GetEviction()["memory"] != strconv.Itoa(300<<20) {
 			t.Errorf("%s: reserved for the node %v, of that for evictions %v, %v", when, left.GetReservation(), left.GetEviction(), err)
 		}
 	}
@@ -213,12 +214,12 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 		"memory policy":   {&topologyv1.SetPolicyRequest{MemoryPolicy: new("Loose")}, codes.InvalidArgument, "emory"},
 		"option": {&topologyv1.SetPolicyRequest{CpuOptions: &topologyv1.Values{Values: map[string]string{"x": "true"}}},
 			codes.InvalidArgument, "cpuManagerPolicyOptions"},
-		"reserved CPUs": {&topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: "99"}}, codes.InvalidArgument, "99"},
+		"reserved CPUs": {&topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{List: "99"}}, codes.InvalidArgument, "99"},
 		"reserved":      {&topologyv1.SetPolicyRequest{SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "-1"}}}, codes.InvalidArgument, "reserved"},
 		"eviction":      {&topologyv1.SetPolicyRequest{EvictionHard: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}}}, codes.InvalidArgument, "unknown eviction signal"},
 		"NUMA nodes":    {&topologyv1.SetPolicyRequest{TopologyMaxNodes: new(uint32(1))}, codes.InvalidArgument, "NUMA"},
 		"nothing left for the shared": {&topologyv1.SetPolicyRequest{
-			ReservedCpus: &typesv1.CPUSet{Cpus: "0,5-15"}, CpuOptions: &topologyv1.Values{Values: map[string]string{"strict-cpu-reservation": "true"}},
+			ReservedCpus: &typesv1.CPUSet{List: "0,5-15"}, CpuOptions: &topologyv1.Values{Values: map[string]string{"strict-cpu-reservation": "true"}},
 		}, codes.FailedPrecondition, "the shared pool would be empty"},
 	} {
 		for _, dry := range []bool{true, false} {
@@ -245,7 +246,7 @@ func TestPolicyAndACrash(t *testing.T) {
 			n := policyNode(t)
 			d := n.start()
 			d.admitted(guaranteed("a", 4, 0))
-			had := d.pods()["a"].GetContainers()[0].GetCpus().GetCpus()
+			had := d.pods()["a"].GetContainers()[0].GetCpus().GetList()
 			d.stop()
 			d = n.start("--failpoint", point+":kill:1")
 			_, err := d.topology().SetPolicy(d.ctx(), &topologyv1.SetPolicyRequest{TopologyPolicy: new("single-numa-node")})
@@ -259,7 +260,7 @@ func TestPolicyAndACrash(t *testing.T) {
 			if want := point == store.AfterCommit; set != want || (name == "single-numa-node") != want {
 				t.Errorf("after a crash at %s the policy is %s", point, name)
 			}
-			if got := d.pods()["a"].GetContainers()[0].GetCpus().GetCpus(); got != had {
+			if got := d.pods()["a"].GetContainers()[0].GetCpus().GetList(); got != had {
 				t.Errorf("the pod has %s, had %s", got, had)
 			}
 			verdict := d.admit(guaranteed("b", 9, 0)).GetVerdict()
@@ -297,7 +298,7 @@ func TestPolicyChangesUnderLoad(t *testing.T) {
 	}
 	for i := range 20 {
 		policy := []string{"single-numa-node", "restricted", "best-effort"}[i%3]
-		d.setPolicy(&topologyv1.SetPolicyRequest{TopologyPolicy: &policy, ReservedCpus: &typesv1.CPUSet{Cpus: []string{"0", "0,8"}[i%2]}})
+		d.setPolicy(&topologyv1.SetPolicyRequest{TopologyPolicy: &policy, ReservedCpus: &typesv1.CPUSet{List: []string{"0", "0,8"}[i%2]}})
 		d.sound()
 	}
 	work.Wait()

@@ -281,7 +281,7 @@ func allocationOf(containers []*typesv1.ContainerAllocation) string {
 	var own []string
 	for _, c := range containers {
 		if c.GetExclusiveCpus() {
-			own = append(own, c.GetName()+"="+c.GetCpus().GetCpus())
+			own = append(own, c.GetContainerName()+"="+c.GetCpus().GetList())
 		}
 	}
 	return cmp.Or(strings.Join(own, ";"), "shared")

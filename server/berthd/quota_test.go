@@ -53,14 +53,14 @@ func TestNoQuotaOnExclusiveCPUs(t *testing.T) {
 	} {
 		uid := c.pod.GetMetadata().GetUid()
 		answer := d.admitted(c.pod)
-		alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: uid, ContainerName: c.container})
+		alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: c.container})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := alloc.GetAllocation().GetExclusiveCpus(); got != c.exclusive {
 			t.Errorf("%s/%s has CPUs of its own: %t, want %t", uid, c.container, got, c.exclusive)
 		}
-		if got := alloc.GetLinux(); got.GetCpuQuotaUs() != c.told || got.GetCpuPeriodUs() != 100000 {
+		if got := alloc.GetResources(); got.GetCpuQuotaUs() != c.told || got.GetCpuPeriodUs() != 100000 {
 			t.Errorf("%s/%s is told quota %d of %d, want %d of 100000", uid, c.container, got.GetCpuQuotaUs(), got.GetCpuPeriodUs(), c.told)
 		}
 		d.run(n.stopped(), uid, c.container, "id-"+uid+"-"+c.container)

@@ -37,7 +37,7 @@ func (d *daemon) reload(dryRun bool) (changes []string) {
 		d.t.Fatal(err)
 	}
 	for _, c := range r.GetChanges() {
-		text := c.GetField() + " " + c.GetFrom() + " > " + c.GetTo()
+		text := c.GetField() + " " + c.GetOldValue() + " > " + c.GetNewValue()
 		if c.GetApplied() != (c.GetReason() == "") {
 			d.t.Errorf("%s: applied is %t, reason %q", text, c.GetApplied(), c.GetReason())
 		}
@@ -82,7 +82,7 @@ func TestReload(t *testing.T) {
 
 	// CPUs that nobody has are reserved. With one that a container has, the rest changes.
 	d.admitted(guaranteed("a", 1, 0))
-	if got := d.pods()["a"].GetContainers()[0].GetCpus().GetCpus(); got != "1" {
+	if got := d.pods()["a"].GetContainers()[0].GetCpus().GetList(); got != "1" {
 		t.Fatalf("the container has CPU %s", got)
 	}
 	write("reserved: {cpus: \"0,7\"}\n")

@@ -18,7 +18,7 @@ func TestChangedRulesKeepClaims(t *testing.T) {
 	d := n.start()
 	d.admitted(guaranteed("a", 4, 0))
 	cpusOf := func(d *daemon, uid string) cpuset.Set {
-		set, err := cpuset.Parse(d.pods()[uid].GetContainers()[0].GetCpus().GetCpus())
+		set, err := cpuset.Parse(d.pods()[uid].GetContainers()[0].GetCpus().GetList())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestChangedRulesKeepClaims(t *testing.T) {
 		}
 		resp := d.admitted(guaranteed("b", 1, 0))
 		if got := resp.GetAllocations()[0]; got.GetExclusiveCpus() && cpusOf(d, "b").Overlaps(own) {
-			t.Errorf("%s: another pod got %s of %s", row.name, got.GetCpus().GetCpus(), own)
+			t.Errorf("%s: another pod got %s of %s", row.name, got.GetCpus().GetList(), own)
 		}
 		d.remove("b")
 		d.kill()

@@ -68,7 +68,7 @@ func (d *pluginHost) create(uid string, attempt uint32, a *allocationv1.Allocate
 		Config: &criv1.ContainerConfig{
 			Metadata: &criv1.ContainerMetadata{Name: "main", Attempt: attempt}, Image: &criv1.ImageSpec{Image: "probe"},
 			Command: []string{"/probe", "wait"}, Labels: labels,
-			Linux: &criv1.LinuxContainerConfig{Resources: &criv1.LinuxContainerResources{CpusetCpus: a.GetLinux().GetCpusetCpus()}},
+			Linux: &criv1.LinuxContainerConfig{Resources: &criv1.LinuxContainerResources{CpusetCpus: a.GetResources().GetCpusetCpus().GetList()}},
 		},
 	})
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *pluginHost) start(id string) {
 
 func (d *daemon) allocate(uid string) *allocationv1.AllocateResponse {
 	d.t.Helper()
-	a, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: uid, ContainerName: "main"})
+	a, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: "main"})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func TestRuntime(t *testing.T) {
 	d := n.start()
 	d.admitted(burstable("shared"))
 	a := d.allocate("shared")
-	if a.GetCgroupPath() != "" || a.GetLinux().GetCpusetCpus() != "0-3" {
-		t.Errorf("beside a runtime Allocate answers with cgroup %q, CPUs %s", a.GetCgroupPath(), a.GetLinux().GetCpusetCpus())
+	if a.GetCgroupPath() != "" || a.GetResources().GetCpusetCpus().GetList() != "0-3" {
+		t.Errorf("beside a runtime Allocate answers with cgroup %q, CPUs %s", a.GetCgroupPath(), a.GetResources().GetCpusetCpus())
 	}
 	first := c.create("shared", 0, a)
 	d.admitted(guaranteed("own", 2, 0))
@@ -125,8 +125,8 @@ func TestRuntime(t *testing.T) {
 	if err := d.preStart("shared", first); err != nil {
 		t.Fatal(err)
 	}
-	own := d.allocate("own").GetLinux().GetCpusetCpus()
-	rest := d.allocate("shared").GetLinux().GetCpusetCpus()
+	own := d.allocate("own").GetResources().GetCpusetCpus().GetList()
+	rest := d.allocate("shared").GetResources().GetCpusetCpus().GetList()
 	if got := c.Resources(first).GetCpusetCpus(); got != rest || rest == "0-3" || own == "" {
 		t.Errorf("it would start on CPUs %s, want %s beside %s", got, rest, own)
 	}

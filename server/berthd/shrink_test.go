@@ -38,7 +38,7 @@ func TestMachineShrinks(t *testing.T) {
 	d.kill()
 
 	d = start(less)
-	findings := map[string]int{}
+	findings := map[inspectv1.FindingKind]int{}
 	check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestMachineShrinks(t *testing.T) {
 	for _, f := range check.GetFindings() {
 		findings[f.GetKind()]++
 	}
-	if findings["policy"] == 0 || findings["structural"] > 0 || !strings.Contains(strings.Join(check.GetStartReport(), "\n"), "machine has changed") {
+	if findings[inspectv1.FindingKind_FINDING_KIND_POLICY] == 0 || findings[inspectv1.FindingKind_FINDING_KIND_STRUCTURAL] > 0 || !strings.Contains(strings.Join(check.GetStartReport(), "\n"), "machine has changed") {
 		t.Errorf("findings %v, start %q", check.GetFindings(), check.GetStartReport())
 	}
 	for uid, text := range placed() {

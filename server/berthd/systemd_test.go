@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
-	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/systemd"
@@ -75,5 +76,59 @@ func TestSlices(t *testing.T) {
 	if seen, err := tree.Observe(t.Context(), pod, 0); err != nil || seen.Nodes[0].State != cgroup.Absent {
 		t.Errorf("the slice stays: %v, %v", seen, err)
 	}
+	d.check()
+}
+
+// TestReexecutedSystemd: when systemd is started anew in its place, slices of removed pods that
+// are there again are removed at once and quietly, and values that were taken back are
+// written. No pass is due by time.
+func TestReexecutedSystemd(t *testing.T) {
+	tree, err := systemd.Open(cgroupfs.Options{})
+	if err != nil {
+		t.Skipf("no systemd to ask: %v", err)
+	}
+	n := newNode(t, "--cgroup-driver", "systemd", "--log-level", "debug")
+	n.needKernel()
+	n.configure("cgroups: {reconcilePeriod: 24h}\n")
+	t.Cleanup(func() {
+		if err := tree.Remove(context.WithoutCancel(t.Context()), cgroup.Name{n.cgroup}); err != nil {
+			t.Error(err)
+		}
+		_ = tree.Close()
+	})
+	d := n.start()
+	d.admitted(limited("a-1", "100m", "32Mi"))
+	d.admitted(limited("b-1", "100m", "32Mi"))
+	d.remove("a-1")
+	removed, stays := cgroup.Name{n.cgroup, "kubepods", "burstable", "poda-1"}, cgroup.Name{n.cgroup, "kubepods", "burstable", "podb-1"}
+	state := func(name cgroup.Name) cgroup.State {
+		t.Helper()
+		seen, err := tree.Observe(t.Context(), name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seen.Find(name).State
+	}
+	if state(removed) != cgroup.Absent {
+		t.Fatal("the slice of the removed pod is there")
+	}
+	// Whether systemd brings it back depends on its version and on when it was stopped.
+	if _, err := tree.Ensure(t.Context(), cgroup.Node{Name: removed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(1, syscall.SIGTERM); err != nil { // systemctl daemon-reexec
+		t.Skipf("systemd cannot be told to start anew: %v", err)
+	}
+	d.eventually("the slice of the removed pod goes again", func() bool { return state(removed) == cgroup.Absent })
+	if got := state(stays); got != cgroup.Valid {
+		t.Errorf("the slice of the pod that is here is %s", got)
+	}
+	d.says("remove a cgroup without a pod")
+	for line := range strings.Lines(d.log.String()) {
+		if strings.Contains(line, "remove a cgroup without a pod") && !strings.Contains(line, "DEBUG") {
+			t.Errorf("it is not quiet: %s", line)
+		}
+	}
+	d.remove("b-1")
 	d.check()
 }

@@ -66,6 +66,79 @@ func TestDefaultsAreTheKubeletsPaths(t *testing.T) {
 	}
 }
 
+// TestBesideKubelet: one switch leaves the kubelet what is the kubelet's, and each part can still be
+// set by itself.
+func TestBesideKubelet(t *testing.T) {
+	t.Parallel()
+	kubelet := kubeletHead + "reservedSystemCPUs: \"0\"\ncpuManagerPolicy: none\nfailSwapOn: true\ncgroupDriver: systemd\n"
+	for name, berthd := range map[string]struct {
+		file string
+		args []string
+	}{
+		"by a flag":  {"", []string{"--beside=kubelet", "--cpu-manager-policy", "static"}},
+		"by a field": {berthHead + "beside: kubelet\ncpu: {policy: static}\n", nil},
+	} {
+		c, notes, err := load(t, kubelet, berthd.file, berthd.args...)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if c.DevicePluginSocket() != "" || c.PodResourcesSocket() != "" || *c.PluginRegistryDir != "" {
+			t.Errorf("%s: berthd serves the kubelet's sockets: %q, %q, %q", name, c.DevicePluginSocket(), c.PodResourcesSocket(), *c.PluginRegistryDir)
+		}
+		if c.Cgroups.Tree != document.TreeMemory || c.Node.NodeFit || c.Node.FailSwapOn || !slices.Equal(c.Devices.Elsewhere, []string{"*"}) {
+			t.Errorf("%s: got tree %s, node fit %v, swap %v, elsewhere %v", name, c.Cgroups.Tree, c.Node.NodeFit, c.Node.FailSwapOn, c.Devices.Elsewhere)
+		}
+		if c.CPU.Policy != "static" || c.Reserved.CPUs.String() != "0" || c.Listen != "/run/berth/berth.sock" {
+			t.Errorf("%s: got policy %s, reserved CPUs %s, socket %s", name, c.CPU.Policy, c.Reserved.CPUs, c.Listen)
+		}
+		if len(notes) != 0 {
+			t.Errorf("%s: unexpected notes: %q", name, notes)
+		}
+	}
+	c, _, err := load(t, "", "", "--beside=kubelet", "--device-plugin-dir", "/run/plugins", "--node-fit", "--devices-elsewhere", "example.com")
+	if err != nil || c.DevicePluginSocket() != "/run/plugins/kubelet.sock" || c.PodResourcesSocket() != "" || !c.Node.NodeFit || c.Devices.Elsewhere[0] != "example.com" {
+		t.Errorf("settings of one's own: got %+v, %v", c, err)
+	}
+	if c, _, err := load(t, "", "", "--pod-resources-dir", ""); err != nil || c.PodResourcesSocket() != "" || c.DevicePluginSocket() == "" {
+		t.Errorf("only one socket is off: got %q, %q, %v", c.PodResourcesSocket(), c.DevicePluginSocket(), err)
+	}
+	for want, args := range map[string][]string{
+		`beside: "docker": expected kubelet`:                     {"--beside=docker"},
+		"cgroups.tree: \"kernel\": expected memory":              {"--beside=kubelet", "--cgroup-tree=kernel"},
+		"runtimeEndpoint: expected nothing, because the kubelet": {"--beside=kubelet", "--runtime-endpoint=/run/containerd/containerd.sock"},
+	} {
+		if _, _, err := load(t, "", "", args...); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", args, err, want)
+		}
+	}
+}
+
+// TestKubeletManagers: a kubelet that assigns CPUs itself is noticed, by its file and by its state.
+func TestKubeletManagers(t *testing.T) {
+	t.Parallel()
+	_, notes, err := load(t, kubeletHead+"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: restricted\n", "", "--beside=kubelet")
+	if err != nil || len(notes) != 2 || !strings.Contains(notes[0], "cpuManagerPolicy: the kubelet's file says static") {
+		t.Errorf("got %q, %v", notes, err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"cpu_manager_state":    `{"policyName":"static","defaultCpuSet":"0,2","entries":{"p":{"c":"1"}},"checksum":1}`,
+		"memory_manager_state": `{"policyName":"None","checksum":1}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beside := func(c *document.Config) error { c.Beside = document.Kubelet; return nil }
+	_, notes, err = config.Load(config.Sources{KubeletState: dir, Flags: beside})
+	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], `cpu_manager_state: the kubelet's policy is "static"`) {
+		t.Errorf("got %q, %v", notes, err)
+	}
+	if _, notes, err = config.Load(config.Sources{KubeletState: dir}); err != nil || len(notes) != 0 {
+		t.Errorf("without a kubelet beside: got %q, %v", notes, err)
+	}
+}
+
 func TestRootDirHoldsEveryPath(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -11,7 +11,7 @@ import (
 // AddFlags declares the flags of berthd and returns the sources that they make
 // up once the set is parsed. A flag that is not given changes nothing.
 func AddFlags(fs *pflag.FlagSet) *Sources {
-	s := &Sources{}
+	s := &Sources{KubeletState: "/var/lib/kubelet"}
 	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+config.APIVersion+" "+config.Kind+")")
 	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berthd reads the fields of the container manager")
 	d := config.Default()
@@ -38,9 +38,9 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("root-dir", "directory for every path that is not set by itself", func(c *config.Config) *string { return &c.RootDir })
 	str("listen", "berth's own socket", func(c *config.Config) *string { return &c.Listen })
 	str("state-dir", "directory of the ledger", func(c *config.Config) *string { return &c.StateDir })
-	str("device-plugin-dir", "directory of the device plugins' sockets", func(c *config.Config) *string { return &c.DevicePluginDir })
-	str("plugin-registry-dir", "directory to watch for plugins that do not register by themselves", func(c *config.Config) *string { return &c.PluginRegistryDir })
-	str("pod-resources-dir", "directory of the podresources socket", func(c *config.Config) *string { return &c.PodResourcesDir })
+	str("beside", "kubelet: berthd works for berth-nri on a node whose kubelet goes on. It serves no kubelet's socket, writes no cgroup, and leaves the node's checks and unknown devices to the kubelet",
+		func(c *config.Config) *string { return &c.Beside })
+	addDirectories(fs, &order)
 	str("runtime-endpoint", "socket of the container runtime (CRI v1), which makes the containers' cgroups; empty: berthd makes them",
 		func(c *config.Config) *string { return &c.RuntimeEndpoint })
 	str("http", "address for /metrics, /healthz and /readyz", func(c *config.Config) *string { return &c.HTTP })
@@ -108,4 +108,20 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 		return nil
 	}
 	return s
+}
+
+// addDirectories declares the flags of the directories that can be switched off.
+func addDirectories(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
+	directory := func(name, usage string, field func(*config.Config) **string) {
+		value := fs.String(name, "", usage+"; an empty path switches it off")
+		*order = append(*order, func(c *config.Config) error {
+			if fs.Changed(name) {
+				*field(c) = value
+			}
+			return nil
+		})
+	}
+	directory("device-plugin-dir", "directory of the device plugins' sockets", func(c *config.Config) **string { return &c.DevicePluginDir })
+	directory("plugin-registry-dir", "directory to watch for plugins that do not register by themselves", func(c *config.Config) **string { return &c.PluginRegistryDir })
+	directory("pod-resources-dir", "directory of the podresources socket", func(c *config.Config) **string { return &c.PodResourcesDir })
 }

@@ -18,6 +18,9 @@ import (
 // Sources are what a configuration is built from. Empty paths are skipped.
 type Sources struct {
 	KubeletFile, BerthFile string
+	// KubeletState is the directory where the kubelet of this node keeps its state; beside a kubelet,
+	// notes tell which of its managers are on.
+	KubeletState string
 	// Flags is applied last; it may be nil.
 	Flags func(*config.Config) error
 }
@@ -25,6 +28,29 @@ type Sources struct {
 // Load builds and validates a configuration. Notes tell what in the sources
 // berth does not act on. Errors are of class Invalid.
 func Load(s Sources) (c config.Config, notes []string, err error) {
+	c, notes, err = s.merge(false)
+	if err == nil && c.Beside == config.Kubelet {
+		c, notes, err = s.merge(true)
+	}
+	if err != nil {
+		return c, nil, err
+	}
+	if err := fillPaths(&c); err != nil {
+		return c, nil, err
+	}
+	if err := numbers(c.Access); err != nil {
+		return c, nil, err
+	}
+	slices.Sort(notes)
+	if err := c.Validate(); err != nil {
+		return c, notes, err
+	}
+	return c, notes, checkSockets(c)
+}
+
+// merge applies the sources one after the other. Beside a kubelet, other defaults stand between the
+// kubelet's file, which is about the kubelet's own work, and what is said to berthd.
+func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err error) {
 	c = config.Default()
 	if s.KubeletFile != "" {
 		data, err := readFile("kubelet's configuration", s.KubeletFile)
@@ -34,6 +60,9 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 		if notes, err = c.ApplyKubelet(s.KubeletFile, data); err != nil {
 			return c, nil, err
 		}
+	}
+	if besideKubelet {
+		notes = append(append(notes, c.BesideKubelet()...), kubeletState(s.KubeletState)...)
 	}
 	if s.BerthFile != "" {
 		data, err := readFile("configuration", s.BerthFile)
@@ -49,17 +78,7 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 			return c, nil, err
 		}
 	}
-	if err := fillPaths(&c); err != nil {
-		return c, nil, err
-	}
-	if err := numbers(c.Access); err != nil {
-		return c, nil, err
-	}
-	slices.Sort(notes)
-	if err := c.Validate(); err != nil {
-		return c, notes, err
-	}
-	return c, notes, checkSockets(c)
+	return c, notes, nil
 }
 
 // numbers puts the numbers of users and groups in place of their names.
@@ -125,12 +144,15 @@ func fillPaths(c *config.Config) error {
 	}{
 		{&c.Listen, filepath.Join(run, "berth.sock")},
 		{&c.StateDir, state},
-		{&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")},
-		{&c.PluginRegistryDir, filepath.Join(kubelet, "plugins_registry")},
-		{&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")},
+		{directory(&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")), ""},
+		{directory(&c.PluginRegistryDir, filepath.Join(kubelet, "plugins_registry")), ""},
+		{directory(&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")), ""},
 	} {
 		if *p.field == "" {
 			*p.field = p.fallback
+		}
+		if *p.field == "" {
+			continue // switched off
 		}
 		abs, err := filepath.Abs(*p.field)
 		if err != nil {
@@ -141,6 +163,15 @@ func fillPaths(c *config.Config) error {
 	return nil
 }
 
+// directory gives a directory that was not set its place. The path is a copy: no source's is changed.
+func directory(field **string, fallback string) *string {
+	if *field != nil {
+		fallback = **field
+	}
+	*field = &fallback
+	return *field
+}
+
 // checkSockets refuses paths and addresses that no socket of berthd can have.
 func checkSockets(c config.Config) error {
 	var vs errdefs.Violations
@@ -149,6 +180,9 @@ func checkSockets(c config.Config) error {
 		{"devicePluginDir", c.DevicePluginSocket()},
 		{"podResourcesDir", c.PodResourcesSocket()},
 	} {
+		if s.path == "" {
+			continue // switched off
+		}
 		if err := socket.CheckPath(s.path); err != nil {
 			vs.Addf(s.field, "%v", err)
 		}

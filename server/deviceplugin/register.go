@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/breaker"
+	"github.com/berthd/berth/server/logs"
 )
 
 // Register answers a plugin's call on kubelet.sock. It calls the plugin back for
@@ -141,8 +142,8 @@ func (s *Server) begin(ctx context.Context, next *session) error {
 		}
 		before.cancel(why)
 	}
-	s.Log.Info("device plugin registered", "resource", next.resource, "endpoint", next.path,
-		"preferred", next.options.Preferred, "prestart", next.options.PreStart, "again", before != nil)
+	s.Log.Info("device plugin registered", logs.Came(logs.Plugin, "resource", next.resource, "endpoint", next.path,
+		"preferred", next.options.Preferred, "prestart", next.options.PreStart, "again", before != nil)...)
 	s.streams.Go(func() { next.run(before) })
 	return nil
 }

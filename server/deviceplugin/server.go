@@ -21,16 +21,14 @@ import (
 	"github.com/berthd/berth/server/socket"
 )
 
-// DefaultDir is where plugins expect kubelet.sock; several have it hard-coded.
-const DefaultDir = "/var/lib/kubelet/device-plugins"
-
 // SocketName is the name of the registration socket in the directory.
 const SocketName = "kubelet.sock"
 
 // Config of the server.
 type Config struct {
 	// Dir is the directory of kubelet.sock and the plugins' sockets, absolute.
-	// It is made if it is not there.
+	// It is made if it is not there. Empty: there is no such directory, and nothing registers
+	// by itself.
 	Dir string
 	// Deadlines of calls to plugins.
 	Deadlines Deadlines
@@ -196,10 +194,14 @@ func (s *Server) Run(ctx context.Context) error {
 		recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked))))
 	pluginapi.RegisterRegistrationServer(server, s)
 	failed := make(chan error, 1)
-	go func() {
-		failed <- kept.Serve(server.Serve)
-		cancel()
-	}()
+	if kept == nil {
+		failed <- nil
+	} else {
+		go func() {
+			failed <- kept.Serve(server.Serve)
+			cancel()
+		}()
+	}
 	close(s.ready)
 	for s.expire(ctx) {
 	}

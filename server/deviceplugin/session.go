@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/breaker"
+	"github.com/berthd/berth/server/logs"
 )
 
 // Why a session was ended from this side.
@@ -79,7 +80,7 @@ func (p *session) run(before *session) {
 		err, ctx = cause, context.WithoutCancel(ctx)
 	}
 	s := p.server
-	s.Log.Warn("device plugin has gone", "resource", p.resource, "endpoint", p.path, "error", err)
+	s.Log.Warn("device plugin has gone", logs.Gone(logs.Plugin, "resource", p.resource, "endpoint", p.path, "error", err)...)
 	if s.Inventory.Gone(p.id, s.Now()) {
 		p.remember(ctx)
 	}

@@ -66,10 +66,10 @@ func (p *proxy) speaksOf(resource string) bool {
 	return p.serves(resource)
 }
 
-func (p *proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
-	return &hintv1.Question{
-		Provider: p.Name(), Pod: convert.Pod(req.Pod), Container: req.Owner().Container,
-		Holdings: convert.Holdings(view, p.Name()), Nodes: convert.Mask(view.Machine().NodeMask()),
+func (p *proxy) hintRequest(view *ledger.View, req hint.Request) *hintv1.HintRequest {
+	return &hintv1.HintRequest{
+		Provider: p.Name(), Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container,
+		Holdings: convert.Holdings(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask()),
 	}
 }
 
@@ -77,7 +77,7 @@ func (p *proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
 // provider, and the pod's amounts of the provider's resources. The rest of the pod is the
 // same for all calls of an admission.
 func (p *proxy) remote(method string, view *ledger.View, req hint.Request, more proto.Message) (hint.RemoteCall, error) {
-	q := &hintv1.Question{Holdings: convert.Holdings(view, p.Name()), Nodes: convert.Mask(view.Machine().NodeMask())}
+	q := &hintv1.HintRequest{Holdings: convert.Holdings(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask())}
 	inputs := fmt.Appendln(nil, p.amounts(req))
 	var err error
 	for _, m := range []proto.Message{q, more} {
@@ -117,13 +117,13 @@ func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) 
 		return nil, err
 	}
 	answers, err := hint.Call(ctx, rc, func(ctx context.Context) ([]hint.ResourceAnswer, error) {
-		question := p.question(view, req)
+		request := p.hintRequest(view, req)
 		return ask(ctx, p, "GetHints", func(ctx context.Context) ([]hint.ResourceAnswer, error) {
-			resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Question: question})
+			resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Request: request})
 			if err != nil {
 				return nil, err
 			}
-			return p.readAnswers(resp.GetAnswers(), view.Machine().NodeMask())
+			return p.readAnswers(resp.GetTopologyHints(), view.Machine().NodeMask())
 		})
 	})
 	if errors.Is(err, hint.ErrNotCalled) {
@@ -136,7 +136,7 @@ func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) 
 	return answers, nil
 }
 
-func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hint.ResourceAnswer, error) {
+func (p *proxy) readAnswers(messages []*typesv1.TopologyHints, machine numa.Mask) ([]hint.ResourceAnswer, error) {
 	if n := len(messages); n > maxAnswers {
 		return nil, p.wrongAnswer("", "it gave %d answers, expected at most %d", n, maxAnswers)
 	}
@@ -148,7 +148,7 @@ func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hi
 			return nil, p.wrongAnswer(m.GetResource(), "it gave %d hints for %s, expected at most %d or a rule", n, m.GetResource(), maxHints)
 		}
 	}
-	answers, err := convert.ReadAnswers("answers", messages)
+	answers, err := convert.ReadAnswers("topology_hints", messages)
 	if err != nil {
 		return nil, p.unreadable("GetHints", err)
 	}
@@ -170,16 +170,16 @@ func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, a
 		return nil, err
 	}
 	claims, err := hint.Call(ctx, rc, func(ctx context.Context) ([]ledger.Claim, error) {
-		question := p.question(view, req)
+		request := p.hintRequest(view, req)
 		return ask(ctx, p, "Plan", func(ctx context.Context) ([]ledger.Claim, error) {
-			resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Question: question, Affinity: convert.Hint(&affinity)})
+			resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Request: request, Affinity: convert.Hint(&affinity)})
 			if err != nil {
 				return nil, err
 			}
 			if r := resp.GetRefusal(); r != nil {
 				return nil, p.refusal(r)
 			}
-			return p.readClaims(resp.GetClaims(), view.Machine().NodeMask(), req, affinity)
+			return p.readClaims(resp.GetPlan().GetClaims(), view.Machine().NodeMask(), req, affinity)
 		})
 	})
 	if errors.Is(err, hint.ErrNotCalled) {
@@ -256,7 +256,7 @@ func isReason(text string) bool {
 func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
 	request := &hintv1.ReserveRequest{
 		Provider: p.Name(), AdmissionId: admissionID,
-		Pod: convert.Pod(req.Pod), Container: req.Owner().Container,
+		Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container,
 		Claims: convert.Claims(claims), Lease: durationpb.New(p.config.Lease),
 	}
 	err = p.call(ctx, "Reserve", func(ctx context.Context) error {
@@ -280,7 +280,7 @@ func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Reques
 			return p.wrongAnswer("", "it reserves for %s", lease)
 		}
 		p.note(admissionID, start, lease, true)
-		prepared, err = p.readGrants(resp.GetGrants(), claims)
+		prepared, err = p.readGrants(resp.GetReservation().GetGrants(), claims)
 		return err
 	})
 	if err != nil {

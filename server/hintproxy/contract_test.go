@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/hintprovider"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
@@ -26,7 +26,7 @@ func (answering) Preferred(context.Context, string, []string, []string, int) ([]
 }
 
 func (answering) Allocate(_ context.Context, resource string, ids []string) ([]byte, error) {
-	return hintprovider.Edits(&hintv1.ContainerEdits{Envs: map[string]string{resource: ids[0]}})
+	return hintprovider.Edits(&typesv1.ContainerEdits{Envs: map[string]string{resource: ids[0]}})
 }
 
 const gpu = "example.com/gpu"

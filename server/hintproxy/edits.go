@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -22,7 +22,7 @@ var editKinds = map[protoreflect.Name]string{
 
 // checkEdits refuses container edits that the configuration does not allow the provider. It
 // also refuses unknown fields, because the agent may know them.
-func (p *proxy) checkEdits(resource string, edits *hintv1.ContainerEdits) error {
+func (p *proxy) checkEdits(resource string, edits *typesv1.ContainerEdits) error {
 	if edits == nil {
 		return nil
 	}

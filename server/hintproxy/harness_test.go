@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -126,10 +127,17 @@ type stage struct {
 	plugins   sync.Map // resources that a device plugin serves
 	end       func()
 
+	log syncBuffer
+
 	mu    sync.Mutex
 	bus   *hint.Bus
 	calls map[int]context.CancelFunc // under way
 	next  int
+}
+
+// servedBy is who has registered a resource.
+func (s *stage) servedBy(resource workload.Resource) (string, bool) {
+	return s.config.ServedBy(s.ledger.View(), string(resource))
 }
 
 // withTimeout makes contexts that end when timeUp says so: no test waits for a
@@ -182,7 +190,7 @@ func (s *stage) start() {
 	s.registry, err = New(s.config, Parts{
 		Plugin: func(resource string) bool { _, ok := s.plugins.Load(resource); return ok },
 		Ledger: s.ledger, Publish: s.publish, Bus: func() []hint.Entry { return s.theBus().Entries() }, Now: s.clock.Now, Dial: s.endpoints.dial, WithTimeout: s.withTimeout,
-		Log: slog.New(slog.NewTextHandler(testWriter{s.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log: slog.New(slog.NewTextHandler(io.MultiWriter(testWriter{s.t}, &s.log), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -358,6 +366,24 @@ func (s *stage) remove(uid string) {
 }
 
 // testWriter sends a log to the test's, while it runs.
+// syncBuffer is a log that can be read while it is written.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {

@@ -225,7 +225,7 @@ func TestAbortIsDelivered(t *testing.T) {
 	sc, _ := s.serveScript(k)
 	s.register("slots")
 	sc.set(func(s *script) { s.abort = failing })
-	sc.set(grants(func(r *hintv1.ReserveResponse) { r.Grants = nil }))
+	sc.set(grants(func(r *hintv1.ReserveResponse) { r.GetReservation().Grants = nil }))
 	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err == nil {
 		t.Fatal("admitted")
 	}
@@ -336,7 +336,7 @@ func TestResourceHasOneProvider(t *testing.T) {
 	refused("slots", "example.com/gpu", "a device plugin serves example.com/gpu")
 	s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = []string{string(slot)} })
 	refused("benches", string(slot), "provider slots serves "+string(slot))
-	if by, ok := s.registry.ServedBy(string(slot)); !ok || by != "slots" {
+	if by, ok := s.servedBy(slot); !ok || by != "slots" {
 		t.Errorf("%s is served by %q, %v", slot, by, ok)
 	}
 	// Its own registration is no obstacle, and after it nothing is.
@@ -550,7 +550,7 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	s.end()
 	s.config.Allowed = append(s.config.Allowed, Allowance{Provider: "slots", UID: other})
 	s.restart()
-	if _, known := s.registry.ServedBy(string(slot)); known {
+	if _, known := s.servedBy(slot); known {
 		t.Error("the provider of the wrong user is there after a start")
 	}
 	if err := s.registry.Register(patient(t), o, Caller{UID: other}); err != nil {

@@ -30,19 +30,21 @@ type hintRequest = hint.Request
 const slot = hinttest.SlotResource
 
 // answers is a script that gives these answers.
-func answers(list ...*typesv1.Answer) func(*script) {
+func answers(list ...*typesv1.TopologyHints) func(*script) {
 	return func(s *script) {
 		s.hints = func(context.Context, *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
-			return &hintv1.GetHintsResponse{Answers: list}, nil
+			return &hintv1.GetHintsResponse{TopologyHints: list}, nil
 		}
 	}
 }
 
-func options(resource string, hints ...*typesv1.Hint) *typesv1.Answer {
-	return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: hints}
+func options(resource string, hints ...*typesv1.TopologyHint) *typesv1.TopologyHints {
+	return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: hints}
 }
 
-func on(ids ...uint32) *typesv1.Hint { return &typesv1.Hint{Nodes: &typesv1.NUMAMask{Nodes: ids}} }
+func on(ids ...uint32) *typesv1.TopologyHint {
+	return &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{Ids: ids}}
+}
 
 // claims is a script that plans the honest claims after a change.
 func claims(change func([]*typesv1.Claim) []*typesv1.Claim) func(*script) {
@@ -50,7 +52,7 @@ func claims(change func([]*typesv1.Claim) []*typesv1.Claim) func(*script) {
 		s.plan = func(ctx context.Context, q *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
 			resp, err := s.HintProviderServiceServer.Plan(ctx, q)
 			if err == nil {
-				resp.Claims = change(resp.Claims)
+				resp.GetPlan().Claims = change(resp.GetPlan().GetClaims())
 			}
 			return resp, err
 		}
@@ -87,8 +89,8 @@ func failing[Q, A any](context.Context, Q) (a A, err error) {
 	return a, status.Error(codes.Internal, "the card's firmware has crashed")
 }
 
-var manyHints = func() []*typesv1.Hint {
-	var hints []*typesv1.Hint
+var manyHints = func() []*typesv1.TopologyHint {
+	var hints []*typesv1.TopologyHint
 	for m := uint32(1); len(hints) <= maxHints; m++ {
 		var ids []uint32
 		for id := range uint32(20) {
@@ -112,51 +114,57 @@ func TestMisbehaviour(t *testing.T) {
 	}{
 		"node outside the machine": {answers(options(string(slot), on(0, 9))), "the machine has 0-3"},
 		"node that cannot be":      {answers(options(string(slot), on(99))), "node 99: expected 0 to 63"},
-		"rule outside the machine": {answers(&typesv1.Answer{
-			Resource: string(slot), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
-			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0, 40}}},
+		"rule outside the machine": {answers(&typesv1.TopologyHints{
+			Resource: string(slot), Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
+			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0, 40}}},
 		}), "the machine has 0-3"},
-		"rule that contradicts itself": {answers(&typesv1.Answer{
-			Resource: string(slot), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
-			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0}}, Must: &typesv1.NUMAMask{Nodes: []uint32{1}}},
+		"rule that contradicts itself": {answers(&typesv1.TopologyHints{
+			Resource: string(slot), Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
+			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Must: &typesv1.NUMANodeSet{Ids: []uint32{1}}},
 		}), "expected a part of the universe"},
-		"no kind":           {answers(&typesv1.Answer{Resource: string(slot)}), "expected NO_PREFERENCE"},
+		"no kind":           {answers(&typesv1.TopologyHints{Resource: string(slot)}), "expected NO_PREFERENCE"},
 		"no options":        {answers(options(string(slot))), "expected at least one hint"},
 		"twice":             {answers(options(string(slot), on(0)), options(string(slot), on(1))), "two answers"},
 		"somebody else's":   {answers(options("cpu", on(0))), "not its own"},
 		"long name":         {answers(options(strings.Repeat("x", 1<<20), on(0))), "not its own"},
 		"too many hints":    {answers(options(string(slot), manyHints...)), "4097 hints"},
-		"too many answers":  {answers(make([]*typesv1.Answer, maxAnswers+1)...), "65 answers"},
-		"giant message":     {answers(&typesv1.Answer{Resource: string(slot), Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}), "more than 4194304 bytes"},
+		"too many answers":  {answers(make([]*typesv1.TopologyHints, maxAnswers+1)...), "65 answers"},
+		"giant message":     {answers(&typesv1.TopologyHints{Resource: string(slot), Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}), "more than 4194304 bytes"},
 		"silent at hints":   {func(s *script) { s.hints = silent[*hintv1.GetHintsRequest, *hintv1.GetHintsResponse](s) }, "did not answer GetHints within 30s"},
 		"fails at hints":    {func(s *script) { s.hints = failing }, "the card's firmware has crashed"},
 		"silent at plan":    {func(s *script) { s.plan = silent[*hintv1.PlanRequest, *hintv1.PlanResponse](s) }, "did not answer Plan within 30s"},
 		"fails at plan":     {func(s *script) { s.plan = failing }, "firmware"},
 		"in another's name": {first(func(c *typesv1.Claim) { c.Provider = "cpu" }), `in the name of "cpu"`},
 		"for another pod":   {first(func(c *typesv1.Claim) { c.PodUid = "victim" }), "victim/c"},
-		"for no container":  {first(func(c *typesv1.Claim) { c.Container = "" }), "was requested"},
+		"for no container":  {first(func(c *typesv1.Claim) { c.ContainerName = "" }), "was requested"},
 		"on another's":      {first(func(c *typesv1.Claim) { c.Resource = "memory" }), "has not registered for"},
-		"CPUs":              {first(func(c *typesv1.Claim) { c.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0"}} }), "given out by berthd itself"},
-		"device on no node": {first(func(c *typesv1.Claim) { c.Device.Devices[0].Nodes = &typesv1.NUMAMask{Nodes: []uint32{7}} }), "the machine has 0-3"},
-		"what is taken":     {first(func(c *typesv1.Claim) { c.Device.Devices[0].Id = "a" }), "what the ledger does not allow"},
+		"CPUs": {first(func(c *typesv1.Claim) {
+			c.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0"}}}
+		}), "given out by berthd itself"},
+		"device on no node": {first(func(c *typesv1.Claim) {
+			c.GetDevice().GetDevices()[0].NumaNodes = &typesv1.NUMANodeSet{Ids: []uint32{7}}
+		}), "the machine has 0-3"},
+		"what is taken":     {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a" }), "what the ledger does not allow"},
 		"the same twice":    {claims(func(c []*typesv1.Claim) []*typesv1.Claim { return append(c, c[0]) }), ""},
-		"large payload":     {first(func(c *typesv1.Claim) { c.Device, c.Opaque = nil, make([]byte, maxPayload+1) }), "65537 bytes"},
+		"large payload":     {first(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{Opaque: make([]byte, maxPayload+1)} }), "65537 bytes"},
 		"too many claims":   {claims(func([]*typesv1.Claim) []*typesv1.Claim { return make([]*typesv1.Claim, maxClaims+1) }), "1025 claims"},
 		"silent at reserve": {func(s *script) { s.reserve = silent[*hintv1.ReserveRequest, *hintv1.ReserveResponse](s) }, "did not answer Reserve within 30s"},
 		"fails at reserve":  {func(s *script) { s.reserve = failing }, "firmware"},
 		"reserves for none": {grants(func(r *hintv1.ReserveResponse) { r.Lease = durationpb.New(0) }), "reserves for 0s"},
-		"grants nothing":    {grants(func(r *hintv1.ReserveResponse) { r.Grants = nil }), "granted 0"},
-		"grants more":       {grants(func(r *hintv1.ReserveResponse) { r.Grants = append(r.Grants, nil) }), "granted 2"},
+		"grants nothing":    {grants(func(r *hintv1.ReserveResponse) { r.GetReservation().Grants = nil }), "granted 0"},
+		"grants more": {grants(func(r *hintv1.ReserveResponse) {
+			r.GetReservation().Grants = append(r.GetReservation().GetGrants(), nil)
+		}), "granted 2"},
 		"grants what no field is for": {grants(func(r *hintv1.ReserveResponse) {
-			r.Grants[0].Edits = &hintv1.ContainerEdits{}
-			r.Grants[0].Edits.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("x")))
+			r.GetReservation().Grants[0].Edits = &typesv1.ContainerEdits{}
+			r.GetReservation().Grants[0].Edits.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("x")))
 		}), "has fields that container edits do not have"},
 		"grants what is not allowed": {grants(func(r *hintv1.ReserveResponse) {
-			r.Grants[0].Edits = &hintv1.ContainerEdits{Mounts: []*hintv1.Mount{{ContainerPath: "/host", HostPath: "/"}}}
+			r.GetReservation().Grants[0].Edits = &typesv1.ContainerEdits{Mounts: []*typesv1.Mount{{ContainerPath: "/host", HostPath: "/"}}}
 		}), "its grant for example.com/slot has mounts, and providers.external.allow"},
 		"on what nobody requests": {first(func(c *typesv1.Claim) { c.Resource = "example.com/sofa" }), "example.com/sofa, which lie/c does not request"},
 		"large grant": {grants(func(r *hintv1.ReserveResponse) {
-			r.Grants[0].Edits = &hintv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}
+			r.GetReservation().Grants[0].Edits = &typesv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}
 		}), "expected at most"},
 		"reason of no shape": {func(s *script) { s.plan = refusing("no reason, sorry") }, "expected one word"},
 	} {
@@ -201,7 +209,7 @@ func TestMisbehaviour(t *testing.T) {
 
 func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
 	return func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
-		return &hintv1.PlanResponse{Refusal: &hintv1.Refusal{Reason: reason, Message: "the slots are wet", Resource: string(slot)}}, nil
+		return &hintv1.PlanResponse{Outcome: &hintv1.PlanResponse_Refusal{Refusal: &hintv1.Refusal{Reason: reason, Message: "the slots are wet", Resource: string(slot)}}}, nil
 	}
 }
 

@@ -59,7 +59,7 @@ func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Re
 		return err
 	}
 	_, err = hint.Call(ctx, rc, func(ctx context.Context) (struct{}, error) {
-		whole := &hintv1.ValidateRequest{Question: p.question(view, req), Claims: m.GetClaims()}
+		whole := &hintv1.ValidateRequest{Request: p.hintRequest(view, req), Claims: m.GetClaims()}
 		return ask(ctx, p, "Validate", func(ctx context.Context) (none struct{}, err error) {
 			resp, err := p.client.Validate(ctx, whole)
 			if err != nil {
@@ -95,7 +95,7 @@ func (p *proxy) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []
 	}
 	ctx, cancel := p.parts.WithTimeout(context.Background(), min(explainTime, p.registration.Deadline))
 	defer cancel()
-	resp, err := p.client.Explain(ctx, &hintv1.ExplainRequest{Question: p.question(view, req), Nodes: convert.Mask(nodes)})
+	resp, err := p.client.Explain(ctx, &hintv1.ExplainRequest{Request: p.hintRequest(view, req), NumaNodes: convert.Mask(nodes)})
 	if err != nil {
 		p.mu.Lock()
 		p.quiet = p.parts.Now().Add(explainRest)

@@ -108,7 +108,6 @@ func TestExplain(t *testing.T) {
 	a.explain = []ledger.Shortage{
 		change(func(s *ledger.Shortage) { s.Resource = "cpu" }),
 		change(func(s *ledger.Shortage) { s.Nodes = "0-9" }),
-		change(func(s *ledger.Shortage) { s.Nodes = "all" }),
 		change(func(s *ledger.Shortage) { s.Free = 9 }),
 		change(func(s *ledger.Shortage) { s.Holders = []ledger.Owner{{Pod: "unknown"}} }),
 		good,

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
 	"github.com/berthd/berth/server/wire"
+	"golang.org/x/time/rate"
 )
 
 // maxAnswerElements bounds the items of lists and the entries of maps in one answer, which
@@ -103,7 +104,10 @@ type proxy struct {
 	// generations.
 	telling chan struct{}
 
+	lines *rate.Limiter // of the log, because a provider can come and go often
+
 	mu           sync.Mutex
+	lost         bool // it had confirmed its holdings, and its connection ended since
 	breaker      *breaker.Breaker
 	alone        int                     // calls that continue without their callers
 	connection   int                     // counts changes of the connection
@@ -145,7 +149,7 @@ func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, decided bool) 
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
-		breaker: breaker.New(cfg.Breaker), decided: decided,
+		breaker: breaker.New(cfg.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
 		away:         "no process has answered at " + o.Endpoint + " yet",
 		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},

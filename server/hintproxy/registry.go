@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/host/endpoint"
+	"github.com/berthd/berth/server/logs"
 )
 
 // Ledger stores registrations and leases of providers.
@@ -82,7 +83,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	}
 	r.running, r.stop = context.WithCancel(context.Background())
 	for o := range parts.Ledger.View().ExternalProviders() {
-		if err := r.permitted(o); err != nil {
+		if err := r.config.permitted(o); err != nil {
 			parts.Log.Warn("a hint provider of before is left out", "provider", o.Name, "error", err)
 			continue
 		}
@@ -178,7 +179,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 	if err := r.validate(&o); err != nil {
 		return err
 	}
-	if err := r.permitted(o); err != nil {
+	if err := r.config.permitted(o); err != nil {
 		return err
 	}
 	if o.Required && !slices.Contains(r.config.Required, o.Name) {
@@ -224,15 +225,15 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 		stop()
 		return err
 	}
-	r.line(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint, "uid", o.UID,
-		"required", o.Required, "resources", o.Resources, "again", old != nil)
+	r.line(ctx, "hint provider registered", logs.Came(logs.Provider, "provider", o.Name, "endpoint", o.Endpoint, "uid", o.UID,
+		"required", o.Required, "resources", o.Resources, "again", old != nil)...)
 	return nil
 }
 
 // permitted refuses a registration under a name that the configuration reserves for another
 // user.
-func (r *Registry) permitted(o ledger.ExternalProvider) error {
-	if a, ok := r.config.allowance(o.Name); ok && a.UID != o.UID {
+func (c Config) permitted(o ledger.ExternalProvider) error {
+	if a, ok := c.allowance(o.Name); ok && a.UID != o.UID {
 		return errdefs.PermissionDeniedf("register provider %s: providers.external.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
 	}
 	return nil
@@ -253,7 +254,7 @@ func (r *Registry) available(o ledger.ExternalProvider) error {
 		if r.parts.Plugin(resource) {
 			return errdefs.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource).Coded(errdefs.ResourceServed, "resource", resource)
 		}
-		if by, taken := r.ServedBy(resource); taken && by != o.Name {
+		if by, taken := r.config.ServedBy(r.parts.Ledger.View(), resource); taken && by != o.Name {
 			return errdefs.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource).Coded(errdefs.ResourceServed, "resource", resource)
 		}
 	}
@@ -261,12 +262,10 @@ func (r *Registry) available(o ledger.ExternalProvider) error {
 }
 
 // ServedBy returns the external provider that has registered a resource.
-func (r *Registry) ServedBy(resource string) (provider string, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(r.proxies)) {
-		if slices.Contains(r.proxies[name].registration.Resources, resource) {
-			return name, true
+func (c Config) ServedBy(view *ledger.View, resource string) (provider string, ok bool) {
+	for o := range view.ExternalProviders() {
+		if c.permitted(o) == nil && slices.Contains(o.Resources, resource) {
+			return o.Name, true
 		}
 	}
 	return "", false
@@ -364,6 +363,6 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 	if err != nil {
 		return err
 	}
-	r.line(ctx, "hint provider unregistered", "provider", name)
+	r.line(ctx, "hint provider unregistered", logs.Gone(logs.Provider, "provider", name)...)
 	return r.replace(name, nil)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/logs"
 )
 
 // tell sends the undelivered aborts, and then the current holdings. It does nothing if the
@@ -37,7 +38,7 @@ func (p *proxy) tell(ctx context.Context) error {
 	if silent || known && !p.owes(leases) {
 		return nil
 	}
-	req := &hintv1.CommitRequest{Provider: p.Name(), Holdings: holdings, Settled: !decided}
+	req := &hintv1.CommitRequest{Provider: p.Name(), Holdings: holdings, DiscardReservations: !decided}
 	for _, l := range leases {
 		req.CommittedAdmissions = append(req.CommittedAdmissions, l.AdmissionID)
 	}
@@ -90,6 +91,10 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 	if !p.introduced {
 		p.introduced, p.away = true, ""
 		p.breaker.Reconnected()
+		if p.lost && p.lines.Allow() {
+			p.parts.Log.Info("hint provider is back", logs.Came(logs.Provider, "provider", p.Name(), "endpoint", p.registration.Endpoint)...)
+		}
+		p.lost = false
 		select {
 		case <-p.confirmation:
 		default:
@@ -137,6 +142,12 @@ func (p *proxy) changed(reachable bool, away string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.connection++
+	if p.introduced && !reachable && !p.silent {
+		p.lost = true
+		if p.lines.Allow() {
+			p.parts.Log.Warn("hint provider has gone", logs.Gone(logs.Provider, "provider", p.Name(), "endpoint", p.registration.Endpoint, "reason", away)...)
+		}
+	}
 	p.reachable, p.introduced, p.away = reachable, false, away
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -28,6 +30,16 @@ type Sources struct {
 	Kernel func() []ledger.Finding
 	// Phases counts the containers in each phase; nil where nobody knows.
 	Phases func() map[placement.Phase]int
+	// Usage reads what a container uses; false if that is not known. nil where the cgroups are
+	// not the kernel's.
+	Usage func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
+	// Allocatable gives what the node's pods may have; nil for nothing.
+	Allocatable func() workload.Quantities
+	// Watchers counts the open Watch streams, LedgerBytes is the size of the ledger's file,
+	// and Plugins has the device resources with the states of their plugins; nil for nothing.
+	Watchers    func() int
+	LedgerBytes func() int64
+	Plugins     func() *device.Snapshot
 }
 
 // Settings are what counting depends on beside a verdict.
@@ -44,9 +56,9 @@ type Settings struct {
 	MemoryQoS, TieredReservation bool
 }
 
-// admission counts the outcome of an admission that is no dry run, and how long
+// Admission counts the outcome of an admission that is no dry run, and how long
 // it took. An error means that there is no verdict.
-func (s *Set) admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error) {
+func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error) {
 	if err != nil {
 		s.admissions.WithLabelValues("error").Observe(took.Seconds())
 		return
@@ -149,24 +161,4 @@ func reason(r errdefs.Reason) string {
 		return string(r)
 	}
 	return reasonOther
-}
-
-// Engine is an engine whose verdicts are counted.
-type Engine struct {
-	*admission.Engine
-	set *Set
-}
-
-// Watch returns the engine for those who admit pods from outside.
-func (s *Set) Watch(e *admission.Engine) Engine { return Engine{e, s} }
-
-// Admit admits a pod as the engine does.
-func (e Engine) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
-	if req.DryRun {
-		return e.Engine.Admit(ctx, req)
-	}
-	start := time.Now()
-	v, err := e.Engine.Admit(ctx, req)
-	e.set.admission(&req.Pod, v, time.Since(start), err)
-	return v, err
 }

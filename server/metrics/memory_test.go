@@ -54,11 +54,11 @@ func buildMemory(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m, Memory: manager.Baseline()})}
-	h.Engine = h.set.Watch(admission.New(admission.Config{Features: features}, admission.Parts{
+	h.counted = counted{set: h.set, Engine: admission.New(admission.Config{Features: features}, admission.Parts{
 		Ledger: h.ledger, CgroupManager: cgroups{},
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
-	}))
+	})}
 	h.set.Start(metrics.Sources{
 		View: h.ledger.View,
 		Settings: func() metrics.Settings {

@@ -38,9 +38,33 @@ func (cgroups) ForgetPod(context.Context, *ledger.View, string) error { return n
 
 func (cgroups) RemovePod(context.Context, *ledger.View, string) error { return nil }
 
+// counted is an engine whose admissions are counted, as in berthd.
+type counted struct {
+	*admission.Engine
+	set *metrics.Set
+}
+
+func (e counted) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	start := time.Now()
+	v, err := e.Engine.Admit(ctx, req)
+	if !req.DryRun {
+		e.set.Admission(&req.Pod, v, time.Since(start), err)
+	}
+	return v, err
+}
+
+func (e counted) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+	start := time.Now()
+	r, err := e.Engine.Resize(ctx, req)
+	if !req.DryRun {
+		e.set.Resize(r, time.Since(start), err)
+	}
+	return r, err
+}
+
 // fixture is an engine that is watched, on 8 CPUs of which none is reserved.
 type fixture struct {
-	metrics.Engine
+	counted
 	set    *metrics.Set
 	ledger *ledger.Ledger
 }
@@ -67,11 +91,11 @@ func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 		t.Fatal(err)
 	}
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m})}
-	h.Engine = h.set.Watch(admission.New(admission.Config{DeferWaits: true}, admission.Parts{
+	h.counted = counted{set: h.set, Engine: admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: h.ledger, CgroupManager: cgroups{},
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
-	}))
+	})}
 	h.set.Start(metrics.Sources{
 		View: h.ledger.View,
 		Settings: func() metrics.Settings {
@@ -104,7 +128,7 @@ func (h *fixture) admit(t *testing.T, uid string, cpus ...int64) admission.Verdi
 func (h *fixture) expect(t *testing.T, lines ...string) {
 	t.Helper()
 	r := httptest.NewRecorder()
-	h.set.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	h.set.Handler(true).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Fatal(err)

@@ -39,8 +39,18 @@ const (
 	infeasibleResizes = "kubelet_pod_infeasible_resizes_total"
 )
 
+// Names of the kubelet's resource metrics (/metrics/resource), and of cAdvisor's.
+const (
+	containerCPU        = "container_cpu_usage_seconds_total"
+	containerMemory     = "container_memory_usage_bytes"
+	containerWorkingSet = "container_memory_working_set_bytes"
+	nodeAllocatable     = "kubelet_node_allocatable"
+)
+
 // Names of berth's own metrics.
 const (
+	usageOmitted      = "berth_container_usage_omitted"
+	stepDuration      = "berth_admission_step_duration_seconds"
 	callDuration      = "berth_rpc_duration_seconds"
 	passDuration      = "berth_reconcile_duration_seconds"
 	passOperations    = "berth_reconcile_operations_total"
@@ -52,6 +62,10 @@ const (
 	containerPhases   = "berth_containers"
 	cgroupDrifts      = "berth_cgroup_drifts_total"
 	cgroupOrphans     = "berth_cgroup_orphans"
+	buildInfo         = "berth_build_info"
+	watchStreams      = "berth_watch_streams"
+	ledgerBytes       = "berth_ledger_size_bytes"
+	devicePlugins     = "berth_device_plugins"
 )
 
 // Labels, and the values that the kubelet gives them.

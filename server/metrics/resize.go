@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -41,21 +40,14 @@ var infeasibleBy = map[string]string{
 	node.GuardName: "insufficient_node_allocatable",
 }
 
-// Resize resizes a pod as the engine does.
-func (e Engine) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
-	if req.DryRun {
-		return e.Engine.Resize(ctx, req)
-	}
-	start := time.Now()
-	r, err := e.Engine.Resize(ctx, req)
+// Resize counts the outcome of a resize that is no dry run, and how long it took.
+func (s *Set) Resize(r admission.Resized, took time.Duration, err error) {
 	switch {
 	case err == nil && r.Outcome == admission.Rejected:
-		e.set.resizes.infeasible.WithLabelValues(infeasibleDetail(r.Trace)).Inc()
+		s.resizes.infeasible.WithLabelValues(infeasibleDetail(r.Trace)).Inc()
 	case err != nil || r.Outcome == admission.Admitted && !r.Repeated:
-		took := float64(time.Since(start).Microseconds()) / 1000
-		e.set.resizes.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(took)
+		s.resizes.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(took.Microseconds()) / 1000)
 	}
-	return r, err
 }
 
 func infeasibleDetail(t *ledger.Trace) string {

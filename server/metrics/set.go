@@ -25,6 +25,7 @@ type Set struct {
 
 	admissions *prometheus.HistogramVec
 	rejected   *prometheus.CounterVec
+	steps      *steps
 	topology   topologyCounters
 	aligned    alignment
 	pinned     []pinning
@@ -45,6 +46,7 @@ func New() *Set {
 		readers:  make(map[podresources.Metric]*prometheus.CounterVec),
 
 		admissions: durations(admissionDuration, "Time from an admission's arrival to its verdict, by verdict.", "verdict"),
+		steps:      newSteps(),
 		rejected:   counters(rejections, "Rejected pods, by reason.", labelReason),
 		topology:   newTopologyCounters(),
 		aligned:    newAlignment(),
@@ -59,7 +61,7 @@ func New() *Set {
 		s.readers[name] = c
 		s.registry.MustRegister(c)
 	}
-	s.registry.MustRegister(s.calls, s.passes, s.writes, s.admissions, s.rejected,
+	s.registry.MustRegister(s.calls, s.passes, s.writes, s.admissions, s.rejected, s.steps.took,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(s.topology.all()...)
 	s.registry.MustRegister(s.aligned.all()...)
@@ -76,8 +78,14 @@ func New() *Set {
 // kubelet begins at 0. It is called once, before anything is admitted.
 func (s *Set) Start(sources Sources) {
 	s.sources = sources
-	s.registry.MustRegister(pluginCollector{sources.Sockets},
+	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.Plugins},
 		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases, cpu: func() bool { return sources.Settings().StaticCPUs }})
+	if sources.Usage != nil {
+		s.registry.MustRegister(&usageCollector{sources.View, sources.Usage})
+	}
+	if sources.Allocatable != nil {
+		s.registry.MustRegister(allocatableCollector{sources.Allocatable})
+	}
 	settings := sources.Settings()
 	s.aligned.begin(settings)
 	if settings.MemoryQoS {
@@ -88,8 +96,11 @@ func (s *Set) Start(sources Sources) {
 	}
 }
 
-// Handler serves the metrics.
-func (s *Set) Handler() http.Handler {
+// Handler serves the metrics. Without kubelet those with names of the kubelet are left out.
+func (s *Set) Handler(kubelet bool) http.Handler {
+	if !kubelet {
+		return promhttp.HandlerFor(prometheus.GathererFunc(ownOnly(s.registry.Gather)), promhttp.HandlerOpts{})
+	}
 	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{})
 }
 

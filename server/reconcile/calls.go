@@ -3,8 +3,10 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
@@ -26,7 +28,7 @@ type Runtime interface {
 	Update(ctx context.Context, id string, v cgroup.Values) error
 }
 
-// Bindings stores the container ids in the ledger; *admission.Engine implements it.
+// Bindings stores the container ids in the ledger; *admission.Lock implements it.
 type Bindings interface {
 	ReconcileBindings(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.ReconciledBindings, error)
 }
@@ -42,6 +44,9 @@ const (
 	leastWait = 20 * time.Millisecond
 )
 
+// errAway means that the runtime does not list its containers.
+var errAway = errors.New("the container runtime does not list its containers")
+
 // errPending means that a turn continues without the answer of a call.
 var errPending = errors.New("the container runtime has not answered yet")
 
@@ -52,6 +57,8 @@ type calls struct {
 	// silent is whether a turn has waited for a list without an answer, and no list was
 	// answered since. Until then no other turn waits for a list.
 	silent bool
+	// away is whether the last list has failed.
+	away atomic.Bool
 	// pods are pods of this turn whose sandboxes are listed with the containers.
 	pods []string
 	// synced is the list of this turn; nil before the call.
@@ -238,12 +245,14 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })
 		}
 		if err := l.awaitList(ctx, one); err != nil {
-			return nil, err
+			l.calls.away.Store(true)
+			return nil, fmt.Errorf("%w: %w", errAway, err)
 		}
 		l.calls.list = nil
 		l.calls.silent = errdefs.ClassOf(one.err) == errdefs.Deadline
+		l.calls.away.Store(one.err != nil)
 		if one.err != nil {
-			return nil, one.err
+			return nil, fmt.Errorf("%w: %w", errAway, one.err)
 		}
 		if one.covers(ids, l.calls.pods) {
 			l.calls.synced = one
@@ -255,7 +264,7 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 // awaitList waits for a list, once in an outage of the runtime. A list that arrives later
 // wakes the loop. The caller holds mu.
 func (l *Loop) awaitList(ctx context.Context, one *listing) error {
-	const what = "list the containers"
+	const what = "wait for the list"
 	if !l.calls.silent || isOver(one.done) {
 		err := l.await(ctx, what, one.done)
 		if err == nil || ctx.Err() != nil {

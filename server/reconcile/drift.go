@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/logs"
 )
 
 // DriftPolicy is the reaction to values that another program changed.
@@ -230,8 +231,9 @@ func withoutDrifted(nodes []cgroup.Node, drifts []Drift) []cgroup.Node {
 
 func (l *Loop) reportDrift(ctx context.Context, drifts []Drift) {
 	for _, d := range drifts {
-		l.Log.WarnContext(ctx, "a cgroup was changed by somebody else",
-			"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))
+		whose := l.whose(d.Name)
+		l.Log.WarnContext(ctx, "a cgroup was changed by another program", logs.Repaired(logs.Cgroup, "pod", whose.Pod, "container", whose.Container,
+			"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))...)
 	}
 }
 

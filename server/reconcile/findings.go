@@ -26,6 +26,21 @@ func (l *Loop) inPod(name cgroup.Name) string {
 	return ""
 }
 
+// whose returns the pod and the container to which a cgroup belongs, as far as it does.
+func (l *Loop) whose(name cgroup.Name) ledger.Owner {
+	uid := l.inPod(name)
+	for b := range l.View().BindingsOf(uid) {
+		at := l.cgroups[b.ID]
+		if b.Own {
+			at = l.Layout.Driver().Parse(b.CgroupPath)
+		}
+		if at != nil && name.Within(at) {
+			return b.Owner
+		}
+	}
+	return ledger.Owner{Pod: uid}
+}
+
 // heldFindings returns findings for memory limits that were not written.
 func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 	var out []ledger.Finding

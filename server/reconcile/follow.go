@@ -104,6 +104,9 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 		for uid := range l.sharers {
 			t.uids[uid] = true
 		}
+		for uid := range l.opening {
+			t.uids[uid] = true
+		}
 	}
 	for key, name := range l.drift.stale {
 		if uid := l.inPod(name); uid != "" {

@@ -2,21 +2,19 @@ package reconcile
 
 import (
 	"context"
-
-	"github.com/berthd/berth/managers/errdefs"
+	"fmt"
 )
 
 // gate is a lock with a wait that ends with a context.
 type gate chan struct{}
 
-// enter waits for the lock. After an error, which is of class Deadline, the lock is not
-// held.
+// enter waits for the lock. After an error, which is that of ctx, the lock is not held.
 func (g gate) enter(ctx context.Context) error {
 	select {
 	case g <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return errdefs.Deadlinef("wait for the cgroups that are being written: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for the cgroups that are being written: %w", context.Cause(ctx))
 	}
 }
 

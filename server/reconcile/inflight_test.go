@@ -46,6 +46,12 @@ func TestPassBeforeTheCommit(t *testing.T) {
 				b.update(func(d *ledger.Draft) { d.RemovePod("other") })
 				return b.Follow(t.Context())
 			},
+			"an update of the tiers by hand": func() error { _, err := b.UpdateTiers(t.Context()); return err },
+			"a repair of another pod's cgroup by hand": func() error {
+				_, _, err := b.EnsurePod(t.Context(), b.ledger.View(), "old")
+				return err
+			},
+			"a resize of another pod": func() error { return b.Resize(t.Context(), b.ledger.View(), "old") },
 		} {
 			if err := write(); err != nil {
 				t.Fatal(err)
@@ -70,8 +76,8 @@ func TestPassBeforeTheCommit(t *testing.T) {
 		if state := b.seen(pod).State; (state == cgroup.Valid) != row.commit {
 			t.Errorf("%s: the pod's cgroup is %s", row.name, state)
 		}
-		if len(b.placed) != 0 {
-			t.Errorf("%s: %v are still in flight", row.name, b.placed)
+		if len(b.uncommitted) != 0 {
+			t.Errorf("%s: %v are still in flight", row.name, b.uncommitted)
 		}
 	}
 }
@@ -103,5 +109,34 @@ func TestPassBeforeTheCommitOfAResize(t *testing.T) {
 	b.pass()
 	if got := b.shares(tier); got >= wantTier {
 		t.Errorf("in the end the tier's shares are %d", got)
+	}
+}
+
+// TestOlderViewsDoNotShrinkTiers: an operation that was planned before another pod was
+// committed leaves the tier what that pod needs.
+func TestOlderViewsDoNotShrinkTiers(t *testing.T) {
+	t.Parallel()
+	const tier = "/kubepods/burstable"
+	for name, write := range map[string]func(b *bench, older *ledger.View) error{
+		"making a cgroup": func(b *bench, older *ledger.View) error {
+			_, _, err := b.EnsurePod(b.t.Context(), older, "old")
+			return err
+		},
+		"a resize": func(b *bench, older *ledger.View) error { return b.Resize(b.t.Context(), older, "old") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, memtree.V1(), nil)
+			b.InFlight = b.ledger.View
+			b.admit("old", workload.Burstable, cpus(1000))
+			older := b.ledger.View()
+			b.admit("new", workload.Burstable, cpus(2000))
+			b.pass()
+			want := b.shares(tier)
+			b.must(write(b, older))
+			if got := b.shares(tier); got != want {
+				t.Errorf("the tier's shares are %d, want %d", got, want)
+			}
+		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +42,7 @@ type Config struct {
 	// View returns the current view.
 	View func() *ledger.View
 	// InFlight returns the current view with the pods that are being admitted or resized;
-	// nil if there are none. It may be set before the first pass.
+	// nil if there are none.
 	InFlight func() *ledger.View
 	// Online returns the CPUs that are online, and SetOffline records the CPUs of the
 	// machine that are not; nil if the machine is not the kernel's.
@@ -53,8 +55,7 @@ type Config struct {
 	// Runtime creates containers and their cgroups; nil if berthd or the agent creates
 	// them.
 	Runtime Runtime
-	// Bindings stores the ids of a runtime's containers; nil if they are not stored. It may
-	// be set before the first pass.
+	// Bindings stores the ids of a runtime's containers; nil if they are not stored.
 	Bindings Bindings
 	// StillThere returns, before a process is moved, whether it is still the process that
 	// the context's caller has sent; nil if processes are not the kernel's.
@@ -112,11 +113,11 @@ type Loop struct {
 
 	// mu is held during passes and while one pod's cgroups are written, so that only one
 	// operation writes at a time. It is not held while a pod's processes are killed.
-	mu      gate
-	leaving map[string]bool // guarded by mu: uids
-	placed  map[string]bool // guarded by mu: uids; see expected
-	drift   driftLog        // guarded by mu
-	orphans []cgroup.Name   // guarded by mu: found by the last pass
+	mu          gate
+	leaving     map[string]bool // guarded by mu: uids
+	uncommitted map[string]bool // guarded by mu: uids; see expected
+	drift       driftLog        // guarded by mu
+	orphans     []cgroup.Name   // guarded by mu: found by the last pass
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
 	// without processes; guarded by mu.
 	unbound, empty []unbound
@@ -137,6 +138,7 @@ type Loop struct {
 	// containers with a requested start. unlisted is the error about containers that the
 	// last list lacked. Guarded by mu.
 	cgroups  map[string]cgroup.Name
+	located  sync.Map // the same for readers without mu
 	starting map[string]int
 	unlisted error
 	adopts   bool // unreported containers of the runtime are bound; guarded by mu
@@ -146,8 +148,9 @@ type Loop struct {
 	calls calls // guarded by mu
 
 	changes events
-	records recordLog // guarded by mu
-	sharers sharers   // guarded by mu
+	records recordLog          // guarded by mu
+	sharers sharers            // guarded by mu
+	opening map[string]opening // by uid; guarded by mu
 
 	// ending are the cgroups that are being removed.
 	ending endings
@@ -165,8 +168,8 @@ func New(cfg Config) *Loop {
 	}
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
-	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), placed: make(map[string]bool),
-		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, starting: make(map[string]int)}
+	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]bool),
+		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, opening: make(map[string]opening), starting: make(map[string]int)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
@@ -234,27 +237,46 @@ func (l *Loop) Run(ctx context.Context) error {
 }
 
 // outage is a lasting error. It is logged at its begin, at each change of the error, and at
-// its end.
+// its end. A runtime that is away is one error, whatever its connection says each time.
 type outage struct {
 	text  string
 	since time.Time
 }
 
 func (o *outage) report(ctx context.Context, l *Loop, err error) {
+	var text string
+	if err != nil {
+		text = err.Error()
+	}
+	if errors.Is(err, errAway) {
+		text = errAway.Error()
+	}
 	switch {
-	case err == nil && o.text == "":
+	case err == nil && (o.text == "" || o.text == errAway.Error() && l.calls.away.Load()):
 	case err == nil:
 		l.Log.InfoContext(ctx, "cgroups are reconciled again", "after", l.Now().Sub(o.since))
 		*o = outage{}
-	case err.Error() == o.text:
+	case text == o.text || isPending(err):
 		l.Log.DebugContext(ctx, "reconcile cgroups", "error", err)
 	default:
 		l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		if o.text == "" {
 			o.since = l.Now()
 		}
-		o.text = err.Error()
+		o.text = text
 	}
+}
+
+// isPending returns whether an error only says that calls to the runtime go on in the
+// background. Their answers are errors of their own, or none.
+func isPending(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // every error in it counts
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !isPending(one) })
+	case interface{ Unwrap() error }:
+		return isPending(e.Unwrap())
+	}
+	return errors.Is(err, errPending)
 }
 
 // latestStart returns when a start in progress was last allowed; the zero time if there is
@@ -334,6 +356,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	start := l.Now()
 	l.track()
 	l.removeEnded(ctx, view)
+	l.endOpenings(ctx, view)
 	defer l.countPhases()
 	p, err := l.plan(ctx, view)
 	var fresh []Drift

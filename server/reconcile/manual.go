@@ -166,7 +166,7 @@ func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 		return nil, err
 	}
 	defer l.mu.Unlock()
-	nodes := l.tiers(l.View())
+	nodes := l.tiers(l.expected(l.View()))
 	seen, err := l.observe(ctx, nodes)
 	if err != nil {
 		return nil, err

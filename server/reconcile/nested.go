@@ -30,7 +30,7 @@ func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 		}
 		parent := o.Name.Parent().String()
 		above, follows := wanted[parent]
-		if _, known := wanted[o.Name.String()]; known || !follows || !l.inContainer(o.Name.Parent()) || above.CPUs.IsEmpty() {
+		if _, known := wanted[o.Name.String()]; known || !follows || !l.confines(o.Name.Parent()) || above.CPUs.IsEmpty() {
 			continue
 		}
 		cpus := o.Values.CPUs.Intersect(above.CPUs)
@@ -45,8 +45,16 @@ func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 	return desired
 }
 
-// observeInside observes the cgroups of nodes, and on v1 also everything below those of
-// containers.
+// confines returns whether a cgroup restricts the CPUs of all below it: one of a container, or
+// of an opening pod.
+func (l *Loop) confines(name cgroup.Name) bool {
+	uid, isPod := l.Layout.PodUID(name)
+	_, opens := l.opening[uid]
+	return isPod && opens || l.inContainer(name)
+}
+
+// observeInside observes the cgroups of nodes, and on v1 also everything below those
+// that confine it.
 func (l *Loop) observeInside(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
 	if !l.v1() {
 		return l.observe(ctx, nodes)
@@ -54,7 +62,7 @@ func (l *Loop) observeInside(ctx context.Context, nodes []cgroup.Node) (*cgroup.
 	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
 	for _, n := range nodes {
 		depth := 0
-		if l.inContainer(n.Name) {
+		if l.confines(n.Name) {
 			depth = -1
 		}
 		seen, err := l.Tree.Observe(ctx, n.Name, depth)

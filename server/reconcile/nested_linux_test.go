@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -19,6 +20,17 @@ import (
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/reconcile"
 )
+
+// sleeperEnv makes the test's program a process that only lives until its input ends.
+const sleeperEnv = "RECONCILE_TEST_SLEEPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sleeperEnv) != "" {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // TestKernelNarrowsNestedCpusets has the kernel itself narrow a container that made cgroups of
 // its own, with a process in the innermost: a start that needs its CPUs goes through, and what
@@ -91,7 +103,10 @@ func TestKernelNarrowsNestedCpusets(t *testing.T) {
 			must(err)
 		}
 	}
-	sleeper := exec.CommandContext(t.Context(), "sleep", "3600")
+	sleeper := exec.Command(os.Args[0]) // a machine of the tests has no program for this
+	sleeper.Env = append(os.Environ(), sleeperEnv+"=1")
+	_, err = sleeper.StdinPipe()
+	must(err)
 	must(sleeper.Start())
 	t.Cleanup(func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() })
 	must(tree.Move(t.Context(), nested[3], sleeper.Process.Pid))

@@ -173,7 +173,7 @@ func TestBlockedStartsSayBywhom(t *testing.T) {
 	d.create("a1", "a", "0-3")
 	b.must(b.prestart("a1", "a"))
 	b.own()
-	err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("own1", "own")})
+	err := b.tryToStart(b.ledger.View(), admission.Start{Binding: box("own1", "own")})
 	want := "clear the CPUs for own/c: CPUs 2-3 may be in use by container a/c, which is being started"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

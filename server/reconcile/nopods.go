@@ -36,6 +36,9 @@ func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error)
 	if err == nil && l.NoPodCgroups {
 		nodes = nodes[1:] // the pod's own comes first
 	}
+	if _, opens := l.opening[p.UID()]; opens && err == nil {
+		nodes[0].Values.CPUs = l.openingCPUs(view, p.UID())
+	}
 	return nodes, err
 }
 
@@ -59,9 +62,9 @@ func (l *Loop) allowStart(s admission.Start) error {
 		"leave the pid out, and put the process into a cgroup with the values that Allocate answers", s.PID)
 }
 
-// removePlace removes the cgroup of a pod. With NoPodCgroups it removes only a cgroup in
+// removePodCgroup removes the cgroup of a pod. With NoPodCgroups it removes only a cgroup in
 // which an earlier configuration has started containers.
-func (l *Loop) removePlace(ctx context.Context, view *ledger.View, uid string, name cgroup.Name) error {
+func (l *Loop) removePodCgroup(ctx context.Context, view *ledger.View, uid string, name cgroup.Name) error {
 	if !l.NoPodCgroups {
 		return l.remove(ctx, name)
 	}

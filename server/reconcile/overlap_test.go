@@ -48,9 +48,18 @@ type simulation struct {
 	fake  *fakeRuntime
 	r     *rapid.T
 	boxes map[string]*simulated
-	log   []string
+	// sandboxes are those that run, by the uid of the pod.
+	sandboxes map[string]*sandboxed
+	log       []string
 	// calmed says that nothing comes in between any more.
 	calmed bool
+}
+
+// sandboxed is the sandbox of a pod. One that is unseen has begun before this berthd, which has
+// not looked since.
+type sandboxed struct {
+	path   string
+	unseen bool
 }
 
 // simulated is what else there is to know of a container.
@@ -72,8 +81,12 @@ var alone = map[string]string{"own": "2-3", "one": "1"}
 func newSimulation(t *testing.T, r *rapid.T, facts cgroup.Facts) *simulation {
 	b, d := newFakeRuntime(t, facts)
 	b.set("/elsewhere", cgroup.Values{})
-	d.hidden = map[string]bool{}
-	return &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}}
+	d.hidden, d.closed = map[string]bool{}, map[string]bool{}
+	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]*sandboxed{}}
+	h.must(b.RemovePod(t.Context(), b.ledger.View(), "a"))
+	b.update(func(d *ledger.Draft) { d.RemovePod("a") })
+	h.come("a")
+	return h
 }
 
 // pick takes one of some.
@@ -97,7 +110,7 @@ func (h *simulation) those(phase runtime.Phase, more func(*simulated) bool) (out
 func (h *simulation) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
-		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "count", "again", "lose", "show",
+		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "sandbox", "sandbox", "count", "again", "lose", "show",
 		"follow", "pass", "away", "late", "late", "wait", "resize",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
@@ -161,12 +174,25 @@ func (h *simulation) happen(id string) {
 		}
 	case "find":
 		// Somebody has made it past berth.
-		if _, here := view.Pod("a"); here {
+		if _, here := view.Pod("a"); here && h.runsAnywhere("a") {
 			h.fake.create(id, "a", "0-3")
 			h.fake.start(h.t, id)
 			h.boxes[id] = &simulated{pod: "a", found: true}
 			h.bind(id, h.boxes[id].pod)
 			note("%s", id)
+		}
+	case "sandbox":
+		// Its process begins on the CPUs of the pod's cgroup.
+		for p := range view.Pods() {
+			uid := p.UID()
+			if _, opens := h.opening[uid]; opens && h.sandboxes[uid] == nil && rapid.Bool().Draw(h.r, "begins") {
+				path := "/kubepods/pod" + uid + "/" + uid + "-sandbox"
+				h.set(path, cgroup.Values{})
+				h.must(h.tree.Move(h.t.Context(), name(path), h.tree.Spawn(memtree.Mortal)))
+				h.sandboxes[uid] = &sandboxed{path: path}
+				h.fake.set(func() { h.fake.closed[uid] = rapid.Bool().Draw(h.r, "unlisted") })
+				note("%s on %s", uid, h.allowed(h.seen(path)))
+			}
 		}
 	case "count":
 		// A count finds one that nobody has asked for yet.
@@ -193,7 +219,15 @@ func (h *simulation) happen(id string) {
 		// Another berthd in place of this one, which finds lost ones in their pods only.
 		maps.DeleteFunc(h.fake.hidden, func(id string, _ bool) bool { return h.fake.boxes[id].Cgroup.Within(name("/elsewhere")) })
 		h.Loop = New(h.Config)
-		note("")
+		for _, s := range h.sandboxes {
+			s.unseen = true
+		}
+		if rapid.Bool().Draw(h.r, "away") {
+			h.fake.fail = errdefs.Unavailablef("nobody there")
+		}
+		err := h.Pass(ctx) // before anybody can ask
+		h.fake.fail = nil
+		note("%v", err)
 	case "follow", "pass", "away", "late":
 		switch what {
 		case "away":
@@ -209,6 +243,9 @@ func (h *simulation) happen(id string) {
 		h.fake.fail, h.fake.late = nil, nil
 		if err == nil {
 			h.cleared()
+			for uid, s := range h.sandboxes {
+				s.unseen = s.unseen && h.fake.closed[uid]
+			}
 		}
 		note("%v", err)
 	case "wait":
@@ -281,8 +318,16 @@ func (h *simulation) remove(uid string) error {
 			h.end(id)
 		}
 	}
+	delete(h.sandboxes, uid)
+	h.fake.set(func() { delete(h.fake.closed, uid) })
 	h.update(func(d *ledger.Draft) { d.RemovePod(uid) })
 	return nil
+}
+
+// runsAnywhere says that a container of a pod may start with all CPUs, which v1 refuses before
+// the first start that berth knows of.
+func (h *simulation) runsAnywhere(uid string) bool {
+	return !h.v1() || cpuset.Range(0, 3).IsSubsetOf(h.seen("/kubepods/pod"+uid).Values.CPUs)
 }
 
 func (h *simulation) end(id string) {
@@ -318,7 +363,7 @@ func (h *simulation) tryStart(id string) error {
 	view := h.ledger.View()
 	_, bound := view.Binding(id)
 	start := admission.Start{Binding: box(id, s.pod), Again: bound}
-	if err := h.tryPlace(view, start); err != nil {
+	if err := h.tryToStart(view, start); err != nil {
 		return err
 	}
 	if !h.calmed && rapid.IntRange(0, 3).Draw(h.r, "meanwhile") == 0 {
@@ -328,7 +373,7 @@ func (h *simulation) tryStart(id string) error {
 	h.bind(id, s.pod)
 	if overtaken {
 		start.Still = true
-		if err := h.tryPlace(h.ledger.View(), start); err != nil {
+		if err := h.tryToStart(h.ledger.View(), start); err != nil {
 			return err
 		}
 	}
@@ -355,6 +400,11 @@ func (h *simulation) check() {
 		}
 		set, err := cpuset.Parse(list)
 		h.must(err)
+		for uid, box := range h.sandboxes {
+			if on := h.allowed(h.seen(box.path)); uid != s.pod && !box.unseen && on.Overlaps(set) {
+				h.r.Fatalf("the sandbox of %s is on %s, and %s of %s was let start on %s:\n%s", uid, on, own, s.pod, list, errors.Join(lines(h.log)...))
+			}
+		}
 		for _, id := range h.those(runtime.Running, func(o *simulated) bool { return o.pod != s.pod && !o.found }) {
 			if on := h.seen(h.fake.boxes[id].Cgroup.String()).Values.CPUs; on.Overlaps(set) {
 				h.r.Fatalf("%s of %s runs on %s, and %s of %s was let start on %s:\n%s", id, h.boxes[id].pod, on, own, s.pod, list, errors.Join(lines(h.log)...))
@@ -400,9 +450,9 @@ func (h *simulation) empty() {
 	h.wait(placement.StartTime)
 	h.must(h.Follow(ctx))
 	l := h.Loop
-	if known := slices.Collect(l.tracker.All()); len(known)+len(l.calls.writes)+len(l.cgroups)+len(l.leaving)+len(l.starting) > 0 {
-		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v:\n%s",
-			known, l.calls.writes, l.cgroups, l.leaving, l.starting, errors.Join(lines(h.log)...))
+	if known := slices.Collect(l.tracker.All()); len(known)+len(l.calls.writes)+len(l.cgroups)+len(l.leaving)+len(l.starting)+len(l.opening) > 0 {
+		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v, opening %v:\n%s",
+			known, l.calls.writes, l.cgroups, l.leaving, l.starting, l.opening, errors.Join(lines(h.log)...))
 	}
 }
 

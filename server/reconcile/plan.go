@@ -54,6 +54,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
+	l.findOpening(view, p.seen)
 	if p.findings, err = l.frozenAbove(ctx, tiers); err != nil {
 		return p, err
 	}
@@ -105,21 +106,40 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 // resize that is not committed yet. A pass between the two must not take from the tiers,
 // or from a resized pod, what the pod needs. The caller holds mu.
 func (l *Loop) expected(view *ledger.View) *ledger.View {
-	if len(l.placed) == 0 || l.InFlight == nil {
+	if len(l.uncommitted) == 0 || l.InFlight == nil {
 		return view
 	}
 	inFlight, draft := l.InFlight(), ledger.NewDraft(view)
-	for uid := range l.placed {
+	for uid := range l.uncommitted {
 		p, ok := inFlight.Pod(uid)
 		if have, known := view.Pod(uid); !ok || known && have == p {
-			delete(l.placed, uid) // given up, or committed
+			delete(l.uncommitted, uid) // given up, or committed
 			continue
 		}
-		own := *p
-		own.Claims = slices.Clone(p.Claims)
-		draft.PutPod(&own)
+		put(draft, p)
 	}
 	return draft.View()
+}
+
+// above returns the view from which the tiers of a pod follow that is about to be written:
+// what is committed now, the pods that are not committed yet, and this pod. The view of the
+// operation on the pod has the pod, but may be older than what was written for other pods.
+// The caller holds mu.
+func (l *Loop) above(view *ledger.View, p *ledger.Pod) *ledger.View {
+	now := l.View()
+	alone := len(l.uncommitted) == 0 || len(l.uncommitted) == 1 && l.uncommitted[p.UID()]
+	if alone && view.Generation() == now.Generation() && view.EpochID() == now.EpochID() {
+		return view
+	}
+	draft := ledger.NewDraft(l.expected(now))
+	put(draft, p)
+	return draft.View()
+}
+
+func put(draft *ledger.Draft, p *ledger.Pod) {
+	own := *p
+	own.Claims = slices.Clone(p.Claims)
+	draft.PutPod(&own)
 }
 
 // tiers returns the wanted values of the cgroup of all pods and of the tiers.

@@ -53,39 +53,6 @@ func (b *recordLog) holds(uid string, record []byte) bool {
 	return ok && record != nil && w.hash == maphash.Bytes(b.seed, record)
 }
 
-// RecordClaims implements admission.CgroupManager.
-func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
-	restore = func() error { return nil }
-	p, name, err := l.pod(view, uid)
-	if err != nil || l.Records == nil {
-		return restore, err
-	}
-	r := ledger.NewClaimRecord(view, p, view.Generation()+1)
-	record, err := r.Encode()
-	if err != nil {
-		return restore, err
-	}
-	if err := l.enter(ctx); err != nil {
-		return restore, err
-	}
-	defer l.mu.Unlock()
-	if there {
-		before, err := l.Records.ReadRecord(ctx, name)
-		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
-			return restore, err
-		}
-		undoing := context.WithoutCancel(ctx)
-		restore = func() error { return l.restoreRecord(undoing, uid, name, before) }
-	}
-	l.Failpoint.Hit(BeforeRecord)
-	if err := l.Records.WriteRecord(ctx, name, record); err != nil {
-		return restore, err
-	}
-	l.Failpoint.Hit(AfterRecord)
-	l.records.note(uid, record, r.Generation)
-	return restore, nil
-}
-
 // restoreRecord writes the record again that a pod had before a failed admission.
 func (l *Loop) restoreRecord(ctx context.Context, uid string, name cgroup.Name, before []byte) error {
 	l.mu.Lock()

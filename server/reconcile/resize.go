@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -26,7 +27,7 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 			return err
 		}
 	}
-	nodes, seen, _, err := l.places(ctx, view, p)
+	nodes, seen, _, err := l.resizing(ctx, view, p)
 	if err != nil {
 		return err
 	}
@@ -70,16 +71,16 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 	return nil
 }
 
-// places returns the wanted values of the pod's tiers, cgroup and containers, their
+// resizing returns the wanted values of the pod's tiers, cgroup and containers, their
 // observed values, and the runtime's containers among them. The caller holds mu.
-func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
+func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
 	var none runtimeContainers
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
 		return nil, nil, none, err
 	}
 	var nodes []cgroup.Node
-	for _, tier := range l.tiers(view) {
+	for _, tier := range l.tiers(l.above(view, p)) {
 		if node.Name.Within(tier.Name) {
 			nodes = append(nodes, tier)
 		}
@@ -133,13 +134,15 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		return err
 	}
 	defer l.mu.Unlock()
-	l.placed[uid] = true
-	nodes, seen, g, err := l.places(ctx, view, p)
+	l.uncommitted[uid] = true
+	nodes, seen, g, err := l.resizing(ctx, view, p)
 	if err != nil {
 		return err
 	}
 	nodes, held := l.hold(nodes, seen)
-	if committed, _ := l.View().Pod(uid); committed != p {
+	committed, _ := l.View().Pod(uid)
+	undone := committed == p
+	if !undone {
 		if err := refuseBelowUse(held, l.within(name)); err != nil {
 			return err
 		}
@@ -154,6 +157,12 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		_, err := l.ensure(ctx, op)
 		switch {
 		case err == nil:
+		case op.Name.Within(l.within(name)) && errors.Is(err, cgroup.ErrBelowUse):
+			// The cgroup has used more since it was observed.
+			if !undone {
+				return errdefs.Refuse(errdefs.ResizeDeferred, "cannot decrease memory limits: %w", err)
+			}
+			l.Log.WarnContext(ctx, "a memory limit stays until less is used", "cgroup", op.Name.String(), "error", err)
 		case op.Name.Within(l.within(name)):
 			return err
 		default:

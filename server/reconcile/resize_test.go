@@ -76,6 +76,34 @@ func TestResizePlaces(t *testing.T) {
 	}
 }
 
+// TestUseGrowsBeforeTheWrite: a container that uses more between the look and the write
+// delays its resize, and does not end it; a limit that cannot come back stays until a pass.
+func TestUseGrowsBeforeTheWrite(t *testing.T) {
+	t.Parallel()
+	small, large := func() *ledger.Pod { return record(500, 1000, 4<<20) }, func() *ledger.Pod { return record(500, 1000, 16<<20) }
+	for _, path := range []string{"/kubepods/burstable/poda", "/kubepods/burstable/poda/c"} {
+		b, view := resized(t, memtree.V1(), large(), small())
+		b.refuse[path] = errdefs.Preconditionf("write: %w", cgroup.ErrBelowUse)
+		err := b.Resize(t.Context(), view, "a")
+		if reason, ok := errdefs.ReasonOf(err); !ok || reason != errdefs.ResizeDeferred || errdefs.ClassOf(err) != errdefs.Refused {
+			t.Errorf("%s: %v; want a refusal for now", path, err)
+		}
+		b.must(b.Resize(t.Context(), b.ledger.View(), "a")) // undone: nothing has changed
+
+		b, view = resized(t, memtree.V1(), small(), large())
+		b.must(b.Resize(t.Context(), view, "a"))
+		b.refuse[path] = errdefs.Preconditionf("write: %w", cgroup.ErrBelowUse)
+		if err := b.Resize(t.Context(), b.ledger.View(), "a"); err != nil {
+			t.Errorf("%s, undone: %v", path, err)
+		}
+		delete(b.refuse, path)
+		b.pass()
+		if v := b.seen(path).Values; *v.MemoryBytes != 4<<20 {
+			t.Errorf("%s: %d bytes after a pass", path, *v.MemoryBytes)
+		}
+	}
+}
+
 func TestResizeBelowUse(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {

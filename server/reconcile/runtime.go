@@ -172,7 +172,7 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 			again = again || listed.ids != nil // all are listed before anything else happens
 		}
 		if c.Cgroup != nil {
-			l.cgroups[id] = c.Cgroup
+			l.locate(id, c.Cgroup)
 		}
 		e := l.record(placement.Event{Kind: kind, ID: id})
 		again = again || e.List
@@ -252,7 +252,7 @@ func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 		l.record(placement.Event{Kind: placement.KernelEmpty, ID: b.ID})
 		return nil
 	}
-	l.cgroups[b.ID] = name
+	l.locate(b.ID, name)
 	return l.lookAt(ctx, b.ID)
 }
 
@@ -354,9 +354,9 @@ func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found
 // alive returns the cgroup of a container that a runtime created, if it has processes,
 // without a call to the runtime; nil if none is visible. The caller holds mu.
 func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Name, error) {
-	var places []cgroup.Name
+	var candidates []cgroup.Name
 	if name := l.cgroups[b.ID]; name != nil {
-		places = append(places, name)
+		candidates = append(candidates, name)
 	}
 	_, pod, err := l.pod(view, b.Owner.Pod)
 	if err != nil {
@@ -368,10 +368,10 @@ func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (
 	}
 	for _, o := range inside.Nodes {
 		if !o.Name.Equal(pod) && isCalled(o.Name, b.ID) {
-			places = append(places, o.Name)
+			candidates = append(candidates, o.Name)
 		}
 	}
-	for _, name := range places {
+	for _, name := range candidates {
 		pids, err := l.Tree.Procs(ctx, name)
 		if err != nil {
 			return nil, err
@@ -495,7 +495,7 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
 func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
 	for _, c := range g.all {
-		if l.tracker.InDoubt(c.id) && l.calls.writes[c.id] == nil {
+		if l.tracker.Unconfirmed(c.id) && l.calls.writes[c.id] == nil {
 			errs = append(errs, l.update(ctx, c, c.values))
 		}
 	}

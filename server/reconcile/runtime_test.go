@@ -50,7 +50,7 @@ type fakeContainer struct {
 func (d *fakeRuntime) Sandboxes(_ context.Context, pods ...string) (out []runtime.Sandbox, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, pod := range []string{"a", "b", "own"} {
+	for _, pod := range []string{"a", "b", "own", "one"} {
 		if len(pods) == 0 || slices.Contains(pods, pod) {
 			out = append(out, runtime.Sandbox{ID: pod + "-sandbox", Pod: pod, Ready: !d.closed[pod]})
 		}
@@ -243,13 +243,13 @@ func (b *bench) prestart(id, pod string) error {
 // mustWait wants a start to wait for container a1, which may run on some CPUs in a moment.
 func (b *bench) mustWait(s admission.Start, list string) {
 	b.t.Helper()
-	if err := b.tryPlace(b.ledger.View(), s); !errors.Is(err, errBlocked) || !waits(err) {
+	if err := b.tryToStart(b.ledger.View(), s); !errors.Is(err, errBlocked) || !waits(err) {
 		b.t.Errorf("container a1 may run on CPUs %s in a moment, and %s may start: %v", list, s.Binding.ID, err)
 	}
 }
 
-// tryPlace is EnsureContainer without waiting for others.
-func (b *bench) tryPlace(view *ledger.View, s admission.Start) error {
+// tryToStart is EnsureContainer without waiting for others.
+func (b *bench) tryToStart(view *ledger.View, s admission.Start) error {
 	b.must(b.beginStart(b.t.Context(), s.Binding.ID))
 	defer b.endStart(s.Binding.ID, s.Binding.ID)
 	return b.ensureContainer(b.t.Context(), view, s)
@@ -355,7 +355,7 @@ func TestHalfStartedGuests(t *testing.T) {
 	b.own()
 	b.mustWait(admission.Start{Binding: box("own1", "own")}, "0-3")
 	d.set(func() { d.boxes["a1"].Phase = runtime.Running })
-	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("own1", "own")}))
+	b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: box("own1", "own")}))
 	b.on("a", "a1", "0-1")
 }
 

@@ -30,6 +30,11 @@ type sharers map[string][]sharer
 
 func (s sharers) add(one sharer) { s[one.pod] = append(s[one.pod], one) }
 
+// hasSandbox returns whether a cgroup is the sandbox of a pod.
+func (s sharers) hasSandbox(name cgroup.Name, uid string) bool {
+	return slices.ContainsFunc(s[uid], func(one sharer) bool { return one.sandbox && one.name.Equal(name) })
+}
+
 // all returns the sharers of some pods; nil means all pods.
 func (s sharers) all(uids map[string]bool) (out []sharer) {
 	if uids == nil {
@@ -44,8 +49,8 @@ func (s sharers) all(uids map[string]bool) (out []sharer) {
 	return out
 }
 
-// noteSharers stores the sharers observed in a pass. Without a list of all sandboxes, earlier
-// sandboxes are kept. The caller holds mu.
+// noteSharers stores the sharers observed in a pass. A sandbox is kept until its cgroup is
+// gone. The caller holds mu.
 func (l *Loop) noteSharers(view *ledger.View, seen *cgroup.Snapshot) {
 	before := l.sharers
 	l.sharers = sharers{}
@@ -65,19 +70,23 @@ func (l *Loop) noteSharers(view *ledger.View, seen *cgroup.Snapshot) {
 			if !sharesUnknown(view, uid, o.Values.CPUs) {
 				continue
 			}
-		case listed != nil:
-			if one.sandbox = isSandbox(o.Name, listed[uid]); !one.sandbox {
-				continue
-			}
 		default:
-			one.sandbox = true
-			if !slices.ContainsFunc(before[uid], func(b sharer) bool { return b.sandbox && b.name.Equal(o.Name) }) {
+			one.sandbox = before.hasSandbox(o.Name, uid) || isSandbox(o.Name, listed[uid])
+			if !one.sandbox {
 				continue
 			}
 		}
 		l.sharers.add(one)
 		l.watchSharer(view, one)
 	}
+}
+
+// forgetSharers forgets the sharers of a pod whose cgroup was removed. The caller holds mu.
+func (l *Loop) forgetSharers(uid string) {
+	for _, s := range l.sharers[uid] {
+		l.forget(s.name.String())
+	}
+	delete(l.sharers, uid)
 }
 
 // sharesUnknown returns whether a container of an unknown living pod, on some CPUs, uses

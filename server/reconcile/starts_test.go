@@ -45,7 +45,7 @@ func TestOldStartsAreGivenUp(t *testing.T) {
 			b.mustWait(own, "2-3")
 			b.wait(placement.StartTime)
 			meanwhile(b, d)
-			b.must(b.tryPlace(b.ledger.View(), own))
+			b.must(b.tryToStart(b.ledger.View(), own))
 			if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" {
 				t.Errorf("it would start on %s", got)
 			}
@@ -203,7 +203,7 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 			own := admission.Start{Binding: box("own1", "own")}
 			b.mustWait(own, "2-3")
 			d.start(t, "a1")
-			b.must(b.tryPlace(b.ledger.View(), own))
+			b.must(b.tryToStart(b.ledger.View(), own))
 			b.on("a", "a1", "0-1")
 		})
 	}
@@ -265,7 +265,7 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 			d.create("own1", "own", "2-3")
 			// Who shares waits for nobody, and who has CPUs of its own for the one who may be
 			// under way to them.
-			b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+			b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 			b.mustWait(admission.Start{Binding: box("own1", "own")}, "2-3")
 			d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
 			b.must(b.prestart("own1", "own"))
@@ -281,7 +281,7 @@ func TestRepeatedStartsOfLostContainers(t *testing.T) {
 	read := d.boxes["a1"].values
 	b.own()
 	b.update(func(d *ledger.Draft) { d.Unbind("a1") })
-	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+	b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 	b.bind("a1", "a")
 	d.create("own1", "own", "2-3")
 	b.mustWait(admission.Start{Binding: box("own1", "own")}, "2-3")
@@ -302,7 +302,7 @@ func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 	b.own()
 	late := errdefs.Deadlinef("the answer comes too late")
 	d.set(func() { d.late = late })
-	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}); !errors.Is(err, late) {
+	if err := b.tryToStart(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}); !errors.Is(err, late) {
 		t.Errorf("got %v", err)
 	}
 	read := d.boxes["a1"].values
@@ -325,10 +325,10 @@ func TestFoundContainersMayStart(t *testing.T) {
 	b.own()
 	own := admission.Start{Binding: box("own1", "own")}
 	b.mustWait(own, "2-3")
-	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+	b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 	if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" {
 		t.Errorf("it starts on %s", got)
 	}
 	d.start(t, "a1")
-	b.must(b.tryPlace(b.ledger.View(), own))
+	b.must(b.tryToStart(b.ledger.View(), own))
 }

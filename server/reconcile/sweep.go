@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/logs"
 )
 
 // Waits between attempts to remove an orphan; they double.
@@ -152,6 +153,6 @@ func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
 	if pids, err := l.Tree.Procs(ctx, name); err == nil && len(pids) == 0 {
 		level = slog.LevelDebug
 	}
-	l.Log.Log(ctx, level, "remove a cgroup without a pod", "name", name.String())
+	l.Log.Log(ctx, level, "remove a cgroup without a pod", logs.Repaired(logs.Cgroup, "name", name.String())...)
 	return l.remove(ctx, name)
 }

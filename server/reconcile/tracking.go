@@ -68,6 +68,7 @@ func (l *Loop) track() {
 			case c.Kind == ledger.Unbound:
 				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
 			case c.Pod != nil && !all:
+				l.wantOpening(view, c.Pod.UID())
 				for b := range view.BindingsOf(c.Pod.UID()) {
 					l.want(view, l.key(b), b.Owner)
 				}
@@ -80,6 +81,9 @@ func (l *Loop) track() {
 		}
 		for _, u := range l.unbound {
 			l.want(view, u.name.String(), u.owner)
+		}
+		for uid := range l.opening {
+			l.wantOpening(view, uid)
 		}
 		for _, s := range l.sharers.all(nil) {
 			if s.there(view) {
@@ -104,7 +108,27 @@ func (l *Loop) forget(key string) {
 		l.changed()
 	}
 	delete(l.cgroups, key)
+	l.located.Delete(key)
 	delete(l.calls.writes, key)
+}
+
+// locate notes the cgroup of a runtime's container. The caller holds mu.
+func (l *Loop) locate(id string, name cgroup.Name) {
+	l.cgroups[id] = name
+	l.located.Store(id, name)
+}
+
+// CgroupOf returns the cgroup of a container's processes, false while it is not known. It does
+// not wait for passes.
+func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
+	if b.Own {
+		return l.Layout.Driver().Parse(b.CgroupPath), b.CgroupPath != ""
+	}
+	name, ok := l.located.Load(b.ID)
+	if !ok {
+		return nil, false
+	}
+	return name.(cgroup.Name), true
 }
 
 // want sets a container's CPUs of a view in the tracker.

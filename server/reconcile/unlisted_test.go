@@ -105,7 +105,7 @@ func TestUnlistedStarts(t *testing.T) {
 	// It has come.
 	d.create("coming", "a", "0-3")
 	d.start(t, "coming")
-	b.must(b.tryPlace(b.ledger.View(), own))
+	b.must(b.tryToStart(b.ledger.View(), own))
 	b.on("a", "coming", "0-1")
 	// Another one never comes.
 	b.update(func(d *ledger.Draft) { d.RemovePod("own") })
@@ -114,7 +114,7 @@ func TestUnlistedStarts(t *testing.T) {
 	b.own()
 	b.mustWait(own, "2-3")
 	b.wait(placement.StartTime)
-	b.must(b.tryPlace(b.ledger.View(), own))
+	b.must(b.tryToStart(b.ledger.View(), own))
 }
 
 // What the kernel does not tell about a container that the runtime has lost is an error,

@@ -2,9 +2,15 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/berthd/berth/api/access"
 )
@@ -15,7 +21,7 @@ func TestChange(t *testing.T) {
 	t.Parallel()
 	uid := uint32(1000)
 	peer := Peer{UID: uid, GID: 7}
-	a := NewAccess(0, []access.Grant{{UID: &uid, Roles: []access.Role{access.Read}}})
+	a := NewAccess(0, []access.Grant{{UID: &uid, Roles: []access.Role{access.Read}}}, nil)
 	s := NewServer(Config{Access: a, Bounds: Bounds{Connections: 3}})
 	defer s.Stop()
 	c := s.reading.limiter
@@ -59,4 +65,45 @@ func TestChange(t *testing.T) {
 		t.Error("with a ceiling a call has no deadline")
 	}
 	cancel()
+}
+
+// sent is a stream that counts its messages.
+type sent struct {
+	grpc.ServerStream
+	ctx      context.Context
+	messages *int
+}
+
+func (s sent) Context() context.Context { return s.ctx }
+func (s sent) SendMsg(any) error        { *s.messages++; return nil }
+
+// TestStreamsEndWithTheirGrant: a stream gets no further message when its user has lost the
+// role that the stream needs.
+func TestStreamsEndWithTheirGrant(t *testing.T) {
+	t.Parallel()
+	uid := uint32(1000)
+	may := func(r access.Role) []access.Grant { return []access.Grant{{UID: &uid, Roles: []access.Role{r}}} }
+	a := NewAccess(0, may(access.Read), nil)
+	s := NewServer(Config{Access: a, Log: slog.New(slog.DiscardHandler)})
+	defer s.Stop()
+	const watch = "/berth.allocation.v1.AllocationService/Watch"
+	ctx, cancel := context.WithCancel(called(uid))
+	defer cancel()
+	ctx, err := s.reading.limiter.tap(ctx, &tap.Info{FullMethodName: watch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := 0
+	stream := readStream{sent{ctx: ctx, messages: &messages}, watch, s.reading}
+	for _, row := range []struct {
+		grants []access.Grant
+		want   int
+	}{{may(access.Read), 1}, {may(access.Agent), 2}, {may(access.Admin), 2}, {nil, 2}, {may(access.Provider), 3}} {
+		a.Change(row.grants)
+		before := messages
+		err := stream.SendMsg(nil)
+		if messages != row.want || (err == nil) != (messages > before) || err != nil && status.Code(err) != codes.PermissionDenied {
+			t.Errorf("with %v: %d messages, %v", row.grants, messages, err)
+		}
+	}
 }

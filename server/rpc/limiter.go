@@ -12,7 +12,6 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -277,10 +276,8 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}
 	t := &ticket{who: who, user: u, load: l, slots: c.slots, less: less}
-	if p, ok := peer.FromContext(ctx); ok {
-		if l, ok := p.AuthInfo.(link); ok {
-			t.conn = l.conn
-		}
+	if l, ok := linkOf(ctx); ok {
+		t.conn = l.conn
 	}
 	t.keep = context.AfterFunc(ctx, t.end)
 	return context.WithValue(ctx, ticketKey{}, t), nil
@@ -289,10 +286,8 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 // paceRefusal has refused calls read no faster than those that are given up. It waits, and
 // gRPC's reader of the connection with it.
 func paceRefusal(ctx context.Context) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if l, ok := p.AuthInfo.(link); ok {
-			l.conn.pace(refusalCost)
-		}
+	if l, ok := linkOf(ctx); ok {
+		l.conn.pace(refusalCost)
 	}
 }
 
@@ -377,7 +372,7 @@ func beginStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next g
 // runs uncounted.
 func (c *limiter) options(who credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(limiterCredentials{who, c}), grpc.InTapHandle(c.tap),
+		grpc.Creds(visitCredentials{limiterCredentials{who, c}, newVisits(c.log, newLines())}), grpc.InTapHandle(c.tap),
 		grpc.ChainUnaryInterceptor(c.beginUnary), grpc.ChainStreamInterceptor(beginStream),
 	}
 }
@@ -390,10 +385,8 @@ func (c *limiter) refuse(ctx context.Context, method string, start time.Time, er
 	if c.logging.Allow() {
 		c.log.WarnContext(ctx, "refused call", append(logFields(ctx), "grpc.method", method, "error", err)...)
 	}
-	if p, ok := peer.FromContext(ctx); ok {
-		if l, ok := p.AuthInfo.(link); ok && l.conn.refusals.Add(1) == maxRefusals {
-			go func() { _ = l.conn.Close() }() // not while gRPC writes the answer
-		}
+	if l, ok := linkOf(ctx); ok && l.conn.refusals.Add(1) == maxRefusals {
+		go func() { _ = l.conn.Close() }() // not while gRPC writes the answer
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/api/access"
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -55,6 +56,29 @@ func TestActsFor(t *testing.T) {
 		all := a.authorize(called(row.uid), admissionv1.AdmissionService_SyncPods_FullMethodName, &admissionv1.SyncPodsRequest{AllOwners: true})
 		if may := row.uid == 0 || row.uid == 77 || row.uid == admin; (all == nil) != may {
 			t.Errorf("uid %d calls for all owners: %v", row.uid, all)
+		}
+	}
+	// A call about a pod that is there is a call for its owner.
+	a.OwnerOf = func(podUID, containerID string) (string, bool) {
+		owner, ok := map[string]string{"k": "kubernetes", "id-k": "kubernetes", "b": "berthlet", "id-b": "berthlet"}[podUID+containerID]
+		return owner, ok
+	}
+	for _, row := range []struct {
+		uid  uint32
+		name string
+		want bool
+	}{
+		{0, "k", true}, {admin, "k", true}, {kubernetes, "k", true}, {other, "k", false},
+		{0, "b", true}, {admin, "b", true}, {kubernetes, "b", false}, {other, "b", true},
+		{kubernetes, "nobody", true}, {other, "nobody", true}, // and the call says that there is none
+	} {
+		for method, req := range map[string]any{
+			lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: &lifecyclev1.PreStartContainerRequest{PodUid: row.name, ContainerId: "id-" + row.name},
+			lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: &lifecyclev1.PostStopContainerRequest{ContainerId: "id-" + row.name},
+		} {
+			if err := a.authorize(called(row.uid), method, req); (err == nil) != row.want || err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
+				t.Errorf("uid %d calls %s for pod %s: %v", row.uid, method, row.name, err)
+			}
 		}
 	}
 	// Whoever may read may look at everybody's pods.

@@ -34,13 +34,34 @@ func PeerOf(ctx context.Context) (Peer, bool) {
 	if !ok {
 		return Peer{}, false
 	}
-	switch who := p.AuthInfo.(type) {
+	return peerIn(p.AuthInfo)
+}
+
+// peerIn returns the peer in what identified a connection.
+func peerIn(info credentials.AuthInfo) (Peer, bool) {
+	switch who := info.(type) {
 	case Peer:
 		return who, true
 	case link:
 		return who.Peer, true
+	case visitor:
+		return peerIn(who.AuthInfo)
 	}
 	return Peer{}, false
+}
+
+// linkOf returns the counted connection of a call, false if it is not counted.
+func linkOf(ctx context.Context) (link, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return link{}, false
+	}
+	info := p.AuthInfo
+	if v, ok := info.(visitor); ok {
+		info = v.AuthInfo
+	}
+	l, ok := info.(link)
+	return l, ok
 }
 
 // peerCredentials asks the kernel who is at the other end of each connection.

@@ -114,9 +114,13 @@ func (s readStream) RecvMsg(m any) error {
 }
 
 // SendMsg implements grpc.ServerStream. A message may wait until its reader has read others.
+// A stream can last longer than the grants that its call began with.
 func (s readStream) SendMsg(m any) error {
 	EndTurn(s.Context())
 	if t, ok := s.Context().Value(ticketKey{}).(*ticket); ok {
+		if err := s.reading.cfg.Access.mayAuthorize(s.Context(), s.method); err != nil {
+			return Status(s.Context(), err)
+		}
 		if err := t.awaitReading(s.Context()); err != nil {
 			return err
 		}

@@ -17,14 +17,17 @@ import (
 type Access struct {
 	Self   uint32
 	Grants []access.Grant
+	// OwnerOf returns the owner of a pod, named by its uid or by the id of one of its
+	// containers; false if there is no such pod. nil where pods have no owners.
+	OwnerOf func(podUID, containerID string) (owner string, ok bool)
 	// changed holds later grants; copies of an Access share it. It is nil where they never
 	// change.
 	changed *atomic.Pointer[[]access.Grant]
 }
 
 // NewAccess makes an Access whose grants can change.
-func NewAccess(self uint32, grants []access.Grant) *Access {
-	return &Access{Self: self, Grants: grants, changed: new(atomic.Pointer[[]access.Grant])}
+func NewAccess(self uint32, grants []access.Grant, ownerOf func(podUID, containerID string) (owner string, ok bool)) *Access {
+	return &Access{Self: self, Grants: grants, OwnerOf: ownerOf, changed: new(atomic.Pointer[[]access.Grant])}
 }
 
 // Change puts other grants into force, for calls that begin later.
@@ -174,10 +177,12 @@ func (a Access) authorize(ctx context.Context, fullMethod string, req any) error
 }
 
 // owned is a request that is made for an owner of pods, and everyone one that may be made
-// for all of them.
+// for all of them. ofPod and ofContainer are about a pod that is there, and its owner.
 type (
-	owned    interface{ GetOwner() string }
-	everyone interface{ GetAllOwners() bool }
+	owned       interface{ GetOwner() string }
+	everyone    interface{ GetAllOwners() bool }
+	ofPod       interface{ GetPodUid() string }
+	ofContainer interface{ GetContainerId() string }
 )
 
 // mayActFor refuses an agent that acts for an owner of pods whose name others have.
@@ -185,16 +190,33 @@ func (a Access) mayActFor(ctx context.Context, fullMethod string, req any) error
 	if r, ok := req.(everyone); ok && r.GetAllOwners() {
 		return a.need(ctx, fullMethod+" for all owners", access.Admin, "")
 	}
-	r, ok := req.(owned)
+	owner, ok := a.ownerIn(req)
 	if !ok {
 		return nil
 	}
-	owner := cmp.Or(r.GetOwner(), ledger.DefaultOwner)
 	if who, ok := PeerOf(ctx); !ok || !a.actsFor(who, owner) {
 		return errdefs.PermissionDeniedf("method %s for the owner %q needs a grant in access that names this owner, or the role admin, which %s does not have",
 			fullMethod, owner, who).Coded(errdefs.OwnerNotPermitted, "owner", owner)
 	}
 	return nil
+}
+
+// ownerIn returns the owner of pods that a request is made for, or whose pod it is about;
+// false if there is none.
+func (a Access) ownerIn(req any) (owner string, ok bool) {
+	if r, ok := req.(owned); ok {
+		return cmp.Or(r.GetOwner(), ledger.DefaultOwner), true
+	}
+	var pod, container string
+	if r, ok := req.(ofPod); ok {
+		pod = r.GetPodUid()
+	} else if r, ok := req.(ofContainer); ok {
+		container = r.GetContainerId()
+	}
+	if a.OwnerOf == nil || pod == "" && container == "" {
+		return "", false
+	}
+	return a.OwnerOf(pod, container)
 }
 
 // actsFor reports whether a peer with the role of agents may act for an owner.

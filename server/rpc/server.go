@@ -164,6 +164,7 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 			return nil, Status(ctx, err)
 		}
 	}
+	noteAgent(ctx, info.FullMethod, req)
 	if ceiling := cfg.ceiling(); ceiling > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, ceiling)

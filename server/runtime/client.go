@@ -34,8 +34,8 @@ type Client struct {
 	conn     *grpc.ClientConn
 	cri      criv1.RuntimeServiceClient
 
-	mu     sync.Mutex             // guards places
-	places map[string]cgroup.Name // by container id; nil for one that the runtime does not tell
+	mu      sync.Mutex             // guards cgroups
+	cgroups map[string]cgroup.Name // by container id; nil for one that the runtime does not tell
 }
 
 // Dial prepares a connection, which comes up with the first call and again
@@ -55,7 +55,7 @@ func Dial(endpoint string) (*Client, error) {
 	if err != nil {
 		return nil, errdefs.Invalidf("runtime endpoint %q: %w", endpoint, err)
 	}
-	return &Client{endpoint: path, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), places: map[string]cgroup.Name{}}, nil
+	return &Client{endpoint: path, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), cgroups: map[string]cgroup.Name{}}, nil
 }
 
 // Close lets go of the connection.

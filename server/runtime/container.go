@@ -110,7 +110,7 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 			}
 			found := Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phase(m.GetState())}
 			if found.Phase != Exited {
-				if found.Cgroup, err = c.place(ctx, found.ID); err != nil {
+				if found.Cgroup, err = c.cgroupOfContainer(ctx, found.ID); err != nil {
 					return nil, err
 				}
 			}
@@ -135,11 +135,11 @@ func lives(c Container) int {
 	return 1
 }
 
-// place finds the cgroup of a container, which stays the same for as long as the
+// cgroupOfContainer finds the cgroup of a container, which stays the same for as long as the
 // container is there.
-func (c *Client) place(ctx context.Context, id string) (cgroup.Name, error) {
+func (c *Client) cgroupOfContainer(ctx context.Context, id string) (cgroup.Name, error) {
 	c.mu.Lock()
-	name, known := c.places[id]
+	name, known := c.cgroups[id]
 	c.mu.Unlock()
 	if known {
 		return name, nil
@@ -155,7 +155,7 @@ func (c *Client) place(ctx context.Context, id string) (cgroup.Name, error) {
 	name = cgroupOf(answer.GetInfo())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.places[id] = name
+	c.cgroups[id] = name
 	return name, nil
 }
 
@@ -167,7 +167,7 @@ func (c *Client) forget(listed []Container) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.places, func(id string, _ cgroup.Name) bool { return !there[id] })
+	maps.DeleteFunc(c.cgroups, func(id string, _ cgroup.Name) bool { return !there[id] })
 }
 
 // cgroupOf reads the cgroup out of what a runtime tells when asked for everything.

@@ -16,7 +16,7 @@ import (
 func activated(path string, o Options) (*listener, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := o.Activated.Close(); err != nil {
+		if err := o.activated.Close(); err != nil {
 			return nil, errdefs.Unavailablef("close socket %s, which was removed: %w", path, err)
 		}
 		return nil, nil
@@ -25,10 +25,10 @@ func activated(path string, o Options) (*listener, error) {
 		info, err = o.protect(path)
 	}
 	if err != nil {
-		return nil, errdefs.Unavailablef("take over socket %s from systemd: %w", path, errors.Join(err, o.Activated.Close()))
+		return nil, errdefs.Unavailablef("take over socket %s from systemd: %w", path, errors.Join(err, o.activated.Close()))
 	}
-	o.Activated.SetUnlinkOnClose(false)
-	return &listener{UnixListener: o.Activated, path: path, info: info, kept: true, served: make(chan struct{})}, nil
+	o.activated.SetUnlinkOnClose(false)
+	return &listener{UnixListener: o.activated, path: path, info: info, kept: true, served: make(chan struct{})}, nil
 }
 
 // Accept implements net.Listener.

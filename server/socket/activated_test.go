@@ -59,8 +59,8 @@ func TestActivated(t *testing.T) {
 	path, _, pass := held(t)
 	log := slog.New(slog.DiscardHandler)
 	serve := func(name string, taken chan<- net.Conn) (*Keeper, <-chan error) {
-		k, err := Keep(path, Options{Mode: 0o604, Activated: pass()}, log)
-		if err != nil {
+		k := New(path, Options{Mode: 0o604}, log)
+		if err := k.Listen(pass()); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
@@ -139,8 +139,8 @@ func TestActivated(t *testing.T) {
 func TestDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	path, _, pass := held(t)
-	k, err := Keep(path, Options{Activated: pass()}, slog.New(slog.DiscardHandler))
-	if err != nil {
+	k := New(path, Options{}, slog.New(slog.DiscardHandler))
+	if err := k.Listen(pass()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,8 +163,8 @@ func TestActivatedFileIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	k, err := Keep(path, Options{Activated: pass()}, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
+	k := New(path, Options{}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err := k.Listen(pass()); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "restart the socket unit") {

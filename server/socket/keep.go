@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/logs"
 )
 
 // lookEvery is how often a Keeper looks whether its socket is there.
@@ -36,17 +37,37 @@ func (k *Keeper) isDrained() bool {
 	return k.drained
 }
 
-// Keep listens as Listen does, for Serve to serve.
+// New returns a keeper that does not listen yet.
+func New(path string, o Options, log *slog.Logger) *Keeper {
+	return &Keeper{path: path, options: o, log: log, every: lookEvery}
+}
+
+// Keep returns a keeper that listens.
 func Keep(path string, o Options, log *slog.Logger) (*Keeper, error) {
-	l, err := listen(path, o)
-	if err != nil {
+	k := New(path, o, log)
+	if err := k.Listen(nil); err != nil {
 		return nil, err
 	}
-	if o.Activated != nil && !l.kept {
-		log.Warn("the file of a socket that systemd keeps was removed, so it is made anew; to let systemd keep it again, restart the socket unit", "socket", path)
+	return k, nil
+}
+
+// Listen listens as the function Listen does, for Serve to serve. activated is the socket
+// that the service manager keeps at the path; nil if there is none.
+func (k *Keeper) Listen(activated *net.UnixListener) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o := k.options
+	o.activated = activated
+	l, err := listen(k.path, o)
+	if err != nil {
+		return err
 	}
-	o.Activated = nil
-	return &Keeper{path: path, options: o, log: log, every: lookEvery, current: l}, nil
+	if activated != nil && !l.kept {
+		k.log.Warn("the file of a socket that systemd keeps was removed, so it is made anew; to let systemd keep it again, restart the socket unit",
+			logs.Repaired(logs.Socket, "socket", k.path)...)
+	}
+	k.current = l
+	return nil
 }
 
 // Problem tells why nobody reaches the socket by its path; nil while it is in place.
@@ -164,7 +185,7 @@ func (k *Keeper) look() (missing bool) {
 func (k *Keeper) note(problem error) {
 	switch {
 	case problem == nil && k.problem != nil:
-		k.log.Info("the socket is in place again", "socket", k.path)
+		k.log.Info("the socket is in place again", logs.Repaired(logs.Socket, "socket", k.path)...)
 	case problem != nil && (k.problem == nil || k.problem.Error() != problem.Error()):
 		k.log.Error("a socket is not in place", "socket", k.path, "error", problem)
 	}

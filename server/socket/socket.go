@@ -45,9 +45,9 @@ type Options struct {
 	DirMode, Mode os.FileMode
 	// Group is the socket's, by name or number; empty leaves it as it is.
 	Group string
-	// Activated is a listening socket at the path that the service manager made and keeps. It
+	// activated is a listening socket at the path that the service manager made and keeps. It
 	// is used in place of a new one, unless its file was removed.
-	Activated *net.UnixListener
+	activated *net.UnixListener
 }
 
 // Group reads a group's name or number.
@@ -83,7 +83,7 @@ func listen(path string, o Options) (*listener, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o660
 	}
-	if o.Activated != nil {
+	if o.activated != nil {
 		if l, err := activated(path, o); l != nil || err != nil {
 			return l, err
 		}
@@ -157,7 +157,7 @@ func Unserved(path string) error {
 	// too; so may be one that this process may not connect to.
 	for _, served := range []error{nil, syscall.EAGAIN, syscall.EPROTOTYPE, fs.ErrPermission} {
 		if errors.Is(err, served) {
-			return errdefs.Conflictf("another process already serves %s: a kubelet, or another berthd with the same path", path)
+			return errdefs.Conflictf("another process already serves %s: a kubelet (then start berthd with --beside=kubelet), or another berthd with the same path", path)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -54,17 +55,30 @@ func regular(path string, info fs.FileInfo) error {
 	return errdefs.Preconditionf("%s is %s, not a regular file: move it away, or name another state directory", path, what)
 }
 
-// readFile reads a whole regular file.
+// maxFile is larger than any ledger, and bounds what reading a file takes: it may have holes.
+const maxFile = 1 << 30
+
+// readFile reads a whole regular file. One that is larger than maxFile is an error of class
+// Precondition.
 func readFile(path string) ([]byte, error) {
 	f, err := openRegular(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, opening("read", path, err)
 	}
-	data, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
 		return nil, unavailable("read", path, err)
 	}
-	return data, nil
+	if info.Size() > maxFile {
+		return nil, errdefs.Preconditionf("%s has %d bytes, and no ledger has more than %d: move it away, or name another state directory",
+			path, info.Size(), maxFile)
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if _, err := buf.ReadFrom(io.LimitReader(f, maxFile)); err != nil {
+		return nil, unavailable("read", path, err)
+	}
+	return buf.Bytes(), nil
 }
 
 // opening is unavailable, except for what openRegular refuses.

@@ -15,6 +15,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
 // Plugin says which plugin a life is about.
@@ -313,7 +314,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	err := l.daemon.until(ctx, func(now []*devicev1.Resource) bool {
 		last = now
 		return len(now) > 0 && !slices.ContainsFunc(now, func(r *devicev1.Resource) bool {
-			return r.GetPlugin() != "connected" || r.GetAwaited() || r.GetRegistration() <= than[r.GetName()]
+			return r.GetPluginState() != typesv1.PluginState_PLUGIN_STATE_CONNECTED || r.GetAwaited() || r.GetRegistration() <= than[r.GetName()]
 		})
 	})
 	if err == nil {
@@ -324,8 +325,8 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	}
 	text := "no plugin has registered"
 	for _, r := range last {
-		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), r.GetPlugin())
-		if r.GetPlugin() == "connected" && r.GetAwaited() {
+		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), r.GetPluginState())
+		if r.GetPluginState() == typesv1.PluginState_PLUGIN_STATE_CONNECTED && r.GetAwaited() {
 			text += " and has sent no list"
 		}
 	}

@@ -114,12 +114,13 @@ func (l *life) admitOne(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	got, err := l.daemon.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: keeper, ContainerName: container})
+	got, err := l.daemon.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: keeper}, ContainerName: container})
 	if err != nil {
 		return "", err
 	}
+	edits := got.GetEdits()
 	return fmt.Sprintf("a pod got %s: %d variables, %d mounts, %d device nodes, %d CDI names", listed(held),
-		len(got.GetEnvs()), len(got.GetMounts()), len(got.GetDevices()), len(got.GetCdiDevices())), nil
+		len(edits.GetEnvs()), len(edits.GetMounts()), len(edits.GetDevices()), len(edits.GetCdiDevices())), nil
 }
 
 // readers holds podresources against the pod.

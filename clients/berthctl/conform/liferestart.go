@@ -11,6 +11,7 @@ import (
 	"time"
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
 // registrations returns the number of the registration of each resource.
@@ -151,7 +152,9 @@ func (l *life) killPlugin(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	err := l.daemon.until(ctx, func(now []*devicev1.Resource) bool {
-		return !slices.ContainsFunc(now, func(r *devicev1.Resource) bool { return r.GetPlugin() == "connected" })
+		return !slices.ContainsFunc(now, func(r *devicev1.Resource) bool {
+			return r.GetPluginState() == typesv1.PluginState_PLUGIN_STATE_CONNECTED
+		})
 	})
 	if err != nil {
 		return "", fmt.Errorf("another plugin still serves its devices: %w", err)

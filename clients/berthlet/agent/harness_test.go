@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
@@ -146,15 +147,18 @@ func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocati
 		return nil, err
 	}
 	return &allocationv1.AllocateResponse{
-		Linux: &allocationv1.LinuxResources{
-			CpusetCpus: "3", CpusetMems: "1", CpuShares: 5, CpuQuotaUs: -1, CpuPeriodUs: 6, MemoryLimitBytes: 8, MemorySwapLimitBytes: 9,
-			HugepageLimits: []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 10}}, Unified: map[string]string{"memory.min": "1"},
-			OomScoreAdj: 7,
+		Resources: &typesv1.LinuxResources{
+			CpusetCpus: &typesv1.CPUSet{List: "3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{1}}, CpuShares: proto.Uint64(5),
+			CpuQuotaUs: proto.Int64(-1), CpuPeriodUs: proto.Uint64(6), MemoryLimitBytes: proto.Int64(8), MemorySwapLimitBytes: proto.Int64(9),
+			HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(10)}}, Unified: map[string]string{"memory.min": "1"},
+			OomScoreAdj: proto.Int32(7),
 		},
 		CgroupPath: "/pods/" + uid + "/" + container, CgroupParent: "/pods/" + uid,
-		Envs:    []*allocationv1.EnvVar{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}},
-		Mounts:  []*allocationv1.Mount{{ContainerPath: "/lib/d", HostPath: "/host/d", ReadOnly: true}},
-		Devices: []*allocationv1.DeviceNode{{ContainerPath: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
+		Edits: &typesv1.ContainerEdits{
+			Envs:    map[string]string{"DEVICE": "d0", "MINE": "plugin"},
+			Mounts:  []*typesv1.Mount{{ContainerPath: "/lib/d", HostPath: "/host/d", ReadOnly: true}},
+			Devices: []*typesv1.DeviceNode{{ContainerPath: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
+		},
 	}, f.known(uid)
 }
 

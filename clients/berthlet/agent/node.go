@@ -79,7 +79,7 @@ func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: uid})
-	if berth.IsNotFound(err) {
+	if berth.NeedsAdmission(err) {
 		return false, nil
 	}
 	return err == nil, err
@@ -97,7 +97,7 @@ func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
 func (b Berthd) Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
+	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
 }
 
 // NoDevices implements Node.
@@ -113,7 +113,7 @@ func (b Berthd) ReservedCPUs(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	state, err := b.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
-	return state.GetReserved().GetCpus(), err
+	return state.GetReserved().GetList(), err
 }
 
 // PreStart implements Node.

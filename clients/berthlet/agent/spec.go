@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,10 +12,13 @@ import (
 	"time"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/managers/cgroup"
 )
 
 // defaultGrace is the API server's default for terminationGracePeriodSeconds.
@@ -78,15 +82,17 @@ func (p place) shared(m podspec.Manifest, parent string) container.Pod {
 }
 
 // resources are for a runtime that makes the cgroup itself.
-func resources(l *allocationv1.LinuxResources) container.Resources {
+func resources(l *typesv1.LinuxResources) container.Resources {
 	out := container.Resources{
-		CPUs: l.GetCpusetCpus(), Mems: l.GetCpusetMems(),
-		CPUShares: l.GetCpuShares(), CPUQuotaUS: l.GetCpuQuotaUs(), CPUPeriodUS: l.GetCpuPeriodUs(),
+		CPUs: l.GetCpusetCpus().GetList(), Mems: convert.Nodes(l.GetCpusetMems()).Commas(),
+		CPUShares: int64(l.GetCpuShares()), CPUQuotaUS: l.GetCpuQuotaUs(), CPUPeriodUS: int64(l.GetCpuPeriodUs()),
 		MemoryBytes: l.GetMemoryLimitBytes(), MemorySwapBytes: l.GetMemorySwapLimitBytes(),
 		Unified: l.GetUnified(),
 	}
 	for _, p := range l.GetHugepageLimits() {
-		out.HugePages = append(out.HugePages, container.HugePages{Size: p.GetPageSize(), Bytes: p.GetLimitBytes()})
+		out.HugePages = append(out.HugePages, container.HugePages{
+			Size: cgroup.HugePageLabel(int64(p.GetPageSizeBytes())), Bytes: uint64(p.GetLimitBytes()),
+		})
 	}
 	return out
 }
@@ -94,23 +100,26 @@ func resources(l *allocationv1.LinuxResources) container.Resources {
 // describe puts a container together from its manifest and from what berthd has
 // allocated, without the mounts and without what it may do.
 func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.AllocateResponse, step lifecycle.Step) container.Spec {
-	uid, spec := m.Pod.GetMetadata().GetUid(), m.Pod.GetSpec()
+	uid, spec, edits := m.Pod.GetMetadata().GetUid(), m.Pod.GetSpec(), a.GetEdits()
 	out := container.Spec{
 		ID: containerID(uid, l.Name, step.Attempt), PodUID: uid, Name: l.Name, Attempt: step.Attempt, Pause: step.Pause,
 		Image: l.Image, Pull: container.Pull(l.Pull), Command: l.Command, Args: l.Args, Dir: l.WorkingDir,
 		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(),
-		CDIDevices: a.GetCdiDevices(), Annotations: a.GetAnnotations(),
-		CgroupPath: a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetLinux().GetOomScoreAdj()),
-		Resources: resources(a.GetLinux()),
+		Annotations: edits.GetAnnotations(),
+		CgroupPath:  a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetResources().GetOomScoreAdj()),
+		Resources: resources(a.GetResources()),
 		LogRoot:   p.logs, LogPath: p.log(m, l.Name, step.Attempt),
 	}
-	for _, v := range a.GetEnvs() {
-		out.Env = append(out.Env, container.Variable{Name: v.GetName(), Value: v.GetValue()})
+	for _, d := range edits.GetCdiDevices() {
+		out.CDIDevices = append(out.CDIDevices, d.GetName())
+	}
+	for _, name := range slices.Sorted(maps.Keys(edits.GetEnvs())) {
+		out.Env = append(out.Env, container.Variable{Name: name, Value: edits.GetEnvs()[name]})
 	}
 	for _, v := range l.Env { // the pod's own come last, and win, as with the kubelet
 		out.Env = append(out.Env, container.Variable(v))
 	}
-	for _, d := range a.GetDevices() {
+	for _, d := range edits.GetDevices() {
 		out.Devices = append(out.Devices, container.Device{Path: d.GetContainerPath(), HostPath: d.GetHostPath(), Permissions: d.GetPermissions()})
 	}
 	return out
@@ -121,7 +130,7 @@ var hostNames = []string{"/etc/hosts", "/etc/resolv.conf"}
 
 // mounts lists what appears in a container. Paths below volumes are pinned: the
 // containers of the pod can write there, and the runtime mounts later.
-func (w *worker) mounts(l podspec.Launch, allocated []*allocationv1.Mount) ([]container.Mount, error) {
+func (w *worker) mounts(l podspec.Launch, allocated []*typesv1.Mount) ([]container.Mount, error) {
 	var out []container.Mount
 	if w.manifest.Pod.GetSpec().GetHostNetwork() {
 		for _, path := range hostNames {

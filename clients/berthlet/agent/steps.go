@@ -206,7 +206,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 			spec := w.place.describe(w.manifest, l, allocated, step)
 			spec.StartCPUs = startCPUs(reserved, spec.Resources.CPUs)
 			secure(&spec, w.manifest.Shared, l.Security, w.SeccompDir)
-			if spec.Mounts, err = w.mounts(l, allocated.GetMounts()); err != nil {
+			if spec.Mounts, err = w.mounts(l, allocated.GetEdits().GetMounts()); err != nil {
 				return err
 			}
 			return w.Runtime.Create(ctx, spec)
@@ -253,7 +253,7 @@ func (w *worker) unbind(ctx context.Context, p *past) error {
 // heedForgotten sees that a pod is admitted again that berthd does not know. It
 // gives the error back: the step is tried again after that.
 func (w *worker) heedForgotten(err error) error {
-	if berth.IsNotFound(err) {
+	if berth.NeedsAdmission(err) {
 		w.rec.Verdict, w.unplaced = lifecycle.Unasked, true
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/hintprovider"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -233,7 +233,7 @@ func (p *provider) Prepare(_ context.Context, admissionID string, req hint.Reque
 			return nil, errdefs.Invalidf("the claim of %s on %s is not one on cards", c.Owner, c.Resource)
 		}
 		ids := c.Devices.IDs()
-		edits, err := hintprovider.Edits(&hintv1.ContainerEdits{
+		edits, err := hintprovider.Edits(&typesv1.ContainerEdits{
 			Envs: map[string]string{p.variable(): strings.Join(ids, ",")},
 		})
 		if err != nil {

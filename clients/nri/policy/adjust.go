@@ -2,12 +2,16 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -16,33 +20,33 @@ import (
 // is free of a quota on CPUs of its own.
 func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdjustment, error) {
 	out := &api.ContainerAdjustment{}
-	l := a.GetLinux()
-	if l.GetCpusetCpus() != "" {
-		out.SetLinuxCPUSetCPUs(l.GetCpusetCpus())
+	l, edits := a.GetResources(), a.GetEdits()
+	if cpus := l.GetCpusetCpus().GetList(); cpus != "" {
+		out.SetLinuxCPUSetCPUs(cpus)
 	}
-	if l.GetCpusetMems() != "" {
-		out.SetLinuxCPUSetMems(l.GetCpusetMems())
+	if mems := memoryNodes(l); mems != "" {
+		out.SetLinuxCPUSetMems(mems)
 	}
 	if free {
 		out.SetLinuxCPUQuota(-1)
 	}
-	for _, e := range a.GetEnvs() {
-		out.AddEnv(e.GetName(), e.GetValue())
+	for _, name := range slices.Sorted(maps.Keys(edits.GetEnvs())) {
+		out.AddEnv(name, edits.GetEnvs()[name])
 	}
-	for _, m := range a.GetMounts() {
+	for _, m := range edits.GetMounts() {
 		access := "rw"
 		if m.GetReadOnly() {
 			access = "ro"
 		}
 		out.AddMount(&api.Mount{Destination: m.GetContainerPath(), Source: m.GetHostPath(), Type: "bind", Options: []string{"rbind", "rprivate", access}})
 	}
-	for key, value := range a.GetAnnotations() {
+	for key, value := range edits.GetAnnotations() {
 		out.AddAnnotation(key, value)
 	}
-	for _, name := range a.GetCdiDevices() {
-		out.AddCDIDevice(&api.CDIDevice{Name: name})
+	for _, d := range edits.GetCdiDevices() {
+		out.AddCDIDevice(&api.CDIDevice{Name: d.GetName()})
 	}
-	for _, d := range a.GetDevices() {
+	for _, d := range edits.GetDevices() {
 		device, err := deviceNode(d)
 		if err != nil {
 			return nil, err
@@ -52,9 +56,12 @@ func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdju
 	return out, nil
 }
 
+// memoryNodes spells the memory nodes of a container as the kernel and the kubelet do.
+func memoryNodes(l *typesv1.LinuxResources) string { return convert.Nodes(l.GetCpusetMems()).Commas() }
+
 // deviceNode describes a device file by its numbers. NRI has no place for the
 // permissions: the runtime allows everything on a device that a plugin adds.
-func deviceNode(d *allocationv1.DeviceNode) (*api.LinuxDevice, error) {
+func deviceNode(d *typesv1.DeviceNode) (*api.LinuxDevice, error) {
 	info, err := os.Stat(d.GetHostPath())
 	if err != nil {
 		return nil, fmt.Errorf("device of the container: %w", err)

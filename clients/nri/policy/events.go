@@ -14,15 +14,12 @@ import (
 // RunPodSandbox admits a pod whose specification is known. An error keeps its
 // sandbox from running.
 func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	s := p.sandbox(pod)
 	err := p.barred
 	if err == nil {
-		s.spec, err = p.find(s)
+		s.spec, err = p.find(ctx, s)
 	}
 	if err == nil {
 		err = p.enter(ctx, s)
@@ -42,22 +39,16 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 
 // StopPodSandbox gives back what a pod has: its containers have ended.
 func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	p.leave(ctx, p.sandbox(pod))
 	return nil
 }
 
 // RemovePodSandbox forgets a pod.
 func (p *Policy) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	s := p.sandbox(pod)
 	p.leave(ctx, s)
 	if s.leaving {
@@ -73,8 +64,7 @@ func (p *Policy) drop(s *sandbox) {
 	delete(p.sandboxes, s.id)
 	for _, m := range p.all() {
 		if m.pod == s {
-			p.tracker.Forget(m.id)
-			delete(p.members, m.id)
+			p.discard(m)
 		}
 	}
 }
@@ -82,11 +72,8 @@ func (p *Policy) drop(s *sandbox) {
 // CreateContainer gives a container its place, and takes those out of the way that
 // are on it.
 func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), asked: c.GetLinux().GetResources()}
 	m.pod.stopped, m.pod.leaving = false, false
 	log := p.Log.With("container", m.title(), "id", m.id)
@@ -129,27 +116,26 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	if p.barred != nil {
 		return cpus, nil, p.barred
 	}
-	a, err := p.place(ctx, m)
+	a, err := p.allocateOrAdmit(ctx, m)
 	if err != nil {
 		return cpus, nil, err
 	}
 	if adjust, err = adjustment(a, m.free); err != nil {
 		return cpus, nil, err
 	}
-	if cpus, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
+	if cpus, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList()); err != nil {
 		return cpus, nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 	}
-	m.mems = a.GetLinux().GetCpusetMems()
+	m.mems = memoryNodes(a.GetResources())
 	return cpus, adjust, p.want(ctx)
 }
 
 // replace takes a member on, in place of one of its name that was made and never
 // came to life.
 func (p *Policy) replace(m *member) {
-	for id, other := range p.members {
+	for _, other := range p.members {
 		if other.pod == m.pod && other.name == m.name && other.pid == 0 {
-			p.tracker.Forget(id)
-			delete(p.members, id)
+			p.discard(other)
 		}
 	}
 	p.members[m.id] = m
@@ -158,10 +144,9 @@ func (p *Policy) replace(m *member) {
 
 // PostCreateContainer lets a container be compared: from now on the runtime stores it,
 // and updates reach it.
-func (p *Policy) PostCreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+func (p *Policy) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	_, end := p.begin(ctx)
+	defer end()
 	if m := p.members[c.GetId()]; m != nil && !m.stopped {
 		p.apply(m, placement.ShownCreated, cpuset.Set{})
 		p.kick()
@@ -172,11 +157,8 @@ func (p *Policy) PostCreateContainer(_ context.Context, _ *api.PodSandbox, c *ap
 // StartContainer binds a container in berthd. An error keeps it from starting: it
 // is one if another container may still be on its CPUs.
 func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	err := p.barred
 	m := p.members[c.GetId()]
 	if m == nil { // the last list had it in a pod that looked as if it had ended
@@ -209,10 +191,9 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 
 // PostStartContainer notes the process, and where it runs: it was made with the CPUs that
 // the container had when the runtime began to start it.
-func (p *Policy) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+func (p *Policy) PostStartContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	_, end := p.begin(ctx)
+	defer end()
 	if m := p.members[c.GetId()]; m != nil {
 		p.began(m, int(c.GetPid()))
 		p.kick()
@@ -222,11 +203,8 @@ func (p *Policy) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api
 
 // StopContainer tells berthd that a container has exited.
 func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	if m := p.members[c.GetId()]; m != nil {
 		p.unbind(ctx, m)
 	}
@@ -235,11 +213,8 @@ func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Co
 
 // RemoveContainer forgets a container.
 func (p *Policy) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	if m := p.members[c.GetId()]; m != nil {
 		p.unbind(ctx, m)
 		if m.pid == 0 {

@@ -21,18 +21,15 @@ import (
 // Follow does that later; the runtime must not be kept waiting, since it would go
 // on without anybody.
 func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
-	p.told = true
+	ctx, end := p.begin(ctx)
+	defer end()
+	p.synchronized = true
 	sandboxes, members := p.sandboxes, p.members
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
 	for _, pod := range pods {
 		s := p.sandbox(pod)
 		var err error
-		if s.spec, err = p.find(s); err != nil {
+		if s.spec, err = p.find(ctx, s); err != nil {
 			p.Log.Warn("look for a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
 		}
 	}
@@ -46,7 +43,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		// A runtime also tells of sandboxes that have ended.
 		// Without a process of its own a sandbox starts no container.
 		s := p.sandboxes[pod.GetId()]
-		if s.stopped = pod.GetPid() == 0 && !p.populated(s); s.stopped {
+		if s.stopped = pod.GetPid() == 0 && !p.some(s, p.hasProcess); s.stopped {
 			p.drop(s)
 			p.sandboxes[s.id] = s
 		}
@@ -91,21 +88,10 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 // earlier one.
 func (p *Policy) dropReplaced() {
 	for _, m := range p.all() {
-		if m.pid == 0 && slices.ContainsFunc(p.all(), func(o *member) bool { return o.pod == m.pod && o.name == m.name && o.pid != 0 && p.may(o) }) {
-			p.tracker.Forget(m.id)
-			delete(p.members, m.id)
+		if m.pid == 0 && p.some(m.pod, func(o *member) bool { return o.name == m.name && p.hasProcess(o) }) {
+			p.discard(m)
 		}
 	}
-}
-
-// populated tells whether a container of a pod has a process.
-func (p *Policy) populated(s *sandbox) bool {
-	for _, m := range p.members {
-		if m.pod == s && m.pid != 0 && p.may(m) {
-			return true
-		}
-	}
-	return false
 }
 
 // runs tells whether a sandbox's process is there, as far as anybody can tell.
@@ -128,7 +114,7 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		p.apply(m, placement.Ended, cpuset.Set{})
 	}
 	if !p.may(m) {
-		p.tracker.Forget(m.id)
+		p.discard(m)
 		return
 	}
 	p.apply(m, placement.Unlisted, cpuset.Set{})
@@ -147,8 +133,8 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 
 // reconcile brings berthd's ledger and the members together. The caller holds mu.
 func (p *Policy) reconcile(ctx context.Context) error {
-	p.unreconciled = p.told
-	if !p.told {
+	p.unreconciled = p.synchronized
+	if !p.synchronized {
 		return nil
 	}
 	// A berthd that does not answer says nothing about what it moves.
@@ -195,7 +181,7 @@ func (p *Policy) recognize(ctx context.Context, s *sandbox) error {
 		return nil
 	}
 	_, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: s.uid})
-	if s.whole = err == nil; s.whole || berth.IsNotFound(err) {
+	if s.whole = err == nil; s.whole || berth.NeedsAdmission(err) {
 		return nil
 	}
 	return err
@@ -208,14 +194,15 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 		key = m.pod.uid
 	}
 	a, err := p.allocate(ctx, m, key)
-	if berth.IsNotFound(err) {
-		a, err = p.place(ctx, m)
+	m.pod.apart = m.pod.apart || err == nil && !m.pod.whole
+	if berth.NeedsAdmission(err) {
+		a, err = p.allocateOrAdmit(ctx, m)
 	}
 	if err != nil {
 		return err
 	}
 	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)
-	if mems := a.GetLinux().GetCpusetMems(); mems != m.mems {
+	if mems := memoryNodes(a.GetResources()); mems != m.mems {
 		m.mems, m.moved = mems, true
 	}
 	m.allowed = m.pid != 0 && !m.own.IsEmpty()
@@ -245,19 +232,19 @@ const (
 // Follow brings changes of the ledger to the containers that run, until the
 // context ends: above all that the shared CPUs have become more, or fewer.
 func (p *Policy) Follow(ctx context.Context, runtime Updater) {
-	told := "" // the outage that the log has told of
+	reported := "" // the outage that is in the log
 	for ctx.Err() == nil {
 		err := p.follow(ctx, runtime, func() {
-			if told != "" {
+			if reported != "" {
 				p.Log.Info("berthd is followed again")
 			}
-			told = ""
+			reported = ""
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		if told == "" {
-			told = err.Error()
+		if reported == "" {
+			reported = err.Error()
 			p.Log.Warn("berthd is not followed", "error", err)
 		}
 		p.mu.Lock()
@@ -391,7 +378,7 @@ func (p *Policy) sweep(ctx context.Context) (found bool) {
 	p.expire()
 	alive := map[*sandbox]bool{}
 	for _, m := range p.all() {
-		if m.pid == 0 || !p.may(m) {
+		if !p.hasProcess(m) {
 			continue
 		}
 		if _, _, _ = p.observe(m); p.may(m) {

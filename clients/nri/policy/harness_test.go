@@ -55,7 +55,7 @@ func startBerthdWith(t *testing.T, change func(*config.Config)) *daemon {
 	}
 	c := config.Default()
 	c.RootDir, c.Listen, c.StateDir = dir, dir+"/b.sock", dir+"/state"
-	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
+	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = new(dir+"/d"), new(dir+"/p"), new(dir+"/r")
 	c.Machine, c.Cgroups.Tree = "1s2n4c1t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.BestEffort, cpuset.Of(0)
 	change(&c)
@@ -121,7 +121,7 @@ func (d *daemon) uids() (uids []string) {
 // plugin runs a device plugin with one device until the test ends.
 func (d *daemon) plugin() {
 	d.t.Helper()
-	p := script.New(script.Config{Dir: d.config.DevicePluginDir, Resource: "example.com/gpu", Devices: []script.Device{{ID: "gpu0"}}})
+	p := script.New(script.Config{Dir: *d.config.DevicePluginDir, Resource: "example.com/gpu", Devices: []script.Device{{ID: "gpu0"}}})
 	done := make(chan error, 1)
 	go func() { done <- p.Run(d.t.Context()) }()
 	d.t.Cleanup(func() { <-done })

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -20,6 +22,10 @@ import (
 // Config is what a policy is made of.
 type Config struct {
 	Client *berth.Client
+	// Kubelet is asked first for the specification of a pod; nil for nobody.
+	Kubelet Source
+	// NodeName is the node's name at the API server; the kubelet adds it to the names of static pods.
+	NodeName string
 	// Manifests is a folder of pod manifests, such as that of a kubelet's static
 	// pods; empty for none. It is read for each pod.
 	Manifests string
@@ -36,8 +42,10 @@ type Config struct {
 	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
 	// ended.
 	CPUsOf func(pid int) (cpuset.Set, error)
-	// Move puts a sandbox's own process on some CPUs; nil where that is nobody's job.
-	Move func(pid int, cpus cpuset.Set) error
+	// Move puts a sandbox's own process on some CPUs; nil where that is nobody's job. The
+	// runtime says that the process is in the pod's cgroup, which may be empty; class
+	// PermissionDenied means that it is not.
+	Move func(pid int, cgroup string, cpus cpuset.Set) error
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
 	Log *slog.Logger
@@ -54,12 +62,12 @@ type Policy struct {
 	members      map[string]*member
 	tracker      placement.Tracker // of the members, by their ids
 	shared       cpuset.Set        // as last known
-	told         bool              // synchronized with the runtime; nothing is released before
+	synchronized bool              // synchronized with the runtime; nothing is released before
 	unreconciled bool              // berthd has not heard it
 	retry        *time.Timer       // kicks after updates have failed
-	failing      string            // the failure that the log has told of
+	failing      string            // the failure that is in the log
 	barred       error             // berthd has the containers of a runtime itself
-	warned       bool              // the log has told of devices that nobody would give
+	warned       bool              // devices that no plugin would give are in the log
 }
 
 // New makes a policy that knows nothing yet.
@@ -93,19 +101,19 @@ const everywhere = "*"
 // device plugins serve: pods whose specification asks for that get no place. It only
 // matters where specifications are known.
 func (p *Policy) warnOfDevices(ctx context.Context) error {
-	if p.Manifests == "" && p.Annotation == "" || p.warned {
+	if p.Kubelet == nil && p.Manifests == "" && p.Annotation == "" || p.warned {
 		return nil
 	}
 	c, err := p.Client.Node().GetConfig(ctx, &nodev1.GetConfigRequest{})
 	if err != nil {
 		return err
 	}
-	if c.GetDevicesUnknown() == "ignore" || slices.Contains(c.GetDevicesElsewhere(), everywhere) {
+	if c.GetDevicesUnknown() == nodev1.UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_IGNORE || slices.Contains(c.GetDevicesElsewhere(), everywhere) {
 		return nil
 	}
 	p.warned = true
 	p.Log.Warn("pods that request devices of the kubelet's plugins are rejected: start berthd with --devices-elsewhere '*'",
-		"devices.unknown", c.GetDevicesUnknown(), "devices.elsewhere", c.GetDevicesElsewhere())
+		"devices.unknown", convert.Word(c.GetDevicesUnknown()), "devices.elsewhere", c.GetDevicesElsewhere())
 	return nil
 }
 
@@ -113,12 +121,17 @@ func (p *Policy) warnOfDevices(ctx context.Context) error {
 type sandbox struct {
 	id, uid, namespace, name string
 	annotations              map[string]string
+	// cgroup is the pod's.
+	cgroup string
 	// qos is empty where the cgroup's name does not tell it.
 	qos string
 	// spec is what the pod is made of, nil if nobody knows; whole says that berthd
 	// has it under its uid.
-	spec    *typesv1.Pod
-	whole   bool
+	spec  *typesv1.Pod
+	whole bool
+	// apart says that berthd has containers of the pod one by one: they stay so until the pod ends,
+	// also if its specification becomes known.
+	apart   bool
 	stopped bool
 	// leaving says that it has ended as far as the runtime tells, and that a process of it
 	// is still there.
@@ -184,7 +197,7 @@ func (s *sandbox) lists(name string) bool {
 func newSandbox(pod *api.PodSandbox) *sandbox {
 	return &sandbox{
 		id: pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
-		qos: qosOf(pod.GetLinux().GetCgroupParent()), names: map[string]bool{}, made: map[string]bool{},
+		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()), names: map[string]bool{}, made: map[string]bool{},
 	}
 }
 
@@ -222,6 +235,18 @@ func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Con
 	return context.WithTimeout(ctx, p.Timeout()*percent/100)
 }
 
+// begin starts an event of the runtime: it waits for mu, and notes that earlier answers have
+// been carried out. end has to be called after the event.
+func (p *Policy) begin(ctx context.Context) (within context.Context, end func()) {
+	within, cancel := p.within(ctx, eventShare)
+	p.mu.Lock()
+	p.arrived()
+	return within, func() {
+		p.mu.Unlock()
+		cancel()
+	}
+}
+
 // kick lets Follow compare.
 func (p *Policy) kick() {
 	select {
@@ -233,7 +258,7 @@ func (p *Policy) kick() {
 // living lists the pods of berthd that are alive. The error is that the runtime has not said yet what runs: an empty list
 // then would be the end of all pods. The caller holds mu.
 func (p *Policy) living(context.Context) (uids []string, err error) {
-	if !p.told {
+	if !p.synchronized {
 		return nil, errdefs.Unavailablef("the runtime has not said yet which pods run")
 	}
 	for _, s := range p.sandboxes {

@@ -136,7 +136,7 @@ func TestDevicesOfTheKubelet(t *testing.T) {
 			var log bytes.Buffer
 			c := Config{Client: startBerthdWith(t, row.change).Client, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			if row.whole {
-				c.Manifests = manifests(t, manifestOf("job", "{limits: {cpu: 2, memory: 1Gi, example.com/gpu: 1}}"))
+				c.Manifests, c.NodeName = manifests(t, manifestOf("job", "{limits: {cpu: 2, memory: 1Gi, example.com/gpu: 1}}")), "node7"
 			}
 			e := newEngine(t, c)
 			job := pod("job-node7", "guaranteed")
@@ -160,7 +160,7 @@ func TestWhole(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	d.plugin()
-	e := newEngine(t, Config{Client: d.Client, Manifests: manifests(t,
+	e := newEngine(t, Config{Client: d.Client, NodeName: "node7", Manifests: manifests(t,
 		manifestOf("job", "{limits: {cpu: 2, memory: 1Gi, example.com/gpu: 1}}"),
 		manifestOf("greedy", "{limits: {cpu: 64, memory: 1Gi}}"),
 		"no manifest at all",
@@ -590,7 +590,7 @@ func TestBarredUntilReleased(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	p := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
 	barred := errdefs.Preconditionf("both would move them")
-	p.told, p.barred = true, barred
+	p.synchronized, p.barred = true, barred
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.reconcile(ctx); err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
@@ -609,7 +609,7 @@ func TestNothingLivesBeforeTheRuntimeHasSaidSo(t *testing.T) {
 	if uids, err := p.living(t.Context()); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("living are %v, %v", uids, err)
 	}
-	p.told = true
+	p.synchronized = true
 	if uids, err := p.living(t.Context()); err != nil || len(uids) > 0 {
 		t.Errorf("living on an empty node are %v, %v", uids, err)
 	}

@@ -48,9 +48,9 @@ func qosOf(cgroupParent string) string {
 // amounts are what a container asks for, in milli-CPU and bytes; 0 is nothing.
 type amounts struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
 
-// told gives the amounts as far as a cgroup's values tell. An even container, whose
+// amountsOf gives the amounts as far as a cgroup's values tell. An even container, whose
 // limits are its requests, may have no quota.
-func told(r *api.LinuxResources, even bool) amounts {
+func amountsOf(r *api.LinuxResources, even bool) amounts {
 	a := amounts{cpuRequest: milliRequest(r), cpuLimit: milliLimit(r)}
 	if a.cpuLimit > 0 {
 		a.cpuRequest = min(a.cpuRequest, a.cpuLimit)
@@ -66,7 +66,7 @@ func told(r *api.LinuxResources, even bool) amounts {
 
 // rebuilt gives what a container asked for, as far as its cgroup's values tell.
 func rebuilt(r *api.LinuxResources, even bool) (*typesv1.ResourceRequirements, error) {
-	out, a := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}, told(r, even)
+	out, a := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}, amountsOf(r, even)
 	put(out.Requests, "cpu", a.cpuRequest, "m")
 	put(out.Limits, "cpu", a.cpuLimit, "m")
 	put(out.Limits, "memory", a.memoryLimit, "")
@@ -186,7 +186,7 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 		if request := milliRequest(r); !sameRequest(asked.cpuRequest, request) {
 			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name, asked.cpuRequest, request)
 		}
-		if limit := told(r, false).memoryLimit; !sameMemory(asked.memoryLimit, limit) {
+		if limit := amountsOf(r, false).memoryLimit; !sameMemory(asked.memoryLimit, limit) {
 			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was given %d", name, asked.memoryLimit, limit)
 		}
 	}
@@ -195,10 +195,10 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 
 // sameRequest tells whether the runtime may have been told of a request for CPU as
 // it is known there: the least ones all look like none.
-func sameRequest(asked, told int64) bool {
-	return asked == told || told == 0 && asked <= leastShares
+func sameRequest(asked, given int64) bool {
+	return asked == given || given == 0 && asked <= leastShares
 }
 
 // sameMemory tells whether the runtime may have been told of a container's limit:
 // where the container has none it may be the pod's (KEP-2837).
-func sameMemory(asked, told int64) bool { return asked == told || asked == 0 || told == 0 }
+func sameMemory(asked, given int64) bool { return asked == given || asked == 0 || given == 0 }

@@ -22,11 +22,8 @@ import (
 // The event of the whole pod, UpdatePodSandbox, has sums over its containers, of which
 // berthd can make nothing.
 func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	ctx, cancel := p.within(ctx, eventShare)
-	defer cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrived()
+	ctx, end := p.begin(ctx)
+	defer end()
 	m := p.members[c.GetId()]
 	if m == nil {
 		return nil, nil
@@ -37,7 +34,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		now = m.asked
 	}
 	wanted := changed(now, r)
-	if told(wanted, m.even()) != told(m.asked, m.even()) {
+	if amountsOf(wanted, m.even()) != amountsOf(m.asked, m.even()) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.Log.Warn("a container's resize is refused", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "let pass", p.passes(m.pod), "error", err)
 			if !p.passes(m.pod) {
@@ -146,7 +143,7 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 	answer, err := p.Client.Resize(ctx, berth.ResizeTo(pod))
 	switch {
-	case berth.IsNotFound(err):
+	case berth.NeedsAdmission(err):
 		p.unreconciled = true // it has lost the pod
 		p.kick()
 		return err
@@ -184,7 +181,7 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	if err != nil {
 		return err
 	}
-	now, next := told(m.asked, m.even()), old
+	now, next := amountsOf(m.asked, m.even()), old
 	if !sameRequest(old.cpuRequest, now.cpuRequest) {
 		next.cpuRequest = max(now.cpuRequest, leastShares)
 	}

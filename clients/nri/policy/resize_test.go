@@ -56,11 +56,11 @@ func (e *engine) resize(p *api.PodSandbox, c *api.Container, r *api.LinuxResourc
 // counts gives what berthd counts a container with, as it appears in its cgroup.
 func (d *daemon) counts(key, name string) (shares, memory int64) {
 	d.t.Helper()
-	a, err := d.Allocation().Allocate(d.t.Context(), &allocationv1.AllocateRequest{PodUid: key, ContainerName: name})
+	a, err := d.Allocation().Allocate(d.t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: name})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return a.GetLinux().GetCpuShares(), a.GetLinux().GetMemoryLimitBytes()
+	return int64(a.GetResources().GetCpuShares()), a.GetResources().GetMemoryLimitBytes()
 }
 
 func (d *daemon) expect(when, key, name string, milli, memory int64) {
@@ -102,7 +102,7 @@ func TestResizeApart(t *testing.T) {
 	if _, err := e.resize(web, w, size(2, 3000, gib)); err != nil {
 		t.Fatal(err)
 	}
-	if got := told(e.policy.members["web-1"].asked, false); got.cpuRequest != 0 || got.memoryLimit != gib {
+	if got := amountsOf(e.policy.members["web-1"].asked, false); got.cpuRequest != 0 || got.memoryLimit != gib {
 		t.Errorf("the least request: %+v", got)
 	}
 	if _, err := e.resize(web, w, size(300, 3000, gib)); err != nil {

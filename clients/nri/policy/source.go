@@ -2,10 +2,10 @@ package policy
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthlet/manifest"
@@ -17,15 +17,46 @@ import (
 // server: "file" or "http".
 const sourceAnnotation = "kubernetes.io/config.source"
 
-// find looks for a pod's specification; nil if there is none.
-func (p *Policy) find(s *sandbox) (*typesv1.Pod, error) {
+// Source knows the specifications of pods, as the kubelet does.
+type Source interface {
+	// Pod returns the pod with a uid; nil if the source does not know the pod, or cannot say now.
+	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
+}
+
+// find looks for a pod's specification; nil if there is none. The kubelet knows all pods, but not
+// always: static pods start before the kubelet has heard from the API server.
+func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
+	pod, source, err := p.lookUp(ctx, s)
+	if err == nil && pod != nil {
+		p.Log.Debug("the specification of a pod is known", "pod", s.namespace+"/"+s.name, "source", source)
+	}
+	return pod, err
+}
+
+// lookUp tries the sources in their order.
+func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, source string, err error) {
+	if p.Kubelet != nil {
+		if pod, err := p.Kubelet.Pod(ctx, s.uid); err != nil {
+			p.Log.Warn("ask the kubelet for a pod; other sources are tried", "pod", s.namespace+"/"+s.name, "error", err)
+		} else if pod != nil {
+			return s.claim(pod), "kubelet", nil
+		}
+	}
+	if pod, err = p.manifest(s); pod != nil || err != nil {
+		return pod, "manifest", err
+	}
 	if text, ok := s.annotations[p.Annotation]; ok && p.Annotation != "" {
 		pod, err := annotated(s, text)
 		if err != nil {
-			return nil, fmt.Errorf("read annotation %s: %w", p.Annotation, err)
+			return nil, "", fmt.Errorf("read annotation %s: %w", p.Annotation, err)
 		}
-		return pod, nil
+		return pod, "annotation", nil
 	}
+	return nil, "", nil
+}
+
+// manifest looks for a pod among the manifests.
+func (p *Policy) manifest(s *sandbox) (*typesv1.Pod, error) {
 	if p.Manifests == "" {
 		return nil, nil
 	}
@@ -34,7 +65,7 @@ func (p *Policy) find(s *sandbox) (*typesv1.Pod, error) {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
 	for _, m := range manifests {
-		if s.is(m.Pod.GetMetadata()) {
+		if s.is(m.Pod.GetMetadata(), p.NodeName) {
 			return s.claim(m.Pod), nil
 		}
 	}
@@ -61,14 +92,14 @@ func annotated(s *sandbox, text string) (*typesv1.Pod, error) {
 
 // is tells whether a manifest is a pod's. Manifests of static pods have no uid, and
 // a name to which the kubelet adds the node's.
-func (s *sandbox) is(m *typesv1.PodMetadata) bool {
+func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 	if m.GetUid() == s.uid {
 		return true
 	}
 	if m.GetNamespace() != s.namespace {
 		return false
 	}
-	return m.GetName() == s.name || s.annotations[sourceAnnotation] != "" && strings.HasPrefix(s.name, m.GetName()+"-")
+	return m.GetName() == s.name || s.annotations[sourceAnnotation] != "" && s.name == m.GetName()+"-"+node
 }
 
 // claim gives a specification the pod's identity. Dynamic resources are removed from it,

@@ -26,20 +26,13 @@ func (p *Policy) may(m *member) bool {
 	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
 }
 
-// mayRun tells whether processes of a container of this name may run.
-func (p *Policy) mayRun(s *sandbox, name string) bool {
-	for _, m := range p.members {
-		if m.pod == s && m.name == name && p.may(m) {
-			return true
-		}
-	}
-	return false
-}
+// hasProcess returns whether a member has had a process that may still be there.
+func (p *Policy) hasProcess(m *member) bool { return m.pid != 0 && p.may(m) }
 
-// hasRun tells whether a container of this name has had a process.
-func (p *Policy) hasRun(s *sandbox, name string) bool {
+// some returns whether a condition holds for a container of a pod.
+func (p *Policy) some(s *sandbox, is func(*member) bool) bool {
 	for _, m := range p.members {
-		if m.pod == s && m.name == name && m.pid != 0 {
+		if m.pod == s && is(m) {
 			return true
 		}
 	}
@@ -56,14 +49,14 @@ func (p *Policy) want(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.shared, err = cpuset.Parse(state.GetShared().GetCpus()); err != nil {
+	if p.shared, err = cpuset.Parse(state.GetShared().GetList()); err != nil {
 		return errdefs.Internalf("shared CPUs: %w", err)
 	}
 	placed := map[string]cpuset.Set{}
 	for _, pod := range list.GetPods() {
 		for _, c := range pod.GetContainers() {
-			if placed[pod.GetUid()+"/"+c.GetName()], err = cpuset.Parse(c.GetCpus().GetCpus()); err != nil {
-				return errdefs.Internalf("CPUs of container %s: %w", c.GetName(), err)
+			if placed[pod.GetUid()+"/"+c.GetContainerName()], err = cpuset.Parse(c.GetCpus().GetList()); err != nil {
+				return errdefs.Internalf("CPUs of container %s: %w", c.GetContainerName(), err)
 			}
 		}
 	}
@@ -88,7 +81,10 @@ func (p *Policy) moveSandboxes() {
 		if s.pid == 0 || s.stopped || s.cpus == p.shared {
 			continue
 		}
-		if err := p.Move(s.pid, p.shared); err != nil {
+		if err := p.Move(s.pid, s.cgroup, p.shared); err != nil {
+			if errdefs.ClassOf(err) == errdefs.PermissionDenied {
+				s.cpus = p.shared // it is not the pod's, and is left alone
+			}
 			if !gone(err) {
 				p.Log.Warn("move a sandbox's process to the shared CPUs", "pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", p.shared.String(), "error", err)
 			}
@@ -290,11 +286,15 @@ func (p *Policy) expire() {
 	}
 }
 
-// forget drops a member. As long as its process is there, it stays known.
+// forget discards a member, unless its process may still be there.
 func (p *Policy) forget(m *member) {
-	if m.pid != 0 && p.may(m) {
-		return
+	if !p.hasProcess(m) {
+		p.discard(m)
 	}
+}
+
+// discard removes all that is known of a member.
+func (p *Policy) discard(m *member) {
 	p.tracker.Forget(m.id)
 	delete(p.members, m.id)
 }

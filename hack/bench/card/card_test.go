@@ -9,6 +9,7 @@ func TestCard(t *testing.T) {
 	t.Parallel()
 	var r results
 	for text := range strings.Lines(`goos: linux
+goos: linux
 BenchmarkCPU/hints,_half,_request_4/64/berth-2   	 100	 900 ns/op	 10 B/op	 3 allocs/op
 BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 99999 ns/op	 7000 cpu-ns/op	 10 B/op	 6 allocs/op
 BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 1800 ns/op	 10 B/op	 5 allocs/op
@@ -23,7 +24,7 @@ PASS
 	var b strings.Builder
 	r.print(&b)
 	for _, want := range []string{
-		"goos: linux\n",
+		"goos: linux\n\nCPU: ",
 		"hints, half, request 4    berth    900ns (3)  2.25µs (7)  x2.5 for x8",
 		"kubelet  -          15.3ms (6351)",
 		"packed, half, request 16  berth    -          2.00ms (1)",

@@ -52,6 +52,7 @@ var ratios = []ratio{
 	{name{"BadUser", "Admit beside a user who may provider", "512", "berth"}, 2},
 	{name{"BadUser", "Admit beside a user who may agent", "512", "berth"}, 2},
 	{name{"BadUser", "Admit beside a user who may admin", "512", "berth"}, 2},
+	{name{"BadUser", "Admit beside a user who may read-frames", "512", "berth"}, 2},
 	{name{"HungPlugin", "Admit without devices", "512", "berth"}, 1.1}, // what medians differ by
 }
 

@@ -70,7 +70,8 @@ func partsOf(text string) (parts []part) {
 
 // read takes a line of go test's output.
 func (r *results) read(text string) {
-	if strings.HasPrefix(text, "goos:") || strings.HasPrefix(text, "goarch:") || strings.HasPrefix(text, "cpu:") {
+	facts := []string{"goos:", "goarch:", "cpu:"}
+	if slices.ContainsFunc(facts, func(f string) bool { return strings.HasPrefix(text, f) }) && !slices.Contains(r.machine, text) {
 		r.machine = append(r.machine, text)
 	}
 	m := line.FindStringSubmatch(text)

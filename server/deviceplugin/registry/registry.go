@@ -17,9 +17,6 @@ import (
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
-// DefaultDir is where plugins put their registration sockets.
-const DefaultDir = "/var/lib/kubelet/plugins_registry"
-
 // dirMode of the directory if it has to be made; the kubelet's.
 const dirMode fs.FileMode = 0o750
 
@@ -127,6 +124,11 @@ func (r *Registry) Run(ctx context.Context) error {
 	select {
 	case <-r.Plugins.Ready():
 	case <-ctx.Done():
+		return nil
+	}
+	if r.Dir == "" {
+		close(r.ready)
+		<-ctx.Done()
 		return nil
 	}
 	if err := r.makeDir(); err != nil {

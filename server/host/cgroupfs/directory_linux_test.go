@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // TestReplacedCgroup: the directory of a cgroup that somebody else has removed and made
@@ -35,6 +36,41 @@ func TestReplacedCgroup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// CPUs alone are written to the cgroup that has the name now, through its open directory if
+// that is still the one.
+func TestCPUsOfAReplacedCgroup(t *testing.T) {
+	t.Parallel()
+	d := kernelTrees[0].open(t)
+	name := append(place(t, d), "container")
+	for _, how := range []string{"made", "open", "replaced", "removed"} {
+		if how == "replaced" || how == "removed" {
+			removeAsOthersDo(t, d, name)
+		}
+		if how == "made" || how == "replaced" {
+			other := kernelTrees[0].open(t)
+			if _, err := other.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			for _, cpus := range []cpuset.Set{cpuset.Of(0), cpuset.Of(0, 1)} {
+				node := cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}}
+				created, err := d.Ensure(t.Context(), node)
+				if err != nil || created != (how == "removed") {
+					t.Fatalf("%s: created %t, %v", how, created, err)
+				}
+				if how == "removed" {
+					how = "open"
+				}
+				seen, err := d.Observe(t.Context(), name[:1], -1)
+				if err != nil || len(seen.Nodes) != 2 || seen.Nodes[1].State != cgroup.Valid || seen.Nodes[1].Values.CPUs != cpus {
+					t.Fatalf("%s: %+v, %v; want CPUs %s", how, seen, err, cpus)
+				}
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package cgroupfs
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -268,6 +269,23 @@ func (o *openDirs) complete(d *openDir) bool {
 		}
 	}
 	return true
+}
+
+// openInside opens a control file of a cgroup that was there in every hierarchy when a walk
+// observed it last. The error wraps fs.ErrNotExist if it was not, or has been removed since.
+func (d *Driver) openInside(name cgroup.Name, controller, file string, flags int) (fd int, err error) {
+	i := max(0, slices.IndexFunc(d.hierarchies, func(h hierarchy) bool { return h.has(controller) }))
+	dir := d.dirs.find(name, false)
+	d.dirs.mu.Lock()
+	defer d.dirs.mu.Unlock()
+	if dir.passing || slices.Contains(dir.inos, 0) {
+		return 0, fs.ErrNotExist
+	}
+	at := dir.fds[i]
+	if at == unopened {
+		at, file = d.dirs.mounts[i], filepath.Join(append(name[:len(name):len(name)], file)...)
+	}
+	return again(func() (int, error) { return unix.Openat(at, file, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0) })
 }
 
 // list lists the cgroups right below one again, in all hierarchies: what a partial removal

@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // A driver with open directories and files observes the same as one that has just opened
@@ -63,7 +65,23 @@ func (c *changing) change() {
 	}
 	h := c.d.hierarchies[c.r.IntN(len(c.d.hierarchies))]
 	var err error
-	switch c.r.IntN(6) {
+	switch c.r.IntN(8) {
+	case 6, 7: // the CPUs alone
+		v := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(0)}}
+		if c.r.IntN(2) == 0 {
+			v.CPUs = cpuset.Of(0, 1)
+		}
+		if !slices.Contains(c.d.facts.Controllers, "cpuset") {
+			v = cgroup.Values{}
+		}
+		if _, err = c.d.Ensure(c.t.Context(), cgroup.Node{Name: name, Values: v}); err == nil {
+			seen, looked := c.d.Observe(c.t.Context(), name, 0)
+			if looked != nil || seen.Nodes[0].Values.CPUs != v.CPUs && !v.CPUs.IsEmpty() {
+				c.t.Fatalf("wrote CPUs %s and observed %+v, %v", v.CPUs, seen, looked)
+			}
+		} else if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
+			err = nil // children have more CPUs, or the parent fewer
+		}
 	case 0, 1:
 		_, err = c.d.Ensure(c.t.Context(), cgroup.Node{Name: name})
 	case 2:

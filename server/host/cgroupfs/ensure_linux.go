@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	cgroupsv1 "github.com/opencontainers/cgroups/fs"
 	cgroupsv2 "github.com/opencontainers/cgroups/fs2"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -26,6 +27,9 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
 	}
+	if d.setCPUs(node) {
+		return false, nil
+	}
 	made, err := d.create(node.Name)
 	if err != nil {
 		return false, d.undo(made, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
@@ -39,6 +43,23 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 		return false, d.undo(made, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
 	}
 	return made.whole(), nil
+}
+
+// setCPUs writes the CPUs of a cgroup that a walk has observed, if a node has no other value. It
+// costs one write and looks at no other hierarchy: containers with shared CPUs are in the way
+// of a start until they are written. It returns false if that was not possible, or has failed.
+func (d *Driver) setCPUs(node cgroup.Node) bool {
+	only := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: node.Values.CPUs}}
+	if node.Values.CPUs.IsEmpty() || len(node.Name) == 0 || !node.Values.Equal(&only) {
+		return false
+	}
+	fd, err := d.openInside(node.Name, "cpuset", "cpuset.cpus", unix.O_WRONLY)
+	if err != nil {
+		return false // the long way makes what is missing, and says what fails
+	}
+	_, err = again(func() (int, error) { return unix.Write(fd, []byte(node.Values.CPUs.String())) })
+	_ = unix.Close(fd)
+	return err == nil
 }
 
 // Complete makes a cgroup in every hierarchy, as far as it is not there, and on v2 has

@@ -21,6 +21,9 @@ const (
 	// lets an attribute have.
 	usualRecord      = 4 << 10
 	largestAttribute = 64 << 10
+	// writableByOthers are the modes of a directory whose user.* attributes others than
+	// its owner can write (xattr(7)).
+	writableByOthers = 0o022
 )
 
 // ReadRecord implements cgroup.Records.
@@ -91,6 +94,8 @@ func (d *Driver) readRecord(ctx context.Context, name cgroup.Name) (record []byt
 		return nil, errdefs.NotFoundf("there is no such cgroup: %w", err)
 	case err == nil && record != nil && stat.Uid != 0:
 		return nil, errdefs.PermissionDeniedf("the cgroup is owned by uid %d, and only root's are believed", stat.Uid)
+	case err == nil && record != nil && stat.Mode&writableByOthers != 0:
+		return nil, errdefs.PermissionDeniedf("the cgroup has mode %#o, and only those that root alone can write to are believed", stat.Mode&0o777)
 	}
 	return record, errno.Classify(err)
 }

@@ -1,6 +1,7 @@
 package cgroupfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,20 +29,39 @@ func recordTree(t *testing.T) (*Driver, cgroup.Name) {
 	return d, name
 }
 
-// TestRecordOfAnotherOwner: a record in a cgroup that somebody else owns could be
-// written by that one, and is not believed.
-func TestRecordOfAnotherOwner(t *testing.T) {
+// TestRecordsOfOthers: a record in a cgroup that somebody else owns or can write to could be
+// written by that one, and is not believed. berthd's next record is, once it is root's again.
+func TestRecordsOfOthers(t *testing.T) {
 	t.Parallel()
-	d, name := recordTree(t)
 	if os.Getuid() != 0 {
 		t.Skipf("uid %d cannot give cgroups away", os.Getuid())
 	}
-	if err := os.Chown(filepath.Join(d.mount, d.recordHierarchy().path(name)), 65534, -1); err != nil {
-		t.Fatal(err)
-	}
-	got, err := d.ReadRecord(t.Context(), name)
-	if errdefs.ClassOf(err) != errdefs.PermissionDenied || got != nil || !strings.Contains(err.Error(), "65534") {
-		t.Errorf("%q, %v", got, err)
+	for name, test := range map[string]struct {
+		give func(path string) error
+		want string
+	}{
+		"another owner": {func(path string) error { return os.Chown(path, 65534, -1) }, "65534"},
+		"a group":       {func(path string) error { return os.Chmod(path, 0o775) }, "0775"},
+		"everybody":     {func(path string) error { return os.Chmod(path, 0o757) }, "0757"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, name := recordTree(t)
+			path := filepath.Join(d.mount, d.recordHierarchy().path(name))
+			if err := test.give(path); err != nil {
+				t.Fatal(err)
+			}
+			got, err := d.ReadRecord(t.Context(), name)
+			if errdefs.ClassOf(err) != errdefs.PermissionDenied || got != nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%q, %v", got, err)
+			}
+			if err := errors.Join(os.Chown(path, 0, -1), os.Chmod(path, 0o755), d.WriteRecord(t.Context(), name, []byte("mine"))); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := d.ReadRecord(t.Context(), name); string(got) != "mine" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
 	}
 }
 

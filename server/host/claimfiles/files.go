@@ -285,20 +285,37 @@ func (f *Files) readFile(base string) ([]byte, error) {
 	return record, nil
 }
 
-// own tells whether a file is a regular one of berthd's.
+// own returns an error if a file is not a regular one that only berthd can reach, by one name.
 func (f *Files) own(file *os.File, base string) error {
-	info, err := file.Stat()
+	why, err := foreign(file)
 	if err != nil {
 		return f.failed("read", base, err)
 	}
-	path := filepath.Join(f.path, base)
-	if !info.Mode().IsRegular() {
-		return errdefs.PermissionDeniedf("read the claim record %s: it is no regular file", path)
-	}
-	if owner, known := owner(info); known && owner != os.Geteuid() {
-		return errdefs.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", path, owner, os.Geteuid())
+	if why != "" {
+		return errdefs.PermissionDeniedf("read the claim record %s: %s", filepath.Join(f.path, base), why)
 	}
 	return nil
+}
+
+// foreign returns why others than berthd could have written a file, or could read it; empty
+// if they could not.
+func foreign(file *os.File) (why string, err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return "", err
+	}
+	owner, known := owner(info)
+	switch {
+	case !info.Mode().IsRegular():
+		return "it is no regular file", nil
+	case known && owner != os.Geteuid():
+		return fmt.Sprintf("it is owned by uid %d, not by berthd's %d", owner, os.Geteuid()), nil
+	case info.Mode().Perm()&0o077 != 0:
+		return fmt.Sprintf("it has mode %#o, others must not reach it", info.Mode().Perm()), nil
+	case names(info) > 1:
+		return fmt.Sprintf("it has %d names (hard links)", names(info)), nil
+	}
+	return "", nil
 }
 
 // WriteRecord implements cgroup.Records. The files know no cgroups, so none is absent.

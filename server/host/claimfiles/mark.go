@@ -6,11 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Mark tells in a file which commit of the ledger was acknowledged last, beside the
+// Mark tells in a file which commit of the ledger, by epoch and revision, was acknowledged last, beside the
 // ledger itself: a start that finds a copy of the ledger from before that commit can tell
 // it from a crash before the commit. It is written after each commit and before anybody
 // hears of it, so it is never ahead of a ledger that is the last one. Like the claim
@@ -19,8 +20,8 @@ type Mark struct {
 	file       *os.File
 	path, boot string
 	// found is what the file said when it was opened, and known whether it said anything.
-	epoch, generation uint64
-	known             bool
+	epoch, revision uint64
+	known           bool
 }
 
 // largestMark is more than a mark has.
@@ -39,9 +40,15 @@ func OpenMark(path, boot string) (*Mark, error) {
 	if info, err := dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, errdefs.Preconditionf("open the mark of the last commit: %s is no regular file: remove it", path)
 	}
-	file, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	file, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return nil, errdefs.Unavailablef("open the mark of the last commit: %w", err)
+	}
+	switch why, err := foreign(file); {
+	case err != nil:
+		return nil, errors.Join(errdefs.Unavailablef("open the mark of the last commit: %w", err), file.Close())
+	case why != "":
+		return nil, errors.Join(errdefs.Preconditionf("open the mark of the last commit: %s: %s: remove it", path, why), file.Close())
 	}
 	m := &Mark{file: file, path: path, boot: boot}
 	text := make([]byte, largestMark)
@@ -49,16 +56,16 @@ func OpenMark(path, boot string) (*Mark, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, errors.Join(errdefs.Unavailablef("read the mark of the last commit: %w", err), file.Close())
 	}
-	var epoch, generation uint64
-	if _, err := fmt.Sscanf(string(text[:n]), "%x %d", &epoch, &generation); err == nil && string(text[:n]) == m.text(epoch, generation) {
-		m.epoch, m.generation, m.known = epoch, generation, true
+	var epoch, revision uint64
+	if _, err := fmt.Sscanf(string(text[:n]), "%x %d", &epoch, &revision); err == nil && string(text[:n]) == m.text(epoch, revision) {
+		m.epoch, m.revision, m.known = epoch, revision, true
 	}
 	return m, nil
 }
 
 // text is the content of the file. All marks of a boot have one length, so that a write
 // leaves nothing of the one before.
-func (m *Mark) text(epoch, generation uint64) string {
+func (m *Mark) text(epoch, revision uint64) string {
 	const digits = "0123456789abcdef"
 	var number [37]byte // 16 hexadecimal digits and 20 decimal ones
 	for i := range 16 {
@@ -67,19 +74,19 @@ func (m *Mark) text(epoch, generation uint64) string {
 	}
 	number[16] = ' '
 	for i := range 20 {
-		number[36-i] = digits[generation%10]
-		generation /= 10
+		number[36-i] = digits[revision%10]
+		revision /= 10
 	}
 	return string(number[:]) + " " + m.boot + "\n"
 }
 
 // Found returns the last mark of the process before this one; false if there is none of
 // this boot.
-func (m *Mark) Found() (epoch, generation uint64, ok bool) { return m.epoch, m.generation, m.known }
+func (m *Mark) Found() (epoch, revision uint64, ok bool) { return m.epoch, m.revision, m.known }
 
 // Set marks a commit. A file that was removed or replaced, or its directory, is made again.
-func (m *Mark) Set(epoch, generation uint64) error {
-	text := []byte(m.text(epoch, generation))
+func (m *Mark) Set(epoch, revision uint64) error {
+	text := []byte(m.text(epoch, revision))
 	for range renewals {
 		if _, err := m.file.WriteAt(text, 0); err != nil {
 			return errdefs.Unavailablef("mark the last commit: %w", err)

@@ -13,3 +13,12 @@ func owner(info fs.FileInfo) (uid int, known bool) {
 	}
 	return int(stat.Uid), true
 }
+
+// names returns how many names a file has.
+func names(info fs.FileInfo) uint64 {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return uint64(stat.Nlink) //nolint:unconvert // its type depends on the architecture
+}

@@ -38,6 +38,8 @@ type task struct {
 	// Read, Write and Make are files to be read, written to, and made; Listen and Dial are
 	// addresses as NETWORK/ADDRESS.
 	Read, Write, Make, Remove, Listen, Dial []string
+	// Open are files to be opened for writing; nothing is written.
+	Open []string
 	// Calls are system calls to be made.
 	Calls bool
 }
@@ -73,6 +75,13 @@ func confined(text string) error {
 	}
 	for _, f := range do.Write {
 		note("write "+f, os.WriteFile(f, []byte("x"), 0o600))
+	}
+	for _, f := range do.Open {
+		file, err := os.OpenFile(f, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			_ = file.Close()
+		}
+		note("open "+f, err)
 	}
 	for _, f := range do.Make {
 		note("make "+f, os.Mkdir(f, 0o700))
@@ -137,6 +146,14 @@ func makeCalls(note func(string, error)) {
 	raw("kexec", unix.SYS_KEXEC_LOAD)
 	raw("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW)
 	raw("packet", unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_RAW)
+	for name, number := range forbidden {
+		raw(name, number)
+	}
+	raw("attach", unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1)
+	raw("seize", unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(os.Getppid()))
+	for _, family := range []uintptr{unix.AF_VSOCK, unix.AF_ALG, unix.AF_BLUETOOTH, unix.AF_CAN, unix.AF_KEY, unix.AF_XDP, unix.AF_UNSPEC} {
+		raw(fmt.Sprint("family ", family), unix.SYS_SOCKET, family, unix.SOCK_RAW)
+	}
 	raw("younger", 999)
 	raw("x32", 0x40000000+unix.SYS_GETPID)
 	note("unix socket", func() error {
@@ -146,6 +163,26 @@ func makeCalls(note func(string, error)) {
 		}
 		return err
 	}())
+}
+
+// forbidden are calls that get a process more than berthd has, by name. With these arguments
+// each does nothing where it is allowed: it fails with another error than EPERM, or makes a
+// descriptor.
+var forbidden = map[string]uintptr{
+	"another process's memory": unix.SYS_PROCESS_VM_READV, "write another's memory": unix.SYS_PROCESS_VM_WRITEV,
+	"another's descriptor": unix.SYS_PIDFD_GETFD, "compare processes": unix.SYS_KCMP,
+	"a module": unix.SYS_INIT_MODULE, "a module's file": unix.SYS_FINIT_MODULE, "no module": unix.SYS_DELETE_MODULE,
+	"a namespace": unix.SYS_SETNS, "another root": unix.SYS_CHROOT, "swap roots": unix.SYS_PIVOT_ROOT,
+	"move a mount": unix.SYS_MOVE_MOUNT, "a file system": unix.SYS_FSOPEN, "a tree": unix.SYS_OPEN_TREE,
+	"a mount's attributes": unix.SYS_MOUNT_SETATTR, "no mount": unix.SYS_UMOUNT2,
+	"swap": unix.SYS_SWAPON, "no swap": unix.SYS_SWAPOFF, "quotas": unix.SYS_QUOTACTL, "accounting": unix.SYS_ACCT,
+	"counters": unix.SYS_PERF_EVENT_OPEN, "page faults": unix.SYS_USERFAULTFD, "a file in memory": unix.SYS_MEMFD_CREATE,
+	"keys": unix.SYS_KEYCTL, "a key": unix.SYS_ADD_KEY, "ask for a key": unix.SYS_REQUEST_KEY,
+	"a file by handle": unix.SYS_OPEN_BY_HANDLE_AT, "a device": unix.SYS_MKNODAT, "a link": unix.SYS_SYMLINKAT,
+	"execute a descriptor": unix.SYS_EXECVEAT, "personality": unix.SYS_PERSONALITY, "watch all files": unix.SYS_FANOTIFY_INIT,
+	"a group": unix.SYS_SETGID, "groups": unix.SYS_SETGROUPS, "file user": unix.SYS_SETFSUID,
+	"the kernel's log": unix.SYS_SYSLOG, "an image": unix.SYS_KEXEC_FILE_LOAD, "submit": unix.SYS_IO_URING_ENTER,
+	"share memory": unix.SYS_SHMGET, "a queue": unix.SYS_MSGGET,
 }
 
 // threads reads the status of all threads of this process.
@@ -325,6 +362,7 @@ func TestRules(t *testing.T) {
 		Plan:   Plan{Rules: rules, Filter: true},
 		Read:   []string{in("change/file"), in("read/file"), in("other/file"), in("again/file"), "/etc/passwd", "/proc/1/status"},
 		Write:  []string{in("change/file"), in("change/new"), in("read/file"), in("read/new"), in("other/file"), in("again/new")},
+		Open:   []string{"/etc/shadow", "/etc/passwd", "/dev/null", "/usr/bin/env", "/proc/self/oom_score_adj"},
 		Make:   []string{in("change/dir"), in("other/dir"), in("again/dir")},
 		Remove: []string{in("change/file"), in("other/file"), in("read/file"), in("again/file")},
 		Listen: []string{"tcp/127.0.0.1:0", "tcp/127.0.0.1:47", "unix/" + in("again/s"), "unix/" + in("other/t")},
@@ -348,6 +386,8 @@ func TestRules(t *testing.T) {
 	done("read "+in("change/file"), "read "+in("read/file"), "read /proc/1/status", "write "+in("change/file"), "write "+in("change/new"))
 	refused("read "+in("other/file"), "read "+in("again/file"), "read /etc/passwd", "write "+in("read/file"), "write "+in("read/new"),
 		"write "+in("other/file"), "write "+in("again/new"))
+	refused("open /etc/shadow", "open /etc/passwd", "open /dev/null", "open /usr/bin/env")
+	done("open /proc/self/oom_score_adj")
 	done("make "+in("change/dir"), "make "+in("again/dir"), "remove "+in("change/file"), "remove "+in("again/file"))
 	refused("make "+in("other/dir"), "remove "+in("other/file"), "remove "+in("read/file"))
 	done("listen unix/"+in("again/s"), "listen tcp/127.0.0.1:0", "dial unix/"+in("other/s"))
@@ -382,6 +422,14 @@ func TestFilter(t *testing.T) {
 		"execute", "start a process", "fork", "ptrace", "mount", "unshare", "setuid", "bpf", "io_uring", "kexec", "netlink", "packet", "x32",
 	} {
 		o.expect(t, call, syscall.EPERM)
+	}
+	for call := range forbidden {
+		o.expect(t, call, syscall.EPERM)
+	}
+	for did, errno := range o.Did {
+		if (did == "attach" || did == "seize" || strings.HasPrefix(did, "family ")) && errno != syscall.EPERM {
+			t.Errorf("%s: %v", did, errno)
+		}
 	}
 	o.expect(t, "clone3", syscall.ENOSYS)
 	o.expect(t, "younger", syscall.ENOSYS)

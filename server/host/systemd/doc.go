@@ -15,7 +15,7 @@
 //
 // # Invariants
 //
-//   - Only slices are made, and foreign units are only looked at and killed.
+//   - Only slices are made. Foreign units are only looked at and killed, and scopes get values.
 //   - An operation waits for systemd for no longer than 10 s in all; while systemd
 //     does not answer, the next ones fail at once, and say so.
 //   - A slice that somebody has stopped runs again after the next pass.

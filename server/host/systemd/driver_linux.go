@@ -106,13 +106,14 @@ func parent(at cgroup.Name) string {
 	return "-.slice"
 }
 
-// Ensure implements cgroup.Tree.
+// Ensure implements cgroup.Tree. A scope, which is a runtime's, gets its values and is never made.
 func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, err error) {
 	at, err := place(node.Name)
 	if err != nil {
 		return false, err
 	}
-	if node.Name.IsRoot() || foreign(node.Name.Base()) {
+	scope := strings.HasSuffix(node.Name.Base(), ".scope")
+	if node.Name.IsRoot() || foreign(node.Name.Base()) && !scope {
 		return false, errdefs.Invalidf("ensure cgroup %s: it is no slice", node.Name)
 	}
 	seen, err := d.files.Observe(ctx, at, 0)
@@ -122,6 +123,13 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 	within, cancel := timeout(ctx)
 	defer cancel()
 	before := seen.Find(at).State
+	if scope {
+		// A runtime has made it, as of a sandbox: it gets values and is never made again.
+		if before == cgroup.Absent {
+			return false, errdefs.NotFoundf("ensure cgroup %s: the scope has ended", node.Name)
+		}
+		return false, d.set(within, at, node.Values, before)
+	}
 	created, err = d.start(within, at, before)
 	if err == nil {
 		err = d.set(within, at, node.Values, before)
@@ -181,7 +189,7 @@ func (d *Driver) set(ctx context.Context, at cgroup.Name, v cgroup.Values, befor
 	}
 	if wanted := properties(v, d.facts, version); len(wanted) > 0 {
 		err = d.manager.Set(ctx, at.Base(), wanted)
-		if errors.Is(err, errNoUnit) {
+		if errors.Is(err, errNoUnit) && !foreign(at.Base()) {
 			for i := range at {
 				if _, err := d.start(ctx, at[:i+1], cgroup.Invalid); err != nil {
 					return err
@@ -298,6 +306,17 @@ func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {
 	}
 	// systemd may have made a directory again in between.
 	return d.files.Remove(ctx, at)
+}
+
+var _ cgroup.Meter = (*Driver)(nil)
+
+// Usage implements cgroup.Meter.
+func (d *Driver) Usage(ctx context.Context, n cgroup.Name) (cgroup.Usage, error) {
+	at, err := place(n)
+	if err != nil {
+		return cgroup.Usage{}, err
+	}
+	return d.files.Usage(ctx, at)
 }
 
 var _ cgroup.Records = (*Driver)(nil)

@@ -149,21 +149,21 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 			CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", Revision: 1,
 			Allocations: []*typesv1.ContainerAllocation{{
-				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
+				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
 				Claims: []*typesv1.Claim{{
 					Provider: "cpu", Resource: "cpu",
-					Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "2-3"}, Use: "exclusive"},
+					Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "2-3"}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
 				}},
 				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
 			}},
-			SharedCpus: &typesv1.CPUSet{Cpus: "0-1,4-7"},
+			SharedCpus: &typesv1.CPUSet{List: "0-1,4-7"},
 		},
 		"b": {
 			Verdict: admissionv1.Verdict_VERDICT_REJECTED, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
 			Reason: "TopologyAffinityError", Message: "no", AdmissionId: "try-1",
 			Trace: &typesv1.Trace{
 				AdmissionId: "try-1", PodUid: "b", Reason: "TopologyAffinityError", Message: "no",
-				Steps: []*typesv1.TraceStep{{Kind: "refused", Text: "no"}},
+				Steps: []*typesv1.TraceStep{{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "no"}},
 			},
 		},
 		"c": {
@@ -385,7 +385,7 @@ func TestRemoveAndSync(t *testing.T) {
 		t.Errorf("sync: %v, %v; want b removed", synced, err)
 	}
 	got, err := client.RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
-	if err != nil || !got.GetRemoved() || len(got.GetReleased()) != 1 || got.GetReleased()[0].GetCpu().GetSet().GetCpus() != "2-3" {
+	if err != nil || !got.GetRemoved() || len(got.GetReleased()) != 1 || got.GetReleased()[0].GetCpu().GetCpus().GetList() != "2-3" {
 		t.Errorf("remove: %v, %v; want CPUs 2-3 released", got, err)
 	}
 	got, err = client.Remove(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})

@@ -3,6 +3,7 @@ package allocation
 import (
 	"iter"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -13,10 +14,14 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// event is one event with the values that filters compare.
+// event is one event with the values that filters compare. The message is nil once it is
+// encoded.
 type event struct {
 	*allocationv1.Event
-	kind allocationv1.EventType
+	// encoded is the event as a part of a WatchResponse; nil before.
+	encoded  []byte
+	revision uint64 // of an event of the history
+	kind     allocationv1.EventType
 	// pod is the pod of the event or of its container. before is the replaced record. Both
 	// may be nil.
 	pod, before *ledger.Pod
@@ -24,10 +29,24 @@ type event struct {
 	resource string
 }
 
-// change has the events of one commit.
-type change struct {
-	revision uint64
-	events   []event
+// eventsField is the number of the events in a WatchResponse.
+var eventsField = (*allocationv1.WatchResponse)(nil).ProtoReflect().Descriptor().Fields().ByName("events").Number()
+
+// encode encodes the event. An event that cannot be encoded stays a message, so that
+// sending it fails.
+func (e *event) encode() {
+	if text, err := proto.Marshal(e.Event); err == nil {
+		e.encoded = protowire.AppendBytes(protowire.AppendTag(nil, eventsField, protowire.BytesType), text)
+		e.Event = nil
+	}
+}
+
+// size returns the bytes of the event in a message.
+func (e *event) size() int {
+	if e.encoded != nil {
+		return len(e.encoded)
+	}
+	return proto.Size(e.Event)
 }
 
 // longestMessage limits the bytes of events in one message; a larger single event is sent
@@ -39,43 +58,51 @@ const longestMessage = 1 << 20
 // the next message. Events are taken from the iterator one message at a time.
 func messages(events iter.Seq[event], told func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
 	return func(yield func(*allocationv1.WatchResponse) bool) {
-		m, size := &allocationv1.WatchResponse{}, 0
+		m, size, encoded := &allocationv1.WatchResponse{}, 0, []byte(nil)
+		// Encoded events are added as bytes: to a client they are events like the others.
+		complete := func(revision uint64) *allocationv1.WatchResponse {
+			m.Revision = revision
+			m.ProtoReflect().SetUnknown(encoded)
+			return m
+		}
 		for e := range events {
-			n := proto.Size(e.Event)
+			n := e.size()
 			if size > 0 && size+n > longest {
-				if m.Revision = told(e); !yield(m) {
+				if !yield(complete(told(e))) {
 					return
 				}
-				m, size = &allocationv1.WatchResponse{}, 0
+				m, size, encoded = &allocationv1.WatchResponse{}, 0, nil
 			}
-			m.Events, size = append(m.Events, e.Event), size+n
+			if size += n; e.encoded != nil {
+				encoded = append(encoded, e.encoded...)
+			} else {
+				m.Events = append(m.Events, e.Event)
+			}
 		}
-		m.Revision = revision
-		yield(m)
+		yield(complete(revision))
 	}
 }
 
 // before returns the last complete revision for a reader that has received some, but not
 // all, events of a commit.
-func before(next event) uint64 { return next.GetRevision() - 1 }
+func before(next event) uint64 { return next.revision - 1 }
 
 // changes computes the events of a commit.
-func (c commit) changes() *change {
-	out := &change{revision: c.new.Revision()}
+func (c commit) changes() (out []event) {
 	for _, change := range ledger.Changes(c.old, c.new) {
-		out.events = append(out.events, c.event(change))
+		out = append(out, c.event(change))
 	}
 	if shared := c.new.SharedCPUs(); shared != c.old.SharedCPUs() {
-		out.events = append(out.events, sharedCPUs(c.new))
+		out = append(out, sharedCPUs(c.new))
 	}
 	if reserved := c.new.Rules().ReservedCPUs; c.new.Override() != c.old.Override() || reserved != c.old.Rules().ReservedCPUs {
-		out.events = append(out.events, policy(c.new))
+		out = append(out, policy(c.new))
 	}
 	if offline := c.new.Rules().OfflineCPUs; offline != c.old.Rules().OfflineCPUs || c.new.Machine() != c.old.Machine() {
-		out.events = append(out.events, machine(c.new))
+		out = append(out, machine(c.new))
 	}
-	for _, e := range out.events {
-		e.Revision = out.revision
+	for i := range out {
+		out[i].revision, out[i].Revision = c.new.Revision(), c.new.Revision()
 	}
 	return out
 }

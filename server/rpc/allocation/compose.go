@@ -1,10 +1,12 @@
 package allocation
 
 import (
-	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
@@ -34,7 +36,7 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 		}
 	}
 	out := &allocationv1.AllocateResponse{
-		Linux:        linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup())),
+		Resources:    linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup())),
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
 		Allocation: convert.Container(view, pod, c.Name), Notes: notes, Revision: view.Revision(),
 	}
@@ -42,53 +44,35 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 		out.Notes = append(out.Notes, n.Text)
 	}
 	convert.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory(), convert.Health)
-	fromPlugins(out, answer)
+	out.Edits = edits(answer)
 	return out, nil
 }
 
-// fromPlugins adds the device plugins' settings for the container.
-func fromPlugins(out *allocationv1.AllocateResponse, a deviceplugin.Answer) {
+// edits converts the device plugins' settings for the container.
+func edits(a deviceplugin.Answer) *typesv1.ContainerEdits {
+	out := &typesv1.ContainerEdits{Envs: a.Env, Annotations: a.Annotations}
 	for _, d := range a.Devices {
-		out.Devices = append(out.Devices, &allocationv1.DeviceNode{
+		out.Devices = append(out.Devices, &typesv1.DeviceNode{
 			ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions,
 		})
 	}
 	for _, m := range a.Mounts {
-		out.Mounts = append(out.Mounts, &allocationv1.Mount{
+		out.Mounts = append(out.Mounts, &typesv1.Mount{
 			ContainerPath: m.ContainerPath, HostPath: m.HostPath, ReadOnly: m.ReadOnly,
 		})
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.Env)) {
-		out.Envs = append(out.Envs, &allocationv1.EnvVar{Name: name, Value: a.Env[name]})
-	}
-	out.Annotations = a.Annotations
-	out.CdiDevices = slices.Sorted(slices.Values(a.CDI))
-}
-
-// linux converts a container's values to a message. It omits the cgroup v2 weight, because
-// runtimes compute it from the shares.
-func linux(r cgroup.Resources) *allocationv1.LinuxResources {
-	v := r.Values
-	out := &allocationv1.LinuxResources{
-		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.Commas(),
-		CpuShares:  int64(value(v.CPUShares)),
-		CpuQuotaUs: value(v.CPUQuotaUS), CpuPeriodUs: int64(value(v.CPUPeriodUS)),
-		MemoryLimitBytes: value(v.MemoryBytes), MemorySwapLimitBytes: value(v.MemorySwapBytes),
-		Unified:     v.Unified,
-		OomScoreAdj: int64(r.OOMScoreAdj),
-	}
-	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
-		out.HugepageLimits = append(out.HugepageLimits, &allocationv1.HugepageLimit{
-			PageSize: cgroup.HugePageLabel(size), LimitBytes: uint64(v.HugePages[size]),
-		})
+	for _, name := range slices.Sorted(slices.Values(a.CDI)) {
+		out.CdiDevices = append(out.CdiDevices, &typesv1.CDIDevice{Name: name})
 	}
 	return out
 }
 
-// value returns the pointer's value, or 0 for nil.
-func value[T int64 | uint64](p *T) T {
-	if p == nil {
-		return 0
-	}
-	return *p
+// linux converts a container's values to a message. It omits the cgroup v2 weight, because
+// runtimes compute it from the shares.
+func linux(r cgroup.Resources) *typesv1.LinuxResources {
+	v := r.Values
+	v.CPUWeight = nil
+	out := convert.CgroupValues(v)
+	out.OomScoreAdj = proto.Int32(int32(r.OOMScoreAdj))
+	return out
 }

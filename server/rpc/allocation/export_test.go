@@ -12,7 +12,7 @@ const (
 // BeforeEvents has a function called before the events of each commit are made, by
 // who makes them. It is set before the first commit.
 func (h *History) BeforeEvents(call func(revision uint64)) {
-	h.changes = func(c commit) *change {
+	h.changes = func(c commit) []event {
 		call(c.new.Revision())
 		return c.changes()
 	}
@@ -21,13 +21,13 @@ func (h *History) BeforeEvents(call func(revision uint64)) {
 // AfterEvents has a function called with the events of each commit that has any, by who
 // makes them. It is set before the first commit.
 func (h *History) AfterEvents(call func(revision uint64, events []*allocationv1.Event)) {
-	h.changes = func(c commit) *change {
+	h.changes = func(c commit) []event {
 		out := c.changes()
 		var events []*allocationv1.Event
-		for _, e := range out.events {
+		for _, e := range out {
 			events = append(events, e.Event)
 		}
-		call(out.revision, events)
+		call(c.new.Revision(), events)
 		return out
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// History keeps the newest events of the ledger in memory, so that a reader can resume. A
+// History keeps the newest events of the ledger in memory, encoded, so that a reader can resume. A
 // reader that falls behind the kept events has to list again. A commit only queues its
 // change and wakes waiting readers; it never waits for readers or for events. Events are
 // computed later by a reader, or by Run if there are no readers and the queue is long.
@@ -21,7 +22,7 @@ type History struct {
 	limit     int
 	longest   int // longestMessage, except in tests
 	inventory Inventory
-	changes   func(commit) *change // commit.changes, except in tests
+	changes   func(commit) []event // commit.changes, except in tests
 
 	// mu is taken by commits, so it is only held for short operations.
 	mu     sync.Mutex
@@ -36,15 +37,16 @@ type History struct {
 
 	// making is held while events are computed or read. It is taken before mu.
 	making sync.Mutex
-	// made are the commits after revision after that have events, in order. Its elements
-	// never change; the slice is only appended to or replaced. held is the number of their
-	// events.
-	made  []*change // guarded by making
-	held  int       // guarded by making
-	after uint64    // guarded by making
-	last  uint64    // guarded by making; the newest revision
-	page  *page     // guarded by making; the page that was read last
-	spare []commit  // guarded by making; the memory of the last queue, for reuse
+	// ring has the newest events, encoded, of revisions after the revision after. Once it
+	// has limit events, each new event replaces the oldest, which is the one at first.
+	ring  []event  // guarded by making
+	first int      // guarded by making
+	after uint64   // guarded by making
+	last  uint64   // guarded by making; the newest revision
+	page  *page    // guarded by making; the page that was read last
+	spare []commit // guarded by making; the memory of the last queue, for reuse
+
+	streams atomic.Int64 // open Watch streams
 }
 
 // commit is a commit without computed events: its two views, and the devices at that time.
@@ -61,10 +63,13 @@ const longQueue = 1024
 // pile is the queue length at which Run computes events if there are no readers.
 const pile = 32
 
-// NewHistory returns a history of at least limit events. limit must be above 0.
+// NewHistory returns a history of the newest events, at most limit. limit must be above 0.
 func NewHistory(limit int, inventory Inventory) *History {
 	return &History{limit: limit, longest: longestMessage, inventory: inventory, changes: commit.changes, moved: make(chan struct{}), due: make(chan struct{}, 1)}
 }
+
+// Streams returns the number of open Watch streams.
+func (h *History) Streams() int { return int(h.streams.Load()) }
 
 // Start sets the first revision. It is called before the first commit.
 func (h *History) Start(view *ledger.View) {
@@ -124,32 +129,40 @@ func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 	h.mu.Unlock()
 	if lost > h.after {
 		// All computed events are older than the dropped commits, so they are useless.
-		h.after, h.made, h.held = lost, nil, 0
+		h.after, h.ring, h.first = lost, nil, 0
 	}
 	for _, c := range queue {
 		h.last = c.new.Revision()
-		if change := h.changes(c); len(change.events) > 0 {
-			h.made, h.held = append(h.made, change), h.held+len(change.events)
+		for _, e := range h.changes(c) {
+			h.add(e)
 		}
 	}
 	clear(queue) // release the views
 	h.spare = queue
-	h.trim()
 	return moved, closed
 }
 
-// trim drops old commits when there are far more events than the limit. making must be
-// held.
-func (h *History) trim() {
-	if h.held < 2*h.limit {
+// add adds an event to the ring. making must be held.
+func (h *History) add(e event) {
+	e.encode()
+	if len(h.ring) < h.limit {
+		h.ring = append(h.ring, e)
 		return
 	}
-	cut := 0
-	for ; h.held > h.limit; cut++ {
-		h.held -= len(h.made[cut].events)
-		h.after = h.made[cut].revision
+	h.after = h.ring[h.first].revision
+	h.ring[h.first] = e
+	h.first = (h.first + 1) % h.limit
+}
+
+// newer returns the events after a revision. making must be held.
+func (h *History) newer(revision uint64) []event {
+	at := func(i int) *event { return &h.ring[(h.first+i)%len(h.ring)] }
+	from := sort.Search(len(h.ring), func(i int) bool { return at(i).revision > revision })
+	out := make([]event, 0, len(h.ring)-from)
+	for i := from; i < len(h.ring); i++ {
+		out = append(out, *at(i))
 	}
-	h.made = slices.Clone(h.made[cut:])
+	return out
 }
 
 // Close ends all streams that read the history.
@@ -165,8 +178,8 @@ func (h *History) Close() {
 // page is the part of the history after a revision. Streams at the same revision share the
 // page and its encoding.
 type page struct {
-	from    uint64
-	changes []*change
+	from   uint64
+	events []event
 	// revision is the reader's revision after it has read the page.
 	revision uint64
 	// moved is closed at the next commit.
@@ -179,19 +192,11 @@ type page struct {
 	err     error
 }
 
-// events returns the events of all commits of the page.
-func (p *page) events() (all []event) {
-	for _, c := range p.changes {
-		all = append(all, c.events...)
-	}
-	return all
-}
-
 // sendTo sends the page to a stream without filters. The encoding is the same for all
 // streams, because berthd uses no compression.
 func (p *page) sendTo(stream grpc.ServerStream, longest int) error {
 	p.once.Do(func() {
-		for m := range messages(slices.Values(p.events()), before, p.revision, longest) {
+		for m := range messages(slices.Values(p.events), before, p.revision, longest) {
 			e := &grpc.PreparedMsg{}
 			if p.err = e.Encode(stream, m); p.err != nil {
 				return
@@ -226,7 +231,6 @@ func (h *History) since(revision uint64, all bool) (*page, error) {
 	if !all && h.page != nil && h.page.from == revision && h.page.revision > revision {
 		return h.page, nil
 	}
-	i := sort.Search(len(h.made), func(i int) bool { return h.made[i].revision > revision })
-	h.page = &page{from: revision, changes: h.made[i:len(h.made):len(h.made)], revision: max(revision, h.last), moved: moved}
+	h.page = &page{from: revision, events: h.newer(revision), revision: max(revision, h.last), moved: moved}
 	return h.page, nil
 }

@@ -61,9 +61,9 @@ func (m *model) take(r *allocationv1.WatchResponse) {
 		case *allocationv1.Event_Unbound:
 			delete(m.state, "id "+e.Unbound.GetContainerId())
 		case *allocationv1.Event_SharedCpus:
-			m.state["shared"] = e.SharedCpus.GetCpus()
+			m.state["shared"] = e.SharedCpus.GetList()
 		case *allocationv1.Event_Machine:
-			m.state["offline"] = e.Machine.GetOfflineCpus().GetCpus()
+			m.state["offline"] = e.Machine.GetOfflineCpus().GetList()
 		case *allocationv1.Event_DeviceResource:
 			m.state["resource "+e.DeviceResource.GetName()] = fmt.Sprint(e.DeviceResource.GetAllocatable())
 		}
@@ -74,7 +74,7 @@ func (m *model) put(p *typesv1.PodAllocation) {
 	text := ""
 	for _, c := range p.GetContainers() {
 		for _, claim := range c.GetClaims() {
-			text += claim.GetCpu().GetSet().GetCpus()
+			text += claim.GetCpu().GetCpus().GetList()
 		}
 	}
 	m.state["pod "+p.GetUid()] = text

@@ -26,12 +26,12 @@ package allocation
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -98,9 +98,8 @@ type service struct {
 	Config
 	Parts
 
-	streams atomic.Int64 // number of Watch streams
-	begun   time.Time
-	views   views // of lists whose pages are being read
+	begun time.Time
+	views views // of lists whose pages are being read
 }
 
 // New returns the service.
@@ -112,8 +111,6 @@ func New(cfg Config, parts Parts) allocationv1.AllocationServiceServer {
 func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateRequest) (*allocationv1.AllocateResponse, error) {
 	vs := convert.Names("container_name", req.GetContainerName())
 	switch {
-	case req.GetPod() != nil && req.GetPodUid() != "":
-		vs.Addf("pod_uid", "expected either pod_uid or pod, not both")
 	case req.GetPod() == nil && req.GetOwner() != "":
 		vs.Addf("owner", "expected only with a pod: the pod of pod_uid has its owner")
 	case req.GetPod() == nil:
@@ -226,14 +223,23 @@ func placements(known []placement.Container) (out []*allocationv1.ContainerPlace
 	for _, c := range known {
 		_, name, _ := strings.Cut(c.Name, "/")
 		p := &allocationv1.ContainerPlacement{
-			ContainerName: name, Id: c.ID, Phase: string(c.Phase),
+			ContainerName: name, Id: c.ID, Phase: convert.EnumOf[allocationv1.ContainerPhase](string(c.Phase)),
 			AssignedCpus: convert.CPUSet(c.AssignedCPUs), PossibleCpus: convert.CPUSet(c.PossibleCPUs), Anywhere: c.Anywhere,
-			BlockedBy: c.BlockedBy,
+			BlockedBy: refs(c.BlockedBy),
 		}
 		if !c.BlockedSince.IsZero() {
-			p.BlockedSince = timestamppb.New(c.BlockedSince)
+			p.BlockTime = timestamppb.New(c.BlockedSince)
 		}
 		out = append(out, p)
+	}
+	return out
+}
+
+// refs converts names of containers, as the tracker of placements has them.
+func refs(names []string) (out []*typesv1.ContainerRef) {
+	for _, n := range names {
+		uid, container, _ := strings.Cut(n, "/")
+		out = append(out, &typesv1.ContainerRef{PodUid: uid, ContainerName: container})
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -149,12 +150,12 @@ func onA() *typesv1.ContainerAllocation {
 		return &typesv1.Claim{Provider: provider, Resource: resource}
 	}
 	cpu, gpu, nic, memory := claim("cpu", "cpu"), claim("device", "example.com/gpu"), claim("device", "example.com/nic"), claim("memory", "memory")
-	cpu.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "2-3"}, Use: "exclusive"}
-	gpu.Device = &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0"}}}
-	nic.Device = &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "n0"}}}
-	memory.Memory = []*typesv1.MemoryBlock{{Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}}, Bytes: 1 << 30}}
+	cpu.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "2-3"}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}}
+	gpu.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0"}}}}
+	nic.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "n0"}}}}
+	memory.Payload = &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 1 << 30}}}}
 	return &typesv1.ContainerAllocation{
-		Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
+		ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
 		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
 		CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}}, NodeMemory: []*typesv1.NodeMemory{{Resource: "memory", Bytes: 1 << 30}},
 		Resources: &typesv1.ResourceRequirements{
@@ -166,34 +167,38 @@ func onA() *typesv1.ContainerAllocation {
 
 func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 	t.Parallel()
-	huge := []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 4 << 20}, {PageSize: "1GB"}}
+	huge := []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)}, {PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}}
 	for name, row := range map[string]struct {
 		version cgroup.Version
-		linux   *allocationv1.LinuxResources
+		linux   *typesv1.LinuxResources
 	}{
-		"v1": {cgroup.V1, &allocationv1.LinuxResources{
-			CpusetCpus: "2-3", CpusetMems: "0,1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
-			MemoryLimitBytes: 1 << 30, MemorySwapLimitBytes: 1 << 30, HugepageLimits: huge, OomScoreAdj: -997,
+		"v1": {cgroup.V1, &typesv1.LinuxResources{
+			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
+			CpuQuotaUs: proto.Int64(-1), CpuPeriodUs: proto.Uint64(100000),
+			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
 		}},
-		"v2": {cgroup.V2, &allocationv1.LinuxResources{
-			CpusetCpus: "2-3", CpusetMems: "0,1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
-			MemoryLimitBytes: 1 << 30, HugepageLimits: huge, OomScoreAdj: -997,
+		"v2": {cgroup.V2, &typesv1.LinuxResources{
+			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
+			CpuQuotaUs: proto.Int64(-1), CpuPeriodUs: proto.Uint64(100000),
+			MemoryLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
 			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := serve(t, row.version, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "a", ContainerName: "main"})
+			got, err := serve(t, row.version, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := &allocationv1.AllocateResponse{
-				Linux:        row.linux,
-				Devices:      []*allocationv1.DeviceNode{{ContainerPath: "/dev/gpu", HostPath: "/dev/gpu0", Permissions: "rw"}},
-				Mounts:       []*allocationv1.Mount{{ContainerPath: "/nic", HostPath: "/run/nic", ReadOnly: true}},
-				Envs:         []*allocationv1.EnvVar{{Name: "A", Value: "1"}, {Name: "GPU", Value: "g0"}, {Name: "NIC", Value: "n0"}},
-				Annotations:  map[string]string{"example.com/gpu": "g0"},
-				CdiDevices:   []string{"example.com/gpu=0", "example.com/gpu=1"},
+				Resources: row.linux,
+				Edits: &typesv1.ContainerEdits{
+					Devices:     []*typesv1.DeviceNode{{ContainerPath: "/dev/gpu", HostPath: "/dev/gpu0", Permissions: "rw"}},
+					Mounts:      []*typesv1.Mount{{ContainerPath: "/nic", HostPath: "/run/nic", ReadOnly: true}},
+					Envs:        map[string]string{"A": "1", "GPU": "g0", "NIC": "n0"},
+					Annotations: map[string]string{"example.com/gpu": "g0"},
+					CdiDevices:  []*typesv1.CDIDevice{{Name: "example.com/gpu=0"}, {Name: "example.com/gpu=1"}},
+				},
 				CgroupParent: "/kubepods/poda", CgroupPath: "/kubepods/poda/main",
 				Allocation: onA(),
 				Notes:      []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`, "a/main goes without"},
@@ -208,14 +213,14 @@ func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 
 func TestAllocateOfASharedContainer(t *testing.T) {
 	t.Parallel()
-	got, err := serve(t, cgroup.V2, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "b", ContainerName: "main"})
+	got, err := serve(t, cgroup.V2, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "b"}, ContainerName: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.GetLinux().GetCpusetCpus() != "0-1,4-15" || got.GetLinux().GetCpusetMems() != "" {
-		t.Errorf("runs on %q with memory of %q, want the shared pool and no nodes", got.GetLinux().GetCpusetCpus(), got.GetLinux().GetCpusetMems())
+	if got.GetResources().GetCpusetCpus().GetList() != "0-1,4-15" || got.GetResources().GetCpusetMems() != nil {
+		t.Errorf("runs on %q with memory of %q, want the shared pool and no nodes", got.GetResources().GetCpusetCpus(), got.GetResources().GetCpusetMems())
 	}
-	if got.GetAllocation().GetExclusiveCpus() || len(got.GetDevices())+len(got.GetEnvs())+len(got.GetCdiDevices()) != 0 {
+	if got.GetAllocation().GetExclusiveCpus() || proto.Size(got.GetEdits()) != 0 {
 		t.Errorf("a container without claims got %v", got)
 	}
 }
@@ -232,8 +237,8 @@ func TestAllocateAdmitsFirst(t *testing.T) {
 	t.Parallel()
 	client := serve(t, cgroup.V1, nil)
 	for range 2 {
-		got, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Pod: pod("new"), ContainerName: "main"})
-		if err != nil || got.GetLinux().GetCpusetCpus() != "6-7" {
+		got, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("new")}, ContainerName: "main"})
+		if err != nil || got.GetResources().GetCpusetCpus().GetList() != "6-7" {
 			t.Fatalf("%v, %v; want CPUs 6-7", got, err)
 		}
 	}
@@ -265,35 +270,31 @@ func TestFailures(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_name", "pod_uid"},
 			Message: "request is invalid: container_name: is required (and 1 more)",
 		}},
-		"both": {&allocationv1.AllocateRequest{PodUid: "a", Pod: pod("a"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"},
-			Message: "request is invalid: pod_uid: expected either pod_uid or pod, not both",
-		}},
-		"invalid pod": {&allocationv1.AllocateRequest{Pod: pod(""), ContainerName: "main"}, rpctest.Failure{
+		"invalid pod": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod.metadata.uid"},
 			Message: "pod default/web () is invalid: pod.metadata.uid: is required",
 		}},
-		"unknown pod": {&allocationv1.AllocateRequest{PodUid: "who", ContainerName: "main"}, rpctest.Failure{
+		"unknown pod": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "who"}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod who is not admitted",
 		}},
-		"unknown container": {&allocationv1.AllocateRequest{PodUid: "a", ContainerName: "who"}, rpctest.Failure{
+		"unknown container": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
-		"unknown container of a pod to admit": {&allocationv1.AllocateRequest{Pod: pod("new"), ContainerName: "who"}, rpctest.Failure{
+		"unknown container of a pod to admit": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("new")}, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod new has no container "who"`,
 		}},
-		"rejected": {&allocationv1.AllocateRequest{Pod: pod("rejected"), ContainerName: "main"}, rpctest.Failure{
+		"rejected": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("rejected")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "TopologyAffinityError", Provider: "cpu", Resource: "cpu",
 			Message: "pod rejected is rejected: Resources cannot be allocated with Topology locality",
 		}},
-		"unexplained": {&allocationv1.AllocateRequest{Pod: pod("unexplained"), ContainerName: "main"}, rpctest.Failure{
+		"unexplained": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("unexplained")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "UnexpectedAdmissionError", Message: "pod unexplained is rejected: no",
 		}},
-		"waiting": {&allocationv1.AllocateRequest{Pod: pod("waiting"), ContainerName: "main"}, rpctest.Failure{
+		"waiting": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("waiting")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "PLUGIN_AWAY", VerdictReason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second, Provider: "device", Resource: "example.com/gpu",
 			Message: "pod waiting is deferred: no plugin",
 		}},
-		"deferred": {&allocationv1.AllocateRequest{Pod: pod("deferred"), ContainerName: "main"}, rpctest.Failure{
+		"deferred": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("deferred")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
 			Message: "pod deferred is deferred: the agent has not sent Sync",
 		}},
@@ -306,7 +307,7 @@ func TestFailures(t *testing.T) {
 	}
 	t.Run("owner without a pod", func(t *testing.T) {
 		t.Parallel()
-		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "a", ContainerName: "main", Owner: "me"})
+		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main", Owner: "me"})
 		rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 			Message: "request is invalid: owner: expected only with a pod: the pod of pod_uid has its owner",
@@ -314,7 +315,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("answer that cannot be read", func(t *testing.T) {
 		t.Parallel()
-		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "x", ContainerName: "main"})
+		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "x"}, ContainerName: "main"})
 		if got := status.Code(err); got != codes.DataLoss {
 			t.Errorf("%v, want DATA_LOSS", err)
 		}
@@ -338,17 +339,17 @@ func TestGetAndList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prepare := &typesv1.ContainerAllocation{Name: "prepare", Role: "init"}
+	prepare := &typesv1.ContainerAllocation{ContainerName: "prepare", Role: typesv1.ContainerRole_CONTAINER_ROLE_INIT}
 	want := &typesv1.PodAllocation{
 		Uid: "a", Namespace: "default", Name: "pod-a", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmittedAtUnix: 1000, Owner: "default",
+		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmitTime: timestamppb.New(time.Unix(1000, 0)), Owner: "default",
 		Containers: []*typesv1.ContainerAllocation{prepare, onA()},
 	}
 	if spec := got.GetSpec(); spec.GetMetadata().GetName() != "pod-a" || len(spec.GetSpec().GetInitContainers()) != 1 ||
 		!proto.Equal(spec.GetSpec().GetContainers()[0].GetResources(), onA().GetResources()) {
 		t.Errorf("the pod as it was admitted: %v", spec)
 	}
-	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 || got.GetSharedCpus().GetCpus() != "0-1,4-15" {
+	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 || got.GetSharedCpus().GetList() != "0-1,4-15" {
 		t.Errorf("revision %d, got\n\t%v\nwant\n\t%v", got.GetRevision(), got.GetPod(), want)
 	}
 	if now, err := client.GetRevision(t.Context(), &allocationv1.GetRevisionRequest{}); err != nil || now.GetRevision() != 1 {
@@ -392,7 +393,7 @@ func TestContradictionsAreReported(t *testing.T) {
 		p.Contradictions = func(owner ledger.Owner, text string) { told = append(told, owner.String()+": "+text) }
 	})
 	for _, pod := range []string{"a", "b"} {
-		if _, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: pod, ContainerName: "main"}); err != nil {
+		if _, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: pod}, ContainerName: "main"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
@@ -25,7 +26,7 @@ const (
 
 // pause returns the time until the next common moment.
 func (s *service) pause() time.Duration {
-	p := min(time.Duration(s.streams.Load())*pauseEach, longestPause)
+	p := min(time.Duration(s.History.streams.Load())*pauseEach, longestPause)
 	return p - time.Since(s.begun)%p
 }
 
@@ -34,8 +35,8 @@ func (s *service) pause() time.Duration {
 // a slow reader delays no other; if it is too slow, its position is no longer kept and the
 // stream ends.
 func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
-	s.streams.Add(1)
-	defer s.streams.Add(-1)
+	s.History.streams.Add(1)
+	defer s.History.streams.Add(-1)
 	wanted, err := readFilter(req)
 	if err != nil {
 		return err
@@ -191,11 +192,11 @@ func (w *watch) tell(next *page, due bool) {
 	case !w.filter.all() || due:
 		// Few other streams resume from the same revision, and the page may be long. So
 		// each message is created after the previous one was sent, and not kept.
-		if events := w.filter.of(next.events()); len(events) > 0 {
+		if events := w.filter.of(next.events); len(events) > 0 {
 			w.sendAll(messages(slices.Values(events), before, w.revision, w.History.longest), false)
 			told = w.revision
 		}
-	case len(next.changes) > 0 && w.err == nil:
+	case len(next.events) > 0 && w.err == nil:
 		w.err, told = next.sendTo(w.stream, w.History.longest), w.revision
 	}
 	if due || w.revision > told {
@@ -247,7 +248,7 @@ func (w *watch) healths(before, r *device.Resource) (events []event) {
 	for _, d := range before.Devices {
 		ids[d.ID] = true
 	}
-	var held map[string][]string
+	var held map[string][]ledger.Owner
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		if before.Health(id) == r.Health(id) {
 			continue
@@ -263,7 +264,7 @@ func (w *watch) healths(before, r *device.Resource) (events []event) {
 		convert.Health(out, r)
 		events = append(events, event{
 			Event: &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{
-				DeviceHealth: &allocationv1.DeviceHealth{Resource: r.Name, Device: out, Holders: held[id]},
+				DeviceHealth: &allocationv1.DeviceHealth{Resource: r.Name, Device: out, Holders: convert.Refs(held[id])},
 			}},
 			kind: allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH, resource: r.Name,
 		})
@@ -271,24 +272,32 @@ func (w *watch) healths(before, r *device.Resource) (events []event) {
 	return events
 }
 
-// holders returns the holders of a resource's devices as "uid/container", by device.
-func holders(view *ledger.View, resource string) map[string][]string {
-	held := map[string][]string{}
+// holders returns the holders of a resource's devices, by device.
+func holders(view *ledger.View, resource string) map[string][]ledger.Owner {
+	held := map[string][]ledger.Owner{}
 	for c := range view.Claims() {
 		if c.Resource != resource || c.Devices == nil {
 			continue
 		}
 		for _, d := range c.Devices.Devices {
-			held[d.ID] = append(held[d.ID], c.Owner.String())
+			held[d.ID] = append(held[d.ID], c.Owner)
 		}
 	}
 	return held
 }
 
+// pluginState returns the message form of a state, one of which only events have.
+func pluginState(s device.State) typesv1.PluginState {
+	if s == forgotten {
+		return typesv1.PluginState_PLUGIN_STATE_FORGOTTEN
+	}
+	return convert.PluginState(s)
+}
+
 // resource returns the event for a device resource.
 func resource(r *device.Resource) event {
 	out := &allocationv1.DeviceResource{
-		Name: r.Name, Plugin: string(r.State),
+		Name: r.Name, PluginState: pluginState(r.State),
 		Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()),
 	}
 	for _, d := range r.Devices {

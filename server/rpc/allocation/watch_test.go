@@ -14,7 +14,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -154,21 +157,25 @@ func text(e *allocationv1.Event) string {
 	case *allocationv1.Event_Unbound:
 		return "unbound " + binding(e.Unbound)
 	case *allocationv1.Event_SharedCpus:
-		return "shared_cpus " + e.SharedCpus.GetCpus()
+		return "shared_cpus " + e.SharedCpus.GetList()
 	case *allocationv1.Event_DeviceResource:
 		r := e.DeviceResource
-		return fmt.Sprintf("resource %s %s %d/%d %v", r.GetName(), r.GetPlugin(), r.GetCapacity(), r.GetAllocatable(), r.GetUnhealthyDevices())
+		return fmt.Sprintf("resource %s %s %d/%d %v", r.GetName(), convert.Word(r.GetPluginState()), r.GetCapacity(), r.GetAllocatable(), r.GetUnhealthyDevices())
 	case *allocationv1.Event_DeviceHealth:
 		d := e.DeviceHealth
-		return fmt.Sprintf("device_health %s %s %q %v", d.GetResource(), d.GetDevice().GetId(), d.GetDevice().GetHealth(), d.GetHolders())
+		var holders []string
+		for _, h := range d.GetHolders() {
+			holders = append(holders, convert.OwnerOf(h).String())
+		}
+		return fmt.Sprintf("device_health %s %s %q %v", d.GetResource(), d.GetDevice().GetId(), convert.Word(d.GetDevice().GetHealth()), holders)
 	case *allocationv1.Event_Policy:
-		text := "policy reserved " + e.Policy.GetReservedCpus().GetCpus()
+		text := "policy reserved " + e.Policy.GetReservedCpus().GetList()
 		if e.Policy.GetOverridden() {
 			text += fmt.Sprintf(" set at %d", e.Policy.GetSetTime().GetSeconds())
 		}
 		return text
 	case *allocationv1.Event_Machine:
-		return "machine " + e.Machine.GetCpus().GetCpus() + " without " + e.Machine.GetOfflineCpus().GetCpus()
+		return "machine " + e.Machine.GetCpus().GetList() + " without " + e.Machine.GetOfflineCpus().GetList()
 	}
 	return "nothing"
 }
@@ -211,7 +218,7 @@ func (b *bench) bookmark(s *reader, revision uint64) (lines []string) {
 // not before, however much it is.
 func TestCommitsMakeNoEvents(t *testing.T) {
 	t.Parallel()
-	b := newLazyBench(t, 2000)
+	b := newLazyBench(t, 3000)
 	var made atomic.Int64
 	b.history.BeforeEvents(func(uint64) { made.Add(1) })
 	first := b.put("a")
@@ -343,7 +350,7 @@ func TestCommitsWaitForNobodysEvents(t *testing.T) {
 // wants to know of the ones before them hears that.
 func TestCommitsThatWaitTooLong(t *testing.T) {
 	t.Parallel()
-	b := newLazyBench(t, allocation.LongQueue+2)
+	b := newLazyBench(t, allocation.LongQueue+16)
 	for range 2 { // so often that events of both sides of the gap would be cut
 		for range allocation.LongQueue/2 + 5 {
 			b.put("a")
@@ -427,7 +434,7 @@ func TestWatchReportsAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	devices := e.GetEvents()[0].GetAdded().GetContainers()[0].GetClaims()[0].GetDevice().GetDevices()
-	if len(devices) != 2 || devices[0].GetHealth() != "Healthy" || len(devices[0].GetHealthHistory()) != 0 || devices[1].GetHealth() != "" {
+	if len(devices) != 2 || devices[0].GetHealth() != typesv1.Health_HEALTH_HEALTHY || len(devices[0].GetHealthHistory()) != 0 || devices[1].GetHealth() != typesv1.Health_HEALTH_UNSPECIFIED {
 		t.Errorf("devices %v", devices)
 	}
 	got, err := b.client.Get(b.ctx, &allocationv1.GetRequest{PodUid: "a"})
@@ -435,7 +442,7 @@ func TestWatchReportsAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	history := got.GetPod().GetContainers()[0].GetClaims()[0].GetDevice().GetDevices()[0].GetHealthHistory()
-	if len(history) != 1 || history[0].GetHealth() != "Healthy" || history[0].GetTime().GetSeconds() != 2 {
+	if len(history) != 1 || history[0].GetHealth() != typesv1.Health_HEALTH_HEALTHY || history[0].GetTime().GetSeconds() != 2 {
 		t.Errorf("history %v", history)
 	}
 }
@@ -525,12 +532,12 @@ func TestWatchDevices(t *testing.T) {
 	s := b.watch(1)
 	b.expect(s, "1 resource example.com/gpu connected 2/1 [g1]", "1 bookmark")
 	b.inv.Listed(session, []device.Device{{ID: "g0"}, {ID: "g1"}}, time.Unix(2, 0))
-	b.expect(s, "1 resource example.com/gpu connected 2/0 [g0 g1]", `1 device_health example.com/gpu g0 "Unhealthy" [a/main]`)
+	b.expect(s, "1 resource example.com/gpu connected 2/0 [g0 g1]", `1 device_health example.com/gpu g0 "unhealthy" [a/main]`)
 	b.inv.Listed(session, []device.Device{{ID: "g1", Healthy: true}}, time.Unix(3, 0))
 	b.expect(s, "1 resource example.com/gpu connected 1/1 []",
-		`1 device_health example.com/gpu g0 "" [a/main]`, `1 device_health example.com/gpu g1 "Healthy" []`)
+		`1 device_health example.com/gpu g0 "" [a/main]`, `1 device_health example.com/gpu g1 "healthy" []`)
 	b.inv.Gone(session, time.Unix(4, 0))
-	b.expect(s, "1 resource example.com/gpu stopped 1/0 [g1]", `1 device_health example.com/gpu g1 "Unhealthy" []`)
+	b.expect(s, "1 resource example.com/gpu stopped 1/0 [g1]", `1 device_health example.com/gpu g1 "unhealthy" []`)
 	b.inv.Registered("example.com/nic", device.Options{}, time.Unix(5, 0))
 	b.expect(s, "1 resource example.com/nic connected 0/0 []") // known before its first list
 	session = b.inv.Registered(gpu, device.Options{}, time.Unix(5, 0))
@@ -541,7 +548,7 @@ func TestWatchDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if line == `1 device_health example.com/gpu g1 "Healthy" []` {
+		if line == `1 device_health example.com/gpu g1 "healthy" []` {
 			break
 		}
 		if !strings.HasPrefix(line, "1 resource example.com/gpu connected ") {
@@ -551,7 +558,7 @@ func TestWatchDevices(t *testing.T) {
 	b.put("b")
 	b.expect(s, "2 added b")
 	b.inv.Gone(session, time.Unix(6, 0))
-	b.expect(s, "2 resource example.com/gpu stopped 1/0 [g1]", `2 device_health example.com/gpu g1 "Unhealthy" []`)
+	b.expect(s, "2 resource example.com/gpu stopped 1/0 [g1]", `2 device_health example.com/gpu g1 "unhealthy" []`)
 	b.inv.Forget(gpu)
 	b.expect(s, "2 resource example.com/gpu forgotten 0/0 []", `2 device_health example.com/gpu g1 "" []`)
 }
@@ -566,4 +573,32 @@ func TestStreamsEndWithBerth(t *testing.T) {
 	_, err := s.Recv()
 	rpctest.Failure{Code: codes.Unavailable, Reason: "SHUTTING_DOWN", Retry: true, Message: "berthd ends"}.Check(t, err)
 	b.put("a") // commits still work
+}
+
+// TestRing: a history of few events forgets the oldest, one by one, and says so. The events
+// that it keeps reach filtered and other readers unchanged, although they are kept encoded.
+func TestRing(t *testing.T) {
+	t.Parallel()
+	const limit = 5
+	b := newBench(t, limit)
+	var want []string
+	for i := range 3 * limit {
+		want = append(want, fmt.Sprintf("%d added p%d", b.put(fmt.Sprintf("p%d", i)), i))
+		if err := b.history.Read(b.ledger.View().Revision()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := b.ledger.View().Revision()
+	if err := b.history.Read(last - limit - 1); errdefs.ClassOf(err) != errdefs.Gone {
+		t.Errorf("events before the kept ones: %v", err)
+	}
+	kept := want[len(want)-limit:]
+	for _, req := range []*allocationv1.WatchRequest{
+		{FromRevision: last - limit},
+		{FromRevision: last - limit, Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_ADDED}},
+	} {
+		if got := b.bookmark(b.watchFor(req), last); !slices.Equal(got, kept) {
+			t.Errorf("%v: %q, want %q", req, got, kept)
+		}
+	}
 }

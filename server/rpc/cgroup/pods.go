@@ -6,6 +6,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/reconcile"
 )
@@ -67,7 +68,12 @@ func (p *pods) GetName(_ context.Context, req *cgroupv1.GetNameRequest) (*cgroup
 	if err != nil {
 		return nil, err
 	}
-	name, parent, err := p.read.Name(id, workload.QoSClass(req.GetQosClass()))
+	var vs errdefs.Violations
+	class := convert.ReadQoS("qos_class", req.GetQosClass(), &vs)
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	name, parent, err := p.read.Name(id, class)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,10 @@ package cgroup
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -47,7 +50,7 @@ type named interface{ GetName() string }
 // valued is a request that says what a cgroup is to hold.
 type valued interface {
 	named
-	GetValues() *cgroupv1.Values
+	GetResources() *typesv1.LinuxResources
 	GetStrict() bool
 }
 
@@ -58,15 +61,15 @@ func (s *service) node(req valued) (cgroup.Node, []*cgroupv1.NotApplied, error) 
 	if err != nil {
 		return cgroup.Node{}, nil, err
 	}
-	values, err := convert.ReadCgroupValues("values", req.GetValues())
+	values, err := convert.ReadCgroupValues("resources", req.GetResources())
 	if err != nil {
 		return cgroup.Node{}, nil, err
 	}
 	var out []*cgroupv1.NotApplied
 	var vs errdefs.Violations
 	for _, n := range values.NotApplied(s.facts) {
-		out = append(out, &cgroupv1.NotApplied{Field: "values." + n.Field, Reason: n.Why})
-		vs.Addf("values."+n.Field, "cannot be applied: %s", n.Why)
+		out = append(out, &cgroupv1.NotApplied{Field: "resources." + n.Field, Reason: n.Why})
+		vs.Addf("resources."+n.Field, "cannot be applied: %s", n.Why)
 	}
 	if req.GetStrict() {
 		err = vs.Err("request")
@@ -153,19 +156,24 @@ func (s *service) GetConfig(ctx context.Context, req *cgroupv1.GetConfigRequest)
 	if err != nil {
 		return nil, err
 	}
-	out := &cgroupv1.GetConfigResponse{Values: convert.CgroupValues(v)}
+	out := &cgroupv1.GetConfigResponse{Resources: convert.CgroupValues(v)}
 	out.MilliCpuRequest, out.MilliCpuLimit = v.MilliCPU()
 	return out, nil
 }
 
 // Pids implements CgroupService.
-func (s *service) Pids(ctx context.Context, req *cgroupv1.PidsRequest) (*cgroupv1.PidsResponse, error) {
+func (s *service) Pids(ctx context.Context, req *cgroupv1.ListProcessesRequest) (*cgroupv1.ListProcessesResponse, error) {
+	return s.ListProcesses(ctx, req)
+}
+
+// ListProcesses implements CgroupService.
+func (s *service) ListProcesses(ctx context.Context, req *cgroupv1.ListProcessesRequest) (*cgroupv1.ListProcessesResponse, error) {
 	name, err := convert.CgroupName("name", req.GetName())
 	if err != nil {
 		return nil, err
 	}
 	pids, err := s.read.Procs(ctx, name)
-	out := &cgroupv1.PidsResponse{}
+	out := &cgroupv1.ListProcessesResponse{}
 	for _, pid := range pids {
 		out.Pids = append(out.Pids, int64(pid))
 	}
@@ -183,9 +191,14 @@ func (s *service) ReduceCPULimits(ctx context.Context, req *cgroupv1.ReduceCPULi
 }
 
 // MemoryUsage implements CgroupService.
-func (s *service) MemoryUsage(ctx context.Context, req *cgroupv1.MemoryUsageRequest) (*cgroupv1.MemoryUsageResponse, error) {
+func (s *service) MemoryUsage(ctx context.Context, req *cgroupv1.GetMemoryUsageRequest) (*cgroupv1.GetMemoryUsageResponse, error) {
+	return s.GetMemoryUsage(ctx, req)
+}
+
+// GetMemoryUsage implements CgroupService.
+func (s *service) GetMemoryUsage(ctx context.Context, req *cgroupv1.GetMemoryUsageRequest) (*cgroupv1.GetMemoryUsageResponse, error) {
 	o, err := s.look(ctx, req)
-	return &cgroupv1.MemoryUsageResponse{Bytes: o.MemoryUsageBytes}, err
+	return &cgroupv1.GetMemoryUsageResponse{Bytes: o.MemoryUsageBytes}, err
 }
 
 // Name implements CgroupService.
@@ -197,7 +210,7 @@ func (s *service) Name(_ context.Context, req *cgroupv1.NameRequest) (*cgroupv1.
 			return nil, err
 		}
 	}
-	if (req.GetName() == "") == (req.GetLiteral() == "") {
+	if req.GetName() == "" && req.GetLiteral() == "" {
 		var vs errdefs.Violations
 		vs.Addf("name", "expected either name or literal")
 		return nil, vs.Err("request")
@@ -242,13 +255,13 @@ func (s *service) List(ctx context.Context, _ *cgroupv1.ListRequest) (*cgroupv1.
 		uid, _ := s.layout.PodUID(e.Name)
 		out.Cgroups = append(out.Cgroups, &cgroupv1.Cgroup{
 			Name: e.Name.String(), Literal: literal, State: convert.CgroupState(e.State), Reason: e.Reason,
-			Values: convert.CgroupValues(e.Values), MemoryUsageBytes: e.MemoryUsageBytes,
+			Resources: convert.CgroupValues(e.Values), MemoryUsageBytes: e.MemoryUsageBytes,
 			Managed: e.Managed, PodUid: uid, Pending: convert.CgroupWrites(e.Pending),
 		})
 	}
 	for _, d := range report.Drifts {
 		out.Drifts = append(out.Drifts, &cgroupv1.Drift{
-			Cgroup: d.Name.String(), File: d.File, Want: d.Want, Found: d.Found, SinceUnix: d.Since.Unix(),
+			Cgroup: d.Name.String(), File: d.File, Want: d.Want, Found: d.Found, FindTime: timestamppb.New(d.Since),
 		})
 	}
 	return out, nil

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
@@ -78,35 +79,35 @@ func TestOneCgroup(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	const name = "/kubepods/extra"
-	created, err := s.Create(t.Context(), &cgroupv1.CreateRequest{Name: name, Values: &cgroupv1.Values{
-		CpuShares: ptr(uint64(1024)), CpuQuotaUs: ptr(int64(50000)), CpuPeriodUs: ptr(uint64(100000)), MemoryBytes: ptr(int64(1 << 20)),
+	created, err := s.Create(t.Context(), &cgroupv1.CreateRequest{Name: name, Resources: &typesv1.LinuxResources{
+		CpuShares: ptr(uint64(1024)), CpuQuotaUs: ptr(int64(50000)), CpuPeriodUs: ptr(uint64(100000)), MemoryLimitBytes: ptr(int64(1 << 20)),
 	}})
 	if err != nil || len(created.GetWrites()) == 0 || !created.GetWrites()[0].GetCreate() {
 		t.Fatalf("create: %v, %v", created, err)
 	}
-	updated, err := s.Update(t.Context(), &cgroupv1.UpdateRequest{Name: name, Values: &cgroupv1.Values{MemoryBytes: ptr(int64(2 << 20))}})
-	want := &cgroupv1.Write{Cgroup: name, File: "memory.max", Old: "1048576", New: "2097152"}
+	updated, err := s.Update(t.Context(), &cgroupv1.UpdateRequest{Name: name, Resources: &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(2 << 20))}})
+	want := &cgroupv1.Write{Cgroup: name, File: "memory.max", OldValue: "1048576", NewValue: "2097152"}
 	if err != nil || len(updated.GetWrites()) != 1 || !proto.Equal(updated.GetWrites()[0], want) {
 		t.Errorf("update: %v, %v", updated, err)
 	}
-	planned, err := s.Plan(t.Context(), &cgroupv1.PlanRequest{Name: name, Values: &cgroupv1.Values{Pids: ptr(int64(7))}})
-	if err != nil || len(planned.GetWrites()) != 1 || planned.GetWrites()[0].GetNew() != "7" {
+	planned, err := s.Plan(t.Context(), &cgroupv1.PlanRequest{Name: name, Resources: &typesv1.LinuxResources{PidsLimit: ptr(int64(7))}})
+	if err != nil || len(planned.GetWrites()) != 1 || planned.GetWrites()[0].GetNewValue() != "7" {
 		t.Errorf("plan: %v, %v", planned, err)
 	}
-	set, err := s.SetConfig(t.Context(), &cgroupv1.SetConfigRequest{Name: name, Values: &cgroupv1.Values{MemoryBytes: ptr(int64(2 << 20))}})
+	set, err := s.SetConfig(t.Context(), &cgroupv1.SetConfigRequest{Name: name, Resources: &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(2 << 20))}})
 	if err != nil || len(set.GetWrites()) != 0 {
 		t.Errorf("the same again: %v, %v", set, err)
 	}
 	cpu, err := s.GetConfig(t.Context(), &cgroupv1.GetConfigRequest{Name: name, Resource: "cpu"})
-	if err != nil || cpu.GetMilliCpuRequest() != 975 || cpu.GetMilliCpuLimit() != 500 || cpu.GetValues().MemoryBytes != nil {
+	if err != nil || cpu.GetMilliCpuRequest() != 975 || cpu.GetMilliCpuLimit() != 500 || cpu.GetResources().MemoryLimitBytes != nil {
 		t.Errorf("cpu: %v, %v", cpu, err)
 	}
 	all, err := s.GetConfig(t.Context(), &cgroupv1.GetConfigRequest{Name: name})
-	if err != nil || all.GetValues().GetMemoryBytes() != 2<<20 || all.GetValues().Pids == nil {
+	if err != nil || all.GetResources().GetMemoryLimitBytes() != 2<<20 || all.GetResources().PidsLimit == nil {
 		t.Errorf("all: %v, %v", all, err)
 	}
 	s.tree.UseMemory(cgroup.ParseCgroupfs(name), 4096)
-	used, err := s.MemoryUsage(t.Context(), &cgroupv1.MemoryUsageRequest{Name: name})
+	used, err := s.MemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name})
 	if err != nil || used.GetBytes() != 4096 {
 		t.Errorf("usage: %v, %v", used, err)
 	}
@@ -114,7 +115,7 @@ func TestOneCgroup(t *testing.T) {
 	if err := s.tree.Move(t.Context(), cgroup.ParseCgroupfs(name), pid); err != nil {
 		t.Fatal(err)
 	}
-	pids, err := s.Pids(t.Context(), &cgroupv1.PidsRequest{Name: name})
+	pids, err := s.Pids(t.Context(), &cgroupv1.ListProcessesRequest{Name: name})
 	if err != nil || !slices.Equal(pids.GetPids(), []int64{int64(pid)}) {
 		t.Errorf("pids: %v, %v", pids, err)
 	}
@@ -132,7 +133,7 @@ func TestOneCgroup(t *testing.T) {
 	if _, err := s.Destroy(t.Context(), &cgroupv1.DestroyRequest{Name: name}); err != nil {
 		t.Errorf("destroy: %v", err)
 	}
-	if _, err := s.MemoryUsage(t.Context(), &cgroupv1.MemoryUsageRequest{Name: name}); status.Code(err) != codes.NotFound {
+	if _, err := s.MemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name}); status.Code(err) != codes.NotFound {
 		t.Errorf("usage of an absent cgroup: %v", err)
 	}
 	if _, err := s.GetConfig(t.Context(), &cgroupv1.GetConfigRequest{Name: "/kubepods", Resource: "pids"}); status.Code(err) != codes.Unimplemented {
@@ -149,20 +150,27 @@ func TestNamesAreNeeded(t *testing.T) {
 	s := serve(t)
 	ctx := t.Context()
 	calls := map[string]func() error{
-		"Create":             func() error { _, err := s.Create(ctx, &cgroupv1.CreateRequest{}); return err },
-		"Update":             func() error { _, err := s.Update(ctx, &cgroupv1.UpdateRequest{}); return err },
-		"SetConfig":          func() error { _, err := s.SetConfig(ctx, &cgroupv1.SetConfigRequest{}); return err },
-		"Destroy":            func() error { _, err := s.Destroy(ctx, &cgroupv1.DestroyRequest{}); return err },
-		"Exists":             func() error { _, err := s.Exists(ctx, &cgroupv1.ExistsRequest{}); return err },
-		"Validate":           func() error { _, err := s.Validate(ctx, &cgroupv1.ValidateRequest{}); return err },
-		"GetConfig":          func() error { _, err := s.GetConfig(ctx, &cgroupv1.GetConfigRequest{}); return err },
-		"Pids":               func() error { _, err := s.Pids(ctx, &cgroupv1.PidsRequest{}); return err },
-		"ReduceCPULimits":    func() error { _, err := s.ReduceCPULimits(ctx, &cgroupv1.ReduceCPULimitsRequest{}); return err },
-		"MemoryUsage":        func() error { _, err := s.MemoryUsage(ctx, &cgroupv1.MemoryUsageRequest{}); return err },
-		"Name":               func() error { _, err := s.Name(ctx, &cgroupv1.NameRequest{}); return err },
-		"Name, both":         func() error { _, err := s.Name(ctx, &cgroupv1.NameRequest{Name: "/a", Literal: "/b"}); return err },
-		"Name, driver":       func() error { _, err := s.Name(ctx, &cgroupv1.NameRequest{Name: "/a", Driver: "upstart"}); return err },
-		"Name, dots":         func() error { _, err := s.Name(ctx, &cgroupv1.NameRequest{Name: "/a/.."}); return err },
+		"Create":          func() error { _, err := s.Create(ctx, &cgroupv1.CreateRequest{}); return err },
+		"Update":          func() error { _, err := s.Update(ctx, &cgroupv1.UpdateRequest{}); return err },
+		"SetConfig":       func() error { _, err := s.SetConfig(ctx, &cgroupv1.SetConfigRequest{}); return err },
+		"Destroy":         func() error { _, err := s.Destroy(ctx, &cgroupv1.DestroyRequest{}); return err },
+		"Exists":          func() error { _, err := s.Exists(ctx, &cgroupv1.ExistsRequest{}); return err },
+		"Validate":        func() error { _, err := s.Validate(ctx, &cgroupv1.ValidateRequest{}); return err },
+		"GetConfig":       func() error { _, err := s.GetConfig(ctx, &cgroupv1.GetConfigRequest{}); return err },
+		"Pids":            func() error { _, err := s.Pids(ctx, &cgroupv1.ListProcessesRequest{}); return err },
+		"ListProcesses":   func() error { _, err := s.ListProcesses(ctx, &cgroupv1.ListProcessesRequest{}); return err },
+		"GetMemoryUsage":  func() error { _, err := s.GetMemoryUsage(ctx, &cgroupv1.GetMemoryUsageRequest{}); return err },
+		"ReduceCPULimits": func() error { _, err := s.ReduceCPULimits(ctx, &cgroupv1.ReduceCPULimitsRequest{}); return err },
+		"MemoryUsage":     func() error { _, err := s.MemoryUsage(ctx, &cgroupv1.GetMemoryUsageRequest{}); return err },
+		"Name":            func() error { _, err := s.Name(ctx, &cgroupv1.NameRequest{}); return err },
+		"Name, driver": func() error {
+			_, err := s.Name(ctx, &cgroupv1.NameRequest{Subject: &cgroupv1.NameRequest_Name{Name: "/a"}, Driver: "upstart"})
+			return err
+		},
+		"Name, dots": func() error {
+			_, err := s.Name(ctx, &cgroupv1.NameRequest{Subject: &cgroupv1.NameRequest_Name{Name: "/a/.."}})
+			return err
+		},
 		"Plan":               func() error { _, err := s.Plan(ctx, &cgroupv1.PlanRequest{Name: "/a/"}); return err },
 		"pod Exists":         func() error { _, err := s.pods.Exists(ctx, &cgroupv1.PodCgroupServiceExistsRequest{}); return err },
 		"pod EnsureExists":   func() error { _, err := s.pods.EnsureExists(ctx, &cgroupv1.EnsureExistsRequest{}); return err },
@@ -191,7 +199,11 @@ func TestName(t *testing.T) {
 		{"", "/kubepods/poda", "", "/kubepods/poda", "/kubepods/poda"},
 	}
 	for _, tt := range tests {
-		got, err := s.Name(t.Context(), &cgroupv1.NameRequest{Name: tt.name, Literal: tt.literal, Driver: tt.driver})
+		req := &cgroupv1.NameRequest{Subject: &cgroupv1.NameRequest_Name{Name: tt.name}, Driver: tt.driver}
+		if tt.name == "" {
+			req.Subject = &cgroupv1.NameRequest_Literal{Literal: tt.literal}
+		}
+		got, err := s.Name(t.Context(), req)
 		if err != nil || got.GetName() != tt.wantName || got.GetLiteral() != tt.wantLiteral || len(got.GetComponents()) != 2 {
 			t.Errorf("%+v: %v, %v", tt, got, err)
 		}
@@ -206,7 +218,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan, err := s.Plan(t.Context(), &cgroupv1.PlanRequest{})
-	want := &cgroupv1.Write{Cgroup: "/kubepods/burstable/poda", File: "cpu.weight", Old: "1", New: "20"}
+	want := &cgroupv1.Write{Cgroup: "/kubepods/burstable/poda", File: "cpu.weight", OldValue: "1", NewValue: "20"}
 	if err != nil || len(plan.GetWrites()) != 1 || !proto.Equal(plan.GetWrites()[0], want) {
 		t.Errorf("plan %v, %v", plan, err)
 	}
@@ -239,7 +251,7 @@ func TestPods(t *testing.T) {
 	if err != nil || ensured.GetCreated() || ensured.GetCgroupParent() != "/kubepods/burstable/poda" {
 		t.Errorf("ensure: %v, %v", ensured, err)
 	}
-	named, err := s.pods.GetName(ctx, &cgroupv1.GetNameRequest{PodUid: "b", QosClass: "Guaranteed"})
+	named, err := s.pods.GetName(ctx, &cgroupv1.GetNameRequest{PodUid: "b", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED})
 	if err != nil || named.GetName() != "/kubepods/podb" || named.GetCgroupParent() != "/kubepods/podb" {
 		t.Errorf("name: %v, %v", named, err)
 	}
@@ -272,26 +284,26 @@ func TestNotApplied(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	ctx := t.Context()
-	values := &cgroupv1.Values{MemoryBytes: ptr(int64(1 << 20)), MemorySwapBytes: ptr(int64(2 << 20)), HugePageLimits: map[int64]int64{4096: 0}}
-	want := []string{"values.memory_swap_bytes", "values.huge_page_limits[4096]"}
+	values := &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(1 << 20)), MemorySwapLimitBytes: ptr(int64(2 << 20)), HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 4096, LimitBytes: ptr(int64(0))}}}
+	want := []string{"resources.memory_swap_limit_bytes", "resources.hugepage_limits"}
 	for _, call := range []struct {
 		method string
 		do     func(strict bool) ([]*cgroupv1.NotApplied, error)
 	}{
 		{"Plan", func(strict bool) ([]*cgroupv1.NotApplied, error) {
-			resp, err := s.Plan(ctx, &cgroupv1.PlanRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			resp, err := s.Plan(ctx, &cgroupv1.PlanRequest{Name: "/kubepods/extra", Resources: values, Strict: strict})
 			return resp.GetNotApplied(), err
 		}},
 		{"Create", func(strict bool) ([]*cgroupv1.NotApplied, error) {
-			resp, err := s.Create(ctx, &cgroupv1.CreateRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			resp, err := s.Create(ctx, &cgroupv1.CreateRequest{Name: "/kubepods/extra", Resources: values, Strict: strict})
 			return resp.GetNotApplied(), err
 		}},
 		{"Update", func(strict bool) ([]*cgroupv1.NotApplied, error) {
-			resp, err := s.Update(ctx, &cgroupv1.UpdateRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			resp, err := s.Update(ctx, &cgroupv1.UpdateRequest{Name: "/kubepods/extra", Resources: values, Strict: strict})
 			return resp.GetNotApplied(), err
 		}},
 		{"SetConfig", func(strict bool) ([]*cgroupv1.NotApplied, error) {
-			resp, err := s.SetConfig(ctx, &cgroupv1.SetConfigRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			resp, err := s.SetConfig(ctx, &cgroupv1.SetConfigRequest{Name: "/kubepods/extra", Resources: values, Strict: strict})
 			return resp.GetNotApplied(), err
 		}},
 	} {
@@ -312,7 +324,7 @@ func TestNotApplied(t *testing.T) {
 		}
 	}
 	config, err := s.GetConfig(ctx, &cgroupv1.GetConfigRequest{Name: "/kubepods/extra"})
-	if err != nil || config.GetValues().GetMemoryBytes() != 1<<20 {
+	if err != nil || config.GetResources().GetMemoryLimitBytes() != 1<<20 {
 		t.Errorf("the other values: %v, %v", config, err)
 	}
 }

@@ -117,7 +117,7 @@ func provider(s hintproxy.Status) *hintv1.Provider {
 		m.Deadline = durationpb.New(s.Deadline)
 	}
 	for _, l := range s.Leases {
-		m.Leases = append(m.Leases, &hintv1.Lease{AdmissionId: l.AdmissionID, ExpiresAt: timestamppb.New(l.Expires)})
+		m.Leases = append(m.Leases, &hintv1.Lease{AdmissionId: l.AdmissionID, ExpireTime: timestamppb.New(l.Expires)})
 	}
 	return m
 }

@@ -138,7 +138,7 @@ func TestListProviders(t *testing.T) {
 		{
 			Name: "nic", Mode: hintv1.Mode_MODE_ADVISORY, Endpoint: "/nic", Deadline: durationpb.New(time.Second), Index: 1,
 			Resources: []string{"example.com/nic"}, State: hintv1.State_STATE_SUSPENDED, Message: "it has failed",
-			Leases:       []*hintv1.Lease{{AdmissionId: "adm", ExpiresAt: timestamppb.New(end)}},
+			Leases:       []*hintv1.Lease{{AdmissionId: "adm", ExpireTime: timestamppb.New(end)}},
 			Capabilities: []hintv1.Capability{hintv1.Capability_CAPABILITY_VALIDATE, hintv1.Capability_CAPABILITY_EXPLAIN},
 		},
 	}}

@@ -110,7 +110,7 @@ func TestMemoryCapturesComeBack(t *testing.T) {
 			}
 			m, reserved := machineOf(t, before)
 			client := moveWith(t, ledger.Rules{Machine: m}, kubelet.Settings{Policy: before.Policy, ReservedMemory: reserved})
-			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: "memory", State: []byte(state), Pods: pods})
+			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY, State: []byte(state), Pods: pods})
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
@@ -122,7 +122,7 @@ func TestMemoryCapturesComeBack(t *testing.T) {
 					t.Errorf("%s: %s: %s", c.Capture, state, note)
 				}
 			}
-			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: "memory", Format: in.GetFormat()})
+			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY, Format: in.GetFormat()})
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}

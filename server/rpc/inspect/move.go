@@ -20,7 +20,7 @@ import (
 
 // Import implements InspectService.
 func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*inspectv1.ImportResponse, error) {
-	vs := convert.Names("kind", req.GetKind())
+	kind, vs := readKind(req.GetKind())
 	if len(req.GetState()) == 0 {
 		vs.Addf("state", "is required")
 	}
@@ -32,7 +32,6 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 	if err != nil {
 		return nil, err
 	}
-	kind := kubelet.Kind(req.GetKind())
 	done, err := s.Importer.Import(ctx, importer.Request{
 		Kind: kind, Data: req.GetState(), Settings: s.Settings(kind), Pods: pods,
 		ContainerIDs: owners, Owner: req.GetOwner(), SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
@@ -45,7 +44,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes, SharedCpus: convert.CPUSet(done.View.SharedCPUs()),
 	}
 	for _, p := range done.Pods {
-		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: convert.Allocation(done.View, p.Pod), Outcome: p.Outcome})
+		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: convert.Allocation(done.View, p.Pod), Outcome: convert.EnumOf[inspectv1.ImportOutcome](p.Outcome)})
 	}
 	for _, f := range done.Findings {
 		out.Findings = append(out.Findings, finding(f))
@@ -53,13 +52,26 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 	return out, nil
 }
 
+// readKind reads which state file a request is about.
+func readKind(m inspectv1.StateFileKind) (kubelet.Kind, errdefs.Violations) {
+	var vs errdefs.Violations
+	if m == inspectv1.StateFileKind_STATE_FILE_KIND_UNSPECIFIED {
+		vs.Addf("kind", "is required")
+	}
+	kind := kubelet.Kind(convert.Word(m))
+	if len(vs) == 0 && kind == "" {
+		vs.Addf("kind", "%d: expected CPU, MEMORY or DEVICE", m)
+	}
+	return kind, vs
+}
+
 // containerIDs reads whom runtime ids stand for.
-func containerIDs(m map[string]*inspectv1.ContainerName, vs *errdefs.Violations) map[string]ledger.Owner {
+func containerIDs(m map[string]*typesv1.ContainerRef, vs *errdefs.Violations) map[string]ledger.Owner {
 	owners := make(map[string]ledger.Owner, len(m))
 	for _, id := range slices.Sorted(maps.Keys(m)) {
 		path := fmt.Sprintf("container_ids[%.80q]", id)
-		*vs = append(*vs, convert.Names(path, id, path+".pod_uid", m[id].GetPodUid(), path+".container", m[id].GetContainer())...)
-		owners[id] = ledger.Owner{Pod: m[id].GetPodUid(), Container: m[id].GetContainer()}
+		*vs = append(*vs, convert.Names(path, id, path+".pod_uid", m[id].GetPodUid(), path+".container_name", m[id].GetContainerName())...)
+		owners[id] = convert.OwnerOf(m[id])
 	}
 	return owners
 }
@@ -85,10 +97,11 @@ func (s *service) pods(list []*typesv1.Pod) ([]workload.Pod, error) {
 
 // Export implements InspectService.
 func (s *service) Export(_ context.Context, req *inspectv1.ExportRequest) (*inspectv1.ExportResponse, error) {
-	if err := convert.Names("kind", req.GetKind()).Err("request"); err != nil {
+	kind, vs := readKind(req.GetKind())
+	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	kind, view := kubelet.Kind(req.GetKind()), s.Ledger.View()
+	view := s.Ledger.View()
 	file, err := kubelet.Write(kind, view, s.Settings(kind), int(min(req.GetFormat(), maxFormat)))
 	if err != nil {
 		return nil, err

@@ -125,7 +125,7 @@ func TestCapturesComeBack(t *testing.T) {
 		for _, state := range c.States {
 			rules := ledger.Rules{Machine: m, ReservedCPUs: c.StrictlyReserved, StrictReservation: !c.StrictlyReserved.IsEmpty()}
 			client := move(t, rules)
-			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: "cpu", State: []byte(state), Pods: pods})
+			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: pods})
 			if strings.HasSuffix(state, `"checksum":1}`) { // broken on purpose, to see the kubelet refuse it
 				rpctest.Failure{
 					Code: codes.DataLoss, Reason: "DATA_CORRUPT",
@@ -136,7 +136,7 @@ func TestCapturesComeBack(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
-			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: "cpu", Format: in.GetFormat()})
+			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, Format: in.GetFormat()})
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
@@ -211,7 +211,7 @@ func TestImportAnswers(t *testing.T) {
 	t.Parallel()
 	client := move(t, ledger.Rules{Machine: machinetest.Build("4c")})
 	req := &inspectv1.ImportRequest{
-		Kind: "cpu", State: []byte(twoPods), SkipUnknown: true, DryRun: true,
+		Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods), SkipUnknown: true, DryRun: true,
 		Pods: []*typesv1.Pod{podOf("a", "1"), podOf("idle", "1")},
 	}
 	for _, dry := range []bool{true, false} {
@@ -220,8 +220,8 @@ func TestImportAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.GetPods()) != 1 || got.GetPods()[0].GetOutcome() != "new" || got.GetPods()[0].GetPod().GetUid() != "a" ||
-			got.GetPods()[0].GetPod().GetContainers()[0].GetCpus().GetCpus() != "1" || got.GetFormat() != 2 {
+		if len(got.GetPods()) != 1 || got.GetPods()[0].GetOutcome() != inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW || got.GetPods()[0].GetPod().GetUid() != "a" ||
+			got.GetPods()[0].GetPod().GetContainers()[0].GetCpus().GetList() != "1" || got.GetFormat() != 2 {
 			t.Errorf("dry run %t: got %v", dry, got)
 		}
 		if want := []string{"CPUs 2 of b/main"}; !slices.Equal(got.GetSkipped(), want) {
@@ -244,26 +244,26 @@ func TestImportFailures(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind", "state"},
 			Message: "request is invalid: kind: is required (and 1 more)",
 		}},
-		"kind": {&inspectv1.ImportRequest{Kind: "disk", State: []byte("{}")}, rpctest.Failure{
+		"kind": {&inspectv1.ImportRequest{Kind: 9, State: []byte("{}")}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"},
-			Message: `request is invalid: kind: "disk": expected one of cpu, memory, device`,
+			Message: `request is invalid: kind: 9: expected CPU, MEMORY or DEVICE`,
 		}},
-		"pod": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte(twoPods), Pods: []*typesv1.Pod{podOf("a", "1"), podOf("b", "-1")}}, rpctest.Failure{
+		"pod": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods), Pods: []*typesv1.Pod{podOf("a", "1"), podOf("b", "-1")}}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields:  []string{`pods[1].spec.containers[0].resources.limits["cpu"]`, `pods[1].spec.containers[0].resources.requests["cpu"]`},
 			Message: `pods[1]: pod default/b (b) is invalid: pod.spec.containers[0].resources.limits["cpu"]: -1 must not be negative (and 1 more)`,
 		}},
 		"container id": {&inspectv1.ImportRequest{
-			Kind: "cpu", State: []byte(twoPods), ContainerIds: map[string]*inspectv1.ContainerName{"id": {PodUid: "a"}},
+			Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods), ContainerIds: map[string]*typesv1.ContainerRef{"id": {PodUid: "a"}},
 		}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{`container_ids["id"].container`},
-			Message: `request is invalid: container_ids["id"].container: is required`,
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{`container_ids["id"].container_name`},
+			Message: `request is invalid: container_ids["id"].container_name: is required`,
 		}},
-		"unknown pods": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte(twoPods)}, rpctest.Failure{
+		"unknown pods": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods)}, rpctest.Failure{
 			Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
 			Message: "import cpu_manager_state: nobody knows the owner of CPUs 1 of a/main, CPUs 2 of b/main; give these pods too, or skip what is unknown",
 		}},
-		"no file": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte("{")}, rpctest.Failure{
+		"no file": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{")}, rpctest.Failure{
 			Code: codes.DataLoss, Reason: "DATA_CORRUPT", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input",
 		}},
 	} {
@@ -285,7 +285,7 @@ func TestExportFailures(t *testing.T) {
 		"nothing": {&inspectv1.ExportRequest{}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"}, Message: "request is invalid: kind: is required",
 		}},
-		"format": {&inspectv1.ExportRequest{Kind: "cpu", Format: 1 << 31}, rpctest.Failure{
+		"format": {&inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, Format: 1 << 31}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"format"},
 			Message: "export cpu_manager_state: request is invalid: format: 1048576: expected 2 or 3",
 		}},
@@ -296,7 +296,7 @@ func TestExportFailures(t *testing.T) {
 			row.fail.Check(t, err)
 		})
 	}
-	got, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: "cpu"})
+	got, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU})
 	if err != nil || got.GetFileName() != "cpu_manager_state" || got.GetFormat() != 2 ||
 		string(got.GetState()) != `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604}` {
 		t.Errorf("got %v, %v", got, err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -137,7 +138,7 @@ func TestCheckReportsFindingsAndTheStart(t *testing.T) {
 	text := got.GetFindings()[0].GetText()
 	want := &inspectv1.CheckResponse{
 		Revision: 2, StartReport: []string{"the configuration has changed"},
-		Findings: []*inspectv1.Finding{{Kind: "policy", Owner: "a/main", Text: text}},
+		Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Owner: &typesv1.ContainerRef{PodUid: "a", ContainerName: "main"}, Text: text}},
 	}
 	if !proto.Equal(got, want) || !strings.Contains(text, "reserved") {
 		t.Errorf("got %v, want %v about a reserved CPU", got, want)
@@ -152,25 +153,21 @@ func TestGetTrace(t *testing.T) {
 		want string
 		fail rpctest.Failure
 	}{
-		"admission":  {req: &inspectv1.GetTraceRequest{AdmissionId: "first"}, want: "first"},
-		"uid":        {req: &inspectv1.GetTraceRequest{PodUid: "a"}, want: "second"},
-		"name":       {req: &inspectv1.GetTraceRequest{PodName: "default/pod-a"}, want: "second"},
-		"short name": {req: &inspectv1.GetTraceRequest{PodName: "pod-a"}, want: "second"},
-		"other space": {req: &inspectv1.GetTraceRequest{PodName: "away/pod-a"}, fail: rpctest.Failure{
+		"admission":  {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "first"}}, want: "first"},
+		"uid":        {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "a"}}, want: "second"},
+		"name":       {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "default/pod-a"}}, want: "second"},
+		"short name": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "pod-a"}}, want: "second"},
+		"other space": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "away/pod-a"}}, fail: rpctest.Failure{
 			Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_name away/pod-a",
 		}},
-		"unknown": {req: &inspectv1.GetTraceRequest{PodUid: "b"}, fail: rpctest.Failure{
+		"unknown": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "b"}}, fail: rpctest.Failure{
 			Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_uid b",
 		}},
 		"nothing": {req: &inspectv1.GetTraceRequest{}, fail: rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
 		}},
-		"two": {req: &inspectv1.GetTraceRequest{PodUid: "a", PodName: "pod-a"}, fail: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
-			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
-		}},
-		"no name": {req: &inspectv1.GetTraceRequest{PodName: strings.Repeat("a", 513)}, fail: rpctest.Failure{
+		"no name": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: strings.Repeat("a", 513)}}, fail: rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_name"},
 			Message: "request is invalid: pod_name: 513 characters: expected at most 512",
 		}},
@@ -203,10 +200,10 @@ func TestStartReport(t *testing.T) {
 		OlderCopy: true, Lines: []string{"the ledger is an older copy"},
 		Pods: []*inspectv1.PodCase{
 			{
-				Uid: "a", Namespace: "default", Name: "pod-a", Case: "not in the ledger, claim record whole", Living: true,
-				Kept: "devices that are not known", Source: "kernel", Waits: true, Note: "more",
+				Uid: "a", Namespace: "default", Name: "pod-a", Found: "not in the ledger, claim record whole", Living: true,
+				Kept: "devices that are not known", Source: inspectv1.PodSource_POD_SOURCE_KERNEL, Waits: true, Note: "more",
 			},
-			{Uid: "b", Case: "not in the ledger, not running", Kept: "nothing"},
+			{Uid: "b", Found: "not in the ledger, not running", Kept: "nothing"},
 		},
 	}
 	if err != nil || !proto.Equal(got, want) {

@@ -63,7 +63,7 @@ func (s *service) PreStartContainer(ctx context.Context, req *lifecyclev1.PreSta
 	}
 	where := cgroup.ContainerCpuset(started.View, owner)
 	return &lifecyclev1.PreStartContainerResponse{
-		CpusetCpus: where.CPUs.String(), CpusetMems: where.Mems.Commas(),
+		CpusetCpus: convert.CPUSet(where.CPUs), CpusetMems: convert.SomeNodes(where.Mems),
 		CgroupPath: started.Binding.CgroupPath, Revision: started.View.Revision(),
 	}, nil
 }

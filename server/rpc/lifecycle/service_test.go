@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -71,7 +72,7 @@ func TestLifeOfAContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &lifecyclev1.PreStartContainerResponse{CpusetCpus: "2-3", CpusetMems: "1", CgroupPath: "/kubepods/poda/main", Revision: 2}
+	want := &lifecyclev1.PreStartContainerResponse{CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{1}}, CgroupPath: "/kubepods/poda/main", Revision: 2}
 	if !proto.Equal(got, want) || e.pid != 4711 {
 		t.Errorf("got %v with pid %d, want %v with 4711", got, e.pid, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
@@ -50,7 +51,7 @@ func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev
 	}
 	out := &nodev1.ReloadResponse{Notes: r.Notes}
 	for _, c := range r.Changes {
-		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, From: c.From, To: c.To, Applied: c.Applied, Reason: c.Reason})
+		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, OldValue: c.From, NewValue: c.To, Applied: c.Applied, Reason: c.Reason})
 	}
 	return out, nil
 }
@@ -102,13 +103,7 @@ func (s *service) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.
 }
 
 // amounts returns the message form.
-func amounts(q workload.Quantities) map[string]int64 {
-	out := make(map[string]int64, len(q))
-	for r, n := range q {
-		out[string(r)] = n
-	}
-	return out
-}
+func amounts(q workload.Quantities) map[string]string { return convert.AmountTexts(q, nil) }
 
 // GetMachine implements NodeService.
 func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
@@ -117,14 +112,14 @@ func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev
 		return nil, err
 	}
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: s.Machine.Offline().String(),
+		OfflineCpus: convert.CPUSet(s.Machine.Offline()),
 		Fingerprint: s.Machine.Fingerprint(), SnapshotJson: snapshot,
 	}
 	for id := range s.Machine.CPUs().All() {
 		c, _ := s.Machine.CPU(id)
 		out.Cpus = append(out.Cpus, &nodev1.CPU{
-			Id: int32(c.ID), Core: int32(c.Core), Socket: int32(c.Socket),
-			NumaNode: int32(c.Node), UncoreCache: int32(c.Uncore),
+			Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket),
+			NumaNode: uint32(c.Node), UncoreCache: uint32(c.Uncore),
 		})
 	}
 	for _, n := range s.Machine.Nodes() {
@@ -135,15 +130,15 @@ func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev
 
 func (s *service) node(n machine.Node) *nodev1.NUMANode {
 	out := &nodev1.NUMANode{
-		Id: int32(n.ID), Cpus: s.Machine.CPUsInNode(n.ID).String(),
-		MemoryBytes: n.MemoryBytes, Distances: make(map[int32]int32),
+		NumaNode: uint32(n.ID), Cpus: convert.CPUSet(s.Machine.CPUsInNode(n.ID)),
+		MemoryBytes: n.MemoryBytes, Distances: make(map[uint32]uint32),
 	}
 	for _, h := range n.HugePages {
-		out.HugePages = append(out.HugePages, &nodev1.HugePages{PageSizeKib: h.SizeKiB, Count: h.Count})
+		out.HugePages = append(out.HugePages, &nodev1.HugePages{PageSizeBytes: h.SizeKiB << 10, Count: h.Count})
 	}
 	for to := range s.Machine.NodeMask().All() {
 		if d, ok := s.Machine.Distances().Between(n.ID, to); ok {
-			out.Distances[int32(to)] = int32(d)
+			out.Distances[uint32(to)] = uint32(d)
 		}
 	}
 	return out

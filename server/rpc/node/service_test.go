@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
@@ -43,16 +44,16 @@ func TestGetMachine(t *testing.T) {
 	got := get(t, m)
 	want := &nodev1.GetMachineResponse{
 		Cpus: []*nodev1.CPU{
-			{Id: 0, Core: 0, Socket: 0, NumaNode: 0, UncoreCache: 0},
-			{Id: 1, Core: 0, Socket: 0, NumaNode: 0, UncoreCache: 0},
-			{Id: 2, Core: 2, Socket: 1, NumaNode: 1, UncoreCache: 1},
+			{Cpu: 0, Core: 0, Socket: 0, NumaNode: 0, UncoreCache: 0},
+			{Cpu: 1, Core: 0, Socket: 0, NumaNode: 0, UncoreCache: 0},
+			{Cpu: 2, Core: 2, Socket: 1, NumaNode: 1, UncoreCache: 1},
 		},
 		Nodes: []*nodev1.NUMANode{
-			{Id: 0, Cpus: "0-1", MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeKib: 2048, Count: 8}}, Distances: map[int32]int32{0: 10, 1: 20, 2: 20}},
-			{Id: 1, Cpus: "2", MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeKib: 2048, Count: 8}}, Distances: map[int32]int32{0: 20, 1: 10, 2: 20}},
-			{Id: 2, MemoryBytes: 1 << 30, Distances: map[int32]int32{0: 20, 1: 20, 2: 10}},
+			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-1"}, MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 10, 1: 20, 2: 20}},
+			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "2"}, MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 20, 1: 10, 2: 20}},
+			{NumaNode: 2, Cpus: &typesv1.CPUSet{}, MemoryBytes: 1 << 30, Distances: map[uint32]uint32{0: 20, 1: 20, 2: 10}},
 		},
-		OfflineCpus: "3", Fingerprint: m.Fingerprint(), SnapshotJson: got.GetSnapshotJson(),
+		OfflineCpus: &typesv1.CPUSet{List: "3"}, Fingerprint: m.Fingerprint(), SnapshotJson: got.GetSnapshotJson(),
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
@@ -108,20 +109,20 @@ func TestAmounts(t *testing.T) {
 		}
 	}
 	capacity, err := client.GetCapacity(t.Context(), &nodev1.GetCapacityRequest{})
-	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]int64{"cpu": 4000, "memory": 1 << 30, "pid": 100, "pods": 7}})
+	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]string{"cpu": "4000m", "memory": "1073741824", "pid": "100", "pods": "7"}})
 	allocatable, err := client.GetAllocatable(t.Context(), &nodev1.GetAllocatableRequest{})
 	expect(allocatable, err, &nodev1.GetAllocatableResponse{
-		Allocatable: map[string]int64{"cpu": 3250, "memory": 1023 << 20, "pods": 7},
-		Absolute:    map[string]int64{"cpu": 3250, "memory": 1 << 30},
-		Limit:       map[string]int64{"cpu": 3250, "memory": 1 << 30, "pid": 90},
-		Requested:   map[string]int64{"cpu": 125, "pods": 1},
+		Allocatable: map[string]string{"cpu": "3250m", "memory": "1072693248", "pods": "7"},
+		Absolute:    map[string]string{"cpu": "3250m", "memory": "1073741824"},
+		Limit:       map[string]string{"cpu": "3250m", "memory": "1073741824", "pid": "90"},
+		Requested:   map[string]string{"cpu": "125m", "pods": "1"},
 	})
 	reservation, err := client.GetReservation(t.Context(), &nodev1.GetReservationRequest{})
 	expect(reservation, err, &nodev1.GetReservationResponse{
-		Reservation: map[string]int64{"cpu": 750, "memory": 1 << 20},
-		System:      map[string]int64{"cpu": 500, "pid": 10},
-		Kube:        map[string]int64{"cpu": 250},
-		Eviction:    map[string]int64{"memory": 1 << 20},
+		Reservation: map[string]string{"cpu": "750m", "memory": "1048576"},
+		System:      map[string]string{"cpu": "500m", "pid": "10"},
+		Kube:        map[string]string{"cpu": "250m"},
+		Eviction:    map[string]string{"memory": "1048576"},
 	})
 	status, err := client.GetStatus(t.Context(), &nodev1.GetStatusRequest{})
 	expect(status, err, lacks)

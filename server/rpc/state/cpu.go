@@ -50,7 +50,7 @@ func (s *cpuService) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.G
 // GetTopologyHints implements CPUService.
 func (s *cpuService) GetTopologyHints(ctx context.Context, req *cpuv1.GetTopologyHintsRequest) (*cpuv1.GetTopologyHintsResponse, error) {
 	answers, err := s.hints(ctx, req, cpu.Name)
-	return &cpuv1.GetTopologyHintsResponse{Answers: answers}, err
+	return &cpuv1.GetTopologyHintsResponse{TopologyHints: answers}, err
 }
 
 // GetAllocatable implements CPUService.

@@ -78,11 +78,11 @@ func TestCPUState(t *testing.T) {
 	}
 	want := &cpuv1.GetStateResponse{
 		Policy: "static", Options: map[string]string{"full-pcpus-only": "true"},
-		All: &typesv1.CPUSet{Cpus: "0-15"}, Reserved: &typesv1.CPUSet{Cpus: "0,8"},
-		Shared: &typesv1.CPUSet{Cpus: "0,2-8,10-15"}, Exclusive: &typesv1.CPUSet{Cpus: "1,9"},
+		All: &typesv1.CPUSet{List: "0-15"}, Reserved: &typesv1.CPUSet{List: "0,8"},
+		Shared: &typesv1.CPUSet{List: "0,2-8,10-15"}, Exclusive: &typesv1.CPUSet{List: "1,9"},
 		Assignments: []*typesv1.Claim{{
-			PodUid: "a", Container: "main", Provider: "cpu", Resource: "cpu",
-			Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "1,9"}, Use: "exclusive"},
+			PodUid: "a", ContainerName: "main", Provider: "cpu", Resource: "cpu",
+			Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "1,9"}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
 		}},
 		Revision: 1,
 	}
@@ -90,7 +90,7 @@ func TestCPUState(t *testing.T) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
 	}
 	allocatable, err := client.GetAllocatable(t.Context(), &cpuv1.GetAllocatableRequest{})
-	if err != nil || allocatable.GetCpus().GetCpus() != "1-7,9-15" {
+	if err != nil || allocatable.GetCpus().GetList() != "1-7,9-15" {
 		t.Errorf("allocatable %v, %v; want 1-7,9-15", allocatable, err)
 	}
 }
@@ -103,21 +103,21 @@ func TestCPUHints(t *testing.T) {
 		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
 	}
 	for _, container := range []string{"", "main"} {
-		got, err := client.GetTopologyHints(t.Context(), &cpuv1.GetTopologyHintsRequest{Pod: pod, Container: container})
+		got, err := client.GetTopologyHints(t.Context(), &cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := &cpuv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
-			Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
-			Hints: []*typesv1.Hint{{Nodes: &typesv1.NUMAMask{Nodes: []uint32{1}}, Preferred: true}},
+		want := &cpuv1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{{
+			Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+			Hints: []*typesv1.TopologyHint{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Preferred: true}},
 		}}}
 		if !proto.Equal(got, want) {
 			t.Errorf("container %q: got %v, want %v", container, got, want)
 		}
 	}
 	// What is too long to be listed comes as a rule.
-	big, err := client.GetTopologyHints(t.Context(), &cpuv1.GetTopologyHintsRequest{Pod: pod, Container: "big"})
-	if err != nil || len(big.GetAnswers()) != 1 || len(big.GetAnswers()[0].GetRule().GetUniverse().GetNodes()) != 64 {
+	big, err := client.GetTopologyHints(t.Context(), &cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "big"})
+	if err != nil || len(big.GetTopologyHints()) != 1 || len(big.GetTopologyHints()[0].GetCapacityConstraint().GetUniverse().GetIds()) != 64 {
 		t.Errorf("2^64 sets: %v, %v", big, err)
 	}
 	for name, row := range map[string]struct {
@@ -127,7 +127,7 @@ func TestCPUHints(t *testing.T) {
 		"no pod": {&cpuv1.GetTopologyHintsRequest{}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 		}},
-		"unknown container": {&cpuv1.GetTopologyHintsRequest{Pod: pod, Container: "who"}, rpctest.Failure{
+		"unknown container": {&cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: `pod w has no container "who"`,
 		}},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
@@ -58,7 +59,7 @@ func (s *deviceService) GetAllocatable(context.Context, *devicev1.GetAllocatable
 	out := &devicev1.GetAllocatableResponse{}
 	s.each(s.Ledger.View(), func(r *devicev1.Resource, known *device.Resource, h devicesInUse) {
 		for _, d := range states(known, h) {
-			if d.GetDevice().GetHealth() == string(device.Healthy) {
+			if d.GetDevice().GetHealth() == typesv1.Health_HEALTH_HEALTHY {
 				r.Devices = append(r.Devices, d)
 			}
 		}
@@ -73,7 +74,7 @@ func (s *deviceService) each(view *ledger.View, visit func(*devicev1.Resource, *
 	for r := range s.inventory.Inventory().Resources() {
 		h := held[r.Name]
 		visit(&devicev1.Resource{
-			Name: r.Name, Plugin: string(r.State), Endpoint: s.plugins.Endpoint(r.Name),
+			Name: r.Name, PluginState: convert.PluginState(r.State), Endpoint: s.plugins.Endpoint(r.Name),
 			Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()), InUse: int64(len(h)),
 			PreStartRequired: r.Options.PreStart, PreferredAllocationAvailable: r.Options.Preferred,
 			Registration: r.Registration(), Awaited: r.Awaited(),
@@ -114,5 +115,5 @@ func (s *deviceService) UpdatePluginResources(_ context.Context, req *devicev1.U
 // GetTopologyHints implements DeviceService.
 func (s *deviceService) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
 	answers, err := s.hints(ctx, req, device.Name)
-	return &devicev1.GetTopologyHintsResponse{Answers: answers}, err
+	return &devicev1.GetTopologyHintsResponse{TopologyHints: answers}, err
 }

@@ -90,26 +90,26 @@ func serveDevices(t *testing.T, err error) devicev1.DeviceServiceClient {
 func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
 	return []*devicev1.Resource{
 		{
-			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/plugins/gpu.sock",
+			Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Endpoint: "/plugins/gpu.sock",
 			Capacity: 3, Allocatable: 2, InUse: 2, PreStartRequired: true, Devices: devices, Registration: 1,
 		},
-		{Name: "example.com/nic", Plugin: "expected", Awaited: true},
-		{Name: "example.com/tpu", Plugin: "connected", Registration: 2, Awaited: true},
+		{Name: "example.com/nic", PluginState: typesv1.PluginState_PLUGIN_STATE_EXPECTED, Awaited: true},
+		{Name: "example.com/tpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Registration: 2, Awaited: true},
 	}
 }
 
 var (
 	g0 = &devicev1.DeviceState{
-		Device:  &typesv1.Device{Id: "g0", Health: "Healthy", HealthHistory: first("Healthy"), Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}},
-		Holders: []string{"a/main", "a/prepare"},
+		Device:  &typesv1.Device{Id: "g0", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: first(typesv1.Health_HEALTH_HEALTHY), NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}},
+		Holders: []*typesv1.ContainerRef{{PodUid: "a", ContainerName: "main"}, {PodUid: "a", ContainerName: "prepare"}},
 	}
-	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: "Healthy", HealthHistory: first("Healthy")}}
-	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: "Unhealthy", HealthHistory: first("Unhealthy")}}
-	g9 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g9"}, Holders: []string{"a/main"}}
+	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: first(typesv1.Health_HEALTH_HEALTHY)}}
+	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: typesv1.Health_HEALTH_UNHEALTHY, HealthHistory: first(typesv1.Health_HEALTH_UNHEALTHY)}}
+	g9 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g9"}, Holders: []*typesv1.ContainerRef{{PodUid: "a", ContainerName: "main"}}}
 )
 
 // first is the history of a device that was as it is since its first list.
-func first(health string) []*typesv1.HealthChange {
+func first(health typesv1.Health) []*typesv1.HealthChange {
 	return []*typesv1.HealthChange{{Time: timestamppb.New(time.Unix(1000, 0)), Health: health}}
 }
 
@@ -161,8 +161,8 @@ func TestDeviceHints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
-		Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "all in use",
+	want := &devicev1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{{
+		Resource: "example.com/gpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: "all in use",
 	}}}
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -13,7 +13,7 @@ import (
 // deviceInUse is a device that is in use.
 type deviceInUse struct {
 	device  ledger.Device
-	holders []string
+	holders []ledger.Owner
 }
 
 // devicesInUse are the devices of one resource that are in use, by id.
@@ -36,7 +36,7 @@ func held(view *ledger.View) map[string]devicesInUse {
 				h = &deviceInUse{device: d}
 				out[c.Resource][d.ID] = h
 			}
-			h.holders = append(h.holders, c.Owner.String())
+			h.holders = append(h.holders, c.Owner)
 		}
 	}
 	return out
@@ -49,13 +49,13 @@ func states(r *device.Resource, held devicesInUse) []*devicev1.DeviceState {
 	for _, d := range r.Devices {
 		state := &devicev1.DeviceState{Device: convert.Device(ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology})}
 		if h := held[d.ID]; h != nil {
-			state.Holders = h.holders
+			state.Holders = convert.Refs(h.holders)
 		}
 		out = append(out, state)
 	}
 	for id, h := range held {
 		if _, listed := r.Device(id); !listed {
-			out = append(out, &devicev1.DeviceState{Device: convert.Device(h.device), Holders: h.holders})
+			out = append(out, &devicev1.DeviceState{Device: convert.Device(h.device), Holders: convert.Refs(h.holders)})
 		}
 	}
 	for _, state := range out {

@@ -73,7 +73,7 @@ func (s *memoryService) kernelFree(ctx context.Context) map[int]map[string]uint6
 }
 
 func nodeState(n memory.NodeState, free map[string]uint64) *memoryv1.NodeState {
-	out := &memoryv1.NodeState{Node: uint32(n.Node), Group: convert.Mask(n.Group), Blocks: uint32(n.Blocks)}
+	out := &memoryv1.NodeState{NumaNode: uint32(n.Node), Group: convert.Mask(n.Group), Blocks: uint32(n.Blocks)}
 	for _, r := range n.Resources {
 		state := &memoryv1.ResourceState{
 			Resource: r.Resource, TotalBytes: r.Total, ReservedBytes: r.SystemReserved,
@@ -90,7 +90,7 @@ func nodeState(n memory.NodeState, free map[string]uint64) *memoryv1.NodeState {
 // GetTopologyHints implements MemoryService.
 func (s *memoryService) GetTopologyHints(ctx context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse, error) {
 	answers, err := s.hints(ctx, req, memory.Name)
-	return &memoryv1.GetTopologyHintsResponse{Answers: answers}, err
+	return &memoryv1.GetTopologyHintsResponse{TopologyHints: answers}, err
 }
 
 // GetAllocatable implements MemoryService. Views carry what it answers.
@@ -98,7 +98,7 @@ func (s *memoryService) GetAllocatable(context.Context, *memoryv1.GetAllocatable
 	out := &memoryv1.GetAllocatableResponse{}
 	for _, m := range s.Ledger.View().Rules().Memory {
 		if m.Allocatable > 0 {
-			out.Memory = append(out.Memory, &memoryv1.AllocatableMemory{Node: uint32(m.Node), Resource: m.Resource, Bytes: m.Allocatable})
+			out.Memory = append(out.Memory, &memoryv1.AllocatableMemory{NumaNode: uint32(m.Node), Resource: m.Resource, Bytes: m.Allocatable})
 		}
 	}
 	return out, nil

@@ -70,7 +70,7 @@ func serveMemoryWith(t *testing.T, policy string, free func() ([]machine.Node, e
 	}))
 }
 
-func nodes(ids ...uint32) *typesv1.NUMAMask { return &typesv1.NUMAMask{Nodes: ids} }
+func nodes(ids ...uint32) *typesv1.NUMANodeSet { return &typesv1.NUMANodeSet{Ids: ids} }
 
 func TestMemoryState(t *testing.T) {
 	t.Parallel()
@@ -82,17 +82,17 @@ func TestMemoryState(t *testing.T) {
 	want := &memoryv1.GetStateResponse{
 		Policy: "Static", Revision: 1,
 		Nodes: []*memoryv1.NodeState{
-			{Node: 0, Group: nodes(0), Blocks: 1, Resources: []*memoryv1.ResourceState{
+			{NumaNode: 0, Group: nodes(0), Blocks: 1, Resources: []*memoryv1.ResourceState{
 				{Resource: "hugepages-2Mi", TotalBytes: 8 * mi, AllocatableBytes: 8 * mi, FreeBytes: 8 * mi},
 				{Resource: "memory", TotalBytes: 1024 * mi, AllocatableBytes: 1016 * mi, HeldBytes: 16 * mi, FreeBytes: 1000 * mi},
 			}},
-			{Node: 1, Group: nodes(1), Resources: []*memoryv1.ResourceState{
+			{NumaNode: 1, Group: nodes(1), Resources: []*memoryv1.ResourceState{
 				{Resource: "memory", TotalBytes: 512 * mi, ReservedBytes: 512 * mi},
 			}},
 		},
 		Assignments: []*typesv1.Claim{{
-			PodUid: "a", Container: "main", Provider: "memory", Resource: "memory",
-			Memory: []*typesv1.MemoryBlock{{Nodes: nodes(0), Bytes: 16 * mi}},
+			PodUid: "a", ContainerName: "main", Provider: "memory", Resource: "memory",
+			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: nodes(0), Bytes: 16 * mi}}}},
 		}},
 	}
 	if !proto.Equal(got, want) {
@@ -126,7 +126,7 @@ func TestKernelFree(t *testing.T) {
 		for _, n := range state.GetNodes() {
 			for _, r := range n.GetResources() {
 				if r.KernelFreeBytes != nil {
-					got[fmt.Sprint(n.GetNode(), " ", r.GetResource())] = r.GetKernelFreeBytes()
+					got[fmt.Sprint(n.GetNumaNode(), " ", r.GetResource())] = r.GetKernelFreeBytes()
 				}
 			}
 		}
@@ -158,9 +158,9 @@ func TestMemoryHints(t *testing.T) {
 		Metadata: &typesv1.PodMetadata{Name: "web", Uid: "w"},
 		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
 	}
-	got, err := client.GetTopologyHints(t.Context(), &memoryv1.GetTopologyHintsRequest{Pod: pod, Container: "main"})
-	want := &memoryv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
-		Resource: "memory", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{{Nodes: nodes(0, 1)}},
+	got, err := client.GetTopologyHints(t.Context(), &memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "main"})
+	want := &memoryv1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{{
+		Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0, 1)}},
 	}}}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
@@ -172,7 +172,7 @@ func TestMemoryHints(t *testing.T) {
 		"no pod": {&memoryv1.GetTopologyHintsRequest{}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 		}},
-		"unknown container": {&memoryv1.GetTopologyHintsRequest{Pod: pod, Container: "who"}, rpctest.Failure{
+		"unknown container": {&memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: `pod w has no container "who"`,
 		}},
 	} {

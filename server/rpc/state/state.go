@@ -33,13 +33,13 @@ type Parts struct {
 // hints returns the answers of one provider for the pod or container of a request.
 func (p Parts) hints(ctx context.Context, req interface {
 	GetPod() *typesv1.Pod
-	GetContainer() string
-}, provider string) ([]*typesv1.Answer, error) {
+	GetContainerName() string
+}, provider string) ([]*typesv1.TopologyHints, error) {
 	pod, err := p.Read.Pod(req.GetPod())
 	if err != nil {
 		return nil, err
 	}
-	replies, err := p.Hinter.Hints(ctx, pod, req.GetContainer())
+	replies, err := p.Hinter.Hints(ctx, pod, req.GetContainerName())
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func TestViolationsNameTheRequest(t *testing.T) {
 		"topology.policy":              "topology_policy",
 		"topology.policyX":             "topology.policyX",
 		"memory.reserved[1].limits[a]": "reserved_memory.nodes[1].limits[a]",
-		"reserved.cpus":                "reserved_cpus.cpus",
+		"reserved.cpus":                "reserved_cpus.list",
 		"log.level":                    "log.level",
 	} {
 		var vs errdefs.Violations

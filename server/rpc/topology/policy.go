@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
@@ -32,10 +34,10 @@ func (s *service) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (*top
 	p, set := s.policies.Policy()
 	out := &topologyv1.GetPolicyResponse{
 		Policy: string(p.Topology.Policy), Scope: p.Topology.Scope, Options: p.Topology.Options,
-		Nodes: convert.Mask(s.ledger.View().Machine().NodeMask()), Settings: settings(p),
+		NumaNodes: convert.Mask(s.ledger.View().Machine().NodeMask()), Settings: settings(p),
 	}
 	if set != nil {
-		out.Overridden, out.SetAtUnix = true, set.SetAt.Unix()
+		out.Overridden, out.SetTime = true, timestamppb.New(set.SetAt)
 	}
 	return out, nil
 }
@@ -45,9 +47,9 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 	var cpus cpuset.Set
 	if req.GetReservedCpus() != nil {
 		var err error
-		if cpus, err = cpuset.Parse(req.GetReservedCpus().GetCpus()); err != nil {
+		if cpus, err = cpuset.Parse(req.GetReservedCpus().GetList()); err != nil {
 			var vs errdefs.Violations
-			vs.Addf("reserved_cpus.cpus", "%v", err)
+			vs.Addf("reserved_cpus.list", "%v", err)
 			return nil, vs.Err("request")
 		}
 	}
@@ -88,7 +90,7 @@ var fields = []struct{ setting, field string }{
 	{"reserved.system", "system_reserved.values"},
 	{"reserved.kube", "kube_reserved.values"},
 	{"reserved.evictionHard", "eviction_hard.values"},
-	{"reserved.cpus", "reserved_cpus.cpus"},
+	{"reserved.cpus", "reserved_cpus.list"},
 }
 
 // ofRequest names the fields of the request in an error about settings of the
@@ -135,7 +137,7 @@ func changedBy(p config.Policy, req *topologyv1.SetPolicyRequest, cpus cpuset.Se
 	if req.GetReservedMemory() != nil {
 		p.Memory.Reserved = nil
 		for _, n := range req.GetReservedMemory().GetNodes() {
-			p.Memory.Reserved = append(p.Memory.Reserved, config.ReservedMemory{NUMANode: int32(n.GetNode()), Limits: n.GetLimits()})
+			p.Memory.Reserved = append(p.Memory.Reserved, config.ReservedMemory{NUMANode: int32(n.GetNumaNode()), Limits: n.GetLimits()})
 		}
 	}
 	values(&p.Reserved.System, req.GetSystemReserved())
@@ -159,7 +161,7 @@ func settings(p config.Policy) *topologyv1.PolicySettings {
 		EvictionHard: p.Reserved.Eviction(), TopologyMaxNodes: uint32(max(p.Topology.MaxNodes, 0)),
 	}
 	for _, r := range p.Memory.Reserved {
-		out.ReservedMemory = append(out.ReservedMemory, &topologyv1.ReservedMemory{Node: uint32(r.NUMANode), Limits: r.Limits})
+		out.ReservedMemory = append(out.ReservedMemory, &topologyv1.ReservedMemory{NumaNode: uint32(r.NUMANode), Limits: r.Limits})
 	}
 	return out
 }

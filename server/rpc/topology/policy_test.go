@@ -12,6 +12,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -69,7 +70,7 @@ func TestSetPolicy(t *testing.T) {
 	}
 	f.now.CPU.Policy = "static"
 	client := topologyv1.NewTopologyServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		topologyv1.RegisterTopologyServiceServer(s, handler.New(f, l))
+		topologyv1.RegisterTopologyServiceServer(s, handler.New(f, l, nil, convert.Reader{}))
 	}))
 	set := func(req *topologyv1.SetPolicyRequest) *topologyv1.SetPolicyResponse {
 		t.Helper()
@@ -85,10 +86,10 @@ func TestSetPolicy(t *testing.T) {
 		CpuOptions:      &topologyv1.Values{Values: map[string]string{"full-pcpus-only": "true"}},
 		MemoryPolicy:    new("Static"),
 		ReservedMemory: &topologyv1.ReservedMemories{Nodes: []*topologyv1.ReservedMemory{
-			{Node: 1, Limits: map[string]string{"memory": "1Gi"}},
+			{NumaNode: 1, Limits: map[string]string{"memory": "1Gi"}},
 		}},
 		SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}},
-		KubeReserved:   &topologyv1.Values{}, ReservedCpus: &typesv1.CPUSet{Cpus: "0-1"},
+		KubeReserved:   &topologyv1.Values{}, ReservedCpus: &typesv1.CPUSet{List: "0-1"},
 		EvictionHard: &topologyv1.Values{Values: map[string]string{"memory.available": "5%"}}, TopologyMaxNodes: new(uint32(12)),
 	}
 	want := &topologyv1.SetPolicyResponse{
@@ -96,7 +97,7 @@ func TestSetPolicy(t *testing.T) {
 			TopologyPolicy: "restricted", TopologyScope: "pod", TopologyOptions: everything.TopologyOptions.GetValues(),
 			CpuPolicy: "static", CpuOptions: everything.CpuOptions.GetValues(), MemoryPolicy: "Static",
 			ReservedMemory: everything.ReservedMemory.GetNodes(), SystemReserved: everything.SystemReserved.GetValues(),
-			ReservedCpus: &typesv1.CPUSet{Cpus: "0-1"},
+			ReservedCpus: &typesv1.CPUSet{List: "0-1"},
 			EvictionHard: everything.EvictionHard.GetValues(), TopologyMaxNodes: 12,
 		},
 		Changed: true,
@@ -110,8 +111,8 @@ func TestSetPolicy(t *testing.T) {
 				Grandfathered: []string{"holds 4"},
 			},
 		},
-		SharedBefore: &typesv1.CPUSet{Cpus: "0-1,5-15"}, SharedAfter: &typesv1.CPUSet{Cpus: "0-1,5-15"},
-		ReservedBefore: &typesv1.CPUSet{}, ReservedAfter: &typesv1.CPUSet{Cpus: "0-1"},
+		SharedBefore: &typesv1.CPUSet{List: "0-1,5-15"}, SharedAfter: &typesv1.CPUSet{List: "0-1,5-15"},
+		ReservedBefore: &typesv1.CPUSet{}, ReservedAfter: &typesv1.CPUSet{List: "0-1"},
 	}
 	if got := set(everything); !proto.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
@@ -124,7 +125,7 @@ func TestSetPolicy(t *testing.T) {
 	if len(f.dry) != 2 || !f.dry[0] || f.dry[1] {
 		t.Errorf("dry runs %v", f.dry)
 	}
-	if got, err := client.GetPolicy(t.Context(), &topologyv1.GetPolicyRequest{}); err != nil || !got.GetOverridden() || got.GetSetAtUnix() != 1000 {
+	if got, err := client.GetPolicy(t.Context(), &topologyv1.GetPolicyRequest{}); err != nil || !got.GetOverridden() || got.GetSetTime().GetSeconds() != 1000 {
 		t.Errorf("%v, %v", got, err)
 	}
 
@@ -133,7 +134,7 @@ func TestSetPolicy(t *testing.T) {
 		CpuOptions: &topologyv1.Values{}, ReservedMemory: &topologyv1.ReservedMemories{}, ReservedCpus: &typesv1.CPUSet{},
 		EvictionHard: &topologyv1.Values{},
 	}).GetSettings()
-	if got.GetTopologyPolicy() != "restricted" || got.GetTopologyMaxNodes() != 12 || got.GetReservedCpus().GetCpus() != "" ||
+	if got.GetTopologyPolicy() != "restricted" || got.GetTopologyMaxNodes() != 12 || got.GetReservedCpus().GetList() != "" ||
 		len(got.GetCpuOptions())+len(got.GetReservedMemory())+len(got.GetEvictionHard()) > 0 {
 		t.Errorf("settings %v", got)
 	}
@@ -143,12 +144,12 @@ func TestSetPolicy(t *testing.T) {
 		t.Errorf("settings %v", got)
 	}
 
-	_, err := client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: "3-1"}})
+	_, err := client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{List: "3-1"}})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"reserved_cpus.cpus"},
-		Message: `request is invalid: reserved_cpus.cpus: cpu list "3-1": range 3-1 ends before it starts`,
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"reserved_cpus.list"},
+		Message: `request is invalid: reserved_cpus.list: cpu list "3-1": range 3-1 ends before it starts`,
 	}.Check(t, err)
 	f.fail = errdefs.Preconditionf("the shared pool would be empty")
-	_, err = client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: cpuset.Of(0).String()}})
+	_, err = client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{List: cpuset.Of(0).String()}})
 	rpctest.Failure{Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED", Message: "the shared pool would be empty"}.Check(t, err)
 }

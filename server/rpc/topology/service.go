@@ -23,18 +23,20 @@ type service struct {
 	topologyv1.UnimplementedTopologyServiceServer
 	policies Policies
 	ledger   Ledger
+	hinter   Hinter
+	read     convert.Reader
 }
 
-// New makes the service.
-func New(policies Policies, ledger Ledger) topologyv1.TopologyServiceServer {
-	return &service{policies: policies, ledger: ledger}
+// New makes the service. read reads the pods of requests.
+func New(policies Policies, ledger Ledger, hinter Hinter, read convert.Reader) topologyv1.TopologyServiceServer {
+	return &service{policies: policies, ledger: ledger, hinter: hinter, read: read}
 }
 
 // Merge implements TopologyService.
 func (s *service) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topologyv1.MergeResponse, error) {
 	replies := make([]hint.Reply, len(req.GetProviders()))
 	for i, p := range req.GetProviders() {
-		answers, err := convert.ReadAnswers(fmt.Sprintf("providers[%d].answers", i), p.GetAnswers())
+		answers, err := convert.ReadAnswers(fmt.Sprintf("providers[%d].topology_hints", i), p.GetTopologyHints())
 		if err != nil {
 			return nil, err
 		}
@@ -62,11 +64,11 @@ func (s *service) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topol
 
 // GetAffinity implements TopologyService.
 func (s *service) GetAffinity(_ context.Context, req *topologyv1.GetAffinityRequest) (*topologyv1.GetAffinityResponse, error) {
-	vs := convert.Names("pod_uid", req.GetPodUid(), "container", req.GetContainer())
+	vs := convert.Names("pod_uid", req.GetPodUid(), "container_name", req.GetContainerName())
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	pod, c, err := s.ledger.View().Find(ledger.Owner{Pod: req.GetPodUid(), Container: req.GetContainer()})
+	pod, c, err := s.ledger.View().Find(ledger.Owner{Pod: req.GetPodUid(), Container: req.GetContainerName()})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -37,18 +38,18 @@ func serve(t *testing.T) topologyv1.TopologyServiceClient {
 		Policy: topology.Restricted, Scope: "pod", Options: map[string]string{topology.OptionPreferClosest: "true"},
 	}
 	return topologyv1.NewTopologyServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		topologyv1.RegisterTopologyServiceServer(s, handler.New(policies, l))
+		topologyv1.RegisterTopologyServiceServer(s, handler.New(policies, l, hinter{}, convert.Reader{}))
 	}))
 }
 
 // on is a hint of some nodes.
-func on(preferred bool, nodes ...uint32) *typesv1.Hint {
-	return &typesv1.Hint{Nodes: &typesv1.NUMAMask{Nodes: nodes}, Preferred: preferred}
+func on(preferred bool, nodes ...uint32) *typesv1.TopologyHint {
+	return &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{Ids: nodes}, Preferred: preferred}
 }
 
 // options is an answer with hints.
-func options(resource string, hints ...*typesv1.Hint) *typesv1.Answer {
-	return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: hints}
+func options(resource string, hints ...*typesv1.TopologyHint) *typesv1.TopologyHints {
+	return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: hints}
 }
 
 func TestGetPolicy(t *testing.T) {
@@ -59,7 +60,7 @@ func TestGetPolicy(t *testing.T) {
 	}
 	want := &topologyv1.GetPolicyResponse{
 		Policy: "restricted", Scope: "pod", Options: map[string]string{"prefer-closest-numa-nodes": "true"},
-		Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}},
+		NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}},
 		Settings: &topologyv1.PolicySettings{
 			TopologyPolicy: "restricted", TopologyScope: "pod", TopologyOptions: map[string]string{"prefer-closest-numa-nodes": "true"},
 			CpuPolicy: "none", MemoryPolicy: "None", ReservedCpus: &typesv1.CPUSet{},
@@ -75,20 +76,20 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	client := serve(t)
 	// CPUs sit on either node, or on both; the device is near node 1.
-	cpus := &topologyv1.ProviderAnswers{Provider: "cpu", Answers: []*typesv1.Answer{options("cpu", on(true, 0), on(true, 1), on(false, 0, 1))}}
-	gpu := &topologyv1.ProviderAnswers{Provider: "device", Answers: []*typesv1.Answer{options("example.com/gpu", on(true, 1))}}
-	wide := &topologyv1.ProviderAnswers{Provider: "memory", Answers: []*typesv1.Answer{options("memory", on(false, 0, 1))}}
-	silent := &topologyv1.ProviderAnswers{Provider: "silent"}
+	cpus := &topologyv1.ProviderHints{Provider: "cpu", TopologyHints: []*typesv1.TopologyHints{options("cpu", on(true, 0), on(true, 1), on(false, 0, 1))}}
+	gpu := &topologyv1.ProviderHints{Provider: "device", TopologyHints: []*typesv1.TopologyHints{options("example.com/gpu", on(true, 1))}}
+	wide := &topologyv1.ProviderHints{Provider: "memory", TopologyHints: []*typesv1.TopologyHints{options("memory", on(false, 0, 1))}}
+	silent := &topologyv1.ProviderHints{Provider: "silent"}
 	for name, row := range map[string]struct {
 		policy    string
-		providers []*topologyv1.ProviderAnswers
-		hint      *typesv1.Hint
+		providers []*topologyv1.ProviderHints
+		hint      *typesv1.TopologyHint
 		admit     bool
 	}{
-		"configured":        {"", []*topologyv1.ProviderAnswers{cpus, gpu, silent}, on(true, 1), true},
-		"configured, wide":  {"", []*topologyv1.ProviderAnswers{cpus, wide}, on(false, 0, 1), false},
-		"best-effort, wide": {"best-effort", []*topologyv1.ProviderAnswers{cpus, wide}, on(false, 0, 1), true},
-		"nobody asked":      {"none", []*topologyv1.ProviderAnswers{cpus}, &typesv1.Hint{}, true},
+		"configured":        {"", []*topologyv1.ProviderHints{cpus, gpu, silent}, on(true, 1), true},
+		"configured, wide":  {"", []*topologyv1.ProviderHints{cpus, wide}, on(false, 0, 1), false},
+		"best-effort, wide": {"best-effort", []*topologyv1.ProviderHints{cpus, wide}, on(false, 0, 1), true},
+		"nobody asked":      {"none", []*topologyv1.ProviderHints{cpus}, &typesv1.TopologyHint{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,8 +107,8 @@ func TestMerge(t *testing.T) {
 func TestMergeFailures(t *testing.T) {
 	t.Parallel()
 	client := serve(t)
-	answers := func(a ...*typesv1.Answer) *topologyv1.MergeRequest {
-		return &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{{Provider: "cpu"}, {Provider: "device", Answers: a}}}
+	answers := func(a ...*typesv1.TopologyHints) *topologyv1.MergeRequest {
+		return &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderHints{{Provider: "cpu"}, {Provider: "device", TopologyHints: a}}}
 	}
 	for name, row := range map[string]struct {
 		req  *topologyv1.MergeRequest
@@ -120,18 +121,18 @@ func TestMergeFailures(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"options"},
 			Message: "request is invalid: options: expected none without a policy: they go with the configured one",
 		}},
-		"kind and resource missing": {answers(&typesv1.Answer{}), rpctest.Failure{
+		"kind and resource missing": {answers(&typesv1.TopologyHints{}), rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
-			Fields:  []string{"providers[1].answers[0].resource", "providers[1].answers[0].kind"},
-			Message: "request is invalid: providers[1].answers[0].resource: is required (and 1 more)",
+			Fields:  []string{"providers[1].topology_hints[0].resource", "providers[1].topology_hints[0].kind"},
+			Message: "request is invalid: providers[1].topology_hints[0].resource: is required (and 1 more)",
 		}},
 		"no such node": {answers(options("gpu", on(true, 64))), rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"providers[1].answers[0].hints[0].nodes"},
-			Message: "request is invalid: providers[1].answers[0].hints[0].nodes: node 64: expected 0 to 63",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"providers[1].topology_hints[0].hints[0].numa_nodes"},
+			Message: "request is invalid: providers[1].topology_hints[0].hints[0].numa_nodes: node 64: expected 0 to 63",
 		}},
 		"no hints": {answers(options("gpu")), rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"providers[1].answers[0].hints"},
-			Message: "request is invalid: providers[1].answers[0].hints: expected at least one hint; an answer without any is IMPOSSIBLE",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"providers[1].topology_hints[0].hints"},
+			Message: "request is invalid: providers[1].topology_hints[0].hints: expected at least one hint; an answer without any is IMPOSSIBLE",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +146,8 @@ func TestMergeFailures(t *testing.T) {
 func TestGetAffinity(t *testing.T) {
 	t.Parallel()
 	client := serve(t)
-	for container, want := range map[string]*typesv1.Hint{"main": on(true, 0), "other": nil} {
-		got, err := client.GetAffinity(t.Context(), &topologyv1.GetAffinityRequest{PodUid: "a", Container: container})
+	for container, want := range map[string]*typesv1.TopologyHint{"main": on(true, 0), "other": nil} {
+		got, err := client.GetAffinity(t.Context(), &topologyv1.GetAffinityRequest{PodUid: "a", ContainerName: container})
 		if err != nil || !proto.Equal(got, &topologyv1.GetAffinityResponse{Hint: want}) {
 			t.Errorf("container %s: %v, %v; want %v", container, got, err, want)
 		}
@@ -156,13 +157,13 @@ func TestGetAffinity(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"nothing": {&topologyv1.GetAffinityRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", "container"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", "container_name"},
 			Message: "request is invalid: pod_uid: is required (and 1 more)",
 		}},
-		"unknown pod": {&topologyv1.GetAffinityRequest{PodUid: "b", Container: "main"}, rpctest.Failure{
+		"unknown pod": {&topologyv1.GetAffinityRequest{PodUid: "b", ContainerName: "main"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod b is not admitted",
 		}},
-		"unknown container": {&topologyv1.GetAffinityRequest{PodUid: "a", Container: "who"}, rpctest.Failure{
+		"unknown container": {&topologyv1.GetAffinityRequest{PodUid: "a", ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
 	} {

@@ -321,7 +321,7 @@ func (*AdmitRequest_Pod) isAdmitRequest_Subject() {}
 type ContainerHolding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A container of the pod. Required, and each only once.
-	Container string `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// The CPUs that are its own; empty if it shares CPUs.
 	Cpus *v1.CPUSet `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// The memory that it is confined to; empty if it is confined to none.
@@ -362,9 +362,9 @@ func (*ContainerHolding) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *ContainerHolding) GetContainer() string {
+func (x *ContainerHolding) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -394,8 +394,8 @@ func (x *ContainerHolding) GetDevices() []*DeviceHolding {
 type MemoryHolding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "memory" or "hugepages-SIZE"; empty means "memory".
-	Resource string       `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	Nodes    *v1.NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Resource  string          `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	NumaNodes *v1.NUMANodeSet `protobuf:"bytes,2,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	// More than 0.
 	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -439,9 +439,9 @@ func (x *MemoryHolding) GetResource() string {
 	return ""
 }
 
-func (x *MemoryHolding) GetNodes() *v1.NUMAMask {
+func (x *MemoryHolding) GetNumaNodes() *v1.NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
@@ -1380,15 +1380,16 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
 	"traceLevel\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05ownerB\t\n" +
-	"\asubject\"\xd4\x01\n" +
-	"\x10ContainerHolding\x12\x1c\n" +
-	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12*\n" +
+	"\asubject\"\xdd\x01\n" +
+	"\x10ContainerHolding\x12%\n" +
+	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
 	"\x06memory\x18\x03 \x03(\v2!.berth.admission.v1.MemoryHoldingR\x06memory\x12;\n" +
-	"\adevices\x18\x04 \x03(\v2!.berth.admission.v1.DeviceHoldingR\adevices\"q\n" +
+	"\adevices\x18\x04 \x03(\v2!.berth.admission.v1.DeviceHoldingR\adevices\"}\n" +
 	"\rMemoryHolding\x12\x1a\n" +
-	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
-	"\x05nodes\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x14\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
 	"\rDeviceHolding\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x10\n" +
@@ -1537,7 +1538,7 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	nil,                             // 16: berth.admission.v1.Condition.MetadataEntry
 	(*v1.Pod)(nil),                  // 17: berth.types.v1.Pod
 	(*v1.CPUSet)(nil),               // 18: berth.types.v1.CPUSet
-	(*v1.NUMAMask)(nil),             // 19: berth.types.v1.NUMAMask
+	(*v1.NUMANodeSet)(nil),          // 19: berth.types.v1.NUMANodeSet
 	(v1.QOSClass)(0),                // 20: berth.types.v1.QOSClass
 	(*v1.ContainerAllocation)(nil),  // 21: berth.types.v1.ContainerAllocation
 	(*v1.Trace)(nil),                // 22: berth.types.v1.Trace
@@ -1552,7 +1553,7 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	18, // 3: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
 	5,  // 4: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
 	6,  // 5: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
-	19, // 6: berth.admission.v1.MemoryHolding.nodes:type_name -> berth.types.v1.NUMAMask
+	19, // 6: berth.admission.v1.MemoryHolding.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 7: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
 	20, // 8: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
 	21, // 9: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation

@@ -192,9 +192,9 @@ func (x *SimulatedPod) GetVerdict() *AdmitResponse {
 
 // NodeUse is how far a NUMA node is used.
 type NodeUse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Cpus  *v1.CPUSet             `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	Cpus     *v1.CPUSet             `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// Of these, those that pods have for themselves.
 	TakenCpus *v1.CPUSet `protobuf:"bytes,3,opt,name=taken_cpus,json=takenCpus,proto3" json:"taken_cpus,omitempty"`
 	// By resource name. CPUs count as whole ones without the reserved; memory is in
@@ -234,9 +234,9 @@ func (*NodeUse) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *NodeUse) GetId() uint32 {
+func (x *NodeUse) GetNumaNode() uint32 {
 	if x != nil {
-		return x.Id
+		return x.NumaNode
 	}
 	return 0
 }
@@ -422,9 +422,9 @@ const file_berth_admission_v1_simulation_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12;\n" +
-	"\averdict\x18\x04 \x01(\v2!.berth.admission.v1.AdmitResponseR\averdict\"\xbb\x01\n" +
-	"\aNodeUse\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\rR\x02id\x12*\n" +
+	"\averdict\x18\x04 \x01(\v2!.berth.admission.v1.AdmitResponseR\averdict\"\xc8\x01\n" +
+	"\aNodeUse\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x125\n" +
 	"\n" +
 	"taken_cpus\x18\x03 \x01(\v2\x16.berth.types.v1.CPUSetR\ttakenCpus\x12=\n" +

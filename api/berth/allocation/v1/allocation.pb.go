@@ -23,6 +23,77 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ContainerPhase is the phase of a container; docs/lifecycle.md has what each means.
+type ContainerPhase int32
+
+const (
+	ContainerPhase_CONTAINER_PHASE_UNSPECIFIED ContainerPhase = 0
+	ContainerPhase_CONTAINER_PHASE_PLANNED     ContainerPhase = 1
+	ContainerPhase_CONTAINER_PHASE_STARTING    ContainerPhase = 2
+	ContainerPhase_CONTAINER_PHASE_CREATED     ContainerPhase = 3
+	ContainerPhase_CONTAINER_PHASE_IDLE        ContainerPhase = 4
+	ContainerPhase_CONTAINER_PHASE_RUNNING     ContainerPhase = 5
+	ContainerPhase_CONTAINER_PHASE_PAUSED      ContainerPhase = 6
+	ContainerPhase_CONTAINER_PHASE_STOPPING    ContainerPhase = 7
+	ContainerPhase_CONTAINER_PHASE_EXITED      ContainerPhase = 8
+	ContainerPhase_CONTAINER_PHASE_UNKNOWN     ContainerPhase = 9
+)
+
+// Enum value maps for ContainerPhase.
+var (
+	ContainerPhase_name = map[int32]string{
+		0: "CONTAINER_PHASE_UNSPECIFIED",
+		1: "CONTAINER_PHASE_PLANNED",
+		2: "CONTAINER_PHASE_STARTING",
+		3: "CONTAINER_PHASE_CREATED",
+		4: "CONTAINER_PHASE_IDLE",
+		5: "CONTAINER_PHASE_RUNNING",
+		6: "CONTAINER_PHASE_PAUSED",
+		7: "CONTAINER_PHASE_STOPPING",
+		8: "CONTAINER_PHASE_EXITED",
+		9: "CONTAINER_PHASE_UNKNOWN",
+	}
+	ContainerPhase_value = map[string]int32{
+		"CONTAINER_PHASE_UNSPECIFIED": 0,
+		"CONTAINER_PHASE_PLANNED":     1,
+		"CONTAINER_PHASE_STARTING":    2,
+		"CONTAINER_PHASE_CREATED":     3,
+		"CONTAINER_PHASE_IDLE":        4,
+		"CONTAINER_PHASE_RUNNING":     5,
+		"CONTAINER_PHASE_PAUSED":      6,
+		"CONTAINER_PHASE_STOPPING":    7,
+		"CONTAINER_PHASE_EXITED":      8,
+		"CONTAINER_PHASE_UNKNOWN":     9,
+	}
+)
+
+func (x ContainerPhase) Enum() *ContainerPhase {
+	p := new(ContainerPhase)
+	*p = x
+	return p
+}
+
+func (x ContainerPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ContainerPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_allocation_v1_allocation_proto_enumTypes[0].Descriptor()
+}
+
+func (ContainerPhase) Type() protoreflect.EnumType {
+	return &file_berth_allocation_v1_allocation_proto_enumTypes[0]
+}
+
+func (x ContainerPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ContainerPhase.Descriptor instead.
+func (ContainerPhase) EnumDescriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{0}
+}
+
 // EventType is what an event is about: the fields of Event.
 type EventType int32
 
@@ -81,11 +152,11 @@ func (x EventType) String() string {
 }
 
 func (EventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_berth_allocation_v1_allocation_proto_enumTypes[0].Descriptor()
+	return file_berth_allocation_v1_allocation_proto_enumTypes[1].Descriptor()
 }
 
 func (EventType) Type() protoreflect.EnumType {
-	return &file_berth_allocation_v1_allocation_proto_enumTypes[0]
+	return &file_berth_allocation_v1_allocation_proto_enumTypes[1]
 }
 
 func (x EventType) Number() protoreflect.EnumNumber {
@@ -94,16 +165,21 @@ func (x EventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventType.Descriptor instead.
 func (EventType) EnumDescriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{0}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{1}
 }
 
 // AllocateRequest names a container.
 type AllocateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Either the uid of an admitted pod, or a pod to admit first.
-	PodUid        string  `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	ContainerName string  `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
-	Pod           *v1.Pod `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*AllocateRequest_PodUid
+	//	*AllocateRequest_Pod
+	Subject isAllocateRequest_Subject `protobuf_oneof:"subject"`
+	// Required.
+	ContainerName string `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// Whose pod it becomes, as in berth.admission.v1.AdmitRequest; only with a pod.
 	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -140,11 +216,29 @@ func (*AllocateRequest) Descriptor() ([]byte, []int) {
 	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{0}
 }
 
+func (x *AllocateRequest) GetSubject() isAllocateRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
 func (x *AllocateRequest) GetPodUid() string {
 	if x != nil {
-		return x.PodUid
+		if x, ok := x.Subject.(*AllocateRequest_PodUid); ok {
+			return x.PodUid
+		}
 	}
 	return ""
+}
+
+func (x *AllocateRequest) GetPod() *v1.Pod {
+	if x != nil {
+		if x, ok := x.Subject.(*AllocateRequest_Pod); ok {
+			return x.Pod
+		}
+	}
+	return nil
 }
 
 func (x *AllocateRequest) GetContainerName() string {
@@ -154,13 +248,6 @@ func (x *AllocateRequest) GetContainerName() string {
 	return ""
 }
 
-func (x *AllocateRequest) GetPod() *v1.Pod {
-	if x != nil {
-		return x.Pod
-	}
-	return nil
-}
-
 func (x *AllocateRequest) GetOwner() string {
 	if x != nil {
 		return x.Owner
@@ -168,28 +255,41 @@ func (x *AllocateRequest) GetOwner() string {
 	return ""
 }
 
+type isAllocateRequest_Subject interface {
+	isAllocateRequest_Subject()
+}
+
+type AllocateRequest_PodUid struct {
+	// The uid of an admitted pod.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3,oneof"`
+}
+
+type AllocateRequest_Pod struct {
+	// A pod to admit first.
+	Pod *v1.Pod `protobuf:"bytes,3,opt,name=pod,proto3,oneof"`
+}
+
+func (*AllocateRequest_PodUid) isAllocateRequest_Subject() {}
+
+func (*AllocateRequest_Pod) isAllocateRequest_Subject() {}
+
 // AllocateResponse is what a runtime needs to start the container.
 type AllocateResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Linux   *LinuxResources        `protobuf:"bytes,1,opt,name=linux,proto3" json:"linux,omitempty"`
-	Devices []*DeviceNode          `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
-	Mounts  []*Mount               `protobuf:"bytes,3,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	// Environment variables, ordered by name.
-	Envs        []*EnvVar         `protobuf:"bytes,4,rep,name=envs,proto3" json:"envs,omitempty"`
-	Annotations map[string]string `protobuf:"bytes,5,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Fully qualified CDI names ("vendor/class=name"), ordered.
-	CdiDevices []string `protobuf:"bytes,6,rep,name=cdi_devices,json=cdiDevices,proto3" json:"cdi_devices,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Resources *v1.LinuxResources     `protobuf:"bytes,1,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Devices, mounts, environment, annotations and CDI devices; CDI devices are ordered.
+	Edits *v1.ContainerEdits `protobuf:"bytes,2,opt,name=edits,proto3" json:"edits,omitempty"`
 	// The pod's cgroup as a runtime wants it named.
-	CgroupParent string `protobuf:"bytes,7,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
+	CgroupParent string `protobuf:"bytes,3,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// The container's own cgroup below the mount point; empty where the runtime
 	// makes it.
-	CgroupPath string                  `protobuf:"bytes,8,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
-	Allocation *v1.ContainerAllocation `protobuf:"bytes,9,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	CgroupPath string                  `protobuf:"bytes,4,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
+	Allocation *v1.ContainerAllocation `protobuf:"bytes,5,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	// Where device plugins contradict each other, and whose answer is used; then what
 	// the container goes without, as AdmitResponse.notes: in sentences.
-	Notes []string `protobuf:"bytes,10,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes []string `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
 	// The revision that the answer is about.
-	Revision      uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision      uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,44 +324,16 @@ func (*AllocateResponse) Descriptor() ([]byte, []int) {
 	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *AllocateResponse) GetLinux() *LinuxResources {
+func (x *AllocateResponse) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Linux
+		return x.Resources
 	}
 	return nil
 }
 
-func (x *AllocateResponse) GetDevices() []*DeviceNode {
+func (x *AllocateResponse) GetEdits() *v1.ContainerEdits {
 	if x != nil {
-		return x.Devices
-	}
-	return nil
-}
-
-func (x *AllocateResponse) GetMounts() []*Mount {
-	if x != nil {
-		return x.Mounts
-	}
-	return nil
-}
-
-func (x *AllocateResponse) GetEnvs() []*EnvVar {
-	if x != nil {
-		return x.Envs
-	}
-	return nil
-}
-
-func (x *AllocateResponse) GetAnnotations() map[string]string {
-	if x != nil {
-		return x.Annotations
-	}
-	return nil
-}
-
-func (x *AllocateResponse) GetCdiDevices() []string {
-	if x != nil {
-		return x.CdiDevices
+		return x.Edits
 	}
 	return nil
 }
@@ -301,361 +373,6 @@ func (x *AllocateResponse) GetRevision() uint64 {
 	return 0
 }
 
-// LinuxResources are the values of the container's cgroup. Zero or empty means
-// that the value is not set, unless said otherwise.
-type LinuxResources struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// CPUs to run on, kernel list format.
-	CpusetCpus string `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
-	// NUMA nodes to take memory from, kernel list format.
-	CpusetMems string `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
-	// Relative weight, 2 to 262144.
-	CpuShares int64 `protobuf:"varint,3,opt,name=cpu_shares,json=cpuShares,proto3" json:"cpu_shares,omitempty"`
-	// Microseconds of CPU time a period; -1 is unlimited.
-	CpuQuotaUs       int64            `protobuf:"varint,4,opt,name=cpu_quota_us,json=cpuQuotaUs,proto3" json:"cpu_quota_us,omitempty"`
-	CpuPeriodUs      int64            `protobuf:"varint,5,opt,name=cpu_period_us,json=cpuPeriodUs,proto3" json:"cpu_period_us,omitempty"`
-	MemoryLimitBytes int64            `protobuf:"varint,6,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
-	HugepageLimits   []*HugepageLimit `protobuf:"bytes,7,rep,name=hugepage_limits,json=hugepageLimits,proto3" json:"hugepage_limits,omitempty"`
-	// cgroup v2 files with their values.
-	Unified map[string]string `protobuf:"bytes,8,rep,name=unified,proto3" json:"unified,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// -1000 to 1000; always meaningful.
-	OomScoreAdj int64 `protobuf:"varint,9,opt,name=oom_score_adj,json=oomScoreAdj,proto3" json:"oom_score_adj,omitempty"`
-	// Memory plus swap; only on cgroup v1.
-	MemorySwapLimitBytes int64 `protobuf:"varint,10,opt,name=memory_swap_limit_bytes,json=memorySwapLimitBytes,proto3" json:"memory_swap_limit_bytes,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
-}
-
-func (x *LinuxResources) Reset() {
-	*x = LinuxResources{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *LinuxResources) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*LinuxResources) ProtoMessage() {}
-
-func (x *LinuxResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use LinuxResources.ProtoReflect.Descriptor instead.
-func (*LinuxResources) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *LinuxResources) GetCpusetCpus() string {
-	if x != nil {
-		return x.CpusetCpus
-	}
-	return ""
-}
-
-func (x *LinuxResources) GetCpusetMems() string {
-	if x != nil {
-		return x.CpusetMems
-	}
-	return ""
-}
-
-func (x *LinuxResources) GetCpuShares() int64 {
-	if x != nil {
-		return x.CpuShares
-	}
-	return 0
-}
-
-func (x *LinuxResources) GetCpuQuotaUs() int64 {
-	if x != nil {
-		return x.CpuQuotaUs
-	}
-	return 0
-}
-
-func (x *LinuxResources) GetCpuPeriodUs() int64 {
-	if x != nil {
-		return x.CpuPeriodUs
-	}
-	return 0
-}
-
-func (x *LinuxResources) GetMemoryLimitBytes() int64 {
-	if x != nil {
-		return x.MemoryLimitBytes
-	}
-	return 0
-}
-
-func (x *LinuxResources) GetHugepageLimits() []*HugepageLimit {
-	if x != nil {
-		return x.HugepageLimits
-	}
-	return nil
-}
-
-func (x *LinuxResources) GetUnified() map[string]string {
-	if x != nil {
-		return x.Unified
-	}
-	return nil
-}
-
-func (x *LinuxResources) GetOomScoreAdj() int64 {
-	if x != nil {
-		return x.OomScoreAdj
-	}
-	return 0
-}
-
-func (x *LinuxResources) GetMemorySwapLimitBytes() int64 {
-	if x != nil {
-		return x.MemorySwapLimitBytes
-	}
-	return 0
-}
-
-// HugepageLimit limits huge pages of one size.
-type HugepageLimit struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// As the kernel spells it: "2MB", "1GB".
-	PageSize      string `protobuf:"bytes,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	LimitBytes    uint64 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *HugepageLimit) Reset() {
-	*x = HugepageLimit{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *HugepageLimit) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*HugepageLimit) ProtoMessage() {}
-
-func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use HugepageLimit.ProtoReflect.Descriptor instead.
-func (*HugepageLimit) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *HugepageLimit) GetPageSize() string {
-	if x != nil {
-		return x.PageSize
-	}
-	return ""
-}
-
-func (x *HugepageLimit) GetLimitBytes() uint64 {
-	if x != nil {
-		return x.LimitBytes
-	}
-	return 0
-}
-
-// DeviceNode is a device file to appear in the container.
-type DeviceNode struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
-	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
-	// Letters of r, w, m.
-	Permissions   string `protobuf:"bytes,3,opt,name=permissions,proto3" json:"permissions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DeviceNode) Reset() {
-	*x = DeviceNode{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DeviceNode) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DeviceNode) ProtoMessage() {}
-
-func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
-func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *DeviceNode) GetContainerPath() string {
-	if x != nil {
-		return x.ContainerPath
-	}
-	return ""
-}
-
-func (x *DeviceNode) GetHostPath() string {
-	if x != nil {
-		return x.HostPath
-	}
-	return ""
-}
-
-func (x *DeviceNode) GetPermissions() string {
-	if x != nil {
-		return x.Permissions
-	}
-	return ""
-}
-
-// Mount is a host path to appear in the container.
-type Mount struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
-	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
-	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Mount) Reset() {
-	*x = Mount{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Mount) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Mount) ProtoMessage() {}
-
-func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
-func (*Mount) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *Mount) GetContainerPath() string {
-	if x != nil {
-		return x.ContainerPath
-	}
-	return ""
-}
-
-func (x *Mount) GetHostPath() string {
-	if x != nil {
-		return x.HostPath
-	}
-	return ""
-}
-
-func (x *Mount) GetReadOnly() bool {
-	if x != nil {
-		return x.ReadOnly
-	}
-	return false
-}
-
-// EnvVar is an environment variable.
-type EnvVar struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EnvVar) Reset() {
-	*x = EnvVar{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EnvVar) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EnvVar) ProtoMessage() {}
-
-func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
-func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *EnvVar) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *EnvVar) GetValue() string {
-	if x != nil {
-		return x.Value
-	}
-	return ""
-}
-
 // GetRequest names an admitted pod.
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -666,7 +383,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[7]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +395,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[7]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +408,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{7}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetRequest) GetPodUid() string {
@@ -720,7 +437,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[8]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +449,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[8]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +462,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{8}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetResponse) GetPod() *v1.PodAllocation {
@@ -788,10 +505,8 @@ type ContainerPlacement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerName string                 `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// The runtime's id of it, or its cgroup where berthd makes that.
-	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// "planned", "starting", "created", "idle", "running", "paused", "stopping", "exited" or
-	// "unknown"; docs/lifecycle.md has what each means.
-	Phase string `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	Id    string         `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Phase ContainerPhase `protobuf:"varint,3,opt,name=phase,proto3,enum=berth.allocation.v1.ContainerPhase" json:"phase,omitempty"`
 	// The CPUs that were written last and confirmed.
 	AssignedCpus *v1.CPUSet `protobuf:"bytes,4,opt,name=assigned_cpus,json=assignedCpus,proto3" json:"assigned_cpus,omitempty"`
 	// All CPUs on which a process of it may run now or after a start that is under way.
@@ -799,16 +514,16 @@ type ContainerPlacement struct {
 	// True if it may run on any CPU: nobody has looked yet.
 	Anywhere bool `protobuf:"varint,6,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
 	// The containers that have to leave its own CPUs before it may start.
-	BlockedBy []string `protobuf:"bytes,7,rep,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
+	BlockedBy []*v1.ContainerRef `protobuf:"bytes,7,rep,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
 	// Since when they keep it; absent if none does.
-	BlockedSince  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=blocked_since,json=blockedSince,proto3" json:"blocked_since,omitempty"`
+	BlockTime     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=block_time,json=blockTime,proto3" json:"block_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerPlacement) Reset() {
 	*x = ContainerPlacement{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +535,7 @@ func (x *ContainerPlacement) String() string {
 func (*ContainerPlacement) ProtoMessage() {}
 
 func (x *ContainerPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +548,7 @@ func (x *ContainerPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerPlacement.ProtoReflect.Descriptor instead.
 func (*ContainerPlacement) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{9}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ContainerPlacement) GetContainerName() string {
@@ -850,11 +565,11 @@ func (x *ContainerPlacement) GetId() string {
 	return ""
 }
 
-func (x *ContainerPlacement) GetPhase() string {
+func (x *ContainerPlacement) GetPhase() ContainerPhase {
 	if x != nil {
 		return x.Phase
 	}
-	return ""
+	return ContainerPhase_CONTAINER_PHASE_UNSPECIFIED
 }
 
 func (x *ContainerPlacement) GetAssignedCpus() *v1.CPUSet {
@@ -878,16 +593,16 @@ func (x *ContainerPlacement) GetAnywhere() bool {
 	return false
 }
 
-func (x *ContainerPlacement) GetBlockedBy() []string {
+func (x *ContainerPlacement) GetBlockedBy() []*v1.ContainerRef {
 	if x != nil {
 		return x.BlockedBy
 	}
 	return nil
 }
 
-func (x *ContainerPlacement) GetBlockedSince() *timestamppb.Timestamp {
+func (x *ContainerPlacement) GetBlockTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.BlockedSince
+		return x.BlockTime
 	}
 	return nil
 }
@@ -913,7 +628,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +640,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +653,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{10}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListRequest) GetNamespace() string {
@@ -1007,7 +722,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +734,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +747,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListResponse) GetPods() []*v1.PodAllocation {
@@ -1072,7 +787,7 @@ type GetRevisionRequest struct {
 
 func (x *GetRevisionRequest) Reset() {
 	*x = GetRevisionRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +799,7 @@ func (x *GetRevisionRequest) String() string {
 func (*GetRevisionRequest) ProtoMessage() {}
 
 func (x *GetRevisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +812,7 @@ func (x *GetRevisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRevisionRequest.ProtoReflect.Descriptor instead.
 func (*GetRevisionRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{7}
 }
 
 // GetRevisionResponse holds a revision, as ListResponse does.
@@ -1110,7 +825,7 @@ type GetRevisionResponse struct {
 
 func (x *GetRevisionResponse) Reset() {
 	*x = GetRevisionResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +837,7 @@ func (x *GetRevisionResponse) String() string {
 func (*GetRevisionResponse) ProtoMessage() {}
 
 func (x *GetRevisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +850,7 @@ func (x *GetRevisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRevisionResponse.ProtoReflect.Descriptor instead.
 func (*GetRevisionResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetRevisionResponse) GetRevision() uint64 {
@@ -1166,7 +881,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +893,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +906,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchRequest) GetFromRevision() uint64 {
@@ -1251,7 +966,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +978,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +991,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -1325,7 +1040,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1052,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1065,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Event) GetRevision() uint64 {
@@ -1547,7 +1262,7 @@ type PolicyState struct {
 
 func (x *PolicyState) Reset() {
 	*x = PolicyState{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1274,7 @@ func (x *PolicyState) String() string {
 func (*PolicyState) ProtoMessage() {}
 
 func (x *PolicyState) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1287,7 @@ func (x *PolicyState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyState.ProtoReflect.Descriptor instead.
 func (*PolicyState) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{17}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PolicyState) GetReservedCpus() *v1.CPUSet {
@@ -1609,7 +1324,7 @@ type MachineState struct {
 
 func (x *MachineState) Reset() {
 	*x = MachineState{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1336,7 @@ func (x *MachineState) String() string {
 func (*MachineState) ProtoMessage() {}
 
 func (x *MachineState) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1349,7 @@ func (x *MachineState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineState.ProtoReflect.Descriptor instead.
 func (*MachineState) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{18}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MachineState) GetCpus() *v1.CPUSet {
@@ -1663,7 +1378,7 @@ type ContainerBinding struct {
 
 func (x *ContainerBinding) Reset() {
 	*x = ContainerBinding{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1390,7 @@ func (x *ContainerBinding) String() string {
 func (*ContainerBinding) ProtoMessage() {}
 
 func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1403,7 @@ func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerBinding.ProtoReflect.Descriptor instead.
 func (*ContainerBinding) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{19}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ContainerBinding) GetContainerId() string {
@@ -1714,11 +1429,9 @@ func (x *ContainerBinding) GetContainerName() string {
 
 // DeviceResource is a device resource in numbers.
 type DeviceResource struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "connected", "stopped", "expected" or "expired", see berth.device.v1.Resource; or
-	// "forgotten": the resource is not known any more.
-	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	PluginState v1.PluginState         `protobuf:"varint,2,opt,name=plugin_state,json=pluginState,proto3,enum=berth.types.v1.PluginState" json:"plugin_state,omitempty"`
 	// Healthy and unhealthy devices together, used ones included.
 	Capacity int64 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// Healthy devices, used ones included; 0 unless the plugin is connected.
@@ -1731,7 +1444,7 @@ type DeviceResource struct {
 
 func (x *DeviceResource) Reset() {
 	*x = DeviceResource{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1456,7 @@ func (x *DeviceResource) String() string {
 func (*DeviceResource) ProtoMessage() {}
 
 func (x *DeviceResource) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1469,7 @@ func (x *DeviceResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceResource.ProtoReflect.Descriptor instead.
 func (*DeviceResource) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{20}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeviceResource) GetName() string {
@@ -1766,11 +1479,11 @@ func (x *DeviceResource) GetName() string {
 	return ""
 }
 
-func (x *DeviceResource) GetPlugin() string {
+func (x *DeviceResource) GetPluginState() v1.PluginState {
 	if x != nil {
-		return x.Plugin
+		return x.PluginState
 	}
-	return ""
+	return v1.PluginState(0)
 }
 
 func (x *DeviceResource) GetCapacity() int64 {
@@ -1798,17 +1511,16 @@ func (x *DeviceResource) GetUnhealthyDevices() []string {
 type DeviceHealth struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// Its health is empty if the plugin does not list it any more.
-	Device *v1.Device `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
-	// Owners as "pod-uid/container".
-	Holders       []string `protobuf:"bytes,3,rep,name=holders,proto3" json:"holders,omitempty"`
+	// Its health is unspecified if the plugin does not list it any more.
+	Device        *v1.Device         `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
+	Holders       []*v1.ContainerRef `protobuf:"bytes,3,rep,name=holders,proto3" json:"holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeviceHealth) Reset() {
 	*x = DeviceHealth{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[21]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1532,7 @@ func (x *DeviceHealth) String() string {
 func (*DeviceHealth) ProtoMessage() {}
 
 func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[21]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1545,7 @@ func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceHealth.ProtoReflect.Descriptor instead.
 func (*DeviceHealth) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{21}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeviceHealth) GetResource() string {
@@ -1850,7 +1562,7 @@ func (x *DeviceHealth) GetDevice() *v1.Device {
 	return nil
 }
 
-func (x *DeviceHealth) GetHolders() []string {
+func (x *DeviceHealth) GetHolders() []*v1.ContainerRef {
 	if x != nil {
 		return x.Holders
 	}
@@ -1861,67 +1573,24 @@ var File_berth_allocation_v1_allocation_proto protoreflect.FileDescriptor
 
 const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\n" +
-	"$berth/allocation/v1/allocation.proto\x12\x13berth.allocation.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
-	"\x0fAllocateRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
-	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12%\n" +
-	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"\xe5\x04\n" +
-	"\x10AllocateResponse\x129\n" +
-	"\x05linux\x18\x01 \x01(\v2#.berth.allocation.v1.LinuxResourcesR\x05linux\x129\n" +
-	"\adevices\x18\x02 \x03(\v2\x1f.berth.allocation.v1.DeviceNodeR\adevices\x122\n" +
-	"\x06mounts\x18\x03 \x03(\v2\x1a.berth.allocation.v1.MountR\x06mounts\x12/\n" +
-	"\x04envs\x18\x04 \x03(\v2\x1b.berth.allocation.v1.EnvVarR\x04envs\x12X\n" +
-	"\vannotations\x18\x05 \x03(\v26.berth.allocation.v1.AllocateResponse.AnnotationsEntryR\vannotations\x12\x1f\n" +
-	"\vcdi_devices\x18\x06 \x03(\tR\n" +
-	"cdiDevices\x12#\n" +
-	"\rcgroup_parent\x18\a \x01(\tR\fcgroupParent\x12\x1f\n" +
-	"\vcgroup_path\x18\b \x01(\tR\n" +
+	"$berth/allocation/v1/allocation.proto\x12\x13berth.allocation.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x01\n" +
+	"\x0fAllocateRequest\x12\x19\n" +
+	"\apod_uid\x18\x01 \x01(\tH\x00R\x06podUid\x12'\n" +
+	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodH\x00R\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05ownerB\t\n" +
+	"\asubject\"\xc3\x02\n" +
+	"\x10AllocateResponse\x12<\n" +
+	"\tresources\x18\x01 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x124\n" +
+	"\x05edits\x18\x02 \x01(\v2\x1e.berth.types.v1.ContainerEditsR\x05edits\x12#\n" +
+	"\rcgroup_parent\x18\x03 \x01(\tR\fcgroupParent\x12\x1f\n" +
+	"\vcgroup_path\x18\x04 \x01(\tR\n" +
 	"cgroupPath\x12C\n" +
 	"\n" +
-	"allocation\x18\t \x01(\v2#.berth.types.v1.ContainerAllocationR\n" +
+	"allocation\x18\x05 \x01(\v2#.berth.types.v1.ContainerAllocationR\n" +
 	"allocation\x12\x14\n" +
-	"\x05notes\x18\n" +
-	" \x03(\tR\x05notes\x12\x1a\n" +
-	"\brevision\x18\v \x01(\x04R\brevision\x1a>\n" +
-	"\x10AnnotationsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x04\n" +
-	"\x0eLinuxResources\x12\x1f\n" +
-	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
-	"cpusetCpus\x12\x1f\n" +
-	"\vcpuset_mems\x18\x02 \x01(\tR\n" +
-	"cpusetMems\x12\x1d\n" +
-	"\n" +
-	"cpu_shares\x18\x03 \x01(\x03R\tcpuShares\x12 \n" +
-	"\fcpu_quota_us\x18\x04 \x01(\x03R\n" +
-	"cpuQuotaUs\x12\"\n" +
-	"\rcpu_period_us\x18\x05 \x01(\x03R\vcpuPeriodUs\x12,\n" +
-	"\x12memory_limit_bytes\x18\x06 \x01(\x03R\x10memoryLimitBytes\x12K\n" +
-	"\x0fhugepage_limits\x18\a \x03(\v2\".berth.allocation.v1.HugepageLimitR\x0ehugepageLimits\x12J\n" +
-	"\aunified\x18\b \x03(\v20.berth.allocation.v1.LinuxResources.UnifiedEntryR\aunified\x12\"\n" +
-	"\room_score_adj\x18\t \x01(\x03R\voomScoreAdj\x125\n" +
-	"\x17memory_swap_limit_bytes\x18\n" +
-	" \x01(\x03R\x14memorySwapLimitBytes\x1a:\n" +
-	"\fUnifiedEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
-	"\rHugepageLimit\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\tR\bpageSize\x12\x1f\n" +
-	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
-	"limitBytes\"r\n" +
-	"\n" +
-	"DeviceNode\x12%\n" +
-	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
-	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12 \n" +
-	"\vpermissions\x18\x03 \x01(\tR\vpermissions\"h\n" +
-	"\x05Mount\x12%\n" +
-	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
-	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x1b\n" +
-	"\tread_only\x18\x03 \x01(\bR\breadOnly\"2\n" +
-	"\x06EnvVar\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"%\n" +
+	"\x05notes\x18\x06 \x03(\tR\x05notes\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\"%\n" +
 	"\n" +
 	"GetRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\x85\x02\n" +
@@ -1933,17 +1602,18 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"placements\x12'\n" +
 	"\x04spec\x18\x04 \x01(\v2\x13.berth.types.v1.PodR\x04spec\x127\n" +
 	"\vshared_cpus\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
-	"sharedCpus\"\xd7\x02\n" +
+	"sharedCpus\"\x94\x03\n" +
 	"\x12ContainerPlacement\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05phase\x18\x03 \x01(\tR\x05phase\x12;\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x129\n" +
+	"\x05phase\x18\x03 \x01(\x0e2#.berth.allocation.v1.ContainerPhaseR\x05phase\x12;\n" +
 	"\rassigned_cpus\x18\x04 \x01(\v2\x16.berth.types.v1.CPUSetR\fassignedCpus\x12;\n" +
 	"\rpossible_cpus\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\fpossibleCpus\x12\x1a\n" +
-	"\banywhere\x18\x06 \x01(\bR\banywhere\x12\x1d\n" +
+	"\banywhere\x18\x06 \x01(\bR\banywhere\x12;\n" +
 	"\n" +
-	"blocked_by\x18\a \x03(\tR\tblockedBy\x12?\n" +
-	"\rblocked_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fblockedSince\"\xc6\x01\n" +
+	"blocked_by\x18\a \x03(\v2\x1c.berth.types.v1.ContainerRefR\tblockedBy\x129\n" +
+	"\n" +
+	"block_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tblockTime\"\xc6\x01\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1999,17 +1669,28 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x10ContainerBinding\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12%\n" +
-	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\"\xa7\x01\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\"\xcf\x01\n" +
 	"\x0eDeviceResource\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12>\n" +
+	"\fplugin_state\x18\x02 \x01(\x0e2\x1b.berth.types.v1.PluginStateR\vpluginState\x12\x1a\n" +
 	"\bcapacity\x18\x03 \x01(\x03R\bcapacity\x12 \n" +
 	"\vallocatable\x18\x04 \x01(\x03R\vallocatable\x12+\n" +
-	"\x11unhealthy_devices\x18\x05 \x03(\tR\x10unhealthyDevices\"t\n" +
+	"\x11unhealthy_devices\x18\x05 \x03(\tR\x10unhealthyDevices\"\x92\x01\n" +
 	"\fDeviceHealth\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
-	"\x06device\x18\x02 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +
-	"\aholders\x18\x03 \x03(\tR\aholders*\xa4\x02\n" +
+	"\x06device\x18\x02 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x126\n" +
+	"\aholders\x18\x03 \x03(\v2\x1c.berth.types.v1.ContainerRefR\aholders*\xb3\x02\n" +
+	"\x0eContainerPhase\x12\x1f\n" +
+	"\x1bCONTAINER_PHASE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17CONTAINER_PHASE_PLANNED\x10\x01\x12\x1c\n" +
+	"\x18CONTAINER_PHASE_STARTING\x10\x02\x12\x1b\n" +
+	"\x17CONTAINER_PHASE_CREATED\x10\x03\x12\x18\n" +
+	"\x14CONTAINER_PHASE_IDLE\x10\x04\x12\x1b\n" +
+	"\x17CONTAINER_PHASE_RUNNING\x10\x05\x12\x1a\n" +
+	"\x16CONTAINER_PHASE_PAUSED\x10\x06\x12\x1c\n" +
+	"\x18CONTAINER_PHASE_STOPPING\x10\a\x12\x1a\n" +
+	"\x16CONTAINER_PHASE_EXITED\x10\b\x12\x1b\n" +
+	"\x17CONTAINER_PHASE_UNKNOWN\x10\t*\xa4\x02\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10EVENT_TYPE_ADDED\x10\x01\x12\x16\n" +
@@ -2042,92 +1723,89 @@ func file_berth_allocation_v1_allocation_proto_rawDescGZIP() []byte {
 	return file_berth_allocation_v1_allocation_proto_rawDescData
 }
 
-var file_berth_allocation_v1_allocation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_berth_allocation_v1_allocation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_berth_allocation_v1_allocation_proto_goTypes = []any{
-	(EventType)(0),                 // 0: berth.allocation.v1.EventType
-	(*AllocateRequest)(nil),        // 1: berth.allocation.v1.AllocateRequest
-	(*AllocateResponse)(nil),       // 2: berth.allocation.v1.AllocateResponse
-	(*LinuxResources)(nil),         // 3: berth.allocation.v1.LinuxResources
-	(*HugepageLimit)(nil),          // 4: berth.allocation.v1.HugepageLimit
-	(*DeviceNode)(nil),             // 5: berth.allocation.v1.DeviceNode
-	(*Mount)(nil),                  // 6: berth.allocation.v1.Mount
-	(*EnvVar)(nil),                 // 7: berth.allocation.v1.EnvVar
-	(*GetRequest)(nil),             // 8: berth.allocation.v1.GetRequest
-	(*GetResponse)(nil),            // 9: berth.allocation.v1.GetResponse
-	(*ContainerPlacement)(nil),     // 10: berth.allocation.v1.ContainerPlacement
-	(*ListRequest)(nil),            // 11: berth.allocation.v1.ListRequest
-	(*ListResponse)(nil),           // 12: berth.allocation.v1.ListResponse
-	(*GetRevisionRequest)(nil),     // 13: berth.allocation.v1.GetRevisionRequest
-	(*GetRevisionResponse)(nil),    // 14: berth.allocation.v1.GetRevisionResponse
-	(*WatchRequest)(nil),           // 15: berth.allocation.v1.WatchRequest
-	(*WatchResponse)(nil),          // 16: berth.allocation.v1.WatchResponse
-	(*Event)(nil),                  // 17: berth.allocation.v1.Event
-	(*PolicyState)(nil),            // 18: berth.allocation.v1.PolicyState
-	(*MachineState)(nil),           // 19: berth.allocation.v1.MachineState
-	(*ContainerBinding)(nil),       // 20: berth.allocation.v1.ContainerBinding
-	(*DeviceResource)(nil),         // 21: berth.allocation.v1.DeviceResource
-	(*DeviceHealth)(nil),           // 22: berth.allocation.v1.DeviceHealth
-	nil,                            // 23: berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	nil,                            // 24: berth.allocation.v1.LinuxResources.UnifiedEntry
-	(*v1.Pod)(nil),                 // 25: berth.types.v1.Pod
-	(*v1.ContainerAllocation)(nil), // 26: berth.types.v1.ContainerAllocation
-	(*v1.PodAllocation)(nil),       // 27: berth.types.v1.PodAllocation
-	(*v1.CPUSet)(nil),              // 28: berth.types.v1.CPUSet
-	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
-	(*v1.Device)(nil),              // 30: berth.types.v1.Device
+	(ContainerPhase)(0),            // 0: berth.allocation.v1.ContainerPhase
+	(EventType)(0),                 // 1: berth.allocation.v1.EventType
+	(*AllocateRequest)(nil),        // 2: berth.allocation.v1.AllocateRequest
+	(*AllocateResponse)(nil),       // 3: berth.allocation.v1.AllocateResponse
+	(*GetRequest)(nil),             // 4: berth.allocation.v1.GetRequest
+	(*GetResponse)(nil),            // 5: berth.allocation.v1.GetResponse
+	(*ContainerPlacement)(nil),     // 6: berth.allocation.v1.ContainerPlacement
+	(*ListRequest)(nil),            // 7: berth.allocation.v1.ListRequest
+	(*ListResponse)(nil),           // 8: berth.allocation.v1.ListResponse
+	(*GetRevisionRequest)(nil),     // 9: berth.allocation.v1.GetRevisionRequest
+	(*GetRevisionResponse)(nil),    // 10: berth.allocation.v1.GetRevisionResponse
+	(*WatchRequest)(nil),           // 11: berth.allocation.v1.WatchRequest
+	(*WatchResponse)(nil),          // 12: berth.allocation.v1.WatchResponse
+	(*Event)(nil),                  // 13: berth.allocation.v1.Event
+	(*PolicyState)(nil),            // 14: berth.allocation.v1.PolicyState
+	(*MachineState)(nil),           // 15: berth.allocation.v1.MachineState
+	(*ContainerBinding)(nil),       // 16: berth.allocation.v1.ContainerBinding
+	(*DeviceResource)(nil),         // 17: berth.allocation.v1.DeviceResource
+	(*DeviceHealth)(nil),           // 18: berth.allocation.v1.DeviceHealth
+	(*v1.Pod)(nil),                 // 19: berth.types.v1.Pod
+	(*v1.LinuxResources)(nil),      // 20: berth.types.v1.LinuxResources
+	(*v1.ContainerEdits)(nil),      // 21: berth.types.v1.ContainerEdits
+	(*v1.ContainerAllocation)(nil), // 22: berth.types.v1.ContainerAllocation
+	(*v1.PodAllocation)(nil),       // 23: berth.types.v1.PodAllocation
+	(*v1.CPUSet)(nil),              // 24: berth.types.v1.CPUSet
+	(*v1.ContainerRef)(nil),        // 25: berth.types.v1.ContainerRef
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(v1.PluginState)(0),            // 27: berth.types.v1.PluginState
+	(*v1.Device)(nil),              // 28: berth.types.v1.Device
 }
 var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
-	25, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
-	3,  // 1: berth.allocation.v1.AllocateResponse.linux:type_name -> berth.allocation.v1.LinuxResources
-	5,  // 2: berth.allocation.v1.AllocateResponse.devices:type_name -> berth.allocation.v1.DeviceNode
-	6,  // 3: berth.allocation.v1.AllocateResponse.mounts:type_name -> berth.allocation.v1.Mount
-	7,  // 4: berth.allocation.v1.AllocateResponse.envs:type_name -> berth.allocation.v1.EnvVar
-	23, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	26, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
-	4,  // 7: berth.allocation.v1.LinuxResources.hugepage_limits:type_name -> berth.allocation.v1.HugepageLimit
-	24, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
-	27, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
-	10, // 10: berth.allocation.v1.GetResponse.placements:type_name -> berth.allocation.v1.ContainerPlacement
-	25, // 11: berth.allocation.v1.GetResponse.spec:type_name -> berth.types.v1.Pod
-	28, // 12: berth.allocation.v1.GetResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	28, // 13: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
-	28, // 14: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 15: berth.allocation.v1.ContainerPlacement.blocked_since:type_name -> google.protobuf.Timestamp
-	27, // 16: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	28, // 17: berth.allocation.v1.ListResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	0,  // 18: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
-	17, // 19: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
-	27, // 20: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
-	27, // 21: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
-	27, // 22: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
-	20, // 23: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
-	20, // 24: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
-	28, // 25: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
-	21, // 26: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
-	22, // 27: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
-	18, // 28: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
-	19, // 29: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
-	28, // 30: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 31: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
-	28, // 32: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
-	28, // 33: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
-	30, // 34: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	1,  // 35: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	8,  // 36: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	11, // 37: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	13, // 38: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	15, // 39: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	2,  // 40: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	9,  // 41: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	12, // 42: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	14, // 43: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	16, // 44: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	40, // [40:45] is the sub-list for method output_type
-	35, // [35:40] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	19, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
+	20, // 1: berth.allocation.v1.AllocateResponse.resources:type_name -> berth.types.v1.LinuxResources
+	21, // 2: berth.allocation.v1.AllocateResponse.edits:type_name -> berth.types.v1.ContainerEdits
+	22, // 3: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
+	23, // 4: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
+	6,  // 5: berth.allocation.v1.GetResponse.placements:type_name -> berth.allocation.v1.ContainerPlacement
+	19, // 6: berth.allocation.v1.GetResponse.spec:type_name -> berth.types.v1.Pod
+	24, // 7: berth.allocation.v1.GetResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	0,  // 8: berth.allocation.v1.ContainerPlacement.phase:type_name -> berth.allocation.v1.ContainerPhase
+	24, // 9: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
+	24, // 10: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
+	25, // 11: berth.allocation.v1.ContainerPlacement.blocked_by:type_name -> berth.types.v1.ContainerRef
+	26, // 12: berth.allocation.v1.ContainerPlacement.block_time:type_name -> google.protobuf.Timestamp
+	23, // 13: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	24, // 14: berth.allocation.v1.ListResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	1,  // 15: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	13, // 16: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	23, // 17: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	23, // 18: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	23, // 19: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	16, // 20: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	16, // 21: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	24, // 22: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	17, // 23: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	18, // 24: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	14, // 25: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	15, // 26: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	24, // 27: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	26, // 28: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	24, // 29: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	24, // 30: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	27, // 31: berth.allocation.v1.DeviceResource.plugin_state:type_name -> berth.types.v1.PluginState
+	28, // 32: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	25, // 33: berth.allocation.v1.DeviceHealth.holders:type_name -> berth.types.v1.ContainerRef
+	2,  // 34: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	4,  // 35: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	7,  // 36: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	9,  // 37: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	11, // 38: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	3,  // 39: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	5,  // 40: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	8,  // 41: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	10, // 42: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	12, // 43: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	39, // [39:44] is the sub-list for method output_type
+	34, // [34:39] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }
@@ -2135,7 +1813,11 @@ func file_berth_allocation_v1_allocation_proto_init() {
 	if File_berth_allocation_v1_allocation_proto != nil {
 		return
 	}
-	file_berth_allocation_v1_allocation_proto_msgTypes[16].OneofWrappers = []any{
+	file_berth_allocation_v1_allocation_proto_msgTypes[0].OneofWrappers = []any{
+		(*AllocateRequest_PodUid)(nil),
+		(*AllocateRequest_Pod)(nil),
+	}
+	file_berth_allocation_v1_allocation_proto_msgTypes[11].OneofWrappers = []any{
 		(*Event_Added)(nil),
 		(*Event_Removed)(nil),
 		(*Event_Changed)(nil),
@@ -2152,8 +1834,8 @@ func file_berth_allocation_v1_allocation_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_allocation_v1_allocation_proto_rawDesc), len(file_berth_allocation_v1_allocation_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   24,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,8 +7,10 @@
 package cgroupv1
 
 import (
+	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -77,143 +79,6 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{0}
 }
 
-// Values of a cgroup. What is not set is left as it is, or was not read.
-type Values struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Weight against siblings in the unit of cgroup v1, 2 to 262144. On v2 it
-	// becomes cpu.weight, linearly over the whole range.
-	CpuShares *uint64 `protobuf:"varint,1,opt,name=cpu_shares,json=cpuShares,proto3,oneof" json:"cpu_shares,omitempty"`
-	// Weight of v2, 1 to 10000; it wins over cpu_shares.
-	CpuWeight *uint64 `protobuf:"varint,2,opt,name=cpu_weight,json=cpuWeight,proto3,oneof" json:"cpu_weight,omitempty"`
-	// CPU time per period in microseconds, at least 1000; -1 is no limit.
-	CpuQuotaUs *int64 `protobuf:"varint,3,opt,name=cpu_quota_us,json=cpuQuotaUs,proto3,oneof" json:"cpu_quota_us,omitempty"`
-	// Period in microseconds.
-	CpuPeriodUs *uint64 `protobuf:"varint,4,opt,name=cpu_period_us,json=cpuPeriodUs,proto3,oneof" json:"cpu_period_us,omitempty"`
-	// Limit of memory in bytes; -1 is no limit.
-	MemoryBytes *int64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3,oneof" json:"memory_bytes,omitempty"`
-	// Limit of memory and swap together on v1, in bytes; -1 is no limit.
-	MemorySwapBytes *int64 `protobuf:"varint,6,opt,name=memory_swap_bytes,json=memorySwapBytes,proto3,oneof" json:"memory_swap_bytes,omitempty"`
-	// Limit of processes; -1 is no limit, 0 is written as 1.
-	Pids *int64 `protobuf:"varint,7,opt,name=pids,proto3,oneof" json:"pids,omitempty"`
-	// Limits in bytes, or -1 for none, by page size in bytes.
-	HugePageLimits map[int64]int64 `protobuf:"bytes,8,rep,name=huge_page_limits,json=hugePageLimits,proto3" json:"huge_page_limits,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Further files of v2 with their text, such as memory.min.
-	Unified map[string]string `protobuf:"bytes,9,rep,name=unified,proto3" json:"unified,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// CPUs in the kernel's list format.
-	CpusetCpus string `protobuf:"bytes,10,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
-	// Memory nodes in the kernel's list format.
-	CpusetMems    string `protobuf:"bytes,11,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Values) Reset() {
-	*x = Values{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Values) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Values) ProtoMessage() {}
-
-func (x *Values) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Values.ProtoReflect.Descriptor instead.
-func (*Values) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Values) GetCpuShares() uint64 {
-	if x != nil && x.CpuShares != nil {
-		return *x.CpuShares
-	}
-	return 0
-}
-
-func (x *Values) GetCpuWeight() uint64 {
-	if x != nil && x.CpuWeight != nil {
-		return *x.CpuWeight
-	}
-	return 0
-}
-
-func (x *Values) GetCpuQuotaUs() int64 {
-	if x != nil && x.CpuQuotaUs != nil {
-		return *x.CpuQuotaUs
-	}
-	return 0
-}
-
-func (x *Values) GetCpuPeriodUs() uint64 {
-	if x != nil && x.CpuPeriodUs != nil {
-		return *x.CpuPeriodUs
-	}
-	return 0
-}
-
-func (x *Values) GetMemoryBytes() int64 {
-	if x != nil && x.MemoryBytes != nil {
-		return *x.MemoryBytes
-	}
-	return 0
-}
-
-func (x *Values) GetMemorySwapBytes() int64 {
-	if x != nil && x.MemorySwapBytes != nil {
-		return *x.MemorySwapBytes
-	}
-	return 0
-}
-
-func (x *Values) GetPids() int64 {
-	if x != nil && x.Pids != nil {
-		return *x.Pids
-	}
-	return 0
-}
-
-func (x *Values) GetHugePageLimits() map[int64]int64 {
-	if x != nil {
-		return x.HugePageLimits
-	}
-	return nil
-}
-
-func (x *Values) GetUnified() map[string]string {
-	if x != nil {
-		return x.Unified
-	}
-	return nil
-}
-
-func (x *Values) GetCpusetCpus() string {
-	if x != nil {
-		return x.CpusetCpus
-	}
-	return ""
-}
-
-func (x *Values) GetCpusetMems() string {
-	if x != nil {
-		return x.CpusetMems
-	}
-	return ""
-}
-
 // Write of one control file.
 type Write struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -222,8 +87,8 @@ type Write struct {
 	// Control file; empty where the cgroup itself is made and gets no value.
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
 	// Text before; empty if there was none or it is not known.
-	Old string `protobuf:"bytes,3,opt,name=old,proto3" json:"old,omitempty"`
-	New string `protobuf:"bytes,4,opt,name=new,proto3" json:"new,omitempty"`
+	OldValue string `protobuf:"bytes,3,opt,name=old_value,json=oldValue,proto3" json:"old_value,omitempty"`
+	NewValue string `protobuf:"bytes,4,opt,name=new_value,json=newValue,proto3" json:"new_value,omitempty"`
 	// The cgroup is made or repaired first.
 	Create        bool `protobuf:"varint,5,opt,name=create,proto3" json:"create,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -232,7 +97,7 @@ type Write struct {
 
 func (x *Write) Reset() {
 	*x = Write{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[1]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +109,7 @@ func (x *Write) String() string {
 func (*Write) ProtoMessage() {}
 
 func (x *Write) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[1]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +122,7 @@ func (x *Write) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Write.ProtoReflect.Descriptor instead.
 func (*Write) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{1}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Write) GetCgroup() string {
@@ -274,16 +139,16 @@ func (x *Write) GetFile() string {
 	return ""
 }
 
-func (x *Write) GetOld() string {
+func (x *Write) GetOldValue() string {
 	if x != nil {
-		return x.Old
+		return x.OldValue
 	}
 	return ""
 }
 
-func (x *Write) GetNew() string {
+func (x *Write) GetNewValue() string {
 	if x != nil {
-		return x.New
+		return x.NewValue
 	}
 	return ""
 }
@@ -298,7 +163,7 @@ func (x *Write) GetCreate() bool {
 // NotApplied is a value that was given and has no place on this system.
 type NotApplied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its field in the request, as "values.cpu_weight".
+	// Its field in the request, as "resources.cpu_weight".
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	// Why, and what to give in its place.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -308,7 +173,7 @@ type NotApplied struct {
 
 func (x *NotApplied) Reset() {
 	*x = NotApplied{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +185,7 @@ func (x *NotApplied) String() string {
 func (*NotApplied) ProtoMessage() {}
 
 func (x *NotApplied) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +198,7 @@ func (x *NotApplied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotApplied.ProtoReflect.Descriptor instead.
 func (*NotApplied) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{2}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *NotApplied) GetField() string {
@@ -352,9 +217,9 @@ func (x *NotApplied) GetReason() string {
 
 // CreateRequest names a cgroup and what it is to hold.
 type CreateRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Values *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Resources *v1.LinuxResources     `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
 	// this system cannot hold one of the values. Otherwise the others are written, and the
 	// answer says which were not.
@@ -365,7 +230,7 @@ type CreateRequest struct {
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -377,7 +242,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -390,7 +255,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{3}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CreateRequest) GetName() string {
@@ -400,9 +265,9 @@ func (x *CreateRequest) GetName() string {
 	return ""
 }
 
-func (x *CreateRequest) GetValues() *Values {
+func (x *CreateRequest) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Values
+		return x.Resources
 	}
 	return nil
 }
@@ -426,7 +291,7 @@ type CreateResponse struct {
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +303,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +316,7 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{4}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateResponse) GetWrites() []*Write {
@@ -478,7 +343,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +355,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +368,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{5}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DestroyRequest) GetName() string {
@@ -522,7 +387,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +399,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,14 +412,14 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{6}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{5}
 }
 
 // UpdateRequest names a cgroup and what it is to hold from now on.
 type UpdateRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Values *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Resources *v1.LinuxResources     `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
 	// this system cannot hold one of the values. Otherwise the others are written, and the
 	// answer says which were not.
@@ -565,7 +430,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +442,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +455,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{7}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UpdateRequest) GetName() string {
@@ -600,9 +465,9 @@ func (x *UpdateRequest) GetName() string {
 	return ""
 }
 
-func (x *UpdateRequest) GetValues() *Values {
+func (x *UpdateRequest) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Values
+		return x.Resources
 	}
 	return nil
 }
@@ -626,7 +491,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +503,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +516,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{8}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateResponse) GetWrites() []*Write {
@@ -678,7 +543,7 @@ type ExistsRequest struct {
 
 func (x *ExistsRequest) Reset() {
 	*x = ExistsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +555,7 @@ func (x *ExistsRequest) String() string {
 func (*ExistsRequest) ProtoMessage() {}
 
 func (x *ExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +568,7 @@ func (x *ExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExistsRequest.ProtoReflect.Descriptor instead.
 func (*ExistsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{9}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExistsRequest) GetName() string {
@@ -725,7 +590,7 @@ type ExistsResponse struct {
 
 func (x *ExistsResponse) Reset() {
 	*x = ExistsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +602,7 @@ func (x *ExistsResponse) String() string {
 func (*ExistsResponse) ProtoMessage() {}
 
 func (x *ExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +615,7 @@ func (x *ExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExistsResponse.ProtoReflect.Descriptor instead.
 func (*ExistsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{10}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExistsResponse) GetState() State {
@@ -777,7 +642,7 @@ type ValidateRequest struct {
 
 func (x *ValidateRequest) Reset() {
 	*x = ValidateRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +654,7 @@ func (x *ValidateRequest) String() string {
 func (*ValidateRequest) ProtoMessage() {}
 
 func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +667,7 @@ func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
 func (*ValidateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{11}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ValidateRequest) GetName() string {
@@ -821,7 +686,7 @@ type ValidateResponse struct {
 
 func (x *ValidateResponse) Reset() {
 	*x = ValidateResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +698,7 @@ func (x *ValidateResponse) String() string {
 func (*ValidateResponse) ProtoMessage() {}
 
 func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +711,7 @@ func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
 func (*ValidateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{12}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{11}
 }
 
 // GetConfigRequest names a cgroup.
@@ -861,7 +726,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +738,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +751,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{13}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetConfigRequest) GetName() string {
@@ -905,8 +770,8 @@ func (x *GetConfigRequest) GetResource() string {
 
 // GetConfigResponse holds what was read.
 type GetConfigResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Values *Values                `protobuf:"bytes,1,opt,name=values,proto3" json:"values,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Resources *v1.LinuxResources     `protobuf:"bytes,1,opt,name=resources,proto3" json:"resources,omitempty"`
 	// The weight as a request and the quota as a limit, in thousandths of a CPU; 0
 	// where there is none. A weight of v2 stands for about 25 of them.
 	MilliCpuRequest int64 `protobuf:"varint,2,opt,name=milli_cpu_request,json=milliCpuRequest,proto3" json:"milli_cpu_request,omitempty"`
@@ -917,7 +782,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +794,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,12 +807,12 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{14}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *GetConfigResponse) GetValues() *Values {
+func (x *GetConfigResponse) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Values
+		return x.Resources
 	}
 	return nil
 }
@@ -968,9 +833,9 @@ func (x *GetConfigResponse) GetMilliCpuLimit() int64 {
 
 // SetConfigRequest is as UpdateRequest.
 type SetConfigRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Values *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Resources *v1.LinuxResources     `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
 	// this system cannot hold one of the values. Otherwise the others are written, and the
 	// answer says which were not.
@@ -981,7 +846,7 @@ type SetConfigRequest struct {
 
 func (x *SetConfigRequest) Reset() {
 	*x = SetConfigRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +858,7 @@ func (x *SetConfigRequest) String() string {
 func (*SetConfigRequest) ProtoMessage() {}
 
 func (x *SetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +871,7 @@ func (x *SetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfigRequest.ProtoReflect.Descriptor instead.
 func (*SetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{15}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetConfigRequest) GetName() string {
@@ -1016,9 +881,9 @@ func (x *SetConfigRequest) GetName() string {
 	return ""
 }
 
-func (x *SetConfigRequest) GetValues() *Values {
+func (x *SetConfigRequest) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Values
+		return x.Resources
 	}
 	return nil
 }
@@ -1042,7 +907,7 @@ type SetConfigResponse struct {
 
 func (x *SetConfigResponse) Reset() {
 	*x = SetConfigResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +919,7 @@ func (x *SetConfigResponse) String() string {
 func (*SetConfigResponse) ProtoMessage() {}
 
 func (x *SetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +932,7 @@ func (x *SetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfigResponse.ProtoReflect.Descriptor instead.
 func (*SetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{16}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetConfigResponse) GetWrites() []*Write {
@@ -1084,29 +949,29 @@ func (x *SetConfigResponse) GetNotApplied() []*NotApplied {
 	return nil
 }
 
-// PidsRequest names a cgroup.
-type PidsRequest struct {
+// ListProcessesRequest names a cgroup.
+type ListProcessesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PidsRequest) Reset() {
-	*x = PidsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
+func (x *ListProcessesRequest) Reset() {
+	*x = ListProcessesRequest{}
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PidsRequest) String() string {
+func (x *ListProcessesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PidsRequest) ProtoMessage() {}
+func (*ListProcessesRequest) ProtoMessage() {}
 
-func (x *PidsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
+func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,41 +982,41 @@ func (x *PidsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PidsRequest.ProtoReflect.Descriptor instead.
-func (*PidsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{17}
+// Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
+func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *PidsRequest) GetName() string {
+func (x *ListProcessesRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-// PidsResponse lists processes.
-type PidsResponse struct {
+// ListProcessesResponse lists processes.
+type ListProcessesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pids          []int64                `protobuf:"varint,1,rep,packed,name=pids,proto3" json:"pids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PidsResponse) Reset() {
-	*x = PidsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
+func (x *ListProcessesResponse) Reset() {
+	*x = ListProcessesResponse{}
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PidsResponse) String() string {
+func (x *ListProcessesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PidsResponse) ProtoMessage() {}
+func (*ListProcessesResponse) ProtoMessage() {}
 
-func (x *PidsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
+func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,12 +1027,12 @@ func (x *PidsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PidsResponse.ProtoReflect.Descriptor instead.
-func (*PidsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{18}
+// Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
+func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *PidsResponse) GetPids() []int64 {
+func (x *ListProcessesResponse) GetPids() []int64 {
 	if x != nil {
 		return x.Pids
 	}
@@ -1184,7 +1049,7 @@ type ReduceCPULimitsRequest struct {
 
 func (x *ReduceCPULimitsRequest) Reset() {
 	*x = ReduceCPULimitsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1061,7 @@ func (x *ReduceCPULimitsRequest) String() string {
 func (*ReduceCPULimitsRequest) ProtoMessage() {}
 
 func (x *ReduceCPULimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1074,7 @@ func (x *ReduceCPULimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceCPULimitsRequest.ProtoReflect.Descriptor instead.
 func (*ReduceCPULimitsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{19}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReduceCPULimitsRequest) GetName() string {
@@ -1229,7 +1094,7 @@ type ReduceCPULimitsResponse struct {
 
 func (x *ReduceCPULimitsResponse) Reset() {
 	*x = ReduceCPULimitsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1106,7 @@ func (x *ReduceCPULimitsResponse) String() string {
 func (*ReduceCPULimitsResponse) ProtoMessage() {}
 
 func (x *ReduceCPULimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1119,7 @@ func (x *ReduceCPULimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceCPULimitsResponse.ProtoReflect.Descriptor instead.
 func (*ReduceCPULimitsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{20}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReduceCPULimitsResponse) GetWrites() []*Write {
@@ -1264,29 +1129,29 @@ func (x *ReduceCPULimitsResponse) GetWrites() []*Write {
 	return nil
 }
 
-// MemoryUsageRequest names a cgroup.
-type MemoryUsageRequest struct {
+// GetMemoryUsageRequest names a cgroup.
+type GetMemoryUsageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MemoryUsageRequest) Reset() {
-	*x = MemoryUsageRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
+func (x *GetMemoryUsageRequest) Reset() {
+	*x = GetMemoryUsageRequest{}
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MemoryUsageRequest) String() string {
+func (x *GetMemoryUsageRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MemoryUsageRequest) ProtoMessage() {}
+func (*GetMemoryUsageRequest) ProtoMessage() {}
 
-func (x *MemoryUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
+func (x *GetMemoryUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,41 +1162,41 @@ func (x *MemoryUsageRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MemoryUsageRequest.ProtoReflect.Descriptor instead.
-func (*MemoryUsageRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{21}
+// Deprecated: Use GetMemoryUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetMemoryUsageRequest) Descriptor() ([]byte, []int) {
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *MemoryUsageRequest) GetName() string {
+func (x *GetMemoryUsageRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-// MemoryUsageResponse is in bytes.
-type MemoryUsageResponse struct {
+// GetMemoryUsageResponse is in bytes.
+type GetMemoryUsageResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MemoryUsageResponse) Reset() {
-	*x = MemoryUsageResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
+func (x *GetMemoryUsageResponse) Reset() {
+	*x = GetMemoryUsageResponse{}
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MemoryUsageResponse) String() string {
+func (x *GetMemoryUsageResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MemoryUsageResponse) ProtoMessage() {}
+func (*GetMemoryUsageResponse) ProtoMessage() {}
 
-func (x *MemoryUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
+func (x *GetMemoryUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,25 +1207,28 @@ func (x *MemoryUsageResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MemoryUsageResponse.ProtoReflect.Descriptor instead.
-func (*MemoryUsageResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{22}
+// Deprecated: Use GetMemoryUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetMemoryUsageResponse) Descriptor() ([]byte, []int) {
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *MemoryUsageResponse) GetBytes() int64 {
+func (x *GetMemoryUsageResponse) GetBytes() int64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-// NameRequest holds a name to spell, or a path to read; exactly one of them.
+// NameRequest holds a name to spell, or a path to read.
 type NameRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name as a path of components.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// A path on disk below the mount point.
-	Literal string `protobuf:"bytes,2,opt,name=literal,proto3" json:"literal,omitempty"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*NameRequest_Name
+	//	*NameRequest_Literal
+	Subject isNameRequest_Subject `protobuf_oneof:"subject"`
 	// cgroupfs or systemd; empty: the driver in use.
 	Driver        string `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1369,7 +1237,7 @@ type NameRequest struct {
 
 func (x *NameRequest) Reset() {
 	*x = NameRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1249,7 @@ func (x *NameRequest) String() string {
 func (*NameRequest) ProtoMessage() {}
 
 func (x *NameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,19 +1262,30 @@ func (x *NameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRequest.ProtoReflect.Descriptor instead.
 func (*NameRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{23}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *NameRequest) GetSubject() isNameRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
 }
 
 func (x *NameRequest) GetName() string {
 	if x != nil {
-		return x.Name
+		if x, ok := x.Subject.(*NameRequest_Name); ok {
+			return x.Name
+		}
 	}
 	return ""
 }
 
 func (x *NameRequest) GetLiteral() string {
 	if x != nil {
-		return x.Literal
+		if x, ok := x.Subject.(*NameRequest_Literal); ok {
+			return x.Literal
+		}
 	}
 	return ""
 }
@@ -1417,6 +1296,24 @@ func (x *NameRequest) GetDriver() string {
 	}
 	return ""
 }
+
+type isNameRequest_Subject interface {
+	isNameRequest_Subject()
+}
+
+type NameRequest_Name struct {
+	// A name as a path of components.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3,oneof"`
+}
+
+type NameRequest_Literal struct {
+	// A path on disk below the mount point.
+	Literal string `protobuf:"bytes,2,opt,name=literal,proto3,oneof"`
+}
+
+func (*NameRequest_Name) isNameRequest_Subject() {}
+
+func (*NameRequest_Literal) isNameRequest_Subject() {}
 
 // NameResponse holds both forms.
 type NameResponse struct {
@@ -1430,7 +1327,7 @@ type NameResponse struct {
 
 func (x *NameResponse) Reset() {
 	*x = NameResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1339,7 @@ func (x *NameResponse) String() string {
 func (*NameResponse) ProtoMessage() {}
 
 func (x *NameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1352,7 @@ func (x *NameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameResponse.ProtoReflect.Descriptor instead.
 func (*NameResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{24}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NameResponse) GetName() string {
@@ -1485,7 +1382,7 @@ type PlanRequest struct {
 	// A cgroup to update, or to create if it is absent. Empty: the next pass.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What the cgroup is to hold; only with name.
-	Values *Values `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	Resources *v1.LinuxResources `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// As in an Update; only with name.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1494,7 +1391,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1403,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1416,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{25}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -1529,9 +1426,9 @@ func (x *PlanRequest) GetName() string {
 	return ""
 }
 
-func (x *PlanRequest) GetValues() *Values {
+func (x *PlanRequest) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Values
+		return x.Resources
 	}
 	return nil
 }
@@ -1555,7 +1452,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1464,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1477,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{26}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PlanResponse) GetWrites() []*Write {
@@ -1606,7 +1503,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1515,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1528,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{27}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{26}
 }
 
 // ListResponse shows the tree.
@@ -1651,7 +1548,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1560,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1573,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{28}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListResponse) GetCgroups() []*Cgroup {
@@ -1712,11 +1609,11 @@ type Cgroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Path on disk below the mount point.
-	Literal          string  `protobuf:"bytes,2,opt,name=literal,proto3" json:"literal,omitempty"`
-	State            State   `protobuf:"varint,3,opt,name=state,proto3,enum=berth.cgroup.v1.State" json:"state,omitempty"`
-	Reason           string  `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Values           *Values `protobuf:"bytes,5,opt,name=values,proto3" json:"values,omitempty"`
-	MemoryUsageBytes int64   `protobuf:"varint,6,opt,name=memory_usage_bytes,json=memoryUsageBytes,proto3" json:"memory_usage_bytes,omitempty"`
+	Literal          string             `protobuf:"bytes,2,opt,name=literal,proto3" json:"literal,omitempty"`
+	State            State              `protobuf:"varint,3,opt,name=state,proto3,enum=berth.cgroup.v1.State" json:"state,omitempty"`
+	Reason           string             `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Resources        *v1.LinuxResources `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	MemoryUsageBytes int64              `protobuf:"varint,6,opt,name=memory_usage_bytes,json=memoryUsageBytes,proto3" json:"memory_usage_bytes,omitempty"`
 	// The cgroup follows from the ledger or the configuration.
 	Managed bool `protobuf:"varint,7,opt,name=managed,proto3" json:"managed,omitempty"`
 	// Uid of the pod whose cgroup it is; empty for others.
@@ -1729,7 +1626,7 @@ type Cgroup struct {
 
 func (x *Cgroup) Reset() {
 	*x = Cgroup{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1638,7 @@ func (x *Cgroup) String() string {
 func (*Cgroup) ProtoMessage() {}
 
 func (x *Cgroup) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1651,7 @@ func (x *Cgroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cgroup.ProtoReflect.Descriptor instead.
 func (*Cgroup) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{29}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Cgroup) GetName() string {
@@ -1785,9 +1682,9 @@ func (x *Cgroup) GetReason() string {
 	return ""
 }
 
-func (x *Cgroup) GetValues() *Values {
+func (x *Cgroup) GetResources() *v1.LinuxResources {
 	if x != nil {
-		return x.Values
+		return x.Resources
 	}
 	return nil
 }
@@ -1828,15 +1725,15 @@ type Drift struct {
 	File  string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
 	Want  string `protobuf:"bytes,3,opt,name=want,proto3" json:"want,omitempty"`
 	Found string `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`
-	// When it was seen first, in seconds since 1970.
-	SinceUnix     int64 `protobuf:"varint,5,opt,name=since_unix,json=sinceUnix,proto3" json:"since_unix,omitempty"`
+	// When it was seen first.
+	FindTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=find_time,json=findTime,proto3" json:"find_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1745,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1758,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{30}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Drift) GetCgroup() string {
@@ -1892,11 +1789,11 @@ func (x *Drift) GetFound() string {
 	return ""
 }
 
-func (x *Drift) GetSinceUnix() int64 {
+func (x *Drift) GetFindTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.SinceUnix
+		return x.FindTime
 	}
-	return 0
+	return nil
 }
 
 // PodCgroupServiceExistsRequest names a pod.
@@ -1909,7 +1806,7 @@ type PodCgroupServiceExistsRequest struct {
 
 func (x *PodCgroupServiceExistsRequest) Reset() {
 	*x = PodCgroupServiceExistsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +1818,7 @@ func (x *PodCgroupServiceExistsRequest) String() string {
 func (*PodCgroupServiceExistsRequest) ProtoMessage() {}
 
 func (x *PodCgroupServiceExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +1831,7 @@ func (x *PodCgroupServiceExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceExistsRequest.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceExistsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{31}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PodCgroupServiceExistsRequest) GetPodUid() string {
@@ -1955,7 +1852,7 @@ type PodCgroupServiceExistsResponse struct {
 
 func (x *PodCgroupServiceExistsResponse) Reset() {
 	*x = PodCgroupServiceExistsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +1864,7 @@ func (x *PodCgroupServiceExistsResponse) String() string {
 func (*PodCgroupServiceExistsResponse) ProtoMessage() {}
 
 func (x *PodCgroupServiceExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +1877,7 @@ func (x *PodCgroupServiceExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceExistsResponse.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceExistsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{32}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PodCgroupServiceExistsResponse) GetState() State {
@@ -2007,7 +1904,7 @@ type EnsureExistsRequest struct {
 
 func (x *EnsureExistsRequest) Reset() {
 	*x = EnsureExistsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +1916,7 @@ func (x *EnsureExistsRequest) String() string {
 func (*EnsureExistsRequest) ProtoMessage() {}
 
 func (x *EnsureExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +1929,7 @@ func (x *EnsureExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureExistsRequest.ProtoReflect.Descriptor instead.
 func (*EnsureExistsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{33}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EnsureExistsRequest) GetPodUid() string {
@@ -2055,7 +1952,7 @@ type EnsureExistsResponse struct {
 
 func (x *EnsureExistsResponse) Reset() {
 	*x = EnsureExistsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +1964,7 @@ func (x *EnsureExistsResponse) String() string {
 func (*EnsureExistsResponse) ProtoMessage() {}
 
 func (x *EnsureExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +1977,7 @@ func (x *EnsureExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureExistsResponse.ProtoReflect.Descriptor instead.
 func (*EnsureExistsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{34}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EnsureExistsResponse) GetCreated() bool {
@@ -2101,16 +1998,15 @@ func (x *EnsureExistsResponse) GetCgroupParent() string {
 type GetNameRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	// Guaranteed, Burstable or BestEffort: for a pod that is not admitted. For an
-	// admitted one it may be empty.
-	QosClass      string `protobuf:"bytes,2,opt,name=qos_class,json=qosClass,proto3" json:"qos_class,omitempty"`
+	// For a pod that is not admitted. For an admitted one it may be unspecified.
+	QosClass      v1.QOSClass `protobuf:"varint,2,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetNameRequest) Reset() {
 	*x = GetNameRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2018,7 @@ func (x *GetNameRequest) String() string {
 func (*GetNameRequest) ProtoMessage() {}
 
 func (x *GetNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2031,7 @@ func (x *GetNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNameRequest.ProtoReflect.Descriptor instead.
 func (*GetNameRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{35}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetNameRequest) GetPodUid() string {
@@ -2145,11 +2041,11 @@ func (x *GetNameRequest) GetPodUid() string {
 	return ""
 }
 
-func (x *GetNameRequest) GetQosClass() string {
+func (x *GetNameRequest) GetQosClass() v1.QOSClass {
 	if x != nil {
 		return x.QosClass
 	}
-	return ""
+	return v1.QOSClass(0)
 }
 
 // GetNameResponse names the pod's cgroup.
@@ -2164,7 +2060,7 @@ type GetNameResponse struct {
 
 func (x *GetNameResponse) Reset() {
 	*x = GetNameResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2072,7 @@ func (x *GetNameResponse) String() string {
 func (*GetNameResponse) ProtoMessage() {}
 
 func (x *GetNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2085,7 @@ func (x *GetNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNameResponse.ProtoReflect.Descriptor instead.
 func (*GetNameResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{36}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetNameResponse) GetName() string {
@@ -2216,7 +2112,7 @@ type PodCgroupServiceDestroyRequest struct {
 
 func (x *PodCgroupServiceDestroyRequest) Reset() {
 	*x = PodCgroupServiceDestroyRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2124,7 @@ func (x *PodCgroupServiceDestroyRequest) String() string {
 func (*PodCgroupServiceDestroyRequest) ProtoMessage() {}
 
 func (x *PodCgroupServiceDestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2137,7 @@ func (x *PodCgroupServiceDestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceDestroyRequest.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceDestroyRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{37}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PodCgroupServiceDestroyRequest) GetPodUid() string {
@@ -2261,7 +2157,7 @@ type PodCgroupServiceDestroyResponse struct {
 
 func (x *PodCgroupServiceDestroyResponse) Reset() {
 	*x = PodCgroupServiceDestroyResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2169,7 @@ func (x *PodCgroupServiceDestroyResponse) String() string {
 func (*PodCgroupServiceDestroyResponse) ProtoMessage() {}
 
 func (x *PodCgroupServiceDestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2182,7 @@ func (x *PodCgroupServiceDestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceDestroyResponse.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceDestroyResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{38}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PodCgroupServiceDestroyResponse) GetNames() []string {
@@ -2306,7 +2202,7 @@ type PodCgroupServiceReduceCPULimitsRequest struct {
 
 func (x *PodCgroupServiceReduceCPULimitsRequest) Reset() {
 	*x = PodCgroupServiceReduceCPULimitsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2214,7 @@ func (x *PodCgroupServiceReduceCPULimitsRequest) String() string {
 func (*PodCgroupServiceReduceCPULimitsRequest) ProtoMessage() {}
 
 func (x *PodCgroupServiceReduceCPULimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2227,7 @@ func (x *PodCgroupServiceReduceCPULimitsRequest) ProtoReflect() protoreflect.Mes
 
 // Deprecated: Use PodCgroupServiceReduceCPULimitsRequest.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceReduceCPULimitsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{39}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PodCgroupServiceReduceCPULimitsRequest) GetPodUid() string {
@@ -2351,7 +2247,7 @@ type PodCgroupServiceReduceCPULimitsResponse struct {
 
 func (x *PodCgroupServiceReduceCPULimitsResponse) Reset() {
 	*x = PodCgroupServiceReduceCPULimitsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2259,7 @@ func (x *PodCgroupServiceReduceCPULimitsResponse) String() string {
 func (*PodCgroupServiceReduceCPULimitsResponse) ProtoMessage() {}
 
 func (x *PodCgroupServiceReduceCPULimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2272,7 @@ func (x *PodCgroupServiceReduceCPULimitsResponse) ProtoReflect() protoreflect.Me
 
 // Deprecated: Use PodCgroupServiceReduceCPULimitsResponse.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceReduceCPULimitsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{40}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PodCgroupServiceReduceCPULimitsResponse) GetWrites() []*Write {
@@ -2397,7 +2293,7 @@ type IsPodCgroupRequest struct {
 
 func (x *IsPodCgroupRequest) Reset() {
 	*x = IsPodCgroupRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2305,7 @@ func (x *IsPodCgroupRequest) String() string {
 func (*IsPodCgroupRequest) ProtoMessage() {}
 
 func (x *IsPodCgroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2318,7 @@ func (x *IsPodCgroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsPodCgroupRequest.ProtoReflect.Descriptor instead.
 func (*IsPodCgroupRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{41}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *IsPodCgroupRequest) GetLiteral() string {
@@ -2443,7 +2339,7 @@ type IsPodCgroupResponse struct {
 
 func (x *IsPodCgroupResponse) Reset() {
 	*x = IsPodCgroupResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2351,7 @@ func (x *IsPodCgroupResponse) String() string {
 func (*IsPodCgroupResponse) ProtoMessage() {}
 
 func (x *IsPodCgroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2364,7 @@ func (x *IsPodCgroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsPodCgroupResponse.ProtoReflect.Descriptor instead.
 func (*IsPodCgroupResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{42}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *IsPodCgroupResponse) GetIsPod() bool {
@@ -2494,7 +2390,7 @@ type ListPodsRequest struct {
 
 func (x *ListPodsRequest) Reset() {
 	*x = ListPodsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2402,7 @@ func (x *ListPodsRequest) String() string {
 func (*ListPodsRequest) ProtoMessage() {}
 
 func (x *ListPodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2415,7 @@ func (x *ListPodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPodsRequest.ProtoReflect.Descriptor instead.
 func (*ListPodsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{43}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{42}
 }
 
 // ListPodsResponse lists cgroups of pods.
@@ -2532,7 +2428,7 @@ type ListPodsResponse struct {
 
 func (x *ListPodsResponse) Reset() {
 	*x = ListPodsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2440,7 @@ func (x *ListPodsResponse) String() string {
 func (*ListPodsResponse) ProtoMessage() {}
 
 func (x *ListPodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2453,7 @@ func (x *ListPodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPodsResponse.ProtoReflect.Descriptor instead.
 func (*ListPodsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{44}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListPodsResponse) GetPods() []*PodCgroup {
@@ -2581,7 +2477,7 @@ type PodCgroup struct {
 
 func (x *PodCgroup) Reset() {
 	*x = PodCgroup{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[45]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2489,7 @@ func (x *PodCgroup) String() string {
 func (*PodCgroup) ProtoMessage() {}
 
 func (x *PodCgroup) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[45]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2502,7 @@ func (x *PodCgroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroup.ProtoReflect.Descriptor instead.
 func (*PodCgroup) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{45}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PodCgroup) GetPodUid() string {
@@ -2641,51 +2537,20 @@ var File_berth_cgroup_v1_cgroup_proto protoreflect.FileDescriptor
 
 const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\n" +
-	"\x1cberth/cgroup/v1/cgroup.proto\x12\x0fberth.cgroup.v1\"\xdb\x05\n" +
-	"\x06Values\x12\"\n" +
-	"\n" +
-	"cpu_shares\x18\x01 \x01(\x04H\x00R\tcpuShares\x88\x01\x01\x12\"\n" +
-	"\n" +
-	"cpu_weight\x18\x02 \x01(\x04H\x01R\tcpuWeight\x88\x01\x01\x12%\n" +
-	"\fcpu_quota_us\x18\x03 \x01(\x03H\x02R\n" +
-	"cpuQuotaUs\x88\x01\x01\x12'\n" +
-	"\rcpu_period_us\x18\x04 \x01(\x04H\x03R\vcpuPeriodUs\x88\x01\x01\x12&\n" +
-	"\fmemory_bytes\x18\x05 \x01(\x03H\x04R\vmemoryBytes\x88\x01\x01\x12/\n" +
-	"\x11memory_swap_bytes\x18\x06 \x01(\x03H\x05R\x0fmemorySwapBytes\x88\x01\x01\x12\x17\n" +
-	"\x04pids\x18\a \x01(\x03H\x06R\x04pids\x88\x01\x01\x12U\n" +
-	"\x10huge_page_limits\x18\b \x03(\v2+.berth.cgroup.v1.Values.HugePageLimitsEntryR\x0ehugePageLimits\x12>\n" +
-	"\aunified\x18\t \x03(\v2$.berth.cgroup.v1.Values.UnifiedEntryR\aunified\x12\x1f\n" +
-	"\vcpuset_cpus\x18\n" +
-	" \x01(\tR\n" +
-	"cpusetCpus\x12\x1f\n" +
-	"\vcpuset_mems\x18\v \x01(\tR\n" +
-	"cpusetMems\x1aA\n" +
-	"\x13HugePageLimitsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\x03R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a:\n" +
-	"\fUnifiedEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
-	"\v_cpu_sharesB\r\n" +
-	"\v_cpu_weightB\x0f\n" +
-	"\r_cpu_quota_usB\x10\n" +
-	"\x0e_cpu_period_usB\x0f\n" +
-	"\r_memory_bytesB\x14\n" +
-	"\x12_memory_swap_bytesB\a\n" +
-	"\x05_pids\"o\n" +
+	"\x1cberth/cgroup/v1/cgroup.proto\x12\x0fberth.cgroup.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x01\n" +
 	"\x05Write\x12\x16\n" +
 	"\x06cgroup\x18\x01 \x01(\tR\x06cgroup\x12\x12\n" +
-	"\x04file\x18\x02 \x01(\tR\x04file\x12\x10\n" +
-	"\x03old\x18\x03 \x01(\tR\x03old\x12\x10\n" +
-	"\x03new\x18\x04 \x01(\tR\x03new\x12\x16\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x1b\n" +
+	"\told_value\x18\x03 \x01(\tR\boldValue\x12\x1b\n" +
+	"\tnew_value\x18\x04 \x01(\tR\bnewValue\x12\x16\n" +
 	"\x06create\x18\x05 \x01(\bR\x06create\":\n" +
 	"\n" +
 	"NotApplied\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"l\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"y\n" +
 	"\rCreateRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
+	"\tresources\x18\x02 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x12\x16\n" +
 	"\x06strict\x18\x03 \x01(\bR\x06strict\"~\n" +
 	"\x0eCreateResponse\x12.\n" +
 	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
@@ -2693,10 +2558,10 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"notApplied\"$\n" +
 	"\x0eDestroyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x11\n" +
-	"\x0fDestroyResponse\"l\n" +
+	"\x0fDestroyResponse\"y\n" +
 	"\rUpdateRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
+	"\tresources\x18\x02 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x12\x16\n" +
 	"\x06strict\x18\x03 \x01(\bR\x06strict\"~\n" +
 	"\x0eUpdateResponse\x12.\n" +
 	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
@@ -2712,44 +2577,45 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x10ValidateResponse\"B\n" +
 	"\x10GetConfigRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bresource\x18\x02 \x01(\tR\bresource\"\x98\x01\n" +
-	"\x11GetConfigResponse\x12/\n" +
-	"\x06values\x18\x01 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12*\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\"\xa5\x01\n" +
+	"\x11GetConfigResponse\x12<\n" +
+	"\tresources\x18\x01 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x12*\n" +
 	"\x11milli_cpu_request\x18\x02 \x01(\x03R\x0fmilliCpuRequest\x12&\n" +
-	"\x0fmilli_cpu_limit\x18\x03 \x01(\x03R\rmilliCpuLimit\"o\n" +
+	"\x0fmilli_cpu_limit\x18\x03 \x01(\x03R\rmilliCpuLimit\"|\n" +
 	"\x10SetConfigRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
+	"\tresources\x18\x02 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x12\x16\n" +
 	"\x06strict\x18\x03 \x01(\bR\x06strict\"\x81\x01\n" +
 	"\x11SetConfigResponse\x12.\n" +
 	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
 	"\vnot_applied\x18\x02 \x03(\v2\x1b.berth.cgroup.v1.NotAppliedR\n" +
-	"notApplied\"!\n" +
-	"\vPidsRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\"\n" +
-	"\fPidsResponse\x12\x12\n" +
+	"notApplied\"*\n" +
+	"\x14ListProcessesRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
+	"\x15ListProcessesResponse\x12\x12\n" +
 	"\x04pids\x18\x01 \x03(\x03R\x04pids\",\n" +
 	"\x16ReduceCPULimitsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"I\n" +
 	"\x17ReduceCPULimitsResponse\x12.\n" +
-	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\"(\n" +
-	"\x12MemoryUsageRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
-	"\x13MemoryUsageResponse\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"S\n" +
-	"\vNameRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aliteral\x18\x02 \x01(\tR\aliteral\x12\x16\n" +
-	"\x06driver\x18\x03 \x01(\tR\x06driver\"\\\n" +
+	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\"+\n" +
+	"\x15GetMemoryUsageRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\".\n" +
+	"\x16GetMemoryUsageResponse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"b\n" +
+	"\vNameRequest\x12\x14\n" +
+	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12\x1a\n" +
+	"\aliteral\x18\x02 \x01(\tH\x00R\aliteral\x12\x16\n" +
+	"\x06driver\x18\x03 \x01(\tR\x06driverB\t\n" +
+	"\asubject\"\\\n" +
 	"\fNameResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
 	"components\x18\x02 \x03(\tR\n" +
 	"components\x12\x18\n" +
-	"\aliteral\x18\x03 \x01(\tR\aliteral\"j\n" +
+	"\aliteral\x18\x03 \x01(\tR\aliteral\"w\n" +
 	"\vPlanRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12<\n" +
+	"\tresources\x18\x02 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x12\x16\n" +
 	"\x06strict\x18\x03 \x01(\bR\x06strict\"|\n" +
 	"\fPlanResponse\x12.\n" +
 	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
@@ -2760,24 +2626,23 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\acgroups\x18\x01 \x03(\v2\x17.berth.cgroup.v1.CgroupR\acgroups\x12.\n" +
 	"\x06drifts\x18\x02 \x03(\v2\x16.berth.cgroup.v1.DriftR\x06drifts\x12\x16\n" +
 	"\x06driver\x18\x03 \x01(\tR\x06driver\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\x05R\aversion\"\xc0\x02\n" +
+	"\aversion\x18\x04 \x01(\x05R\aversion\"\xcd\x02\n" +
 	"\x06Cgroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aliteral\x18\x02 \x01(\tR\aliteral\x12,\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x16.berth.cgroup.v1.StateR\x05state\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12/\n" +
-	"\x06values\x18\x05 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12,\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12<\n" +
+	"\tresources\x18\x05 \x01(\v2\x1e.berth.types.v1.LinuxResourcesR\tresources\x12,\n" +
 	"\x12memory_usage_bytes\x18\x06 \x01(\x03R\x10memoryUsageBytes\x12\x18\n" +
 	"\amanaged\x18\a \x01(\bR\amanaged\x12\x17\n" +
 	"\apod_uid\x18\b \x01(\tR\x06podUid\x120\n" +
-	"\apending\x18\t \x03(\v2\x16.berth.cgroup.v1.WriteR\apending\"|\n" +
+	"\apending\x18\t \x03(\v2\x16.berth.cgroup.v1.WriteR\apending\"\x96\x01\n" +
 	"\x05Drift\x12\x16\n" +
 	"\x06cgroup\x18\x01 \x01(\tR\x06cgroup\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
 	"\x04want\x18\x03 \x01(\tR\x04want\x12\x14\n" +
-	"\x05found\x18\x04 \x01(\tR\x05found\x12\x1d\n" +
-	"\n" +
-	"since_unix\x18\x05 \x01(\x03R\tsinceUnix\"8\n" +
+	"\x05found\x18\x04 \x01(\tR\x05found\x127\n" +
+	"\tfind_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bfindTime\"8\n" +
 	"\x1dPodCgroupServiceExistsRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"f\n" +
 	"\x1ePodCgroupServiceExistsResponse\x12,\n" +
@@ -2787,10 +2652,10 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"U\n" +
 	"\x14EnsureExistsResponse\x12\x18\n" +
 	"\acreated\x18\x01 \x01(\bR\acreated\x12#\n" +
-	"\rcgroup_parent\x18\x02 \x01(\tR\fcgroupParent\"F\n" +
+	"\rcgroup_parent\x18\x02 \x01(\tR\fcgroupParent\"`\n" +
 	"\x0eGetNameRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
-	"\tqos_class\x18\x02 \x01(\tR\bqosClass\"J\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x125\n" +
+	"\tqos_class\x18\x02 \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\"J\n" +
 	"\x0fGetNameResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rcgroup_parent\x18\x02 \x01(\tR\fcgroupParent\"9\n" +
@@ -2819,7 +2684,7 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTATE_ABSENT\x10\x01\x12\x11\n" +
 	"\rSTATE_INVALID\x10\x02\x12\x0f\n" +
-	"\vSTATE_VALID\x10\x032\x8b\b\n" +
+	"\vSTATE_VALID\x10\x032\xe6\t\n" +
 	"\rCgroupService\x12I\n" +
 	"\x06Create\x12\x1e.berth.cgroup.v1.CreateRequest\x1a\x1f.berth.cgroup.v1.CreateResponse\x12L\n" +
 	"\aDestroy\x12\x1f.berth.cgroup.v1.DestroyRequest\x1a .berth.cgroup.v1.DestroyResponse\x12I\n" +
@@ -2827,10 +2692,12 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x06Exists\x12\x1e.berth.cgroup.v1.ExistsRequest\x1a\x1f.berth.cgroup.v1.ExistsResponse\x12O\n" +
 	"\bValidate\x12 .berth.cgroup.v1.ValidateRequest\x1a!.berth.cgroup.v1.ValidateResponse\x12R\n" +
 	"\tGetConfig\x12!.berth.cgroup.v1.GetConfigRequest\x1a\".berth.cgroup.v1.GetConfigResponse\x12R\n" +
-	"\tSetConfig\x12!.berth.cgroup.v1.SetConfigRequest\x1a\".berth.cgroup.v1.SetConfigResponse\x12C\n" +
-	"\x04Pids\x12\x1c.berth.cgroup.v1.PidsRequest\x1a\x1d.berth.cgroup.v1.PidsResponse\x12d\n" +
-	"\x0fReduceCPULimits\x12'.berth.cgroup.v1.ReduceCPULimitsRequest\x1a(.berth.cgroup.v1.ReduceCPULimitsResponse\x12X\n" +
-	"\vMemoryUsage\x12#.berth.cgroup.v1.MemoryUsageRequest\x1a$.berth.cgroup.v1.MemoryUsageResponse\x12C\n" +
+	"\tSetConfig\x12!.berth.cgroup.v1.SetConfigRequest\x1a\".berth.cgroup.v1.SetConfigResponse\x12^\n" +
+	"\rListProcesses\x12%.berth.cgroup.v1.ListProcessesRequest\x1a&.berth.cgroup.v1.ListProcessesResponse\x12U\n" +
+	"\x04Pids\x12%.berth.cgroup.v1.ListProcessesRequest\x1a&.berth.cgroup.v1.ListProcessesResponse\x12d\n" +
+	"\x0fReduceCPULimits\x12'.berth.cgroup.v1.ReduceCPULimitsRequest\x1a(.berth.cgroup.v1.ReduceCPULimitsResponse\x12a\n" +
+	"\x0eGetMemoryUsage\x12&.berth.cgroup.v1.GetMemoryUsageRequest\x1a'.berth.cgroup.v1.GetMemoryUsageResponse\x12^\n" +
+	"\vMemoryUsage\x12&.berth.cgroup.v1.GetMemoryUsageRequest\x1a'.berth.cgroup.v1.GetMemoryUsageResponse\x12C\n" +
 	"\x04Name\x12\x1c.berth.cgroup.v1.NameRequest\x1a\x1d.berth.cgroup.v1.NameResponse\x12C\n" +
 	"\x04Plan\x12\x1c.berth.cgroup.v1.PlanRequest\x1a\x1d.berth.cgroup.v1.PlanResponse\x12C\n" +
 	"\x04List\x12\x1c.berth.cgroup.v1.ListRequest\x1a\x1d.berth.cgroup.v1.ListResponse2\xc8\x05\n" +
@@ -2856,127 +2723,131 @@ func file_berth_cgroup_v1_cgroup_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_cgroup_v1_cgroup_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_cgroup_v1_cgroup_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_berth_cgroup_v1_cgroup_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_berth_cgroup_v1_cgroup_proto_goTypes = []any{
 	(State)(0),                                      // 0: berth.cgroup.v1.State
-	(*Values)(nil),                                  // 1: berth.cgroup.v1.Values
-	(*Write)(nil),                                   // 2: berth.cgroup.v1.Write
-	(*NotApplied)(nil),                              // 3: berth.cgroup.v1.NotApplied
-	(*CreateRequest)(nil),                           // 4: berth.cgroup.v1.CreateRequest
-	(*CreateResponse)(nil),                          // 5: berth.cgroup.v1.CreateResponse
-	(*DestroyRequest)(nil),                          // 6: berth.cgroup.v1.DestroyRequest
-	(*DestroyResponse)(nil),                         // 7: berth.cgroup.v1.DestroyResponse
-	(*UpdateRequest)(nil),                           // 8: berth.cgroup.v1.UpdateRequest
-	(*UpdateResponse)(nil),                          // 9: berth.cgroup.v1.UpdateResponse
-	(*ExistsRequest)(nil),                           // 10: berth.cgroup.v1.ExistsRequest
-	(*ExistsResponse)(nil),                          // 11: berth.cgroup.v1.ExistsResponse
-	(*ValidateRequest)(nil),                         // 12: berth.cgroup.v1.ValidateRequest
-	(*ValidateResponse)(nil),                        // 13: berth.cgroup.v1.ValidateResponse
-	(*GetConfigRequest)(nil),                        // 14: berth.cgroup.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),                       // 15: berth.cgroup.v1.GetConfigResponse
-	(*SetConfigRequest)(nil),                        // 16: berth.cgroup.v1.SetConfigRequest
-	(*SetConfigResponse)(nil),                       // 17: berth.cgroup.v1.SetConfigResponse
-	(*PidsRequest)(nil),                             // 18: berth.cgroup.v1.PidsRequest
-	(*PidsResponse)(nil),                            // 19: berth.cgroup.v1.PidsResponse
-	(*ReduceCPULimitsRequest)(nil),                  // 20: berth.cgroup.v1.ReduceCPULimitsRequest
-	(*ReduceCPULimitsResponse)(nil),                 // 21: berth.cgroup.v1.ReduceCPULimitsResponse
-	(*MemoryUsageRequest)(nil),                      // 22: berth.cgroup.v1.MemoryUsageRequest
-	(*MemoryUsageResponse)(nil),                     // 23: berth.cgroup.v1.MemoryUsageResponse
-	(*NameRequest)(nil),                             // 24: berth.cgroup.v1.NameRequest
-	(*NameResponse)(nil),                            // 25: berth.cgroup.v1.NameResponse
-	(*PlanRequest)(nil),                             // 26: berth.cgroup.v1.PlanRequest
-	(*PlanResponse)(nil),                            // 27: berth.cgroup.v1.PlanResponse
-	(*ListRequest)(nil),                             // 28: berth.cgroup.v1.ListRequest
-	(*ListResponse)(nil),                            // 29: berth.cgroup.v1.ListResponse
-	(*Cgroup)(nil),                                  // 30: berth.cgroup.v1.Cgroup
-	(*Drift)(nil),                                   // 31: berth.cgroup.v1.Drift
-	(*PodCgroupServiceExistsRequest)(nil),           // 32: berth.cgroup.v1.PodCgroupServiceExistsRequest
-	(*PodCgroupServiceExistsResponse)(nil),          // 33: berth.cgroup.v1.PodCgroupServiceExistsResponse
-	(*EnsureExistsRequest)(nil),                     // 34: berth.cgroup.v1.EnsureExistsRequest
-	(*EnsureExistsResponse)(nil),                    // 35: berth.cgroup.v1.EnsureExistsResponse
-	(*GetNameRequest)(nil),                          // 36: berth.cgroup.v1.GetNameRequest
-	(*GetNameResponse)(nil),                         // 37: berth.cgroup.v1.GetNameResponse
-	(*PodCgroupServiceDestroyRequest)(nil),          // 38: berth.cgroup.v1.PodCgroupServiceDestroyRequest
-	(*PodCgroupServiceDestroyResponse)(nil),         // 39: berth.cgroup.v1.PodCgroupServiceDestroyResponse
-	(*PodCgroupServiceReduceCPULimitsRequest)(nil),  // 40: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
-	(*PodCgroupServiceReduceCPULimitsResponse)(nil), // 41: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
-	(*IsPodCgroupRequest)(nil),                      // 42: berth.cgroup.v1.IsPodCgroupRequest
-	(*IsPodCgroupResponse)(nil),                     // 43: berth.cgroup.v1.IsPodCgroupResponse
-	(*ListPodsRequest)(nil),                         // 44: berth.cgroup.v1.ListPodsRequest
-	(*ListPodsResponse)(nil),                        // 45: berth.cgroup.v1.ListPodsResponse
-	(*PodCgroup)(nil),                               // 46: berth.cgroup.v1.PodCgroup
-	nil,                                             // 47: berth.cgroup.v1.Values.HugePageLimitsEntry
-	nil,                                             // 48: berth.cgroup.v1.Values.UnifiedEntry
+	(*Write)(nil),                                   // 1: berth.cgroup.v1.Write
+	(*NotApplied)(nil),                              // 2: berth.cgroup.v1.NotApplied
+	(*CreateRequest)(nil),                           // 3: berth.cgroup.v1.CreateRequest
+	(*CreateResponse)(nil),                          // 4: berth.cgroup.v1.CreateResponse
+	(*DestroyRequest)(nil),                          // 5: berth.cgroup.v1.DestroyRequest
+	(*DestroyResponse)(nil),                         // 6: berth.cgroup.v1.DestroyResponse
+	(*UpdateRequest)(nil),                           // 7: berth.cgroup.v1.UpdateRequest
+	(*UpdateResponse)(nil),                          // 8: berth.cgroup.v1.UpdateResponse
+	(*ExistsRequest)(nil),                           // 9: berth.cgroup.v1.ExistsRequest
+	(*ExistsResponse)(nil),                          // 10: berth.cgroup.v1.ExistsResponse
+	(*ValidateRequest)(nil),                         // 11: berth.cgroup.v1.ValidateRequest
+	(*ValidateResponse)(nil),                        // 12: berth.cgroup.v1.ValidateResponse
+	(*GetConfigRequest)(nil),                        // 13: berth.cgroup.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),                       // 14: berth.cgroup.v1.GetConfigResponse
+	(*SetConfigRequest)(nil),                        // 15: berth.cgroup.v1.SetConfigRequest
+	(*SetConfigResponse)(nil),                       // 16: berth.cgroup.v1.SetConfigResponse
+	(*ListProcessesRequest)(nil),                    // 17: berth.cgroup.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil),                   // 18: berth.cgroup.v1.ListProcessesResponse
+	(*ReduceCPULimitsRequest)(nil),                  // 19: berth.cgroup.v1.ReduceCPULimitsRequest
+	(*ReduceCPULimitsResponse)(nil),                 // 20: berth.cgroup.v1.ReduceCPULimitsResponse
+	(*GetMemoryUsageRequest)(nil),                   // 21: berth.cgroup.v1.GetMemoryUsageRequest
+	(*GetMemoryUsageResponse)(nil),                  // 22: berth.cgroup.v1.GetMemoryUsageResponse
+	(*NameRequest)(nil),                             // 23: berth.cgroup.v1.NameRequest
+	(*NameResponse)(nil),                            // 24: berth.cgroup.v1.NameResponse
+	(*PlanRequest)(nil),                             // 25: berth.cgroup.v1.PlanRequest
+	(*PlanResponse)(nil),                            // 26: berth.cgroup.v1.PlanResponse
+	(*ListRequest)(nil),                             // 27: berth.cgroup.v1.ListRequest
+	(*ListResponse)(nil),                            // 28: berth.cgroup.v1.ListResponse
+	(*Cgroup)(nil),                                  // 29: berth.cgroup.v1.Cgroup
+	(*Drift)(nil),                                   // 30: berth.cgroup.v1.Drift
+	(*PodCgroupServiceExistsRequest)(nil),           // 31: berth.cgroup.v1.PodCgroupServiceExistsRequest
+	(*PodCgroupServiceExistsResponse)(nil),          // 32: berth.cgroup.v1.PodCgroupServiceExistsResponse
+	(*EnsureExistsRequest)(nil),                     // 33: berth.cgroup.v1.EnsureExistsRequest
+	(*EnsureExistsResponse)(nil),                    // 34: berth.cgroup.v1.EnsureExistsResponse
+	(*GetNameRequest)(nil),                          // 35: berth.cgroup.v1.GetNameRequest
+	(*GetNameResponse)(nil),                         // 36: berth.cgroup.v1.GetNameResponse
+	(*PodCgroupServiceDestroyRequest)(nil),          // 37: berth.cgroup.v1.PodCgroupServiceDestroyRequest
+	(*PodCgroupServiceDestroyResponse)(nil),         // 38: berth.cgroup.v1.PodCgroupServiceDestroyResponse
+	(*PodCgroupServiceReduceCPULimitsRequest)(nil),  // 39: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
+	(*PodCgroupServiceReduceCPULimitsResponse)(nil), // 40: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
+	(*IsPodCgroupRequest)(nil),                      // 41: berth.cgroup.v1.IsPodCgroupRequest
+	(*IsPodCgroupResponse)(nil),                     // 42: berth.cgroup.v1.IsPodCgroupResponse
+	(*ListPodsRequest)(nil),                         // 43: berth.cgroup.v1.ListPodsRequest
+	(*ListPodsResponse)(nil),                        // 44: berth.cgroup.v1.ListPodsResponse
+	(*PodCgroup)(nil),                               // 45: berth.cgroup.v1.PodCgroup
+	(*v1.LinuxResources)(nil),                       // 46: berth.types.v1.LinuxResources
+	(*timestamppb.Timestamp)(nil),                   // 47: google.protobuf.Timestamp
+	(v1.QOSClass)(0),                                // 48: berth.types.v1.QOSClass
 }
 var file_berth_cgroup_v1_cgroup_proto_depIdxs = []int32{
-	47, // 0: berth.cgroup.v1.Values.huge_page_limits:type_name -> berth.cgroup.v1.Values.HugePageLimitsEntry
-	48, // 1: berth.cgroup.v1.Values.unified:type_name -> berth.cgroup.v1.Values.UnifiedEntry
-	1,  // 2: berth.cgroup.v1.CreateRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 3: berth.cgroup.v1.CreateResponse.writes:type_name -> berth.cgroup.v1.Write
-	3,  // 4: berth.cgroup.v1.CreateResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
-	1,  // 5: berth.cgroup.v1.UpdateRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 6: berth.cgroup.v1.UpdateResponse.writes:type_name -> berth.cgroup.v1.Write
-	3,  // 7: berth.cgroup.v1.UpdateResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
-	0,  // 8: berth.cgroup.v1.ExistsResponse.state:type_name -> berth.cgroup.v1.State
-	1,  // 9: berth.cgroup.v1.GetConfigResponse.values:type_name -> berth.cgroup.v1.Values
-	1,  // 10: berth.cgroup.v1.SetConfigRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 11: berth.cgroup.v1.SetConfigResponse.writes:type_name -> berth.cgroup.v1.Write
-	3,  // 12: berth.cgroup.v1.SetConfigResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
-	2,  // 13: berth.cgroup.v1.ReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
-	1,  // 14: berth.cgroup.v1.PlanRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 15: berth.cgroup.v1.PlanResponse.writes:type_name -> berth.cgroup.v1.Write
-	3,  // 16: berth.cgroup.v1.PlanResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
-	30, // 17: berth.cgroup.v1.ListResponse.cgroups:type_name -> berth.cgroup.v1.Cgroup
-	31, // 18: berth.cgroup.v1.ListResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	0,  // 19: berth.cgroup.v1.Cgroup.state:type_name -> berth.cgroup.v1.State
-	1,  // 20: berth.cgroup.v1.Cgroup.values:type_name -> berth.cgroup.v1.Values
-	2,  // 21: berth.cgroup.v1.Cgroup.pending:type_name -> berth.cgroup.v1.Write
-	0,  // 22: berth.cgroup.v1.PodCgroupServiceExistsResponse.state:type_name -> berth.cgroup.v1.State
-	2,  // 23: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
-	46, // 24: berth.cgroup.v1.ListPodsResponse.pods:type_name -> berth.cgroup.v1.PodCgroup
+	46, // 0: berth.cgroup.v1.CreateRequest.resources:type_name -> berth.types.v1.LinuxResources
+	1,  // 1: berth.cgroup.v1.CreateResponse.writes:type_name -> berth.cgroup.v1.Write
+	2,  // 2: berth.cgroup.v1.CreateResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	46, // 3: berth.cgroup.v1.UpdateRequest.resources:type_name -> berth.types.v1.LinuxResources
+	1,  // 4: berth.cgroup.v1.UpdateResponse.writes:type_name -> berth.cgroup.v1.Write
+	2,  // 5: berth.cgroup.v1.UpdateResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	0,  // 6: berth.cgroup.v1.ExistsResponse.state:type_name -> berth.cgroup.v1.State
+	46, // 7: berth.cgroup.v1.GetConfigResponse.resources:type_name -> berth.types.v1.LinuxResources
+	46, // 8: berth.cgroup.v1.SetConfigRequest.resources:type_name -> berth.types.v1.LinuxResources
+	1,  // 9: berth.cgroup.v1.SetConfigResponse.writes:type_name -> berth.cgroup.v1.Write
+	2,  // 10: berth.cgroup.v1.SetConfigResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	1,  // 11: berth.cgroup.v1.ReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
+	46, // 12: berth.cgroup.v1.PlanRequest.resources:type_name -> berth.types.v1.LinuxResources
+	1,  // 13: berth.cgroup.v1.PlanResponse.writes:type_name -> berth.cgroup.v1.Write
+	2,  // 14: berth.cgroup.v1.PlanResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	29, // 15: berth.cgroup.v1.ListResponse.cgroups:type_name -> berth.cgroup.v1.Cgroup
+	30, // 16: berth.cgroup.v1.ListResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	0,  // 17: berth.cgroup.v1.Cgroup.state:type_name -> berth.cgroup.v1.State
+	46, // 18: berth.cgroup.v1.Cgroup.resources:type_name -> berth.types.v1.LinuxResources
+	1,  // 19: berth.cgroup.v1.Cgroup.pending:type_name -> berth.cgroup.v1.Write
+	47, // 20: berth.cgroup.v1.Drift.find_time:type_name -> google.protobuf.Timestamp
+	0,  // 21: berth.cgroup.v1.PodCgroupServiceExistsResponse.state:type_name -> berth.cgroup.v1.State
+	48, // 22: berth.cgroup.v1.GetNameRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	1,  // 23: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
+	45, // 24: berth.cgroup.v1.ListPodsResponse.pods:type_name -> berth.cgroup.v1.PodCgroup
 	0,  // 25: berth.cgroup.v1.PodCgroup.state:type_name -> berth.cgroup.v1.State
-	4,  // 26: berth.cgroup.v1.CgroupService.Create:input_type -> berth.cgroup.v1.CreateRequest
-	6,  // 27: berth.cgroup.v1.CgroupService.Destroy:input_type -> berth.cgroup.v1.DestroyRequest
-	8,  // 28: berth.cgroup.v1.CgroupService.Update:input_type -> berth.cgroup.v1.UpdateRequest
-	10, // 29: berth.cgroup.v1.CgroupService.Exists:input_type -> berth.cgroup.v1.ExistsRequest
-	12, // 30: berth.cgroup.v1.CgroupService.Validate:input_type -> berth.cgroup.v1.ValidateRequest
-	14, // 31: berth.cgroup.v1.CgroupService.GetConfig:input_type -> berth.cgroup.v1.GetConfigRequest
-	16, // 32: berth.cgroup.v1.CgroupService.SetConfig:input_type -> berth.cgroup.v1.SetConfigRequest
-	18, // 33: berth.cgroup.v1.CgroupService.Pids:input_type -> berth.cgroup.v1.PidsRequest
-	20, // 34: berth.cgroup.v1.CgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.ReduceCPULimitsRequest
-	22, // 35: berth.cgroup.v1.CgroupService.MemoryUsage:input_type -> berth.cgroup.v1.MemoryUsageRequest
-	24, // 36: berth.cgroup.v1.CgroupService.Name:input_type -> berth.cgroup.v1.NameRequest
-	26, // 37: berth.cgroup.v1.CgroupService.Plan:input_type -> berth.cgroup.v1.PlanRequest
-	28, // 38: berth.cgroup.v1.CgroupService.List:input_type -> berth.cgroup.v1.ListRequest
-	32, // 39: berth.cgroup.v1.PodCgroupService.Exists:input_type -> berth.cgroup.v1.PodCgroupServiceExistsRequest
-	34, // 40: berth.cgroup.v1.PodCgroupService.EnsureExists:input_type -> berth.cgroup.v1.EnsureExistsRequest
-	36, // 41: berth.cgroup.v1.PodCgroupService.GetName:input_type -> berth.cgroup.v1.GetNameRequest
-	38, // 42: berth.cgroup.v1.PodCgroupService.Destroy:input_type -> berth.cgroup.v1.PodCgroupServiceDestroyRequest
-	40, // 43: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
-	42, // 44: berth.cgroup.v1.PodCgroupService.IsPodCgroup:input_type -> berth.cgroup.v1.IsPodCgroupRequest
-	44, // 45: berth.cgroup.v1.PodCgroupService.ListPods:input_type -> berth.cgroup.v1.ListPodsRequest
-	5,  // 46: berth.cgroup.v1.CgroupService.Create:output_type -> berth.cgroup.v1.CreateResponse
-	7,  // 47: berth.cgroup.v1.CgroupService.Destroy:output_type -> berth.cgroup.v1.DestroyResponse
-	9,  // 48: berth.cgroup.v1.CgroupService.Update:output_type -> berth.cgroup.v1.UpdateResponse
-	11, // 49: berth.cgroup.v1.CgroupService.Exists:output_type -> berth.cgroup.v1.ExistsResponse
-	13, // 50: berth.cgroup.v1.CgroupService.Validate:output_type -> berth.cgroup.v1.ValidateResponse
-	15, // 51: berth.cgroup.v1.CgroupService.GetConfig:output_type -> berth.cgroup.v1.GetConfigResponse
-	17, // 52: berth.cgroup.v1.CgroupService.SetConfig:output_type -> berth.cgroup.v1.SetConfigResponse
-	19, // 53: berth.cgroup.v1.CgroupService.Pids:output_type -> berth.cgroup.v1.PidsResponse
-	21, // 54: berth.cgroup.v1.CgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.ReduceCPULimitsResponse
-	23, // 55: berth.cgroup.v1.CgroupService.MemoryUsage:output_type -> berth.cgroup.v1.MemoryUsageResponse
-	25, // 56: berth.cgroup.v1.CgroupService.Name:output_type -> berth.cgroup.v1.NameResponse
-	27, // 57: berth.cgroup.v1.CgroupService.Plan:output_type -> berth.cgroup.v1.PlanResponse
-	29, // 58: berth.cgroup.v1.CgroupService.List:output_type -> berth.cgroup.v1.ListResponse
-	33, // 59: berth.cgroup.v1.PodCgroupService.Exists:output_type -> berth.cgroup.v1.PodCgroupServiceExistsResponse
-	35, // 60: berth.cgroup.v1.PodCgroupService.EnsureExists:output_type -> berth.cgroup.v1.EnsureExistsResponse
-	37, // 61: berth.cgroup.v1.PodCgroupService.GetName:output_type -> berth.cgroup.v1.GetNameResponse
-	39, // 62: berth.cgroup.v1.PodCgroupService.Destroy:output_type -> berth.cgroup.v1.PodCgroupServiceDestroyResponse
-	41, // 63: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
-	43, // 64: berth.cgroup.v1.PodCgroupService.IsPodCgroup:output_type -> berth.cgroup.v1.IsPodCgroupResponse
-	45, // 65: berth.cgroup.v1.PodCgroupService.ListPods:output_type -> berth.cgroup.v1.ListPodsResponse
-	46, // [46:66] is the sub-list for method output_type
-	26, // [26:46] is the sub-list for method input_type
+	3,  // 26: berth.cgroup.v1.CgroupService.Create:input_type -> berth.cgroup.v1.CreateRequest
+	5,  // 27: berth.cgroup.v1.CgroupService.Destroy:input_type -> berth.cgroup.v1.DestroyRequest
+	7,  // 28: berth.cgroup.v1.CgroupService.Update:input_type -> berth.cgroup.v1.UpdateRequest
+	9,  // 29: berth.cgroup.v1.CgroupService.Exists:input_type -> berth.cgroup.v1.ExistsRequest
+	11, // 30: berth.cgroup.v1.CgroupService.Validate:input_type -> berth.cgroup.v1.ValidateRequest
+	13, // 31: berth.cgroup.v1.CgroupService.GetConfig:input_type -> berth.cgroup.v1.GetConfigRequest
+	15, // 32: berth.cgroup.v1.CgroupService.SetConfig:input_type -> berth.cgroup.v1.SetConfigRequest
+	17, // 33: berth.cgroup.v1.CgroupService.ListProcesses:input_type -> berth.cgroup.v1.ListProcessesRequest
+	17, // 34: berth.cgroup.v1.CgroupService.Pids:input_type -> berth.cgroup.v1.ListProcessesRequest
+	19, // 35: berth.cgroup.v1.CgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.ReduceCPULimitsRequest
+	21, // 36: berth.cgroup.v1.CgroupService.GetMemoryUsage:input_type -> berth.cgroup.v1.GetMemoryUsageRequest
+	21, // 37: berth.cgroup.v1.CgroupService.MemoryUsage:input_type -> berth.cgroup.v1.GetMemoryUsageRequest
+	23, // 38: berth.cgroup.v1.CgroupService.Name:input_type -> berth.cgroup.v1.NameRequest
+	25, // 39: berth.cgroup.v1.CgroupService.Plan:input_type -> berth.cgroup.v1.PlanRequest
+	27, // 40: berth.cgroup.v1.CgroupService.List:input_type -> berth.cgroup.v1.ListRequest
+	31, // 41: berth.cgroup.v1.PodCgroupService.Exists:input_type -> berth.cgroup.v1.PodCgroupServiceExistsRequest
+	33, // 42: berth.cgroup.v1.PodCgroupService.EnsureExists:input_type -> berth.cgroup.v1.EnsureExistsRequest
+	35, // 43: berth.cgroup.v1.PodCgroupService.GetName:input_type -> berth.cgroup.v1.GetNameRequest
+	37, // 44: berth.cgroup.v1.PodCgroupService.Destroy:input_type -> berth.cgroup.v1.PodCgroupServiceDestroyRequest
+	39, // 45: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
+	41, // 46: berth.cgroup.v1.PodCgroupService.IsPodCgroup:input_type -> berth.cgroup.v1.IsPodCgroupRequest
+	43, // 47: berth.cgroup.v1.PodCgroupService.ListPods:input_type -> berth.cgroup.v1.ListPodsRequest
+	4,  // 48: berth.cgroup.v1.CgroupService.Create:output_type -> berth.cgroup.v1.CreateResponse
+	6,  // 49: berth.cgroup.v1.CgroupService.Destroy:output_type -> berth.cgroup.v1.DestroyResponse
+	8,  // 50: berth.cgroup.v1.CgroupService.Update:output_type -> berth.cgroup.v1.UpdateResponse
+	10, // 51: berth.cgroup.v1.CgroupService.Exists:output_type -> berth.cgroup.v1.ExistsResponse
+	12, // 52: berth.cgroup.v1.CgroupService.Validate:output_type -> berth.cgroup.v1.ValidateResponse
+	14, // 53: berth.cgroup.v1.CgroupService.GetConfig:output_type -> berth.cgroup.v1.GetConfigResponse
+	16, // 54: berth.cgroup.v1.CgroupService.SetConfig:output_type -> berth.cgroup.v1.SetConfigResponse
+	18, // 55: berth.cgroup.v1.CgroupService.ListProcesses:output_type -> berth.cgroup.v1.ListProcessesResponse
+	18, // 56: berth.cgroup.v1.CgroupService.Pids:output_type -> berth.cgroup.v1.ListProcessesResponse
+	20, // 57: berth.cgroup.v1.CgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.ReduceCPULimitsResponse
+	22, // 58: berth.cgroup.v1.CgroupService.GetMemoryUsage:output_type -> berth.cgroup.v1.GetMemoryUsageResponse
+	22, // 59: berth.cgroup.v1.CgroupService.MemoryUsage:output_type -> berth.cgroup.v1.GetMemoryUsageResponse
+	24, // 60: berth.cgroup.v1.CgroupService.Name:output_type -> berth.cgroup.v1.NameResponse
+	26, // 61: berth.cgroup.v1.CgroupService.Plan:output_type -> berth.cgroup.v1.PlanResponse
+	28, // 62: berth.cgroup.v1.CgroupService.List:output_type -> berth.cgroup.v1.ListResponse
+	32, // 63: berth.cgroup.v1.PodCgroupService.Exists:output_type -> berth.cgroup.v1.PodCgroupServiceExistsResponse
+	34, // 64: berth.cgroup.v1.PodCgroupService.EnsureExists:output_type -> berth.cgroup.v1.EnsureExistsResponse
+	36, // 65: berth.cgroup.v1.PodCgroupService.GetName:output_type -> berth.cgroup.v1.GetNameResponse
+	38, // 66: berth.cgroup.v1.PodCgroupService.Destroy:output_type -> berth.cgroup.v1.PodCgroupServiceDestroyResponse
+	40, // 67: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
+	42, // 68: berth.cgroup.v1.PodCgroupService.IsPodCgroup:output_type -> berth.cgroup.v1.IsPodCgroupResponse
+	44, // 69: berth.cgroup.v1.PodCgroupService.ListPods:output_type -> berth.cgroup.v1.ListPodsResponse
+	48, // [48:70] is the sub-list for method output_type
+	26, // [26:48] is the sub-list for method input_type
 	26, // [26:26] is the sub-list for extension type_name
 	26, // [26:26] is the sub-list for extension extendee
 	0,  // [0:26] is the sub-list for field type_name
@@ -2987,14 +2858,17 @@ func file_berth_cgroup_v1_cgroup_proto_init() {
 	if File_berth_cgroup_v1_cgroup_proto != nil {
 		return
 	}
-	file_berth_cgroup_v1_cgroup_proto_msgTypes[0].OneofWrappers = []any{}
+	file_berth_cgroup_v1_cgroup_proto_msgTypes[22].OneofWrappers = []any{
+		(*NameRequest_Name)(nil),
+		(*NameRequest_Literal)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_cgroup_v1_cgroup_proto_rawDesc), len(file_berth_cgroup_v1_cgroup_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   48,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

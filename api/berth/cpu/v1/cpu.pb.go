@@ -169,7 +169,7 @@ func (x *GetStateResponse) GetRevision() uint64 {
 type GetTopologyHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Container     string                 `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,9 +211,9 @@ func (x *GetTopologyHintsRequest) GetPod() *v1.Pod {
 	return nil
 }
 
-func (x *GetTopologyHintsRequest) GetContainer() string {
+func (x *GetTopologyHintsRequest) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -222,7 +222,7 @@ func (x *GetTopologyHintsRequest) GetContainer() string {
 // the request does not concern the CPU manager.
 type GetTopologyHintsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*v1.Answer           `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	TopologyHints []*v1.TopologyHints    `protobuf:"bytes,1,rep,name=topology_hints,json=topologyHints,proto3" json:"topology_hints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,9 +257,9 @@ func (*GetTopologyHintsResponse) Descriptor() ([]byte, []int) {
 	return file_berth_cpu_v1_cpu_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *GetTopologyHintsResponse) GetAnswers() []*v1.Answer {
+func (x *GetTopologyHintsResponse) GetTopologyHints() []*v1.TopologyHints {
 	if x != nil {
-		return x.Answers
+		return x.TopologyHints
 	}
 	return nil
 }
@@ -363,12 +363,12 @@ const file_berth_cpu_v1_cpu_proto_rawDesc = "" +
 	"\brevision\x18\b \x01(\x04R\brevision\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"^\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
 	"\x17GetTopologyHintsRequest\x12%\n" +
-	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"L\n" +
-	"\x18GetTopologyHintsResponse\x120\n" +
-	"\aanswers\x18\x01 \x03(\v2\x16.berth.types.v1.AnswerR\aanswers\"\x17\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"`\n" +
+	"\x18GetTopologyHintsResponse\x12D\n" +
+	"\x0etopology_hints\x18\x01 \x03(\v2\x1d.berth.types.v1.TopologyHintsR\rtopologyHints\"\x17\n" +
 	"\x15GetAllocatableRequest\"D\n" +
 	"\x16GetAllocatableResponse\x12*\n" +
 	"\x04cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus2\x97\x02\n" +
@@ -402,7 +402,7 @@ var file_berth_cpu_v1_cpu_proto_goTypes = []any{
 	(*v1.CPUSet)(nil),                // 7: berth.types.v1.CPUSet
 	(*v1.Claim)(nil),                 // 8: berth.types.v1.Claim
 	(*v1.Pod)(nil),                   // 9: berth.types.v1.Pod
-	(*v1.Answer)(nil),                // 10: berth.types.v1.Answer
+	(*v1.TopologyHints)(nil),         // 10: berth.types.v1.TopologyHints
 }
 var file_berth_cpu_v1_cpu_proto_depIdxs = []int32{
 	6,  // 0: berth.cpu.v1.GetStateResponse.options:type_name -> berth.cpu.v1.GetStateResponse.OptionsEntry
@@ -412,7 +412,7 @@ var file_berth_cpu_v1_cpu_proto_depIdxs = []int32{
 	7,  // 4: berth.cpu.v1.GetStateResponse.exclusive:type_name -> berth.types.v1.CPUSet
 	8,  // 5: berth.cpu.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
 	9,  // 6: berth.cpu.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	10, // 7: berth.cpu.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
+	10, // 7: berth.cpu.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
 	7,  // 8: berth.cpu.v1.GetAllocatableResponse.cpus:type_name -> berth.types.v1.CPUSet
 	0,  // 9: berth.cpu.v1.CPUService.GetState:input_type -> berth.cpu.v1.GetStateRequest
 	2,  // 10: berth.cpu.v1.CPUService.GetTopologyHints:input_type -> berth.cpu.v1.GetTopologyHintsRequest

@@ -114,12 +114,9 @@ func (x *GetStateResponse) GetRevision() uint64 {
 
 // Resource is one device resource and its devices.
 type Resource struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "connected", "stopped" (its plugin has gone), "expected" (known from before,
-	// its plugin has not come back) or "expired" (away for so long that its
-	// capacity is gone).
-	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	PluginState v1.PluginState         `protobuf:"varint,2,opt,name=plugin_state,json=pluginState,proto3,enum=berth.types.v1.PluginState" json:"plugin_state,omitempty"`
 	// The plugin's socket; empty while it is not connected.
 	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// Healthy and unhealthy devices together, used ones included.
@@ -176,11 +173,11 @@ func (x *Resource) GetName() string {
 	return ""
 }
 
-func (x *Resource) GetPlugin() string {
+func (x *Resource) GetPluginState() v1.PluginState {
 	if x != nil {
-		return x.Plugin
+		return x.PluginState
 	}
-	return ""
+	return v1.PluginState(0)
 }
 
 func (x *Resource) GetEndpoint() string {
@@ -250,9 +247,8 @@ func (x *Resource) GetAwaited() bool {
 type DeviceState struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Device *v1.Device             `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	// Owners as "pod-uid/container"; several only where an init container hands
-	// the device on.
-	Holders       []string `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
+	// Several only where an init container hands the device on.
+	Holders       []*v1.ContainerRef `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -294,7 +290,7 @@ func (x *DeviceState) GetDevice() *v1.Device {
 	return nil
 }
 
-func (x *DeviceState) GetHolders() []string {
+func (x *DeviceState) GetHolders() []*v1.ContainerRef {
 	if x != nil {
 		return x.Holders
 	}
@@ -306,7 +302,7 @@ func (x *DeviceState) GetHolders() []string {
 type GetTopologyHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Container     string                 `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,9 +344,9 @@ func (x *GetTopologyHintsRequest) GetPod() *v1.Pod {
 	return nil
 }
 
-func (x *GetTopologyHintsRequest) GetContainer() string {
+func (x *GetTopologyHintsRequest) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -358,7 +354,7 @@ func (x *GetTopologyHintsRequest) GetContainer() string {
 // GetTopologyHintsResponse holds an answer per resource.
 type GetTopologyHintsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*v1.Answer           `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	TopologyHints []*v1.TopologyHints    `protobuf:"bytes,1,rep,name=topology_hints,json=topologyHints,proto3" json:"topology_hints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,9 +389,9 @@ func (*GetTopologyHintsResponse) Descriptor() ([]byte, []int) {
 	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *GetTopologyHintsResponse) GetAnswers() []*v1.Answer {
+func (x *GetTopologyHintsResponse) GetTopologyHints() []*v1.TopologyHints {
 	if x != nil {
-		return x.Answers
+		return x.TopologyHints
 	}
 	return nil
 }
@@ -785,10 +781,10 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x0fGetStateRequest\"g\n" +
 	"\x10GetStateResponse\x127\n" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x91\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xb9\x03\n" +
 	"\bResource\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12>\n" +
+	"\fplugin_state\x18\x02 \x01(\x0e2\x1b.berth.types.v1.PluginStateR\vpluginState\x12\x1a\n" +
 	"\bendpoint\x18\x03 \x01(\tR\bendpoint\x12\x1a\n" +
 	"\bcapacity\x18\x04 \x01(\x03R\bcapacity\x12 \n" +
 	"\vallocatable\x18\x05 \x01(\x03R\vallocatable\x12\x15\n" +
@@ -798,15 +794,15 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x1epreferred_allocation_available\x18\t \x01(\bR\x1cpreferredAllocationAvailable\x12\"\n" +
 	"\fregistration\x18\n" +
 	" \x01(\x04R\fregistration\x12\x18\n" +
-	"\aawaited\x18\v \x01(\bR\aawaited\"W\n" +
+	"\aawaited\x18\v \x01(\bR\aawaited\"u\n" +
 	"\vDeviceState\x12.\n" +
-	"\x06device\x18\x01 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +
-	"\aholders\x18\x02 \x03(\tR\aholders\"^\n" +
+	"\x06device\x18\x01 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x126\n" +
+	"\aholders\x18\x02 \x03(\v2\x1c.berth.types.v1.ContainerRefR\aholders\"g\n" +
 	"\x17GetTopologyHintsRequest\x12%\n" +
-	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"L\n" +
-	"\x18GetTopologyHintsResponse\x120\n" +
-	"\aanswers\x18\x01 \x03(\v2\x16.berth.types.v1.AnswerR\aanswers\"\x17\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"`\n" +
+	"\x18GetTopologyHintsResponse\x12D\n" +
+	"\x0etopology_hints\x18\x01 \x03(\v2\x1d.berth.types.v1.TopologyHintsR\rtopologyHints\"\x17\n" +
 	"\x15GetAllocatableRequest\"Q\n" +
 	"\x16GetAllocatableResponse\x127\n" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\"\x16\n" +
@@ -868,37 +864,41 @@ var file_berth_device_v1_device_proto_goTypes = []any{
 	(*UpdatePluginResourcesResponse)(nil), // 13: berth.device.v1.UpdatePluginResourcesResponse
 	nil,                                   // 14: berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
 	nil,                                   // 15: berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
-	(*v1.Device)(nil),                     // 16: berth.types.v1.Device
-	(*v1.Pod)(nil),                        // 17: berth.types.v1.Pod
-	(*v1.Answer)(nil),                     // 18: berth.types.v1.Answer
+	(v1.PluginState)(0),                   // 16: berth.types.v1.PluginState
+	(*v1.Device)(nil),                     // 17: berth.types.v1.Device
+	(*v1.ContainerRef)(nil),               // 18: berth.types.v1.ContainerRef
+	(*v1.Pod)(nil),                        // 19: berth.types.v1.Pod
+	(*v1.TopologyHints)(nil),              // 20: berth.types.v1.TopologyHints
 }
 var file_berth_device_v1_device_proto_depIdxs = []int32{
 	2,  // 0: berth.device.v1.GetStateResponse.resources:type_name -> berth.device.v1.Resource
-	3,  // 1: berth.device.v1.Resource.devices:type_name -> berth.device.v1.DeviceState
-	16, // 2: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
-	17, // 3: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	18, // 4: berth.device.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
-	2,  // 5: berth.device.v1.GetAllocatableResponse.resources:type_name -> berth.device.v1.Resource
-	2,  // 6: berth.device.v1.ListResourcesResponse.resources:type_name -> berth.device.v1.Resource
-	14, // 7: berth.device.v1.UpdatePluginResourcesRequest.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
-	15, // 8: berth.device.v1.UpdatePluginResourcesResponse.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
-	0,  // 9: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
-	4,  // 10: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
-	6,  // 11: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
-	8,  // 12: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
-	10, // 13: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
-	12, // 14: berth.device.v1.DeviceService.UpdatePluginResources:input_type -> berth.device.v1.UpdatePluginResourcesRequest
-	1,  // 15: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
-	5,  // 16: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
-	7,  // 17: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
-	9,  // 18: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
-	11, // 19: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
-	13, // 20: berth.device.v1.DeviceService.UpdatePluginResources:output_type -> berth.device.v1.UpdatePluginResourcesResponse
-	15, // [15:21] is the sub-list for method output_type
-	9,  // [9:15] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	16, // 1: berth.device.v1.Resource.plugin_state:type_name -> berth.types.v1.PluginState
+	3,  // 2: berth.device.v1.Resource.devices:type_name -> berth.device.v1.DeviceState
+	17, // 3: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
+	18, // 4: berth.device.v1.DeviceState.holders:type_name -> berth.types.v1.ContainerRef
+	19, // 5: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	20, // 6: berth.device.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	2,  // 7: berth.device.v1.GetAllocatableResponse.resources:type_name -> berth.device.v1.Resource
+	2,  // 8: berth.device.v1.ListResourcesResponse.resources:type_name -> berth.device.v1.Resource
+	14, // 9: berth.device.v1.UpdatePluginResourcesRequest.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
+	15, // 10: berth.device.v1.UpdatePluginResourcesResponse.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
+	0,  // 11: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
+	4,  // 12: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
+	6,  // 13: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
+	8,  // 14: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
+	10, // 15: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
+	12, // 16: berth.device.v1.DeviceService.UpdatePluginResources:input_type -> berth.device.v1.UpdatePluginResourcesRequest
+	1,  // 17: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
+	5,  // 18: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
+	7,  // 19: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
+	9,  // 20: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
+	11, // 21: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
+	13, // 22: berth.device.v1.DeviceService.UpdatePluginResources:output_type -> berth.device.v1.UpdatePluginResourcesResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_berth_device_v1_device_proto_init() }

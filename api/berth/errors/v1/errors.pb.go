@@ -68,7 +68,8 @@ const (
 	ErrorReason_RESOURCE_IN_USE ErrorReason = 20
 	// The resource has a provider: a device plugin, or a hint provider.
 	ErrorReason_RESOURCE_SERVED ErrorReason = 21
-	// The revision is of another ledger than this one: read it again.
+	// The revision is of another ledger than this one: read it again. Watch and pages of List
+	// return it with OUT_OF_RANGE.
 	ErrorReason_REVISION_UNKNOWN ErrorReason = 22
 	// No CPU would be left for containers that share.
 	ErrorReason_SHARED_POOL_EMPTY       ErrorReason = 23

@@ -647,7 +647,7 @@ func (x *Provider) GetCapabilities() []Capability {
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AdmissionId   string                 `protobuf:"bytes,1,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -689,9 +689,9 @@ func (x *Lease) GetAdmissionId() string {
 	return ""
 }
 
-func (x *Lease) GetExpiresAt() *timestamppb.Timestamp {
+func (x *Lease) GetExpireTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ExpiresAt
+		return x.ExpireTime
 	}
 	return nil
 }
@@ -775,38 +775,38 @@ func (x *Holding) GetClaims() []*v1.Claim {
 	return nil
 }
 
-// Question is what GetHints and Plan are about.
-type Question struct {
+// HintRequest is the pod or container that GetHints, Plan, Validate and Explain are about.
+type HintRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider that is meant.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// The pod, with defaults applied and its QoS class filled in.
 	Pod *v1.Pod `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	// The container that is asked about; empty: the pod as a whole.
-	Container string `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// What pods hold of the provider, what is planned for this pod included.
 	// Nothing else is taken.
 	Holdings []*Holding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
 	// The machine's NUMA nodes.
-	Nodes         *v1.NUMAMask `protobuf:"bytes,5,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,5,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Question) Reset() {
-	*x = Question{}
+func (x *HintRequest) Reset() {
+	*x = HintRequest{}
 	mi := &file_berth_hint_v1_hint_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Question) String() string {
+func (x *HintRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Question) ProtoMessage() {}
+func (*HintRequest) ProtoMessage() {}
 
-func (x *Question) ProtoReflect() protoreflect.Message {
+func (x *HintRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_hint_v1_hint_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -818,42 +818,42 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Question.ProtoReflect.Descriptor instead.
-func (*Question) Descriptor() ([]byte, []int) {
+// Deprecated: Use HintRequest.ProtoReflect.Descriptor instead.
+func (*HintRequest) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Question) GetProvider() string {
+func (x *HintRequest) GetProvider() string {
 	if x != nil {
 		return x.Provider
 	}
 	return ""
 }
 
-func (x *Question) GetPod() *v1.Pod {
+func (x *HintRequest) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
 	return nil
 }
 
-func (x *Question) GetContainer() string {
+func (x *HintRequest) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
 
-func (x *Question) GetHoldings() []*Holding {
+func (x *HintRequest) GetHoldings() []*Holding {
 	if x != nil {
 		return x.Holdings
 	}
 	return nil
 }
 
-func (x *Question) GetNodes() *v1.NUMAMask {
+func (x *HintRequest) GetNumaNodes() *v1.NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
@@ -861,7 +861,7 @@ func (x *Question) GetNodes() *v1.NUMAMask {
 // GetHintsRequest asks where a request could sit.
 type GetHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Question      *Question              `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	Request       *HintRequest           `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -896,9 +896,9 @@ func (*GetHintsRequest) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *GetHintsRequest) GetQuestion() *Question {
+func (x *GetHintsRequest) GetRequest() *HintRequest {
 	if x != nil {
-		return x.Question
+		return x.Request
 	}
 	return nil
 }
@@ -907,7 +907,7 @@ func (x *GetHintsRequest) GetQuestion() *Question {
 // the request does not concern the provider.
 type GetHintsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*v1.Answer           `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	TopologyHints []*v1.TopologyHints    `protobuf:"bytes,1,rep,name=topology_hints,json=topologyHints,proto3" json:"topology_hints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -942,19 +942,19 @@ func (*GetHintsResponse) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *GetHintsResponse) GetAnswers() []*v1.Answer {
+func (x *GetHintsResponse) GetTopologyHints() []*v1.TopologyHints {
 	if x != nil {
-		return x.Answers
+		return x.TopologyHints
 	}
 	return nil
 }
 
 // PlanRequest asks what a request would get.
 type PlanRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Question *Question              `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Request *HintRequest           `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	// The merged hint to follow.
-	Affinity      *v1.Hint `protobuf:"bytes,2,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	Affinity      *v1.TopologyHint `protobuf:"bytes,2,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,14 +989,14 @@ func (*PlanRequest) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *PlanRequest) GetQuestion() *Question {
+func (x *PlanRequest) GetRequest() *HintRequest {
 	if x != nil {
-		return x.Question
+		return x.Request
 	}
 	return nil
 }
 
-func (x *PlanRequest) GetAffinity() *v1.Hint {
+func (x *PlanRequest) GetAffinity() *v1.TopologyHint {
 	if x != nil {
 		return x.Affinity
 	}
@@ -1006,10 +1006,13 @@ func (x *PlanRequest) GetAffinity() *v1.Hint {
 // PlanResponse holds claims, or a refusal.
 type PlanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the provider's name, for the container that was asked about, each with
-	// devices or opaque bytes. Claims that it holds unchanged are not repeated.
-	Claims        []*v1.Claim `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
-	Refusal       *Refusal    `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	// Neither is a plan without claims.
+	//
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*PlanResponse_Plan
+	//	*PlanResponse_Refusal
+	Outcome       isPlanResponse_Outcome `protobuf_oneof:"outcome"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1044,16 +1047,90 @@ func (*PlanResponse) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *PlanResponse) GetClaims() []*v1.Claim {
+func (x *PlanResponse) GetOutcome() isPlanResponse_Outcome {
 	if x != nil {
-		return x.Claims
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetPlan() *Plan {
+	if x != nil {
+		if x, ok := x.Outcome.(*PlanResponse_Plan); ok {
+			return x.Plan
+		}
 	}
 	return nil
 }
 
 func (x *PlanResponse) GetRefusal() *Refusal {
 	if x != nil {
-		return x.Refusal
+		if x, ok := x.Outcome.(*PlanResponse_Refusal); ok {
+			return x.Refusal
+		}
+	}
+	return nil
+}
+
+type isPlanResponse_Outcome interface {
+	isPlanResponse_Outcome()
+}
+
+type PlanResponse_Plan struct {
+	Plan *Plan `protobuf:"bytes,1,opt,name=plan,proto3,oneof"`
+}
+
+type PlanResponse_Refusal struct {
+	Refusal *Refusal `protobuf:"bytes,2,opt,name=refusal,proto3,oneof"`
+}
+
+func (*PlanResponse_Plan) isPlanResponse_Outcome() {}
+
+func (*PlanResponse_Refusal) isPlanResponse_Outcome() {}
+
+// Plan is what a request would get.
+type Plan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the provider's name, for the container that was asked about, each with
+	// devices or opaque bytes. Claims that it holds unchanged are not repeated.
+	Claims        []*v1.Claim `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plan) Reset() {
+	*x = Plan{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plan) ProtoMessage() {}
+
+func (x *Plan) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plan.ProtoReflect.Descriptor instead.
+func (*Plan) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Plan) GetClaims() []*v1.Claim {
+	if x != nil {
+		return x.Claims
 	}
 	return nil
 }
@@ -1072,7 +1149,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1161,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1174,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{14}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1127,10 +1204,10 @@ type ReserveRequest struct {
 	// The provider that is meant.
 	Provider    string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	AdmissionId string `protobuf:"bytes,2,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
-	// The pod, as in Question.
+	// The pod, as in HintRequest.
 	Pod *v1.Pod `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
 	// The container that holds the claims; empty: the pod as a whole.
-	Container string `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string `protobuf:"bytes,4,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// The claims that the provider has planned.
 	Claims []*v1.Claim `protobuf:"bytes,5,rep,name=claims,proto3" json:"claims,omitempty"`
 	// How long to hold everything that is reserved for the admission, from now,
@@ -1142,7 +1219,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1231,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1244,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{15}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReserveRequest) GetProvider() string {
@@ -1191,9 +1268,9 @@ func (x *ReserveRequest) GetPod() *v1.Pod {
 	return nil
 }
 
-func (x *ReserveRequest) GetContainer() string {
+func (x *ReserveRequest) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -1214,9 +1291,14 @@ func (x *ReserveRequest) GetLease() *durationpb.Duration {
 
 // ReserveResponse holds a grant for each claim, in their order, or a refusal.
 type ReserveResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Grants  []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
-	Refusal *Refusal               `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Neither is a reservation without grants.
+	//
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*ReserveResponse_Reservation
+	//	*ReserveResponse_Refusal
+	Outcome isReserveResponse_Outcome `protobuf_oneof:"outcome"`
 	// How long everything that is reserved for the admission is held from now;
 	// absent: as long as was asked for.
 	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -1226,7 +1308,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1320,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,19 +1333,30 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{16}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *ReserveResponse) GetGrants() []*Grant {
+func (x *ReserveResponse) GetOutcome() isReserveResponse_Outcome {
 	if x != nil {
-		return x.Grants
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *ReserveResponse) GetReservation() *Reservation {
+	if x != nil {
+		if x, ok := x.Outcome.(*ReserveResponse_Reservation); ok {
+			return x.Reservation
+		}
 	}
 	return nil
 }
 
 func (x *ReserveResponse) GetRefusal() *Refusal {
 	if x != nil {
-		return x.Refusal
+		if x, ok := x.Outcome.(*ReserveResponse_Refusal); ok {
+			return x.Refusal
+		}
 	}
 	return nil
 }
@@ -1275,12 +1368,74 @@ func (x *ReserveResponse) GetLease() *durationpb.Duration {
 	return nil
 }
 
+type isReserveResponse_Outcome interface {
+	isReserveResponse_Outcome()
+}
+
+type ReserveResponse_Reservation struct {
+	Reservation *Reservation `protobuf:"bytes,1,opt,name=reservation,proto3,oneof"`
+}
+
+type ReserveResponse_Refusal struct {
+	Refusal *Refusal `protobuf:"bytes,2,opt,name=refusal,proto3,oneof"`
+}
+
+func (*ReserveResponse_Reservation) isReserveResponse_Outcome() {}
+
+func (*ReserveResponse_Refusal) isReserveResponse_Outcome() {}
+
+// Reservation is what is held for an admission.
+type Reservation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each claim, in their order.
+	Grants        []*Grant `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reservation) Reset() {
+	*x = Reservation{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reservation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reservation) ProtoMessage() {}
+
+func (x *Reservation) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
+func (*Reservation) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Reservation) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
 // Grant completes a planned claim.
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For a claim on devices: what the runtime has to do for the container, as far as
 	// the configuration allows the provider.
-	Edits *ContainerEdits `protobuf:"bytes,1,opt,name=edits,proto3" json:"edits,omitempty"`
+	Edits *v1.ContainerEdits `protobuf:"bytes,1,opt,name=edits,proto3" json:"edits,omitempty"`
 	// For an opaque claim: the bytes in place of those that were planned; empty:
 	// they stay.
 	Opaque        []byte `protobuf:"bytes,2,opt,name=opaque,proto3" json:"opaque,omitempty"`
@@ -1290,7 +1445,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1457,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,10 +1470,10 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{17}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *Grant) GetEdits() *ContainerEdits {
+func (x *Grant) GetEdits() *v1.ContainerEdits {
 	if x != nil {
 		return x.Edits
 	}
@@ -1332,253 +1487,6 @@ func (x *Grant) GetOpaque() []byte {
 	return nil
 }
 
-// ContainerEdits is what a runtime has to do for a container. Its wire form is
-// that of ContainerAllocateResponse of the device plugin API v1beta1.
-type ContainerEdits struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Envs          map[string]string      `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Mounts        []*Mount               `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	Devices       []*DeviceNode          `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
-	Annotations   map[string]string      `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	CdiDevices    []*CDIDevice           `protobuf:"bytes,5,rep,name=cdi_devices,json=cdiDevices,proto3" json:"cdi_devices,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ContainerEdits) Reset() {
-	*x = ContainerEdits{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ContainerEdits) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ContainerEdits) ProtoMessage() {}
-
-func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ContainerEdits.ProtoReflect.Descriptor instead.
-func (*ContainerEdits) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *ContainerEdits) GetEnvs() map[string]string {
-	if x != nil {
-		return x.Envs
-	}
-	return nil
-}
-
-func (x *ContainerEdits) GetMounts() []*Mount {
-	if x != nil {
-		return x.Mounts
-	}
-	return nil
-}
-
-func (x *ContainerEdits) GetDevices() []*DeviceNode {
-	if x != nil {
-		return x.Devices
-	}
-	return nil
-}
-
-func (x *ContainerEdits) GetAnnotations() map[string]string {
-	if x != nil {
-		return x.Annotations
-	}
-	return nil
-}
-
-func (x *ContainerEdits) GetCdiDevices() []*CDIDevice {
-	if x != nil {
-		return x.CdiDevices
-	}
-	return nil
-}
-
-// Mount is a host path to appear in the container.
-type Mount struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
-	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
-	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Mount) Reset() {
-	*x = Mount{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Mount) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Mount) ProtoMessage() {}
-
-func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
-func (*Mount) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *Mount) GetContainerPath() string {
-	if x != nil {
-		return x.ContainerPath
-	}
-	return ""
-}
-
-func (x *Mount) GetHostPath() string {
-	if x != nil {
-		return x.HostPath
-	}
-	return ""
-}
-
-func (x *Mount) GetReadOnly() bool {
-	if x != nil {
-		return x.ReadOnly
-	}
-	return false
-}
-
-// DeviceNode is a device file to appear in the container.
-type DeviceNode struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
-	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
-	// Letters of r, w, m.
-	Permissions   string `protobuf:"bytes,3,opt,name=permissions,proto3" json:"permissions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DeviceNode) Reset() {
-	*x = DeviceNode{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DeviceNode) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DeviceNode) ProtoMessage() {}
-
-func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
-func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{20}
-}
-
-func (x *DeviceNode) GetContainerPath() string {
-	if x != nil {
-		return x.ContainerPath
-	}
-	return ""
-}
-
-func (x *DeviceNode) GetHostPath() string {
-	if x != nil {
-		return x.HostPath
-	}
-	return ""
-}
-
-func (x *DeviceNode) GetPermissions() string {
-	if x != nil {
-		return x.Permissions
-	}
-	return ""
-}
-
-// CDIDevice names a device of the Container Device Interface.
-type CDIDevice struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Fully qualified: vendor/class=name.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CDIDevice) Reset() {
-	*x = CDIDevice{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CDIDevice) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CDIDevice) ProtoMessage() {}
-
-func (x *CDIDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CDIDevice.ProtoReflect.Descriptor instead.
-func (*CDIDevice) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *CDIDevice) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
 // CommitRequest tells a provider everything that pods hold of it.
 type CommitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1586,9 +1494,9 @@ type CommitRequest struct {
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// In order of pod uids; pods without claims are left out.
 	Holdings []*Holding `protobuf:"bytes,2,rep,name=holdings,proto3" json:"holdings,omitempty"`
-	// True if no admission is under way: everything that is reserved and not among
-	// the holdings is free. It is what berthd says first after a start.
-	Settled bool `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
+	// Everything that is reserved and not among the holdings is free: no admission is
+	// under way. berthd sends it first after a start.
+	DiscardReservations bool `protobuf:"varint,3,opt,name=discard_reservations,json=discardReservations,proto3" json:"discard_reservations,omitempty"`
 	// The machine, as the snapshot file that berthd --machine reads; sent first on
 	// every connection and empty afterwards.
 	MachineSnapshotJson []byte `protobuf:"bytes,4,opt,name=machine_snapshot_json,json=machineSnapshotJson,proto3" json:"machine_snapshot_json,omitempty"`
@@ -1601,7 +1509,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1521,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1534,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{22}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CommitRequest) GetProvider() string {
@@ -1643,9 +1551,9 @@ func (x *CommitRequest) GetHoldings() []*Holding {
 	return nil
 }
 
-func (x *CommitRequest) GetSettled() bool {
+func (x *CommitRequest) GetDiscardReservations() bool {
 	if x != nil {
-		return x.Settled
+		return x.DiscardReservations
 	}
 	return false
 }
@@ -1673,7 +1581,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1593,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1606,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{23}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{21}
 }
 
 // AbortRequest names the admission that failed.
@@ -1713,7 +1621,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1633,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1646,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{24}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AbortRequest) GetProvider() string {
@@ -1764,7 +1672,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1684,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,14 +1697,14 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{25}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{23}
 }
 
 // ValidateRequest shows a whole plan.
 type ValidateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// About the pod as a whole.
-	Question *Question `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	Request *HintRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	// What every provider has planned for the pod, in order of containers and
 	// resources.
 	Claims        []*v1.Claim `protobuf:"bytes,2,rep,name=claims,proto3" json:"claims,omitempty"`
@@ -1806,7 +1714,7 @@ type ValidateRequest struct {
 
 func (x *ValidateRequest) Reset() {
 	*x = ValidateRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1726,7 @@ func (x *ValidateRequest) String() string {
 func (*ValidateRequest) ProtoMessage() {}
 
 func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,12 +1739,12 @@ func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
 func (*ValidateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{26}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *ValidateRequest) GetQuestion() *Question {
+func (x *ValidateRequest) GetRequest() *HintRequest {
 	if x != nil {
-		return x.Question
+		return x.Request
 	}
 	return nil
 }
@@ -1858,7 +1766,7 @@ type ValidateResponse struct {
 
 func (x *ValidateResponse) Reset() {
 	*x = ValidateResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1778,7 @@ func (x *ValidateResponse) String() string {
 func (*ValidateResponse) ProtoMessage() {}
 
 func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1791,7 @@ func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
 func (*ValidateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{27}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ValidateResponse) GetRefusal() *Refusal {
@@ -1895,17 +1803,17 @@ func (x *ValidateResponse) GetRefusal() *Refusal {
 
 // ExplainRequest asks what a request lacks.
 type ExplainRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Question *Question              `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Request *HintRequest           `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	// The nodes that count together, whatever others have.
-	Nodes         *v1.NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,2,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[28]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +1825,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[28]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,19 +1838,19 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{28}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *ExplainRequest) GetQuestion() *Question {
+func (x *ExplainRequest) GetRequest() *HintRequest {
 	if x != nil {
-		return x.Question
+		return x.Request
 	}
 	return nil
 }
 
-func (x *ExplainRequest) GetNodes() *v1.NUMAMask {
+func (x *ExplainRequest) GetNumaNodes() *v1.NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
@@ -1958,7 +1866,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[29]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +1878,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[29]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +1891,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{29}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExplainResponse) GetShortages() []*v1.Shortage {
@@ -2027,94 +1935,78 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12,\n" +
 	"\x06leases\x18\n" +
 	" \x03(\v2\x14.berth.hint.v1.LeaseR\x06leases\x12=\n" +
-	"\fcapabilities\x18\v \x03(\x0e2\x19.berth.hint.v1.CapabilityR\fcapabilities\"e\n" +
+	"\fcapabilities\x18\v \x03(\x0e2\x19.berth.hint.v1.CapabilityR\fcapabilities\"g\n" +
 	"\x05Lease\x12!\n" +
-	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x129\n" +
-	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xa6\x01\n" +
+	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12;\n" +
+	"\vexpire_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\xa6\x01\n" +
 	"\aHolding\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12-\n" +
-	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\xcf\x01\n" +
-	"\bQuestion\x12\x1a\n" +
+	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\xe7\x01\n" +
+	"\vHintRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12%\n" +
-	"\x03pod\x18\x02 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
-	"\tcontainer\x18\x03 \x01(\tR\tcontainer\x122\n" +
-	"\bholdings\x18\x04 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x12.\n" +
-	"\x05nodes\x18\x05 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\"F\n" +
-	"\x0fGetHintsRequest\x123\n" +
-	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\"D\n" +
-	"\x10GetHintsResponse\x120\n" +
-	"\aanswers\x18\x01 \x03(\v2\x16.berth.types.v1.AnswerR\aanswers\"t\n" +
-	"\vPlanRequest\x123\n" +
-	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\x120\n" +
-	"\baffinity\x18\x02 \x01(\v2\x14.berth.types.v1.HintR\baffinity\"o\n" +
-	"\fPlanResponse\x12-\n" +
-	"\x06claims\x18\x01 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x120\n" +
-	"\arefusal\x18\x02 \x01(\v2\x16.berth.hint.v1.RefusalR\arefusal\"W\n" +
+	"\x03pod\x18\x02 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\x122\n" +
+	"\bholdings\x18\x04 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x05 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"G\n" +
+	"\x0fGetHintsRequest\x124\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.berth.hint.v1.HintRequestR\arequest\"X\n" +
+	"\x10GetHintsResponse\x12D\n" +
+	"\x0etopology_hints\x18\x01 \x03(\v2\x1d.berth.types.v1.TopologyHintsR\rtopologyHints\"}\n" +
+	"\vPlanRequest\x124\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.berth.hint.v1.HintRequestR\arequest\x128\n" +
+	"\baffinity\x18\x02 \x01(\v2\x1c.berth.types.v1.TopologyHintR\baffinity\"x\n" +
+	"\fPlanResponse\x12)\n" +
+	"\x04plan\x18\x01 \x01(\v2\x13.berth.hint.v1.PlanH\x00R\x04plan\x122\n" +
+	"\arefusal\x18\x02 \x01(\v2\x16.berth.hint.v1.RefusalH\x00R\arefusalB\t\n" +
+	"\aoutcome\"5\n" +
+	"\x04Plan\x12-\n" +
+	"\x06claims\x18\x01 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"W\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
-	"\bresource\x18\x03 \x01(\tR\bresource\"\xf4\x01\n" +
+	"\bresource\x18\x03 \x01(\tR\bresource\"\xfd\x01\n" +
 	"\x0eReserveRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
 	"\fadmission_id\x18\x02 \x01(\tR\vadmissionId\x12%\n" +
-	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
-	"\tcontainer\x18\x04 \x01(\tR\tcontainer\x12-\n" +
+	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x04 \x01(\tR\rcontainerName\x12-\n" +
 	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12/\n" +
-	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xa2\x01\n" +
-	"\x0fReserveResponse\x12,\n" +
-	"\x06grants\x18\x01 \x03(\v2\x14.berth.hint.v1.GrantR\x06grants\x120\n" +
-	"\arefusal\x18\x02 \x01(\v2\x16.berth.hint.v1.RefusalR\arefusal\x12/\n" +
-	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"T\n" +
-	"\x05Grant\x123\n" +
-	"\x05edits\x18\x01 \x01(\v2\x1d.berth.hint.v1.ContainerEditsR\x05edits\x12\x16\n" +
-	"\x06opaque\x18\x02 \x01(\fR\x06opaque\"\xb6\x03\n" +
-	"\x0eContainerEdits\x12;\n" +
-	"\x04envs\x18\x01 \x03(\v2'.berth.hint.v1.ContainerEdits.EnvsEntryR\x04envs\x12,\n" +
-	"\x06mounts\x18\x02 \x03(\v2\x14.berth.hint.v1.MountR\x06mounts\x123\n" +
-	"\adevices\x18\x03 \x03(\v2\x19.berth.hint.v1.DeviceNodeR\adevices\x12P\n" +
-	"\vannotations\x18\x04 \x03(\v2..berth.hint.v1.ContainerEdits.AnnotationsEntryR\vannotations\x129\n" +
-	"\vcdi_devices\x18\x05 \x03(\v2\x18.berth.hint.v1.CDIDeviceR\n" +
-	"cdiDevices\x1a7\n" +
-	"\tEnvsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
-	"\x10AnnotationsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
-	"\x05Mount\x12%\n" +
-	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
-	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x1b\n" +
-	"\tread_only\x18\x03 \x01(\bR\breadOnly\"r\n" +
-	"\n" +
-	"DeviceNode\x12%\n" +
-	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
-	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12 \n" +
-	"\vpermissions\x18\x03 \x01(\tR\vpermissions\"\x1f\n" +
-	"\tCDIDevice\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xe0\x01\n" +
+	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xc1\x01\n" +
+	"\x0fReserveResponse\x12>\n" +
+	"\vreservation\x18\x01 \x01(\v2\x1a.berth.hint.v1.ReservationH\x00R\vreservation\x122\n" +
+	"\arefusal\x18\x02 \x01(\v2\x16.berth.hint.v1.RefusalH\x00R\arefusal\x12/\n" +
+	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05leaseB\t\n" +
+	"\aoutcome\";\n" +
+	"\vReservation\x12,\n" +
+	"\x06grants\x18\x01 \x03(\v2\x14.berth.hint.v1.GrantR\x06grants\"U\n" +
+	"\x05Grant\x124\n" +
+	"\x05edits\x18\x01 \x01(\v2\x1e.berth.types.v1.ContainerEditsR\x05edits\x12\x16\n" +
+	"\x06opaque\x18\x02 \x01(\fR\x06opaque\"\xf9\x01\n" +
 	"\rCommitRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x122\n" +
-	"\bholdings\x18\x02 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x12\x18\n" +
-	"\asettled\x18\x03 \x01(\bR\asettled\x122\n" +
+	"\bholdings\x18\x02 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x121\n" +
+	"\x14discard_reservations\x18\x03 \x01(\bR\x13discardReservations\x122\n" +
 	"\x15machine_snapshot_json\x18\x04 \x01(\fR\x13machineSnapshotJson\x121\n" +
 	"\x14committed_admissions\x18\x05 \x03(\tR\x13committedAdmissions\"\x10\n" +
 	"\x0eCommitResponse\"M\n" +
 	"\fAbortRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
 	"\fadmission_id\x18\x02 \x01(\tR\vadmissionId\"\x0f\n" +
-	"\rAbortResponse\"u\n" +
-	"\x0fValidateRequest\x123\n" +
-	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\x12-\n" +
+	"\rAbortResponse\"v\n" +
+	"\x0fValidateRequest\x124\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.berth.hint.v1.HintRequestR\arequest\x12-\n" +
 	"\x06claims\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"D\n" +
 	"\x10ValidateResponse\x120\n" +
-	"\arefusal\x18\x01 \x01(\v2\x16.berth.hint.v1.RefusalR\arefusal\"u\n" +
-	"\x0eExplainRequest\x123\n" +
-	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\x12.\n" +
-	"\x05nodes\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\"I\n" +
+	"\arefusal\x18\x01 \x01(\v2\x16.berth.hint.v1.RefusalR\arefusal\"\x82\x01\n" +
+	"\x0eExplainRequest\x124\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.berth.hint.v1.HintRequestR\arequest\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"I\n" +
 	"\x0fExplainResponse\x126\n" +
 	"\tshortages\x18\x01 \x03(\v2\x18.berth.types.v1.ShortageR\tshortages*B\n" +
 	"\x04Mode\x12\x14\n" +
@@ -2159,7 +2051,7 @@ func file_berth_hint_v1_hint_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_hint_v1_hint_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_hint_v1_hint_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_berth_hint_v1_hint_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_berth_hint_v1_hint_proto_goTypes = []any{
 	(Mode)(0),                     // 0: berth.hint.v1.Mode
 	(Capability)(0),               // 1: berth.hint.v1.Capability
@@ -2173,103 +2065,97 @@ var file_berth_hint_v1_hint_proto_goTypes = []any{
 	(*Provider)(nil),              // 9: berth.hint.v1.Provider
 	(*Lease)(nil),                 // 10: berth.hint.v1.Lease
 	(*Holding)(nil),               // 11: berth.hint.v1.Holding
-	(*Question)(nil),              // 12: berth.hint.v1.Question
+	(*HintRequest)(nil),           // 12: berth.hint.v1.HintRequest
 	(*GetHintsRequest)(nil),       // 13: berth.hint.v1.GetHintsRequest
 	(*GetHintsResponse)(nil),      // 14: berth.hint.v1.GetHintsResponse
 	(*PlanRequest)(nil),           // 15: berth.hint.v1.PlanRequest
 	(*PlanResponse)(nil),          // 16: berth.hint.v1.PlanResponse
-	(*Refusal)(nil),               // 17: berth.hint.v1.Refusal
-	(*ReserveRequest)(nil),        // 18: berth.hint.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 19: berth.hint.v1.ReserveResponse
-	(*Grant)(nil),                 // 20: berth.hint.v1.Grant
-	(*ContainerEdits)(nil),        // 21: berth.hint.v1.ContainerEdits
-	(*Mount)(nil),                 // 22: berth.hint.v1.Mount
-	(*DeviceNode)(nil),            // 23: berth.hint.v1.DeviceNode
-	(*CDIDevice)(nil),             // 24: berth.hint.v1.CDIDevice
-	(*CommitRequest)(nil),         // 25: berth.hint.v1.CommitRequest
-	(*CommitResponse)(nil),        // 26: berth.hint.v1.CommitResponse
-	(*AbortRequest)(nil),          // 27: berth.hint.v1.AbortRequest
-	(*AbortResponse)(nil),         // 28: berth.hint.v1.AbortResponse
-	(*ValidateRequest)(nil),       // 29: berth.hint.v1.ValidateRequest
-	(*ValidateResponse)(nil),      // 30: berth.hint.v1.ValidateResponse
-	(*ExplainRequest)(nil),        // 31: berth.hint.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 32: berth.hint.v1.ExplainResponse
-	nil,                           // 33: berth.hint.v1.ContainerEdits.EnvsEntry
-	nil,                           // 34: berth.hint.v1.ContainerEdits.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
-	(*v1.Claim)(nil),              // 37: berth.types.v1.Claim
-	(*v1.Pod)(nil),                // 38: berth.types.v1.Pod
-	(*v1.NUMAMask)(nil),           // 39: berth.types.v1.NUMAMask
-	(*v1.Answer)(nil),             // 40: berth.types.v1.Answer
-	(*v1.Hint)(nil),               // 41: berth.types.v1.Hint
-	(*v1.Shortage)(nil),           // 42: berth.types.v1.Shortage
+	(*Plan)(nil),                  // 17: berth.hint.v1.Plan
+	(*Refusal)(nil),               // 18: berth.hint.v1.Refusal
+	(*ReserveRequest)(nil),        // 19: berth.hint.v1.ReserveRequest
+	(*ReserveResponse)(nil),       // 20: berth.hint.v1.ReserveResponse
+	(*Reservation)(nil),           // 21: berth.hint.v1.Reservation
+	(*Grant)(nil),                 // 22: berth.hint.v1.Grant
+	(*CommitRequest)(nil),         // 23: berth.hint.v1.CommitRequest
+	(*CommitResponse)(nil),        // 24: berth.hint.v1.CommitResponse
+	(*AbortRequest)(nil),          // 25: berth.hint.v1.AbortRequest
+	(*AbortResponse)(nil),         // 26: berth.hint.v1.AbortResponse
+	(*ValidateRequest)(nil),       // 27: berth.hint.v1.ValidateRequest
+	(*ValidateResponse)(nil),      // 28: berth.hint.v1.ValidateResponse
+	(*ExplainRequest)(nil),        // 29: berth.hint.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 30: berth.hint.v1.ExplainResponse
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*v1.Claim)(nil),              // 33: berth.types.v1.Claim
+	(*v1.Pod)(nil),                // 34: berth.types.v1.Pod
+	(*v1.NUMANodeSet)(nil),        // 35: berth.types.v1.NUMANodeSet
+	(*v1.TopologyHints)(nil),      // 36: berth.types.v1.TopologyHints
+	(*v1.TopologyHint)(nil),       // 37: berth.types.v1.TopologyHint
+	(*v1.ContainerEdits)(nil),     // 38: berth.types.v1.ContainerEdits
+	(*v1.Shortage)(nil),           // 39: berth.types.v1.Shortage
 }
 var file_berth_hint_v1_hint_proto_depIdxs = []int32{
 	0,  // 0: berth.hint.v1.RegisterRequest.mode:type_name -> berth.hint.v1.Mode
-	35, // 1: berth.hint.v1.RegisterRequest.deadline:type_name -> google.protobuf.Duration
+	31, // 1: berth.hint.v1.RegisterRequest.deadline:type_name -> google.protobuf.Duration
 	1,  // 2: berth.hint.v1.RegisterRequest.capabilities:type_name -> berth.hint.v1.Capability
 	9,  // 3: berth.hint.v1.ListProvidersResponse.providers:type_name -> berth.hint.v1.Provider
 	0,  // 4: berth.hint.v1.Provider.mode:type_name -> berth.hint.v1.Mode
-	35, // 5: berth.hint.v1.Provider.deadline:type_name -> google.protobuf.Duration
+	31, // 5: berth.hint.v1.Provider.deadline:type_name -> google.protobuf.Duration
 	2,  // 6: berth.hint.v1.Provider.state:type_name -> berth.hint.v1.State
 	10, // 7: berth.hint.v1.Provider.leases:type_name -> berth.hint.v1.Lease
 	1,  // 8: berth.hint.v1.Provider.capabilities:type_name -> berth.hint.v1.Capability
-	36, // 9: berth.hint.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	37, // 10: berth.hint.v1.Holding.claims:type_name -> berth.types.v1.Claim
-	38, // 11: berth.hint.v1.Question.pod:type_name -> berth.types.v1.Pod
-	11, // 12: berth.hint.v1.Question.holdings:type_name -> berth.hint.v1.Holding
-	39, // 13: berth.hint.v1.Question.nodes:type_name -> berth.types.v1.NUMAMask
-	12, // 14: berth.hint.v1.GetHintsRequest.question:type_name -> berth.hint.v1.Question
-	40, // 15: berth.hint.v1.GetHintsResponse.answers:type_name -> berth.types.v1.Answer
-	12, // 16: berth.hint.v1.PlanRequest.question:type_name -> berth.hint.v1.Question
-	41, // 17: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.Hint
-	37, // 18: berth.hint.v1.PlanResponse.claims:type_name -> berth.types.v1.Claim
-	17, // 19: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
-	38, // 20: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
-	37, // 21: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
-	35, // 22: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
-	20, // 23: berth.hint.v1.ReserveResponse.grants:type_name -> berth.hint.v1.Grant
-	17, // 24: berth.hint.v1.ReserveResponse.refusal:type_name -> berth.hint.v1.Refusal
-	35, // 25: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
-	21, // 26: berth.hint.v1.Grant.edits:type_name -> berth.hint.v1.ContainerEdits
-	33, // 27: berth.hint.v1.ContainerEdits.envs:type_name -> berth.hint.v1.ContainerEdits.EnvsEntry
-	22, // 28: berth.hint.v1.ContainerEdits.mounts:type_name -> berth.hint.v1.Mount
-	23, // 29: berth.hint.v1.ContainerEdits.devices:type_name -> berth.hint.v1.DeviceNode
-	34, // 30: berth.hint.v1.ContainerEdits.annotations:type_name -> berth.hint.v1.ContainerEdits.AnnotationsEntry
-	24, // 31: berth.hint.v1.ContainerEdits.cdi_devices:type_name -> berth.hint.v1.CDIDevice
-	11, // 32: berth.hint.v1.CommitRequest.holdings:type_name -> berth.hint.v1.Holding
-	12, // 33: berth.hint.v1.ValidateRequest.question:type_name -> berth.hint.v1.Question
-	37, // 34: berth.hint.v1.ValidateRequest.claims:type_name -> berth.types.v1.Claim
-	17, // 35: berth.hint.v1.ValidateResponse.refusal:type_name -> berth.hint.v1.Refusal
-	12, // 36: berth.hint.v1.ExplainRequest.question:type_name -> berth.hint.v1.Question
-	39, // 37: berth.hint.v1.ExplainRequest.nodes:type_name -> berth.types.v1.NUMAMask
-	42, // 38: berth.hint.v1.ExplainResponse.shortages:type_name -> berth.types.v1.Shortage
-	3,  // 39: berth.hint.v1.HintBusService.Register:input_type -> berth.hint.v1.RegisterRequest
-	5,  // 40: berth.hint.v1.HintBusService.Unregister:input_type -> berth.hint.v1.UnregisterRequest
-	7,  // 41: berth.hint.v1.HintBusService.ListProviders:input_type -> berth.hint.v1.ListProvidersRequest
-	13, // 42: berth.hint.v1.HintProviderService.GetHints:input_type -> berth.hint.v1.GetHintsRequest
-	15, // 43: berth.hint.v1.HintProviderService.Plan:input_type -> berth.hint.v1.PlanRequest
-	18, // 44: berth.hint.v1.HintProviderService.Reserve:input_type -> berth.hint.v1.ReserveRequest
-	25, // 45: berth.hint.v1.HintProviderService.Commit:input_type -> berth.hint.v1.CommitRequest
-	27, // 46: berth.hint.v1.HintProviderService.Abort:input_type -> berth.hint.v1.AbortRequest
-	29, // 47: berth.hint.v1.HintProviderService.Validate:input_type -> berth.hint.v1.ValidateRequest
-	31, // 48: berth.hint.v1.HintProviderService.Explain:input_type -> berth.hint.v1.ExplainRequest
-	4,  // 49: berth.hint.v1.HintBusService.Register:output_type -> berth.hint.v1.RegisterResponse
-	6,  // 50: berth.hint.v1.HintBusService.Unregister:output_type -> berth.hint.v1.UnregisterResponse
-	8,  // 51: berth.hint.v1.HintBusService.ListProviders:output_type -> berth.hint.v1.ListProvidersResponse
-	14, // 52: berth.hint.v1.HintProviderService.GetHints:output_type -> berth.hint.v1.GetHintsResponse
-	16, // 53: berth.hint.v1.HintProviderService.Plan:output_type -> berth.hint.v1.PlanResponse
-	19, // 54: berth.hint.v1.HintProviderService.Reserve:output_type -> berth.hint.v1.ReserveResponse
-	26, // 55: berth.hint.v1.HintProviderService.Commit:output_type -> berth.hint.v1.CommitResponse
-	28, // 56: berth.hint.v1.HintProviderService.Abort:output_type -> berth.hint.v1.AbortResponse
-	30, // 57: berth.hint.v1.HintProviderService.Validate:output_type -> berth.hint.v1.ValidateResponse
-	32, // 58: berth.hint.v1.HintProviderService.Explain:output_type -> berth.hint.v1.ExplainResponse
-	49, // [49:59] is the sub-list for method output_type
-	39, // [39:49] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	32, // 9: berth.hint.v1.Lease.expire_time:type_name -> google.protobuf.Timestamp
+	33, // 10: berth.hint.v1.Holding.claims:type_name -> berth.types.v1.Claim
+	34, // 11: berth.hint.v1.HintRequest.pod:type_name -> berth.types.v1.Pod
+	11, // 12: berth.hint.v1.HintRequest.holdings:type_name -> berth.hint.v1.Holding
+	35, // 13: berth.hint.v1.HintRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	12, // 14: berth.hint.v1.GetHintsRequest.request:type_name -> berth.hint.v1.HintRequest
+	36, // 15: berth.hint.v1.GetHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	12, // 16: berth.hint.v1.PlanRequest.request:type_name -> berth.hint.v1.HintRequest
+	37, // 17: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.TopologyHint
+	17, // 18: berth.hint.v1.PlanResponse.plan:type_name -> berth.hint.v1.Plan
+	18, // 19: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
+	33, // 20: berth.hint.v1.Plan.claims:type_name -> berth.types.v1.Claim
+	34, // 21: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
+	33, // 22: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
+	31, // 23: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
+	21, // 24: berth.hint.v1.ReserveResponse.reservation:type_name -> berth.hint.v1.Reservation
+	18, // 25: berth.hint.v1.ReserveResponse.refusal:type_name -> berth.hint.v1.Refusal
+	31, // 26: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
+	22, // 27: berth.hint.v1.Reservation.grants:type_name -> berth.hint.v1.Grant
+	38, // 28: berth.hint.v1.Grant.edits:type_name -> berth.types.v1.ContainerEdits
+	11, // 29: berth.hint.v1.CommitRequest.holdings:type_name -> berth.hint.v1.Holding
+	12, // 30: berth.hint.v1.ValidateRequest.request:type_name -> berth.hint.v1.HintRequest
+	33, // 31: berth.hint.v1.ValidateRequest.claims:type_name -> berth.types.v1.Claim
+	18, // 32: berth.hint.v1.ValidateResponse.refusal:type_name -> berth.hint.v1.Refusal
+	12, // 33: berth.hint.v1.ExplainRequest.request:type_name -> berth.hint.v1.HintRequest
+	35, // 34: berth.hint.v1.ExplainRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	39, // 35: berth.hint.v1.ExplainResponse.shortages:type_name -> berth.types.v1.Shortage
+	3,  // 36: berth.hint.v1.HintBusService.Register:input_type -> berth.hint.v1.RegisterRequest
+	5,  // 37: berth.hint.v1.HintBusService.Unregister:input_type -> berth.hint.v1.UnregisterRequest
+	7,  // 38: berth.hint.v1.HintBusService.ListProviders:input_type -> berth.hint.v1.ListProvidersRequest
+	13, // 39: berth.hint.v1.HintProviderService.GetHints:input_type -> berth.hint.v1.GetHintsRequest
+	15, // 40: berth.hint.v1.HintProviderService.Plan:input_type -> berth.hint.v1.PlanRequest
+	19, // 41: berth.hint.v1.HintProviderService.Reserve:input_type -> berth.hint.v1.ReserveRequest
+	23, // 42: berth.hint.v1.HintProviderService.Commit:input_type -> berth.hint.v1.CommitRequest
+	25, // 43: berth.hint.v1.HintProviderService.Abort:input_type -> berth.hint.v1.AbortRequest
+	27, // 44: berth.hint.v1.HintProviderService.Validate:input_type -> berth.hint.v1.ValidateRequest
+	29, // 45: berth.hint.v1.HintProviderService.Explain:input_type -> berth.hint.v1.ExplainRequest
+	4,  // 46: berth.hint.v1.HintBusService.Register:output_type -> berth.hint.v1.RegisterResponse
+	6,  // 47: berth.hint.v1.HintBusService.Unregister:output_type -> berth.hint.v1.UnregisterResponse
+	8,  // 48: berth.hint.v1.HintBusService.ListProviders:output_type -> berth.hint.v1.ListProvidersResponse
+	14, // 49: berth.hint.v1.HintProviderService.GetHints:output_type -> berth.hint.v1.GetHintsResponse
+	16, // 50: berth.hint.v1.HintProviderService.Plan:output_type -> berth.hint.v1.PlanResponse
+	20, // 51: berth.hint.v1.HintProviderService.Reserve:output_type -> berth.hint.v1.ReserveResponse
+	24, // 52: berth.hint.v1.HintProviderService.Commit:output_type -> berth.hint.v1.CommitResponse
+	26, // 53: berth.hint.v1.HintProviderService.Abort:output_type -> berth.hint.v1.AbortResponse
+	28, // 54: berth.hint.v1.HintProviderService.Validate:output_type -> berth.hint.v1.ValidateResponse
+	30, // 55: berth.hint.v1.HintProviderService.Explain:output_type -> berth.hint.v1.ExplainResponse
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_berth_hint_v1_hint_proto_init() }
@@ -2277,13 +2163,21 @@ func file_berth_hint_v1_hint_proto_init() {
 	if File_berth_hint_v1_hint_proto != nil {
 		return
 	}
+	file_berth_hint_v1_hint_proto_msgTypes[13].OneofWrappers = []any{
+		(*PlanResponse_Plan)(nil),
+		(*PlanResponse_Refusal)(nil),
+	}
+	file_berth_hint_v1_hint_proto_msgTypes[17].OneofWrappers = []any{
+		(*ReserveResponse_Reservation)(nil),
+		(*ReserveResponse_Refusal)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_hint_v1_hint_proto_rawDesc), len(file_berth_hint_v1_hint_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   32,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -236,11 +236,11 @@ const (
 // first on every connection; then, for an admission: GetHints and Plan any number
 // of times, Reserve once every provider has planned, and Commit after the ledger
 // has the claims, or Abort. GetHints and Plan change nothing. Calls for several
-// admissions may be under way at the same time; the holdings in a question include
+// admissions may be under way at the same time; the holdings in a request include
 // what others have been planned and not yet committed.
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
-// failure: it is an Answer of kind IMPOSSIBLE or a Refusal.
+// failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
 type HintProviderServiceClient interface {
 	// GetHints answers where a request could sit.
 	GetHints(ctx context.Context, in *GetHintsRequest, opts ...grpc.CallOption) (*GetHintsResponse, error)
@@ -355,11 +355,11 @@ func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequ
 // first on every connection; then, for an admission: GetHints and Plan any number
 // of times, Reserve once every provider has planned, and Commit after the ledger
 // has the claims, or Abort. GetHints and Plan change nothing. Calls for several
-// admissions may be under way at the same time; the holdings in a question include
+// admissions may be under way at the same time; the holdings in a request include
 // what others have been planned and not yet committed.
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
-// failure: it is an Answer of kind IMPOSSIBLE or a Refusal.
+// failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
 type HintProviderServiceServer interface {
 	// GetHints answers where a request could sit.
 	GetHints(context.Context, *GetHintsRequest) (*GetHintsResponse, error)

@@ -22,6 +22,230 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// PodSource is where a start has what it kept of a pod from.
+type PodSource int32
+
+const (
+	PodSource_POD_SOURCE_UNSPECIFIED             PodSource = 0
+	PodSource_POD_SOURCE_LEDGER                  PodSource = 1
+	PodSource_POD_SOURCE_CLAIM_RECORD            PodSource = 2
+	PodSource_POD_SOURCE_LEDGER_AND_CLAIM_RECORD PodSource = 3
+	PodSource_POD_SOURCE_KERNEL                  PodSource = 4
+)
+
+// Enum value maps for PodSource.
+var (
+	PodSource_name = map[int32]string{
+		0: "POD_SOURCE_UNSPECIFIED",
+		1: "POD_SOURCE_LEDGER",
+		2: "POD_SOURCE_CLAIM_RECORD",
+		3: "POD_SOURCE_LEDGER_AND_CLAIM_RECORD",
+		4: "POD_SOURCE_KERNEL",
+	}
+	PodSource_value = map[string]int32{
+		"POD_SOURCE_UNSPECIFIED":             0,
+		"POD_SOURCE_LEDGER":                  1,
+		"POD_SOURCE_CLAIM_RECORD":            2,
+		"POD_SOURCE_LEDGER_AND_CLAIM_RECORD": 3,
+		"POD_SOURCE_KERNEL":                  4,
+	}
+)
+
+func (x PodSource) Enum() *PodSource {
+	p := new(PodSource)
+	*p = x
+	return p
+}
+
+func (x PodSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PodSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_inspect_v1_inspect_proto_enumTypes[0].Descriptor()
+}
+
+func (PodSource) Type() protoreflect.EnumType {
+	return &file_berth_inspect_v1_inspect_proto_enumTypes[0]
+}
+
+func (x PodSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PodSource.Descriptor instead.
+func (PodSource) EnumDescriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{0}
+}
+
+// FindingKind says what a finding means.
+type FindingKind int32
+
+const (
+	FindingKind_FINDING_KIND_UNSPECIFIED FindingKind = 0
+	// Damage.
+	FindingKind_FINDING_KIND_STRUCTURAL FindingKind = 1
+	// Outside today's rules.
+	FindingKind_FINDING_KIND_POLICY FindingKind = 2
+	// The kernel does otherwise than the ledger says, and berth cannot change that.
+	FindingKind_FINDING_KIND_KERNEL FindingKind = 3
+)
+
+// Enum value maps for FindingKind.
+var (
+	FindingKind_name = map[int32]string{
+		0: "FINDING_KIND_UNSPECIFIED",
+		1: "FINDING_KIND_STRUCTURAL",
+		2: "FINDING_KIND_POLICY",
+		3: "FINDING_KIND_KERNEL",
+	}
+	FindingKind_value = map[string]int32{
+		"FINDING_KIND_UNSPECIFIED": 0,
+		"FINDING_KIND_STRUCTURAL":  1,
+		"FINDING_KIND_POLICY":      2,
+		"FINDING_KIND_KERNEL":      3,
+	}
+)
+
+func (x FindingKind) Enum() *FindingKind {
+	p := new(FindingKind)
+	*p = x
+	return p
+}
+
+func (x FindingKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FindingKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_inspect_v1_inspect_proto_enumTypes[1].Descriptor()
+}
+
+func (FindingKind) Type() protoreflect.EnumType {
+	return &file_berth_inspect_v1_inspect_proto_enumTypes[1]
+}
+
+func (x FindingKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FindingKind.Descriptor instead.
+func (FindingKind) EnumDescriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{1}
+}
+
+// StateFileKind is a state file of a kubelet.
+type StateFileKind int32
+
+const (
+	StateFileKind_STATE_FILE_KIND_UNSPECIFIED StateFileKind = 0
+	// cpu_manager_state
+	StateFileKind_STATE_FILE_KIND_CPU StateFileKind = 1
+	// memory_manager_state
+	StateFileKind_STATE_FILE_KIND_MEMORY StateFileKind = 2
+	// kubelet_internal_checkpoint
+	StateFileKind_STATE_FILE_KIND_DEVICE StateFileKind = 3
+)
+
+// Enum value maps for StateFileKind.
+var (
+	StateFileKind_name = map[int32]string{
+		0: "STATE_FILE_KIND_UNSPECIFIED",
+		1: "STATE_FILE_KIND_CPU",
+		2: "STATE_FILE_KIND_MEMORY",
+		3: "STATE_FILE_KIND_DEVICE",
+	}
+	StateFileKind_value = map[string]int32{
+		"STATE_FILE_KIND_UNSPECIFIED": 0,
+		"STATE_FILE_KIND_CPU":         1,
+		"STATE_FILE_KIND_MEMORY":      2,
+		"STATE_FILE_KIND_DEVICE":      3,
+	}
+)
+
+func (x StateFileKind) Enum() *StateFileKind {
+	p := new(StateFileKind)
+	*p = x
+	return p
+}
+
+func (x StateFileKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StateFileKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_inspect_v1_inspect_proto_enumTypes[2].Descriptor()
+}
+
+func (StateFileKind) Type() protoreflect.EnumType {
+	return &file_berth_inspect_v1_inspect_proto_enumTypes[2]
+}
+
+func (x StateFileKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StateFileKind.Descriptor instead.
+func (StateFileKind) EnumDescriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{2}
+}
+
+// ImportOutcome is what an import has done with a pod.
+type ImportOutcome int32
+
+const (
+	ImportOutcome_IMPORT_OUTCOME_UNSPECIFIED ImportOutcome = 0
+	// The ledger did not know the pod.
+	ImportOutcome_IMPORT_OUTCOME_NEW ImportOutcome = 1
+	// The ledger did not know all that the pod holds.
+	ImportOutcome_IMPORT_OUTCOME_EXTENDED ImportOutcome = 2
+	// Nothing changed.
+	ImportOutcome_IMPORT_OUTCOME_KNOWN ImportOutcome = 3
+)
+
+// Enum value maps for ImportOutcome.
+var (
+	ImportOutcome_name = map[int32]string{
+		0: "IMPORT_OUTCOME_UNSPECIFIED",
+		1: "IMPORT_OUTCOME_NEW",
+		2: "IMPORT_OUTCOME_EXTENDED",
+		3: "IMPORT_OUTCOME_KNOWN",
+	}
+	ImportOutcome_value = map[string]int32{
+		"IMPORT_OUTCOME_UNSPECIFIED": 0,
+		"IMPORT_OUTCOME_NEW":         1,
+		"IMPORT_OUTCOME_EXTENDED":    2,
+		"IMPORT_OUTCOME_KNOWN":       3,
+	}
+)
+
+func (x ImportOutcome) Enum() *ImportOutcome {
+	p := new(ImportOutcome)
+	*p = x
+	return p
+}
+
+func (x ImportOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ImportOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_inspect_v1_inspect_proto_enumTypes[3].Descriptor()
+}
+
+func (ImportOutcome) Type() protoreflect.EnumType {
+	return &file_berth_inspect_v1_inspect_proto_enumTypes[3]
+}
+
+func (x ImportOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ImportOutcome.Descriptor instead.
+func (ImportOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{3}
+}
+
 // DumpRequest is empty.
 type DumpRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -473,14 +697,13 @@ type PodCase struct {
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// What ledger, claim record and kernel say, in words.
-	Case string `protobuf:"bytes,4,opt,name=case,proto3" json:"case,omitempty"`
+	Found string `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`
 	// Processes of the pod run, or may.
 	Living bool `protobuf:"varint,5,opt,name=living,proto3" json:"living,omitempty"`
 	// What was kept, in words.
 	Kept string `protobuf:"bytes,6,opt,name=kept,proto3" json:"kept,omitempty"`
-	// "ledger", "claim record", "ledger and claim record" or "kernel"; empty if nothing
-	// was kept.
-	Source string `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`
+	// Unspecified if nothing was kept.
+	Source PodSource `protobuf:"varint,7,opt,name=source,proto3,enum=berth.inspect.v1.PodSource" json:"source,omitempty"`
 	// The pod keeps what it has, and waits for the agent to admit it.
 	Waits bool `protobuf:"varint,8,opt,name=waits,proto3" json:"waits,omitempty"`
 	// What else there is to say, such as what the pod lost to another one.
@@ -540,9 +763,9 @@ func (x *PodCase) GetName() string {
 	return ""
 }
 
-func (x *PodCase) GetCase() string {
+func (x *PodCase) GetFound() string {
 	if x != nil {
-		return x.Case
+		return x.Found
 	}
 	return ""
 }
@@ -561,11 +784,11 @@ func (x *PodCase) GetKept() string {
 	return ""
 }
 
-func (x *PodCase) GetSource() string {
+func (x *PodCase) GetSource() PodSource {
 	if x != nil {
 		return x.Source
 	}
-	return ""
+	return PodSource_POD_SOURCE_UNSPECIFIED
 }
 
 func (x *PodCase) GetWaits() bool {
@@ -585,11 +808,10 @@ func (x *PodCase) GetNote() string {
 // Finding is one broken invariant.
 type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "structural" (damage), "policy" (outside today's rules) or "kernel" (the kernel
-	// does otherwise than the ledger says, and berth cannot change that).
-	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Kind  FindingKind            `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.inspect.v1.FindingKind" json:"kind,omitempty"`
+	// Whose claims it is about; absent if it is about no pod.
+	Owner         *v1.ContainerRef `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	Text          string           `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -624,18 +846,18 @@ func (*Finding) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Finding) GetKind() string {
+func (x *Finding) GetKind() FindingKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return FindingKind_FINDING_KIND_UNSPECIFIED
 }
 
-func (x *Finding) GetOwner() string {
+func (x *Finding) GetOwner() *v1.ContainerRef {
 	if x != nil {
 		return x.Owner
 	}
-	return ""
+	return nil
 }
 
 func (x *Finding) GetText() string {
@@ -645,12 +867,17 @@ func (x *Finding) GetText() string {
 	return ""
 }
 
-// GetTraceRequest names an admission, or a pod by uid or by "namespace/name".
+// GetTraceRequest names an admission, or a pod.
 type GetTraceRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AdmissionId   string                 `protobuf:"bytes,1,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
-	PodUid        string                 `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	PodName       string                 `protobuf:"bytes,3,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*GetTraceRequest_AdmissionId
+	//	*GetTraceRequest_PodUid
+	//	*GetTraceRequest_PodName
+	Subject       isGetTraceRequest_Subject `protobuf_oneof:"subject"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,26 +912,62 @@ func (*GetTraceRequest) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
 }
 
+func (x *GetTraceRequest) GetSubject() isGetTraceRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
 func (x *GetTraceRequest) GetAdmissionId() string {
 	if x != nil {
-		return x.AdmissionId
+		if x, ok := x.Subject.(*GetTraceRequest_AdmissionId); ok {
+			return x.AdmissionId
+		}
 	}
 	return ""
 }
 
 func (x *GetTraceRequest) GetPodUid() string {
 	if x != nil {
-		return x.PodUid
+		if x, ok := x.Subject.(*GetTraceRequest_PodUid); ok {
+			return x.PodUid
+		}
 	}
 	return ""
 }
 
 func (x *GetTraceRequest) GetPodName() string {
 	if x != nil {
-		return x.PodName
+		if x, ok := x.Subject.(*GetTraceRequest_PodName); ok {
+			return x.PodName
+		}
 	}
 	return ""
 }
+
+type isGetTraceRequest_Subject interface {
+	isGetTraceRequest_Subject()
+}
+
+type GetTraceRequest_AdmissionId struct {
+	AdmissionId string `protobuf:"bytes,1,opt,name=admission_id,json=admissionId,proto3,oneof"`
+}
+
+type GetTraceRequest_PodUid struct {
+	PodUid string `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3,oneof"`
+}
+
+type GetTraceRequest_PodName struct {
+	// "namespace/name".
+	PodName string `protobuf:"bytes,3,opt,name=pod_name,json=podName,proto3,oneof"`
+}
+
+func (*GetTraceRequest_AdmissionId) isGetTraceRequest_Subject() {}
+
+func (*GetTraceRequest_PodUid) isGetTraceRequest_Subject() {}
+
+func (*GetTraceRequest_PodName) isGetTraceRequest_Subject() {}
 
 // GetTraceResponse holds the explanation.
 type GetTraceResponse struct {
@@ -916,9 +1179,8 @@ func (x *ListTracesResponse) GetRevision() uint64 {
 // ImportRequest is a state file with the pods that it speaks of.
 type ImportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which file it is: "cpu" (cpu_manager_state), "memory" (memory_manager_state)
-	// or "device" (kubelet_internal_checkpoint). Required.
-	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Which file it is. Required.
+	Kind StateFileKind `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.inspect.v1.StateFileKind" json:"kind,omitempty"`
 	// The file's content. Required.
 	State []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	// Say what would be, and change nothing.
@@ -931,7 +1193,7 @@ type ImportRequest struct {
 	SkipUnknown bool `protobuf:"varint,5,opt,name=skip_unknown,json=skipUnknown,proto3" json:"skip_unknown,omitempty"`
 	// The containers of runtime ids, which files of Kubernetes 1.17 and before
 	// carry in place of names.
-	ContainerIds map[string]*ContainerName `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ContainerIds map[string]*v1.ContainerRef `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Whose pods become those that the ledger does not know, as in
 	// berth.admission.v1.AdmitRequest.
 	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -969,11 +1231,11 @@ func (*ImportRequest) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *ImportRequest) GetKind() string {
+func (x *ImportRequest) GetKind() StateFileKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return StateFileKind_STATE_FILE_KIND_UNSPECIFIED
 }
 
 func (x *ImportRequest) GetState() []byte {
@@ -1004,7 +1266,7 @@ func (x *ImportRequest) GetSkipUnknown() bool {
 	return false
 }
 
-func (x *ImportRequest) GetContainerIds() map[string]*ContainerName {
+func (x *ImportRequest) GetContainerIds() map[string]*v1.ContainerRef {
 	if x != nil {
 		return x.ContainerIds
 	}
@@ -1018,65 +1280,10 @@ func (x *ImportRequest) GetOwner() string {
 	return ""
 }
 
-// ContainerName names a container of a pod.
-type ContainerName struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
-	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	// Required.
-	Container     string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ContainerName) Reset() {
-	*x = ContainerName{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ContainerName) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ContainerName) ProtoMessage() {}
-
-func (x *ContainerName) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ContainerName.ProtoReflect.Descriptor instead.
-func (*ContainerName) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *ContainerName) GetPodUid() string {
-	if x != nil {
-		return x.PodUid
-	}
-	return ""
-}
-
-func (x *ContainerName) GetContainer() string {
-	if x != nil {
-		return x.Container
-	}
-	return ""
-}
-
 // ImportResponse says what was taken over, or would be.
 type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file's format, counted as its kind does: 1 to 4 for "cpu".
+	// The file's format, counted as its kind does: 1 to 4 for CPU.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
 	// The revision after the import; of a dry run, the one it looked at.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1097,7 +1304,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1316,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1329,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ImportResponse) GetFormat() uint32 {
@@ -1178,17 +1385,15 @@ func (x *ImportResponse) GetSharedCpus() *v1.CPUSet {
 type ImportedPod struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pod with everything that it holds after the import.
-	Pod *v1.PodAllocation `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	// "new" (the ledger did not know the pod), "extended" (it did not know all that
-	// the pod holds) or "known" (nothing changed).
-	Outcome       string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Pod           *v1.PodAllocation `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Outcome       ImportOutcome     `protobuf:"varint,2,opt,name=outcome,proto3,enum=berth.inspect.v1.ImportOutcome" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ImportedPod) Reset() {
 	*x = ImportedPod{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1405,7 @@ func (x *ImportedPod) String() string {
 func (*ImportedPod) ProtoMessage() {}
 
 func (x *ImportedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1418,7 @@ func (x *ImportedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedPod.ProtoReflect.Descriptor instead.
 func (*ImportedPod) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ImportedPod) GetPod() *v1.PodAllocation {
@@ -1223,19 +1428,19 @@ func (x *ImportedPod) GetPod() *v1.PodAllocation {
 	return nil
 }
 
-func (x *ImportedPod) GetOutcome() string {
+func (x *ImportedPod) GetOutcome() ImportOutcome {
 	if x != nil {
 		return x.Outcome
 	}
-	return ""
+	return ImportOutcome_IMPORT_OUTCOME_UNSPECIFIED
 }
 
 // ExportRequest asks for a state file.
 type ExportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in ImportRequest. Required.
-	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The format to write, counted as its kind does: 2 or 3 for "cpu". 0 means the
+	Kind StateFileKind `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.inspect.v1.StateFileKind" json:"kind,omitempty"`
+	// The format to write, counted as its kind does: 2 or 3 for CPU. 0 means the
 	// oldest that has a place for everything.
 	Format        uint32 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1244,7 +1449,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1461,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,14 +1474,14 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{19}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *ExportRequest) GetKind() string {
+func (x *ExportRequest) GetKind() StateFileKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return StateFileKind_STATE_FILE_KIND_UNSPECIFIED
 }
 
 func (x *ExportRequest) GetFormat() uint32 {
@@ -1302,7 +1507,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[20]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1519,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[20]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1532,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{20}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExportResponse) GetState() []byte {
@@ -1385,25 +1590,26 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x04pods\x18\x01 \x03(\v2\x19.berth.inspect.v1.PodCaseR\x04pods\x12\x14\n" +
 	"\x05lines\x18\x02 \x03(\tR\x05lines\x12\x1d\n" +
 	"\n" +
-	"older_copy\x18\x03 \x01(\bR\tolderCopy\"\xcf\x01\n" +
+	"older_copy\x18\x03 \x01(\bR\tolderCopy\"\xee\x01\n" +
 	"\aPodCase\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
-	"\x04case\x18\x04 \x01(\tR\x04case\x12\x16\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05found\x18\x04 \x01(\tR\x05found\x12\x16\n" +
 	"\x06living\x18\x05 \x01(\bR\x06living\x12\x12\n" +
-	"\x04kept\x18\x06 \x01(\tR\x04kept\x12\x16\n" +
-	"\x06source\x18\a \x01(\tR\x06source\x12\x14\n" +
+	"\x04kept\x18\x06 \x01(\tR\x04kept\x123\n" +
+	"\x06source\x18\a \x01(\x0e2\x1b.berth.inspect.v1.PodSourceR\x06source\x12\x14\n" +
 	"\x05waits\x18\b \x01(\bR\x05waits\x12\x12\n" +
-	"\x04note\x18\t \x01(\tR\x04note\"G\n" +
-	"\aFinding\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"h\n" +
-	"\x0fGetTraceRequest\x12!\n" +
-	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
-	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x19\n" +
-	"\bpod_name\x18\x03 \x01(\tR\apodName\"?\n" +
+	"\x04note\x18\t \x01(\tR\x04note\"\x84\x01\n" +
+	"\aFinding\x121\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1d.berth.inspect.v1.FindingKindR\x04kind\x122\n" +
+	"\x05owner\x18\x02 \x01(\v2\x1c.berth.types.v1.ContainerRefR\x05owner\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"y\n" +
+	"\x0fGetTraceRequest\x12#\n" +
+	"\fadmission_id\x18\x01 \x01(\tH\x00R\vadmissionId\x12\x19\n" +
+	"\apod_uid\x18\x02 \x01(\tH\x00R\x06podUid\x12\x1b\n" +
+	"\bpod_name\x18\x03 \x01(\tH\x00R\apodNameB\t\n" +
+	"\asubject\"?\n" +
 	"\x10GetTraceResponse\x12+\n" +
 	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\"\xcc\x01\n" +
 	"\x11ListTracesRequest\x12\x17\n" +
@@ -1418,21 +1624,18 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x12ListTracesResponse\x12-\n" +
 	"\x06traces\x18\x01 \x03(\v2\x15.berth.types.v1.TraceR\x06traces\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xee\x02\n" +
-	"\rImportRequest\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8c\x03\n" +
+	"\rImportRequest\x123\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1f.berth.inspect.v1.StateFileKindR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12'\n" +
 	"\x04pods\x18\x04 \x03(\v2\x13.berth.types.v1.PodR\x04pods\x12!\n" +
 	"\fskip_unknown\x18\x05 \x01(\bR\vskipUnknown\x12V\n" +
 	"\rcontainer_ids\x18\x06 \x03(\v21.berth.inspect.v1.ImportRequest.ContainerIdsEntryR\fcontainerIds\x12\x14\n" +
-	"\x05owner\x18\a \x01(\tR\x05owner\x1a`\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x1a]\n" +
 	"\x11ContainerIdsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
-	"\x05value\x18\x02 \x01(\v2\x1f.berth.inspect.v1.ContainerNameR\x05value:\x028\x01\"F\n" +
-	"\rContainerName\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x97\x02\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.berth.types.v1.ContainerRefR\x05value:\x028\x01\"\x97\x02\n" +
 	"\x0eImportResponse\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x121\n" +
@@ -1441,18 +1644,39 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\bfindings\x18\x05 \x03(\v2\x19.berth.inspect.v1.FindingR\bfindings\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x127\n" +
 	"\vshared_cpus\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
-	"sharedCpus\"X\n" +
+	"sharedCpus\"y\n" +
 	"\vImportedPod\x12/\n" +
-	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x18\n" +
-	"\aoutcome\x18\x02 \x01(\tR\aoutcome\";\n" +
-	"\rExportRequest\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x129\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2\x1f.berth.inspect.v1.ImportOutcomeR\aoutcome\"\\\n" +
+	"\rExportRequest\x123\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1f.berth.inspect.v1.StateFileKindR\x04kind\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\"w\n" +
 	"\x0eExportResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1b\n" +
 	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision2\xa7\x05\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision*\x9a\x01\n" +
+	"\tPodSource\x12\x1a\n" +
+	"\x16POD_SOURCE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11POD_SOURCE_LEDGER\x10\x01\x12\x1b\n" +
+	"\x17POD_SOURCE_CLAIM_RECORD\x10\x02\x12&\n" +
+	"\"POD_SOURCE_LEDGER_AND_CLAIM_RECORD\x10\x03\x12\x15\n" +
+	"\x11POD_SOURCE_KERNEL\x10\x04*z\n" +
+	"\vFindingKind\x12\x1c\n" +
+	"\x18FINDING_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17FINDING_KIND_STRUCTURAL\x10\x01\x12\x17\n" +
+	"\x13FINDING_KIND_POLICY\x10\x02\x12\x17\n" +
+	"\x13FINDING_KIND_KERNEL\x10\x03*\x81\x01\n" +
+	"\rStateFileKind\x12\x1f\n" +
+	"\x1bSTATE_FILE_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13STATE_FILE_KIND_CPU\x10\x01\x12\x1a\n" +
+	"\x16STATE_FILE_KIND_MEMORY\x10\x02\x12\x1a\n" +
+	"\x16STATE_FILE_KIND_DEVICE\x10\x03*~\n" +
+	"\rImportOutcome\x12\x1e\n" +
+	"\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12IMPORT_OUTCOME_NEW\x10\x01\x12\x1b\n" +
+	"\x17IMPORT_OUTCOME_EXTENDED\x10\x02\x12\x18\n" +
+	"\x14IMPORT_OUTCOME_KNOWN\x10\x032\xa7\x05\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
 	"\n" +
@@ -1477,70 +1701,81 @@ func file_berth_inspect_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_berth_inspect_v1_inspect_proto_rawDescData
 }
 
-var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_berth_inspect_v1_inspect_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_berth_inspect_v1_inspect_proto_goTypes = []any{
-	(*DumpRequest)(nil),            // 0: berth.inspect.v1.DumpRequest
-	(*DumpResponse)(nil),           // 1: berth.inspect.v1.DumpResponse
-	(*StreamDumpRequest)(nil),      // 2: berth.inspect.v1.StreamDumpRequest
-	(*StreamDumpResponse)(nil),     // 3: berth.inspect.v1.StreamDumpResponse
-	(*Entry)(nil),                  // 4: berth.inspect.v1.Entry
-	(*CheckRequest)(nil),           // 5: berth.inspect.v1.CheckRequest
-	(*CheckResponse)(nil),          // 6: berth.inspect.v1.CheckResponse
-	(*GetStartReportRequest)(nil),  // 7: berth.inspect.v1.GetStartReportRequest
-	(*GetStartReportResponse)(nil), // 8: berth.inspect.v1.GetStartReportResponse
-	(*PodCase)(nil),                // 9: berth.inspect.v1.PodCase
-	(*Finding)(nil),                // 10: berth.inspect.v1.Finding
-	(*GetTraceRequest)(nil),        // 11: berth.inspect.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),       // 12: berth.inspect.v1.GetTraceResponse
-	(*ListTracesRequest)(nil),      // 13: berth.inspect.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),     // 14: berth.inspect.v1.ListTracesResponse
-	(*ImportRequest)(nil),          // 15: berth.inspect.v1.ImportRequest
-	(*ContainerName)(nil),          // 16: berth.inspect.v1.ContainerName
-	(*ImportResponse)(nil),         // 17: berth.inspect.v1.ImportResponse
-	(*ImportedPod)(nil),            // 18: berth.inspect.v1.ImportedPod
-	(*ExportRequest)(nil),          // 19: berth.inspect.v1.ExportRequest
-	(*ExportResponse)(nil),         // 20: berth.inspect.v1.ExportResponse
-	nil,                            // 21: berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	(*v1.Trace)(nil),               // 22: berth.types.v1.Trace
-	(*v1.Pod)(nil),                 // 23: berth.types.v1.Pod
-	(*v1.CPUSet)(nil),              // 24: berth.types.v1.CPUSet
-	(*v1.PodAllocation)(nil),       // 25: berth.types.v1.PodAllocation
+	(PodSource)(0),                 // 0: berth.inspect.v1.PodSource
+	(FindingKind)(0),               // 1: berth.inspect.v1.FindingKind
+	(StateFileKind)(0),             // 2: berth.inspect.v1.StateFileKind
+	(ImportOutcome)(0),             // 3: berth.inspect.v1.ImportOutcome
+	(*DumpRequest)(nil),            // 4: berth.inspect.v1.DumpRequest
+	(*DumpResponse)(nil),           // 5: berth.inspect.v1.DumpResponse
+	(*StreamDumpRequest)(nil),      // 6: berth.inspect.v1.StreamDumpRequest
+	(*StreamDumpResponse)(nil),     // 7: berth.inspect.v1.StreamDumpResponse
+	(*Entry)(nil),                  // 8: berth.inspect.v1.Entry
+	(*CheckRequest)(nil),           // 9: berth.inspect.v1.CheckRequest
+	(*CheckResponse)(nil),          // 10: berth.inspect.v1.CheckResponse
+	(*GetStartReportRequest)(nil),  // 11: berth.inspect.v1.GetStartReportRequest
+	(*GetStartReportResponse)(nil), // 12: berth.inspect.v1.GetStartReportResponse
+	(*PodCase)(nil),                // 13: berth.inspect.v1.PodCase
+	(*Finding)(nil),                // 14: berth.inspect.v1.Finding
+	(*GetTraceRequest)(nil),        // 15: berth.inspect.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),       // 16: berth.inspect.v1.GetTraceResponse
+	(*ListTracesRequest)(nil),      // 17: berth.inspect.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),     // 18: berth.inspect.v1.ListTracesResponse
+	(*ImportRequest)(nil),          // 19: berth.inspect.v1.ImportRequest
+	(*ImportResponse)(nil),         // 20: berth.inspect.v1.ImportResponse
+	(*ImportedPod)(nil),            // 21: berth.inspect.v1.ImportedPod
+	(*ExportRequest)(nil),          // 22: berth.inspect.v1.ExportRequest
+	(*ExportResponse)(nil),         // 23: berth.inspect.v1.ExportResponse
+	nil,                            // 24: berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	(*v1.ContainerRef)(nil),        // 25: berth.types.v1.ContainerRef
+	(*v1.Trace)(nil),               // 26: berth.types.v1.Trace
+	(*v1.Pod)(nil),                 // 27: berth.types.v1.Pod
+	(*v1.CPUSet)(nil),              // 28: berth.types.v1.CPUSet
+	(*v1.PodAllocation)(nil),       // 29: berth.types.v1.PodAllocation
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
-	4,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	4,  // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	10, // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
-	9,  // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
-	22, // 4: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
-	22, // 5: berth.inspect.v1.ListTracesResponse.traces:type_name -> berth.types.v1.Trace
-	23, // 6: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
-	21, // 7: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	18, // 8: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
-	10, // 9: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
-	24, // 10: berth.inspect.v1.ImportResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	25, // 11: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
-	16, // 12: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
-	0,  // 13: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
-	2,  // 14: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
-	5,  // 15: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
-	7,  // 16: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
-	11, // 17: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
-	13, // 18: berth.inspect.v1.InspectService.ListTraces:input_type -> berth.inspect.v1.ListTracesRequest
-	15, // 19: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
-	19, // 20: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
-	1,  // 21: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	3,  // 22: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
-	6,  // 23: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	8,  // 24: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
-	12, // 25: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	14, // 26: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
-	17, // 27: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
-	20, // 28: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	8,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	8,  // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	14, // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
+	13, // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
+	0,  // 4: berth.inspect.v1.PodCase.source:type_name -> berth.inspect.v1.PodSource
+	1,  // 5: berth.inspect.v1.Finding.kind:type_name -> berth.inspect.v1.FindingKind
+	25, // 6: berth.inspect.v1.Finding.owner:type_name -> berth.types.v1.ContainerRef
+	26, // 7: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
+	26, // 8: berth.inspect.v1.ListTracesResponse.traces:type_name -> berth.types.v1.Trace
+	2,  // 9: berth.inspect.v1.ImportRequest.kind:type_name -> berth.inspect.v1.StateFileKind
+	27, // 10: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
+	24, // 11: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	21, // 12: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
+	14, // 13: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
+	28, // 14: berth.inspect.v1.ImportResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 15: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
+	3,  // 16: berth.inspect.v1.ImportedPod.outcome:type_name -> berth.inspect.v1.ImportOutcome
+	2,  // 17: berth.inspect.v1.ExportRequest.kind:type_name -> berth.inspect.v1.StateFileKind
+	25, // 18: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.types.v1.ContainerRef
+	4,  // 19: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
+	6,  // 20: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
+	9,  // 21: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
+	11, // 22: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
+	15, // 23: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
+	17, // 24: berth.inspect.v1.InspectService.ListTraces:input_type -> berth.inspect.v1.ListTracesRequest
+	19, // 25: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	22, // 26: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	5,  // 27: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	7,  // 28: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
+	10, // 29: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	12, // 30: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
+	16, // 31: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	18, // 32: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
+	20, // 33: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	23, // 34: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_berth_inspect_v1_inspect_proto_init() }
@@ -1548,18 +1783,24 @@ func file_berth_inspect_v1_inspect_proto_init() {
 	if File_berth_inspect_v1_inspect_proto != nil {
 		return
 	}
+	file_berth_inspect_v1_inspect_proto_msgTypes[11].OneofWrappers = []any{
+		(*GetTraceRequest_AdmissionId)(nil),
+		(*GetTraceRequest_PodUid)(nil),
+		(*GetTraceRequest_PodName)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_inspect_v1_inspect_proto_rawDesc), len(file_berth_inspect_v1_inspect_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   22,
+			NumEnums:      4,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_berth_inspect_v1_inspect_proto_goTypes,
 		DependencyIndexes: file_berth_inspect_v1_inspect_proto_depIdxs,
+		EnumInfos:         file_berth_inspect_v1_inspect_proto_enumTypes,
 		MessageInfos:      file_berth_inspect_v1_inspect_proto_msgTypes,
 	}.Build()
 	File_berth_inspect_v1_inspect_proto = out.File

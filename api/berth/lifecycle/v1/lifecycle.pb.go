@@ -7,6 +7,7 @@
 package lifecyclev1
 
 import (
+	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -98,10 +99,10 @@ func (x *PreStartContainerRequest) GetPid() int32 {
 // PreStartContainerResponse tells what is in force.
 type PreStartContainerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CPUs and memory nodes in force, kernel list format. No nodes: memory comes
-	// from any.
-	CpusetCpus string `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
-	CpusetMems string `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
+	// The CPUs in force.
+	CpusetCpus *v1.CPUSet `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
+	// The NUMA nodes in force. Absent: memory comes from any.
+	CpusetMems *v1.NUMANodeSet `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
 	// The container's cgroup below the mount point, where berthd made it.
 	CgroupPath string `protobuf:"bytes,3,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
 	// The revision after the call: a List or Watch at it, or at a later one, has what the
@@ -141,18 +142,18 @@ func (*PreStartContainerResponse) Descriptor() ([]byte, []int) {
 	return file_berth_lifecycle_v1_lifecycle_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *PreStartContainerResponse) GetCpusetCpus() string {
+func (x *PreStartContainerResponse) GetCpusetCpus() *v1.CPUSet {
 	if x != nil {
 		return x.CpusetCpus
 	}
-	return ""
+	return nil
 }
 
-func (x *PreStartContainerResponse) GetCpusetMems() string {
+func (x *PreStartContainerResponse) GetCpusetMems() *v1.NUMANodeSet {
 	if x != nil {
 		return x.CpusetMems
 	}
-	return ""
+	return nil
 }
 
 func (x *PreStartContainerResponse) GetCgroupPath() string {
@@ -273,16 +274,16 @@ var File_berth_lifecycle_v1_lifecycle_proto protoreflect.FileDescriptor
 
 const file_berth_lifecycle_v1_lifecycle_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/lifecycle/v1/lifecycle.proto\x12\x12berth.lifecycle.v1\"\x8f\x01\n" +
+	"\"berth/lifecycle/v1/lifecycle.proto\x12\x12berth.lifecycle.v1\x1a\x1aberth/types/v1/types.proto\"\x8f\x01\n" +
 	"\x18PreStartContainerRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12!\n" +
 	"\fcontainer_id\x18\x03 \x01(\tR\vcontainerId\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\x05R\x03pid\"\x9a\x01\n" +
-	"\x19PreStartContainerResponse\x12\x1f\n" +
-	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
-	"cpusetCpus\x12\x1f\n" +
-	"\vcpuset_mems\x18\x02 \x01(\tR\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\"\xcf\x01\n" +
+	"\x19PreStartContainerResponse\x127\n" +
+	"\vcpuset_cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"cpusetCpus\x12<\n" +
+	"\vcpuset_mems\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\n" +
 	"cpusetMems\x12\x1f\n" +
 	"\vcgroup_path\x18\x03 \x01(\tR\n" +
 	"cgroupPath\x12\x1a\n" +
@@ -314,17 +315,21 @@ var file_berth_lifecycle_v1_lifecycle_proto_goTypes = []any{
 	(*PreStartContainerResponse)(nil), // 1: berth.lifecycle.v1.PreStartContainerResponse
 	(*PostStopContainerRequest)(nil),  // 2: berth.lifecycle.v1.PostStopContainerRequest
 	(*PostStopContainerResponse)(nil), // 3: berth.lifecycle.v1.PostStopContainerResponse
+	(*v1.CPUSet)(nil),                 // 4: berth.types.v1.CPUSet
+	(*v1.NUMANodeSet)(nil),            // 5: berth.types.v1.NUMANodeSet
 }
 var file_berth_lifecycle_v1_lifecycle_proto_depIdxs = []int32{
-	0, // 0: berth.lifecycle.v1.LifecycleService.PreStartContainer:input_type -> berth.lifecycle.v1.PreStartContainerRequest
-	2, // 1: berth.lifecycle.v1.LifecycleService.PostStopContainer:input_type -> berth.lifecycle.v1.PostStopContainerRequest
-	1, // 2: berth.lifecycle.v1.LifecycleService.PreStartContainer:output_type -> berth.lifecycle.v1.PreStartContainerResponse
-	3, // 3: berth.lifecycle.v1.LifecycleService.PostStopContainer:output_type -> berth.lifecycle.v1.PostStopContainerResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	4, // 0: berth.lifecycle.v1.PreStartContainerResponse.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	5, // 1: berth.lifecycle.v1.PreStartContainerResponse.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	0, // 2: berth.lifecycle.v1.LifecycleService.PreStartContainer:input_type -> berth.lifecycle.v1.PreStartContainerRequest
+	2, // 3: berth.lifecycle.v1.LifecycleService.PostStopContainer:input_type -> berth.lifecycle.v1.PostStopContainerRequest
+	1, // 4: berth.lifecycle.v1.LifecycleService.PreStartContainer:output_type -> berth.lifecycle.v1.PreStartContainerResponse
+	3, // 5: berth.lifecycle.v1.LifecycleService.PostStopContainer:output_type -> berth.lifecycle.v1.PostStopContainerResponse
+	4, // [4:6] is the sub-list for method output_type
+	2, // [2:4] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_berth_lifecycle_v1_lifecycle_proto_init() }

@@ -132,10 +132,10 @@ func (x *GetStateResponse) GetRevision() uint64 {
 
 // NodeState is what a NUMA node has and holds.
 type NodeState struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Node  uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	// The nodes that are used together with this one, itself included.
-	Group *v1.NUMAMask `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Group *v1.NUMANodeSet `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// How many assignments the node is part of: one for each resource of each
 	// container, and of each pod with memory as a whole.
 	Blocks uint32 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"`
@@ -175,14 +175,14 @@ func (*NodeState) Descriptor() ([]byte, []int) {
 	return file_berth_memory_v1_memory_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *NodeState) GetNode() uint32 {
+func (x *NodeState) GetNumaNode() uint32 {
 	if x != nil {
-		return x.Node
+		return x.NumaNode
 	}
 	return 0
 }
 
-func (x *NodeState) GetGroup() *v1.NUMAMask {
+func (x *NodeState) GetGroup() *v1.NUMANodeSet {
 	if x != nil {
 		return x.Group
 	}
@@ -308,7 +308,7 @@ func (x *ResourceState) GetKernelFreeBytes() uint64 {
 type GetTopologyHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Container     string                 `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -350,9 +350,9 @@ func (x *GetTopologyHintsRequest) GetPod() *v1.Pod {
 	return nil
 }
 
-func (x *GetTopologyHintsRequest) GetContainer() string {
+func (x *GetTopologyHintsRequest) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -361,7 +361,7 @@ func (x *GetTopologyHintsRequest) GetContainer() string {
 // the request does not concern the memory manager, or that nothing fits.
 type GetTopologyHintsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*v1.Answer           `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	TopologyHints []*v1.TopologyHints    `protobuf:"bytes,1,rep,name=topology_hints,json=topologyHints,proto3" json:"topology_hints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,9 +396,9 @@ func (*GetTopologyHintsResponse) Descriptor() ([]byte, []int) {
 	return file_berth_memory_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *GetTopologyHintsResponse) GetAnswers() []*v1.Answer {
+func (x *GetTopologyHintsResponse) GetTopologyHints() []*v1.TopologyHints {
 	if x != nil {
-		return x.Answers
+		return x.TopologyHints
 	}
 	return nil
 }
@@ -489,7 +489,7 @@ func (x *GetAllocatableResponse) GetMemory() []*AllocatableMemory {
 // AllocatableMemory is what pods may have of a resource of a NUMA node.
 type AllocatableMemory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	NumaNode      uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -526,9 +526,9 @@ func (*AllocatableMemory) Descriptor() ([]byte, []int) {
 	return file_berth_memory_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *AllocatableMemory) GetNode() uint32 {
+func (x *AllocatableMemory) GetNumaNode() uint32 {
 	if x != nil {
-		return x.Node
+		return x.NumaNode
 	}
 	return 0
 }
@@ -557,10 +557,10 @@ const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.berth.memory.v1.NodeStateR\x05nodes\x127\n" +
 	"\vassignments\x18\x03 \x03(\v2\x15.berth.types.v1.ClaimR\vassignments\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\"\xa5\x01\n" +
-	"\tNodeState\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\rR\x04node\x12.\n" +
-	"\x05group\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05group\x12\x16\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"\xb1\x01\n" +
+	"\tNodeState\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x121\n" +
+	"\x05group\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x05group\x12\x16\n" +
 	"\x06blocks\x18\x03 \x01(\rR\x06blocks\x12<\n" +
 	"\tresources\x18\x04 \x03(\v2\x1e.berth.memory.v1.ResourceStateR\tresources\"\xa5\x02\n" +
 	"\rResourceState\x12\x1a\n" +
@@ -574,17 +574,17 @@ const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"free_bytes\x18\x06 \x01(\x04R\tfreeBytes\x12/\n" +
 	"\x11kernel_free_bytes\x18\a \x01(\x04H\x00R\x0fkernelFreeBytes\x88\x01\x01B\x14\n" +
-	"\x12_kernel_free_bytes\"^\n" +
+	"\x12_kernel_free_bytes\"g\n" +
 	"\x17GetTopologyHintsRequest\x12%\n" +
-	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"L\n" +
-	"\x18GetTopologyHintsResponse\x120\n" +
-	"\aanswers\x18\x01 \x03(\v2\x16.berth.types.v1.AnswerR\aanswers\"\x17\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"`\n" +
+	"\x18GetTopologyHintsResponse\x12D\n" +
+	"\x0etopology_hints\x18\x01 \x03(\v2\x1d.berth.types.v1.TopologyHintsR\rtopologyHints\"\x17\n" +
 	"\x15GetAllocatableRequest\"T\n" +
 	"\x16GetAllocatableResponse\x12:\n" +
-	"\x06memory\x18\x01 \x03(\v2\".berth.memory.v1.AllocatableMemoryR\x06memory\"Y\n" +
-	"\x11AllocatableMemory\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\rR\x04node\x12\x1a\n" +
+	"\x06memory\x18\x01 \x03(\v2\".berth.memory.v1.AllocatableMemoryR\x06memory\"b\n" +
+	"\x11AllocatableMemory\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes2\xac\x02\n" +
 	"\rMemoryService\x12O\n" +
@@ -616,17 +616,17 @@ var file_berth_memory_v1_memory_proto_goTypes = []any{
 	(*GetAllocatableResponse)(nil),   // 7: berth.memory.v1.GetAllocatableResponse
 	(*AllocatableMemory)(nil),        // 8: berth.memory.v1.AllocatableMemory
 	(*v1.Claim)(nil),                 // 9: berth.types.v1.Claim
-	(*v1.NUMAMask)(nil),              // 10: berth.types.v1.NUMAMask
+	(*v1.NUMANodeSet)(nil),           // 10: berth.types.v1.NUMANodeSet
 	(*v1.Pod)(nil),                   // 11: berth.types.v1.Pod
-	(*v1.Answer)(nil),                // 12: berth.types.v1.Answer
+	(*v1.TopologyHints)(nil),         // 12: berth.types.v1.TopologyHints
 }
 var file_berth_memory_v1_memory_proto_depIdxs = []int32{
 	2,  // 0: berth.memory.v1.GetStateResponse.nodes:type_name -> berth.memory.v1.NodeState
 	9,  // 1: berth.memory.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
-	10, // 2: berth.memory.v1.NodeState.group:type_name -> berth.types.v1.NUMAMask
+	10, // 2: berth.memory.v1.NodeState.group:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 3: berth.memory.v1.NodeState.resources:type_name -> berth.memory.v1.ResourceState
 	11, // 4: berth.memory.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	12, // 5: berth.memory.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
+	12, // 5: berth.memory.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
 	8,  // 6: berth.memory.v1.GetAllocatableResponse.memory:type_name -> berth.memory.v1.AllocatableMemory
 	0,  // 7: berth.memory.v1.MemoryService.GetState:input_type -> berth.memory.v1.GetStateRequest
 	4,  // 8: berth.memory.v1.MemoryService.GetTopologyHints:input_type -> berth.memory.v1.GetTopologyHintsRequest

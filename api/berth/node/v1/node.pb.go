@@ -7,6 +7,7 @@
 package nodev1
 
 import (
+	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -20,6 +21,109 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// DriftPolicy says what happens to values that somebody else changed.
+type DriftPolicy int32
+
+const (
+	DriftPolicy_DRIFT_POLICY_UNSPECIFIED DriftPolicy = 0
+	DriftPolicy_DRIFT_POLICY_REPAIR      DriftPolicy = 1
+	DriftPolicy_DRIFT_POLICY_REPORT      DriftPolicy = 2
+)
+
+// Enum value maps for DriftPolicy.
+var (
+	DriftPolicy_name = map[int32]string{
+		0: "DRIFT_POLICY_UNSPECIFIED",
+		1: "DRIFT_POLICY_REPAIR",
+		2: "DRIFT_POLICY_REPORT",
+	}
+	DriftPolicy_value = map[string]int32{
+		"DRIFT_POLICY_UNSPECIFIED": 0,
+		"DRIFT_POLICY_REPAIR":      1,
+		"DRIFT_POLICY_REPORT":      2,
+	}
+)
+
+func (x DriftPolicy) Enum() *DriftPolicy {
+	p := new(DriftPolicy)
+	*p = x
+	return p
+}
+
+func (x DriftPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DriftPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_node_v1_node_proto_enumTypes[0].Descriptor()
+}
+
+func (DriftPolicy) Type() protoreflect.EnumType {
+	return &file_berth_node_v1_node_proto_enumTypes[0]
+}
+
+func (x DriftPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DriftPolicy.Descriptor instead.
+func (DriftPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
+// UnknownDevicePolicy says what becomes of a pod that asks for a resource that nobody knows.
+type UnknownDevicePolicy int32
+
+const (
+	UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_UNSPECIFIED UnknownDevicePolicy = 0
+	UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_DEFER       UnknownDevicePolicy = 1
+	UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_REJECT      UnknownDevicePolicy = 2
+	UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_IGNORE      UnknownDevicePolicy = 3
+)
+
+// Enum value maps for UnknownDevicePolicy.
+var (
+	UnknownDevicePolicy_name = map[int32]string{
+		0: "UNKNOWN_DEVICE_POLICY_UNSPECIFIED",
+		1: "UNKNOWN_DEVICE_POLICY_DEFER",
+		2: "UNKNOWN_DEVICE_POLICY_REJECT",
+		3: "UNKNOWN_DEVICE_POLICY_IGNORE",
+	}
+	UnknownDevicePolicy_value = map[string]int32{
+		"UNKNOWN_DEVICE_POLICY_UNSPECIFIED": 0,
+		"UNKNOWN_DEVICE_POLICY_DEFER":       1,
+		"UNKNOWN_DEVICE_POLICY_REJECT":      2,
+		"UNKNOWN_DEVICE_POLICY_IGNORE":      3,
+	}
+)
+
+func (x UnknownDevicePolicy) Enum() *UnknownDevicePolicy {
+	p := new(UnknownDevicePolicy)
+	*p = x
+	return p
+}
+
+func (x UnknownDevicePolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UnknownDevicePolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_node_v1_node_proto_enumTypes[1].Descriptor()
+}
+
+func (UnknownDevicePolicy) Type() protoreflect.EnumType {
+	return &file_berth_node_v1_node_proto_enumTypes[1]
+}
+
+func (x UnknownDevicePolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UnknownDevicePolicy.Descriptor instead.
+func (UnknownDevicePolicy) EnumDescriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+}
 
 // Part of the system.
 type SystemContainer_Part int32
@@ -69,11 +173,11 @@ func (x SystemContainer_Part) String() string {
 }
 
 func (SystemContainer_Part) Descriptor() protoreflect.EnumDescriptor {
-	return file_berth_node_v1_node_proto_enumTypes[0].Descriptor()
+	return file_berth_node_v1_node_proto_enumTypes[2].Descriptor()
 }
 
 func (SystemContainer_Part) Type() protoreflect.EnumType {
-	return &file_berth_node_v1_node_proto_enumTypes[0]
+	return &file_berth_node_v1_node_proto_enumTypes[2]
 }
 
 func (x SystemContainer_Part) Number() protoreflect.EnumNumber {
@@ -192,8 +296,8 @@ type FieldChange struct {
 	// As in the file: "limits.call".
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	// Values as JSON; empty where the field is absent.
-	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	OldValue string `protobuf:"bytes,2,opt,name=old_value,json=oldValue,proto3" json:"old_value,omitempty"`
+	NewValue string `protobuf:"bytes,3,opt,name=new_value,json=newValue,proto3" json:"new_value,omitempty"`
 	// The new value is in force; in a dry run it would be.
 	Applied bool `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
 	// Why it is not in force, and what to do; empty if applied.
@@ -239,16 +343,16 @@ func (x *FieldChange) GetField() string {
 	return ""
 }
 
-func (x *FieldChange) GetFrom() string {
+func (x *FieldChange) GetOldValue() string {
 	if x != nil {
-		return x.From
+		return x.OldValue
 	}
 	return ""
 }
 
-func (x *FieldChange) GetTo() string {
+func (x *FieldChange) GetNewValue() string {
 	if x != nil {
-		return x.To
+		return x.NewValue
 	}
 	return ""
 }
@@ -417,12 +521,11 @@ func (*GetMachineRequest) Descriptor() ([]byte, []int) {
 
 // GetMachineResponse describes the machine.
 type GetMachineResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Cpus  []*CPU                 `protobuf:"bytes,1,rep,name=cpus,proto3" json:"cpus,omitempty"`
-	Nodes []*NUMANode            `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Offline CPUs, kernel list format.
-	OfflineCpus string `protobuf:"bytes,3,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`
-	Fingerprint string `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Cpus        []*CPU                 `protobuf:"bytes,1,rep,name=cpus,proto3" json:"cpus,omitempty"`
+	Nodes       []*NUMANode            `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	OfflineCpus *v1.CPUSet             `protobuf:"bytes,3,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`
+	Fingerprint string                 `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// The machine as the snapshot file that berthd --machine reads.
 	SnapshotJson  []byte `protobuf:"bytes,5,opt,name=snapshot_json,json=snapshotJson,proto3" json:"snapshot_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -473,11 +576,11 @@ func (x *GetMachineResponse) GetNodes() []*NUMANode {
 	return nil
 }
 
-func (x *GetMachineResponse) GetOfflineCpus() string {
+func (x *GetMachineResponse) GetOfflineCpus() *v1.CPUSet {
 	if x != nil {
 		return x.OfflineCpus
 	}
-	return ""
+	return nil
 }
 
 func (x *GetMachineResponse) GetFingerprint() string {
@@ -497,13 +600,14 @@ func (x *GetMachineResponse) GetSnapshotJson() []byte {
 // CPU is one hardware thread.
 type CPU struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Lowest thread id of the core.
-	Core     int32 `protobuf:"varint,2,opt,name=core,proto3" json:"core,omitempty"`
-	Socket   int32 `protobuf:"varint,3,opt,name=socket,proto3" json:"socket,omitempty"`
-	NumaNode int32 `protobuf:"varint,4,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	// The kernel's number.
+	Cpu uint32 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	// The lowest number among the threads of its core.
+	Core     uint32 `protobuf:"varint,2,opt,name=core,proto3" json:"core,omitempty"`
+	Socket   uint32 `protobuf:"varint,3,opt,name=socket,proto3" json:"socket,omitempty"`
+	NumaNode uint32 `protobuf:"varint,4,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	// Group of CPUs that share the last-level cache.
-	UncoreCache   int32 `protobuf:"varint,5,opt,name=uncore_cache,json=uncoreCache,proto3" json:"uncore_cache,omitempty"`
+	UncoreCache   uint32 `protobuf:"varint,5,opt,name=uncore_cache,json=uncoreCache,proto3" json:"uncore_cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,35 +642,35 @@ func (*CPU) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *CPU) GetId() int32 {
+func (x *CPU) GetCpu() uint32 {
 	if x != nil {
-		return x.Id
+		return x.Cpu
 	}
 	return 0
 }
 
-func (x *CPU) GetCore() int32 {
+func (x *CPU) GetCore() uint32 {
 	if x != nil {
 		return x.Core
 	}
 	return 0
 }
 
-func (x *CPU) GetSocket() int32 {
+func (x *CPU) GetSocket() uint32 {
 	if x != nil {
 		return x.Socket
 	}
 	return 0
 }
 
-func (x *CPU) GetNumaNode() int32 {
+func (x *CPU) GetNumaNode() uint32 {
 	if x != nil {
 		return x.NumaNode
 	}
 	return 0
 }
 
-func (x *CPU) GetUncoreCache() int32 {
+func (x *CPU) GetUncoreCache() uint32 {
 	if x != nil {
 		return x.UncoreCache
 	}
@@ -575,14 +679,14 @@ func (x *CPU) GetUncoreCache() int32 {
 
 // NUMANode is one NUMA node.
 type NUMANode struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Kernel list format; empty for a memory-only node.
-	Cpus        string       `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	// Empty for a memory-only node.
+	Cpus        *v1.CPUSet   `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	MemoryBytes uint64       `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	HugePages   []*HugePages `protobuf:"bytes,4,rep,name=huge_pages,json=hugePages,proto3" json:"huge_pages,omitempty"`
 	// Distance to each node, by node id.
-	Distances     map[int32]int32 `protobuf:"bytes,5,rep,name=distances,proto3" json:"distances,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Distances     map[uint32]uint32 `protobuf:"bytes,5,rep,name=distances,proto3" json:"distances,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -617,18 +721,18 @@ func (*NUMANode) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *NUMANode) GetId() int32 {
+func (x *NUMANode) GetNumaNode() uint32 {
 	if x != nil {
-		return x.Id
+		return x.NumaNode
 	}
 	return 0
 }
 
-func (x *NUMANode) GetCpus() string {
+func (x *NUMANode) GetCpus() *v1.CPUSet {
 	if x != nil {
 		return x.Cpus
 	}
-	return ""
+	return nil
 }
 
 func (x *NUMANode) GetMemoryBytes() uint64 {
@@ -645,7 +749,7 @@ func (x *NUMANode) GetHugePages() []*HugePages {
 	return nil
 }
 
-func (x *NUMANode) GetDistances() map[int32]int32 {
+func (x *NUMANode) GetDistances() map[uint32]uint32 {
 	if x != nil {
 		return x.Distances
 	}
@@ -655,7 +759,7 @@ func (x *NUMANode) GetDistances() map[int32]int32 {
 // HugePages of one size.
 type HugePages struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	PageSizeKib   uint64                 `protobuf:"varint,1,opt,name=page_size_kib,json=pageSizeKib,proto3" json:"page_size_kib,omitempty"`
+	PageSizeBytes uint64                 `protobuf:"varint,1,opt,name=page_size_bytes,json=pageSizeBytes,proto3" json:"page_size_bytes,omitempty"`
 	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -691,9 +795,9 @@ func (*HugePages) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *HugePages) GetPageSizeKib() uint64 {
+func (x *HugePages) GetPageSizeBytes() uint64 {
 	if x != nil {
-		return x.PageSizeKib
+		return x.PageSizeBytes
 	}
 	return 0
 }
@@ -745,7 +849,7 @@ func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
 // GetCapacityResponse holds amounts by resource.
 type GetCapacityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Capacity      map[string]int64       `protobuf:"bytes,1,rep,name=capacity,proto3" json:"capacity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Capacity      map[string]string      `protobuf:"bytes,1,rep,name=capacity,proto3" json:"capacity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,7 +884,7 @@ func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *GetCapacityResponse) GetCapacity() map[string]int64 {
+func (x *GetCapacityResponse) GetCapacity() map[string]string {
 	if x != nil {
 		return x.Capacity
 	}
@@ -829,15 +933,15 @@ type GetAllocatableResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What a scheduler may give out: the capacity without all reservations, of
 	// memory also without huge pages.
-	Allocatable map[string]int64 `protobuf:"bytes,1,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Allocatable map[string]string `protobuf:"bytes,1,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the QoS tiers share: the capacity without the system's and the agents'
 	// parts.
-	Absolute map[string]int64 `protobuf:"bytes,2,rep,name=absolute,proto3" json:"absolute,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Absolute map[string]string `protobuf:"bytes,2,rep,name=absolute,proto3" json:"absolute,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the cgroup of all pods may have if that is enforced: as absolute, with
 	// processes.
-	Limit map[string]int64 `protobuf:"bytes,3,rep,name=limit,proto3" json:"limit,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Limit map[string]string `protobuf:"bytes,3,rep,name=limit,proto3" json:"limit,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the pods that are here request.
-	Requested     map[string]int64 `protobuf:"bytes,4,rep,name=requested,proto3" json:"requested,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Requested     map[string]string `protobuf:"bytes,4,rep,name=requested,proto3" json:"requested,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,28 +976,28 @@ func (*GetAllocatableResponse) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *GetAllocatableResponse) GetAllocatable() map[string]int64 {
+func (x *GetAllocatableResponse) GetAllocatable() map[string]string {
 	if x != nil {
 		return x.Allocatable
 	}
 	return nil
 }
 
-func (x *GetAllocatableResponse) GetAbsolute() map[string]int64 {
+func (x *GetAllocatableResponse) GetAbsolute() map[string]string {
 	if x != nil {
 		return x.Absolute
 	}
 	return nil
 }
 
-func (x *GetAllocatableResponse) GetLimit() map[string]int64 {
+func (x *GetAllocatableResponse) GetLimit() map[string]string {
 	if x != nil {
 		return x.Limit
 	}
 	return nil
 }
 
-func (x *GetAllocatableResponse) GetRequested() map[string]int64 {
+func (x *GetAllocatableResponse) GetRequested() map[string]string {
 	if x != nil {
 		return x.Requested
 	}
@@ -941,11 +1045,11 @@ func (*GetReservationRequest) Descriptor() ([]byte, []int) {
 type GetReservationResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All of it, without processes, as the kubelet reports it.
-	Reservation map[string]int64 `protobuf:"bytes,1,rep,name=reservation,proto3" json:"reservation,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	System      map[string]int64 `protobuf:"bytes,2,rep,name=system,proto3" json:"system,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	Kube        map[string]int64 `protobuf:"bytes,3,rep,name=kube,proto3" json:"kube,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Reservation map[string]string `protobuf:"bytes,1,rep,name=reservation,proto3" json:"reservation,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	System      map[string]string `protobuf:"bytes,2,rep,name=system,proto3" json:"system,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Kube        map[string]string `protobuf:"bytes,3,rep,name=kube,proto3" json:"kube,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The hard eviction thresholds, percentages worked out.
-	Eviction      map[string]int64 `protobuf:"bytes,4,rep,name=eviction,proto3" json:"eviction,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Eviction      map[string]string `protobuf:"bytes,4,rep,name=eviction,proto3" json:"eviction,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -980,28 +1084,28 @@ func (*GetReservationResponse) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *GetReservationResponse) GetReservation() map[string]int64 {
+func (x *GetReservationResponse) GetReservation() map[string]string {
 	if x != nil {
 		return x.Reservation
 	}
 	return nil
 }
 
-func (x *GetReservationResponse) GetSystem() map[string]int64 {
+func (x *GetReservationResponse) GetSystem() map[string]string {
 	if x != nil {
 		return x.System
 	}
 	return nil
 }
 
-func (x *GetReservationResponse) GetKube() map[string]int64 {
+func (x *GetReservationResponse) GetKube() map[string]string {
 	if x != nil {
 		return x.Kube
 	}
 	return nil
 }
 
-func (x *GetReservationResponse) GetEviction() map[string]int64 {
+func (x *GetReservationResponse) GetEviction() map[string]string {
 	if x != nil {
 		return x.Eviction
 	}
@@ -1249,16 +1353,15 @@ type GetConfigResponse struct {
 	KubeReservedCgroup     string   `protobuf:"bytes,8,opt,name=kube_reserved_cgroup,json=kubeReservedCgroup,proto3" json:"kube_reserved_cgroup,omitempty"`
 	// Whether pods that do not fit are rejected.
 	NodeFit bool `protobuf:"varint,9,opt,name=node_fit,json=nodeFit,proto3" json:"node_fit,omitempty"`
-	// What happens to values that somebody else changed: repair or report.
-	DriftPolicy string `protobuf:"bytes,10,opt,name=drift_policy,json=driftPolicy,proto3" json:"drift_policy,omitempty"`
+	// What happens to values that somebody else changed.
+	DriftPolicy DriftPolicy `protobuf:"varint,10,opt,name=drift_policy,json=driftPolicy,proto3,enum=berth.node.v1.DriftPolicy" json:"drift_policy,omitempty"`
 	// Limit of processes of each pod; not above 0: none.
 	PodPidsLimit int64 `protobuf:"varint,11,opt,name=pod_pids_limit,json=podPidsLimit,proto3" json:"pod_pids_limit,omitempty"`
 	// The container runtime that makes the containers' cgroups, as it was configured;
 	// empty: berthd makes them.
 	RuntimeEndpoint string `protobuf:"bytes,12,opt,name=runtime_endpoint,json=runtimeEndpoint,proto3" json:"runtime_endpoint,omitempty"`
-	// What becomes of pods that ask for extended resources which nobody here knows:
-	// "defer", "reject" or "ignore".
-	DevicesUnknown string `protobuf:"bytes,13,opt,name=devices_unknown,json=devicesUnknown,proto3" json:"devices_unknown,omitempty"`
+	// What becomes of pods that ask for extended resources which nobody here knows.
+	DevicesUnknown UnknownDevicePolicy `protobuf:"varint,13,opt,name=devices_unknown,json=devicesUnknown,proto3,enum=berth.node.v1.UnknownDevicePolicy" json:"devices_unknown,omitempty"`
 	// Extended resources of somebody else, by name or domain; "*" means all that nobody
 	// here knows.
 	DevicesElsewhere []string `protobuf:"bytes,14,rep,name=devices_elsewhere,json=devicesElsewhere,proto3" json:"devices_elsewhere,omitempty"`
@@ -1368,11 +1471,11 @@ func (x *GetConfigResponse) GetNodeFit() bool {
 	return false
 }
 
-func (x *GetConfigResponse) GetDriftPolicy() string {
+func (x *GetConfigResponse) GetDriftPolicy() DriftPolicy {
 	if x != nil {
 		return x.DriftPolicy
 	}
-	return ""
+	return DriftPolicy_DRIFT_POLICY_UNSPECIFIED
 }
 
 func (x *GetConfigResponse) GetPodPidsLimit() int64 {
@@ -1389,11 +1492,11 @@ func (x *GetConfigResponse) GetRuntimeEndpoint() string {
 	return ""
 }
 
-func (x *GetConfigResponse) GetDevicesUnknown() string {
+func (x *GetConfigResponse) GetDevicesUnknown() UnknownDevicePolicy {
 	if x != nil {
 		return x.DevicesUnknown
 	}
-	return ""
+	return UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_UNSPECIFIED
 }
 
 func (x *GetConfigResponse) GetDevicesElsewhere() []string {
@@ -1504,16 +1607,16 @@ var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\"(\n" +
+	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1aberth/types/v1/types.proto\"(\n" +
 	"\rReloadRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\\\n" +
 	"\x0eReloadResponse\x124\n" +
 	"\achanges\x18\x01 \x03(\v2\x1a.berth.node.v1.FieldChangeR\achanges\x12\x14\n" +
-	"\x05notes\x18\x02 \x03(\tR\x05notes\"y\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\"\x8f\x01\n" +
 	"\vFieldChange\x12\x14\n" +
-	"\x05field\x18\x01 \x01(\tR\x05field\x12\x12\n" +
-	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\tR\x02to\x12\x18\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1b\n" +
+	"\told_value\x18\x02 \x01(\tR\boldValue\x12\x1b\n" +
+	"\tnew_value\x18\x03 \x01(\tR\bnewValue\x12\x18\n" +
 	"\aapplied\x18\x04 \x01(\bR\aapplied\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
@@ -1523,38 +1626,38 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bplatform\x18\x04 \x01(\tR\bplatform\"\x13\n" +
-	"\x11GetMachineRequest\"\xd5\x01\n" +
+	"\x11GetMachineRequest\"\xed\x01\n" +
 	"\x12GetMachineResponse\x12&\n" +
 	"\x04cpus\x18\x01 \x03(\v2\x12.berth.node.v1.CPUR\x04cpus\x12-\n" +
-	"\x05nodes\x18\x02 \x03(\v2\x17.berth.node.v1.NUMANodeR\x05nodes\x12!\n" +
-	"\foffline_cpus\x18\x03 \x01(\tR\vofflineCpus\x12 \n" +
+	"\x05nodes\x18\x02 \x03(\v2\x17.berth.node.v1.NUMANodeR\x05nodes\x129\n" +
+	"\foffline_cpus\x18\x03 \x01(\v2\x16.berth.types.v1.CPUSetR\vofflineCpus\x12 \n" +
 	"\vfingerprint\x18\x04 \x01(\tR\vfingerprint\x12#\n" +
-	"\rsnapshot_json\x18\x05 \x01(\fR\fsnapshotJson\"\x81\x01\n" +
-	"\x03CPU\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x12\n" +
-	"\x04core\x18\x02 \x01(\x05R\x04core\x12\x16\n" +
-	"\x06socket\x18\x03 \x01(\x05R\x06socket\x12\x1b\n" +
-	"\tnuma_node\x18\x04 \x01(\x05R\bnumaNode\x12!\n" +
-	"\funcore_cache\x18\x05 \x01(\x05R\vuncoreCache\"\x8e\x02\n" +
-	"\bNUMANode\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x12\n" +
-	"\x04cpus\x18\x02 \x01(\tR\x04cpus\x12!\n" +
+	"\rsnapshot_json\x18\x05 \x01(\fR\fsnapshotJson\"\x83\x01\n" +
+	"\x03CPU\x12\x10\n" +
+	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
+	"\x04core\x18\x02 \x01(\rR\x04core\x12\x16\n" +
+	"\x06socket\x18\x03 \x01(\rR\x06socket\x12\x1b\n" +
+	"\tnuma_node\x18\x04 \x01(\rR\bnumaNode\x12!\n" +
+	"\funcore_cache\x18\x05 \x01(\rR\vuncoreCache\"\xb3\x02\n" +
+	"\bNUMANode\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12*\n" +
+	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x127\n" +
 	"\n" +
 	"huge_pages\x18\x04 \x03(\v2\x18.berth.node.v1.HugePagesR\thugePages\x12D\n" +
 	"\tdistances\x18\x05 \x03(\v2&.berth.node.v1.NUMANode.DistancesEntryR\tdistances\x1a<\n" +
 	"\x0eDistancesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"E\n" +
-	"\tHugePages\x12\"\n" +
-	"\rpage_size_kib\x18\x01 \x01(\x04R\vpageSizeKib\x12\x14\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"I\n" +
+	"\tHugePages\x12&\n" +
+	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\"\x14\n" +
 	"\x12GetCapacityRequest\"\xa0\x01\n" +
 	"\x13GetCapacityResponse\x12L\n" +
 	"\bcapacity\x18\x01 \x03(\v20.berth.node.v1.GetCapacityResponse.CapacityEntryR\bcapacity\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x17\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
 	"\x15GetAllocatableRequest\"\xd4\x04\n" +
 	"\x16GetAllocatableResponse\x12X\n" +
 	"\vallocatable\x18\x01 \x03(\v26.berth.node.v1.GetAllocatableResponse.AllocatableEntryR\vallocatable\x12O\n" +
@@ -1563,17 +1666,17 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\trequested\x18\x04 \x03(\v24.berth.node.v1.GetAllocatableResponse.RequestedEntryR\trequested\x1a>\n" +
 	"\x10AllocatableEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a;\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rAbsoluteEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a8\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +
 	"\n" +
 	"LimitEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a<\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eRequestedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x17\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
 	"\x15GetReservationRequest\"\xc4\x04\n" +
 	"\x16GetReservationResponse\x12X\n" +
 	"\vreservation\x18\x01 \x03(\v26.berth.node.v1.GetReservationResponse.ReservationEntryR\vreservation\x12I\n" +
@@ -1582,16 +1685,16 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\beviction\x18\x04 \x03(\v23.berth.node.v1.GetReservationResponse.EvictionEntryR\beviction\x1a>\n" +
 	"\x10ReservationEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vSystemEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tKubeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a;\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rEvictionEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x12\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x12\n" +
 	"\x10GetStatusRequest\"\xf0\x01\n" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
@@ -1611,7 +1714,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\fPART_RUNTIME\x10\x03\x12\x0f\n" +
 	"\vPART_SYSTEM\x10\x04\x12\r\n" +
 	"\tPART_PODS\x10\x05\"\x12\n" +
-	"\x10GetConfigRequest\"\xfc\x06\n" +
+	"\x10GetConfigRequest\"\xbc\a\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
 	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
@@ -1622,12 +1725,12 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x18enforce_node_allocatable\x18\x06 \x03(\tR\x16enforceNodeAllocatable\x124\n" +
 	"\x16system_reserved_cgroup\x18\a \x01(\tR\x14systemReservedCgroup\x120\n" +
 	"\x14kube_reserved_cgroup\x18\b \x01(\tR\x12kubeReservedCgroup\x12\x19\n" +
-	"\bnode_fit\x18\t \x01(\bR\anodeFit\x12!\n" +
+	"\bnode_fit\x18\t \x01(\bR\anodeFit\x12=\n" +
 	"\fdrift_policy\x18\n" +
-	" \x01(\tR\vdriftPolicy\x12$\n" +
+	" \x01(\x0e2\x1a.berth.node.v1.DriftPolicyR\vdriftPolicy\x12$\n" +
 	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit\x12)\n" +
-	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint\x12'\n" +
-	"\x0fdevices_unknown\x18\r \x01(\tR\x0edevicesUnknown\x12+\n" +
+	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint\x12K\n" +
+	"\x0fdevices_unknown\x18\r \x01(\x0e2\".berth.node.v1.UnknownDevicePolicyR\x0edevicesUnknown\x12+\n" +
 	"\x11devices_elsewhere\x18\x0e \x03(\tR\x10devicesElsewhere\x12&\n" +
 	"\x0fcgroups_per_qos\x18\x0f \x01(\bR\rcgroupsPerQos\x12N\n" +
 	"\x12mounted_subsystems\x18\x10 \x03(\v2\x1f.berth.node.v1.MountedSubsystemR\x11mountedSubsystems\x12j\n" +
@@ -1640,7 +1743,16 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\vmount_point\x18\x02 \x01(\tR\n" +
 	"mountPoint\x12!\n" +
 	"\fhierarchy_id\x18\x03 \x01(\rR\vhierarchyId\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\rR\aversion2\xae\x05\n" +
+	"\aversion\x18\x04 \x01(\rR\aversion*]\n" +
+	"\vDriftPolicy\x12\x1c\n" +
+	"\x18DRIFT_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13DRIFT_POLICY_REPAIR\x10\x01\x12\x17\n" +
+	"\x13DRIFT_POLICY_REPORT\x10\x02*\xa1\x01\n" +
+	"\x13UnknownDevicePolicy\x12%\n" +
+	"!UNKNOWN_DEVICE_POLICY_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bUNKNOWN_DEVICE_POLICY_DEFER\x10\x01\x12 \n" +
+	"\x1cUNKNOWN_DEVICE_POLICY_REJECT\x10\x02\x12 \n" +
+	"\x1cUNKNOWN_DEVICE_POLICY_IGNORE\x10\x032\xae\x05\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
@@ -1665,84 +1777,91 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_berth_node_v1_node_proto_rawDescData
 }
 
-var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_berth_node_v1_node_proto_goTypes = []any{
-	(SystemContainer_Part)(0),      // 0: berth.node.v1.SystemContainer.Part
-	(*ReloadRequest)(nil),          // 1: berth.node.v1.ReloadRequest
-	(*ReloadResponse)(nil),         // 2: berth.node.v1.ReloadResponse
-	(*FieldChange)(nil),            // 3: berth.node.v1.FieldChange
-	(*GetVersionRequest)(nil),      // 4: berth.node.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),     // 5: berth.node.v1.GetVersionResponse
-	(*GetMachineRequest)(nil),      // 6: berth.node.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),     // 7: berth.node.v1.GetMachineResponse
-	(*CPU)(nil),                    // 8: berth.node.v1.CPU
-	(*NUMANode)(nil),               // 9: berth.node.v1.NUMANode
-	(*HugePages)(nil),              // 10: berth.node.v1.HugePages
-	(*GetCapacityRequest)(nil),     // 11: berth.node.v1.GetCapacityRequest
-	(*GetCapacityResponse)(nil),    // 12: berth.node.v1.GetCapacityResponse
-	(*GetAllocatableRequest)(nil),  // 13: berth.node.v1.GetAllocatableRequest
-	(*GetAllocatableResponse)(nil), // 14: berth.node.v1.GetAllocatableResponse
-	(*GetReservationRequest)(nil),  // 15: berth.node.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 16: berth.node.v1.GetReservationResponse
-	(*GetStatusRequest)(nil),       // 17: berth.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 18: berth.node.v1.GetStatusResponse
-	(*SystemContainer)(nil),        // 19: berth.node.v1.SystemContainer
-	(*GetConfigRequest)(nil),       // 20: berth.node.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),      // 21: berth.node.v1.GetConfigResponse
-	(*MountedSubsystem)(nil),       // 22: berth.node.v1.MountedSubsystem
-	nil,                            // 23: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 24: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 25: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 26: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 27: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 28: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 29: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 30: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 31: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 32: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 33: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(DriftPolicy)(0),               // 0: berth.node.v1.DriftPolicy
+	(UnknownDevicePolicy)(0),       // 1: berth.node.v1.UnknownDevicePolicy
+	(SystemContainer_Part)(0),      // 2: berth.node.v1.SystemContainer.Part
+	(*ReloadRequest)(nil),          // 3: berth.node.v1.ReloadRequest
+	(*ReloadResponse)(nil),         // 4: berth.node.v1.ReloadResponse
+	(*FieldChange)(nil),            // 5: berth.node.v1.FieldChange
+	(*GetVersionRequest)(nil),      // 6: berth.node.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),     // 7: berth.node.v1.GetVersionResponse
+	(*GetMachineRequest)(nil),      // 8: berth.node.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),     // 9: berth.node.v1.GetMachineResponse
+	(*CPU)(nil),                    // 10: berth.node.v1.CPU
+	(*NUMANode)(nil),               // 11: berth.node.v1.NUMANode
+	(*HugePages)(nil),              // 12: berth.node.v1.HugePages
+	(*GetCapacityRequest)(nil),     // 13: berth.node.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),    // 14: berth.node.v1.GetCapacityResponse
+	(*GetAllocatableRequest)(nil),  // 15: berth.node.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil), // 16: berth.node.v1.GetAllocatableResponse
+	(*GetReservationRequest)(nil),  // 17: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 18: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 19: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 20: berth.node.v1.GetStatusResponse
+	(*SystemContainer)(nil),        // 21: berth.node.v1.SystemContainer
+	(*GetConfigRequest)(nil),       // 22: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 23: berth.node.v1.GetConfigResponse
+	(*MountedSubsystem)(nil),       // 24: berth.node.v1.MountedSubsystem
+	nil,                            // 25: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 26: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 27: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 28: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 29: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 30: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 31: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 32: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 33: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 34: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 35: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(*v1.CPUSet)(nil),              // 36: berth.types.v1.CPUSet
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
-	3,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
-	8,  // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	9,  // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	10, // 3: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	23, // 4: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	24, // 5: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	25, // 6: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	26, // 7: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	27, // 8: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	28, // 9: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	29, // 10: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	30, // 11: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	31, // 12: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	32, // 13: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	19, // 14: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	0,  // 15: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	22, // 16: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	33, // 17: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	4,  // 18: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	6,  // 19: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	11, // 20: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	13, // 21: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	15, // 22: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	17, // 23: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	20, // 24: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	1,  // 25: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	5,  // 26: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	7,  // 27: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	12, // 28: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	14, // 29: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	16, // 30: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	18, // 31: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	21, // 32: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	2,  // 33: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	5,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
+	10, // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	11, // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	36, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
+	36, // 4: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	12, // 5: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	25, // 6: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	26, // 7: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	27, // 8: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	28, // 9: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	29, // 10: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	30, // 11: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	31, // 12: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	32, // 13: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	33, // 14: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	34, // 15: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	21, // 16: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	2,  // 17: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	0,  // 18: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
+	1,  // 19: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
+	24, // 20: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	35, // 21: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	6,  // 22: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	8,  // 23: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	13, // 24: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	15, // 25: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	17, // 26: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	19, // 27: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	22, // 28: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	3,  // 29: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	7,  // 30: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	9,  // 31: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	14, // 32: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	16, // 33: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	18, // 34: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	20, // 35: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	23, // 36: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	4,  // 37: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	30, // [30:38] is the sub-list for method output_type
+	22, // [22:30] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -1755,7 +1874,7 @@ func file_berth_node_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      3,
 			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -35,8 +35,8 @@ const (
 //
 // NodeService shows the machine and what the node as a whole has and gives.
 //
-// Amounts are cpu in thousandths of a CPU, everything else in bytes or pieces, by
-// the names that pods use; pid is the number of processes, pods that of pods.
+// Amounts are Kubernetes quantities ("3500m", "1073741824") by the names that pods use;
+// pid is the number of processes, pods that of pods.
 type NodeServiceClient interface {
 	// GetVersion tells which berthd this is.
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
@@ -152,8 +152,8 @@ func (c *nodeServiceClient) Reload(ctx context.Context, in *ReloadRequest, opts 
 //
 // NodeService shows the machine and what the node as a whole has and gives.
 //
-// Amounts are cpu in thousandths of a CPU, everything else in bytes or pieces, by
-// the names that pods use; pid is the number of processes, pods that of pods.
+// Amounts are Kubernetes quantities ("3500m", "1073741824") by the names that pods use;
+// pid is the number of processes, pods that of pods.
 type NodeServiceServer interface {
 	// GetVersion tells which berthd this is.
 	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)

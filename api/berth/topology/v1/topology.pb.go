@@ -10,6 +10,7 @@ import (
 	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -121,15 +122,15 @@ type GetPolicyResponse struct {
 	// "none", "best-effort", "restricted" or "single-numa-node".
 	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// "container" or "pod".
-	Scope   string            `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
-	Options map[string]string `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Nodes   *v1.NUMAMask      `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Scope     string            `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
+	Options   map[string]string `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	NumaNodes *v1.NUMANodeSet   `protobuf:"bytes,4,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	// The policy of all managers.
 	Settings *PolicySettings `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
 	// True if they were set by SetPolicy and stand in place of the configuration's.
 	Overridden bool `protobuf:"varint,6,opt,name=overridden,proto3" json:"overridden,omitempty"`
-	// When they were set, in seconds since the epoch; 0 unless overridden.
-	SetAtUnix     int64 `protobuf:"varint,7,opt,name=set_at_unix,json=setAtUnix,proto3" json:"set_at_unix,omitempty"`
+	// When they were set; absent unless overridden.
+	SetTime       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=set_time,json=setTime,proto3" json:"set_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,9 +186,9 @@ func (x *GetPolicyResponse) GetOptions() map[string]string {
 	return nil
 }
 
-func (x *GetPolicyResponse) GetNodes() *v1.NUMAMask {
+func (x *GetPolicyResponse) GetNumaNodes() *v1.NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
@@ -206,11 +207,11 @@ func (x *GetPolicyResponse) GetOverridden() bool {
 	return false
 }
 
-func (x *GetPolicyResponse) GetSetAtUnix() int64 {
+func (x *GetPolicyResponse) GetSetTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.SetAtUnix
+		return x.SetTime
 	}
-	return 0
+	return nil
 }
 
 // PolicySettings are what the managers decide by. Names and values are the
@@ -359,8 +360,8 @@ func (x *PolicySettings) GetTopologyMaxNodes() uint32 {
 
 // ReservedMemory is what is kept of one NUMA node.
 type ReservedMemory struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Node  uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	// Kubernetes quantities of memory and huge pages.
 	Limits        map[string]string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
@@ -397,9 +398,9 @@ func (*ReservedMemory) Descriptor() ([]byte, []int) {
 	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *ReservedMemory) GetNode() uint32 {
+func (x *ReservedMemory) GetNumaNode() uint32 {
 	if x != nil {
-		return x.Node
+		return x.NumaNode
 	}
 	return 0
 }
@@ -862,9 +863,9 @@ func (x *PodFate) GetGrandfathered() []string {
 type MergeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: the configured policy and options.
-	Policy        string             `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	Options       map[string]string  `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Providers     []*ProviderAnswers `protobuf:"bytes,3,rep,name=providers,proto3" json:"providers,omitempty"`
+	Policy        string            `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Options       map[string]string `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Providers     []*ProviderHints  `protobuf:"bytes,3,rep,name=providers,proto3" json:"providers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,36 +914,36 @@ func (x *MergeRequest) GetOptions() map[string]string {
 	return nil
 }
 
-func (x *MergeRequest) GetProviders() []*ProviderAnswers {
+func (x *MergeRequest) GetProviders() []*ProviderHints {
 	if x != nil {
 		return x.Providers
 	}
 	return nil
 }
 
-// ProviderAnswers are one provider's answers; none means no preference.
-type ProviderAnswers struct {
+// ProviderHints are one provider's answers; none means no preference.
+type ProviderHints struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	Answers       []*v1.Answer           `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
+	TopologyHints []*v1.TopologyHints    `protobuf:"bytes,2,rep,name=topology_hints,json=topologyHints,proto3" json:"topology_hints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ProviderAnswers) Reset() {
-	*x = ProviderAnswers{}
+func (x *ProviderHints) Reset() {
+	*x = ProviderHints{}
 	mi := &file_berth_topology_v1_topology_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ProviderAnswers) String() string {
+func (x *ProviderHints) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ProviderAnswers) ProtoMessage() {}
+func (*ProviderHints) ProtoMessage() {}
 
-func (x *ProviderAnswers) ProtoReflect() protoreflect.Message {
+func (x *ProviderHints) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_topology_v1_topology_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -954,21 +955,21 @@ func (x *ProviderAnswers) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ProviderAnswers.ProtoReflect.Descriptor instead.
-func (*ProviderAnswers) Descriptor() ([]byte, []int) {
+// Deprecated: Use ProviderHints.ProtoReflect.Descriptor instead.
+func (*ProviderHints) Descriptor() ([]byte, []int) {
 	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *ProviderAnswers) GetProvider() string {
+func (x *ProviderHints) GetProvider() string {
 	if x != nil {
 		return x.Provider
 	}
 	return ""
 }
 
-func (x *ProviderAnswers) GetAnswers() []*v1.Answer {
+func (x *ProviderHints) GetTopologyHints() []*v1.TopologyHints {
 	if x != nil {
-		return x.Answers
+		return x.TopologyHints
 	}
 	return nil
 }
@@ -976,7 +977,7 @@ func (x *ProviderAnswers) GetAnswers() []*v1.Answer {
 // MergeResponse is the outcome of a merge.
 type MergeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Hint  *v1.Hint               `protobuf:"bytes,1,opt,name=hint,proto3" json:"hint,omitempty"`
+	Hint  *v1.TopologyHint       `protobuf:"bytes,1,opt,name=hint,proto3" json:"hint,omitempty"`
 	Admit bool                   `protobuf:"varint,2,opt,name=admit,proto3" json:"admit,omitempty"`
 	// How the outcome came about, in a sentence.
 	Explanation   string `protobuf:"bytes,3,opt,name=explanation,proto3" json:"explanation,omitempty"`
@@ -1014,7 +1015,7 @@ func (*MergeResponse) Descriptor() ([]byte, []int) {
 	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *MergeResponse) GetHint() *v1.Hint {
+func (x *MergeResponse) GetHint() *v1.TopologyHint {
 	if x != nil {
 		return x.Hint
 	}
@@ -1035,18 +1036,119 @@ func (x *MergeResponse) GetExplanation() string {
 	return ""
 }
 
+// GetHintsRequest asks for one container, or with an empty container_name for the pod as a
+// whole.
+type GetHintsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Pod           *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	ContainerName string  `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHintsRequest) Reset() {
+	*x = GetHintsRequest{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHintsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHintsRequest) ProtoMessage() {}
+
+func (x *GetHintsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHintsRequest.ProtoReflect.Descriptor instead.
+func (*GetHintsRequest) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetHintsRequest) GetPod() *v1.Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *GetHintsRequest) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+// GetHintsResponse holds what MergeRequest takes: each provider's answers, in the order of
+// the bus. A provider that the request does not concern has none.
+type GetHintsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Providers     []*ProviderHints       `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHintsResponse) Reset() {
+	*x = GetHintsResponse{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHintsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHintsResponse) ProtoMessage() {}
+
+func (x *GetHintsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHintsResponse.ProtoReflect.Descriptor instead.
+func (*GetHintsResponse) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetHintsResponse) GetProviders() []*ProviderHints {
+	if x != nil {
+		return x.Providers
+	}
+	return nil
+}
+
 // GetAffinityRequest names a container of an admitted pod.
 type GetAffinityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	Container     string                 `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetAffinityRequest) Reset() {
 	*x = GetAffinityRequest{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[12]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1160,7 @@ func (x *GetAffinityRequest) String() string {
 func (*GetAffinityRequest) ProtoMessage() {}
 
 func (x *GetAffinityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[12]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1173,7 @@ func (x *GetAffinityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAffinityRequest.ProtoReflect.Descriptor instead.
 func (*GetAffinityRequest) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{12}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetAffinityRequest) GetPodUid() string {
@@ -1081,9 +1183,9 @@ func (x *GetAffinityRequest) GetPodUid() string {
 	return ""
 }
 
-func (x *GetAffinityRequest) GetContainer() string {
+func (x *GetAffinityRequest) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -1091,14 +1193,14 @@ func (x *GetAffinityRequest) GetContainer() string {
 // GetAffinityResponse holds the hint; absent where no merge ran.
 type GetAffinityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hint          *v1.Hint               `protobuf:"bytes,1,opt,name=hint,proto3" json:"hint,omitempty"`
+	Hint          *v1.TopologyHint       `protobuf:"bytes,1,opt,name=hint,proto3" json:"hint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetAffinityResponse) Reset() {
 	*x = GetAffinityResponse{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[13]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1212,7 @@ func (x *GetAffinityResponse) String() string {
 func (*GetAffinityResponse) ProtoMessage() {}
 
 func (x *GetAffinityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[13]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,10 +1225,10 @@ func (x *GetAffinityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAffinityResponse.ProtoReflect.Descriptor instead.
 func (*GetAffinityResponse) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{13}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *GetAffinityResponse) GetHint() *v1.Hint {
+func (x *GetAffinityResponse) GetHint() *v1.TopologyHint {
 	if x != nil {
 		return x.Hint
 	}
@@ -1137,18 +1239,19 @@ var File_berth_topology_v1_topology_proto protoreflect.FileDescriptor
 
 const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\n" +
-	" berth/topology/v1/topology.proto\x12\x11berth.topology.v1\x1a\x1aberth/types/v1/types.proto\"\x12\n" +
-	"\x10GetPolicyRequest\"\xf9\x02\n" +
+	" berth/topology/v1/topology.proto\x12\x11berth.topology.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
+	"\x10GetPolicyRequest\"\x9c\x03\n" +
 	"\x11GetPolicyResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x14\n" +
 	"\x05scope\x18\x02 \x01(\tR\x05scope\x12K\n" +
-	"\aoptions\x18\x03 \x03(\v21.berth.topology.v1.GetPolicyResponse.OptionsEntryR\aoptions\x12.\n" +
-	"\x05nodes\x18\x04 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12=\n" +
+	"\aoptions\x18\x03 \x03(\v21.berth.topology.v1.GetPolicyResponse.OptionsEntryR\aoptions\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x04 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12=\n" +
 	"\bsettings\x18\x05 \x01(\v2!.berth.topology.v1.PolicySettingsR\bsettings\x12\x1e\n" +
 	"\n" +
 	"overridden\x18\x06 \x01(\bR\n" +
-	"overridden\x12\x1e\n" +
-	"\vset_at_unix\x18\a \x01(\x03R\tsetAtUnix\x1a:\n" +
+	"overridden\x125\n" +
+	"\bset_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\asetTime\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\b\n" +
@@ -1182,9 +1285,9 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
 	"\x11EvictionHardEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
-	"\x0eReservedMemory\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\rR\x04node\x12E\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaf\x01\n" +
+	"\x0eReservedMemory\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12E\n" +
 	"\x06limits\x18\x02 \x03(\v2-.berth.topology.v1.ReservedMemory.LimitsEntryR\x06limits\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1235,35 +1338,41 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x04fate\x18\x04 \x01(\x0e2\x17.berth.topology.v1.FateR\x04fate\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12$\n" +
-	"\rgrandfathered\x18\a \x03(\tR\rgrandfathered\"\xec\x01\n" +
+	"\rgrandfathered\x18\a \x03(\tR\rgrandfathered\"\xea\x01\n" +
 	"\fMergeRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12F\n" +
-	"\aoptions\x18\x02 \x03(\v2,.berth.topology.v1.MergeRequest.OptionsEntryR\aoptions\x12@\n" +
-	"\tproviders\x18\x03 \x03(\v2\".berth.topology.v1.ProviderAnswersR\tproviders\x1a:\n" +
+	"\aoptions\x18\x02 \x03(\v2,.berth.topology.v1.MergeRequest.OptionsEntryR\aoptions\x12>\n" +
+	"\tproviders\x18\x03 \x03(\v2 .berth.topology.v1.ProviderHintsR\tproviders\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
-	"\x0fProviderAnswers\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\x120\n" +
-	"\aanswers\x18\x02 \x03(\v2\x16.berth.types.v1.AnswerR\aanswers\"q\n" +
-	"\rMergeResponse\x12(\n" +
-	"\x04hint\x18\x01 \x01(\v2\x14.berth.types.v1.HintR\x04hint\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
+	"\rProviderHints\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12D\n" +
+	"\x0etopology_hints\x18\x02 \x03(\v2\x1d.berth.types.v1.TopologyHintsR\rtopologyHints\"y\n" +
+	"\rMergeResponse\x120\n" +
+	"\x04hint\x18\x01 \x01(\v2\x1c.berth.types.v1.TopologyHintR\x04hint\x12\x14\n" +
 	"\x05admit\x18\x02 \x01(\bR\x05admit\x12 \n" +
-	"\vexplanation\x18\x03 \x01(\tR\vexplanation\"K\n" +
+	"\vexplanation\x18\x03 \x01(\tR\vexplanation\"_\n" +
+	"\x0fGetHintsRequest\x12%\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"R\n" +
+	"\x10GetHintsResponse\x12>\n" +
+	"\tproviders\x18\x01 \x03(\v2 .berth.topology.v1.ProviderHintsR\tproviders\"T\n" +
 	"\x12GetAffinityRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"?\n" +
-	"\x13GetAffinityResponse\x12(\n" +
-	"\x04hint\x18\x01 \x01(\v2\x14.berth.types.v1.HintR\x04hint*Q\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"G\n" +
+	"\x13GetAffinityResponse\x120\n" +
+	"\x04hint\x18\x01 \x01(\v2\x1c.berth.types.v1.TopologyHintR\x04hint*Q\n" +
 	"\x04Fate\x12\x14\n" +
 	"\x10FATE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tFATE_SAME\x10\x01\x12\x12\n" +
 	"\x0eFATE_OTHERWISE\x10\x02\x12\x10\n" +
-	"\fFATE_REFUSED\x10\x032\xeb\x02\n" +
+	"\fFATE_REFUSED\x10\x032\xc0\x03\n" +
 	"\x0fTopologyService\x12V\n" +
 	"\tGetPolicy\x12#.berth.topology.v1.GetPolicyRequest\x1a$.berth.topology.v1.GetPolicyResponse\x12V\n" +
 	"\tSetPolicy\x12#.berth.topology.v1.SetPolicyRequest\x1a$.berth.topology.v1.SetPolicyResponse\x12J\n" +
-	"\x05Merge\x12\x1f.berth.topology.v1.MergeRequest\x1a .berth.topology.v1.MergeResponse\x12\\\n" +
+	"\x05Merge\x12\x1f.berth.topology.v1.MergeRequest\x1a .berth.topology.v1.MergeResponse\x12S\n" +
+	"\bGetHints\x12\".berth.topology.v1.GetHintsRequest\x1a#.berth.topology.v1.GetHintsResponse\x12\\\n" +
 	"\vGetAffinity\x12%.berth.topology.v1.GetAffinityRequest\x1a&.berth.topology.v1.GetAffinityResponseB:Z8github.com/berthd/berth/api/berth/topology/v1;topologyv1b\x06proto3"
 
 var (
@@ -1279,83 +1388,92 @@ func file_berth_topology_v1_topology_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_topology_v1_topology_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_berth_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_berth_topology_v1_topology_proto_goTypes = []any{
-	(Fate)(0),                   // 0: berth.topology.v1.Fate
-	(*GetPolicyRequest)(nil),    // 1: berth.topology.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),   // 2: berth.topology.v1.GetPolicyResponse
-	(*PolicySettings)(nil),      // 3: berth.topology.v1.PolicySettings
-	(*ReservedMemory)(nil),      // 4: berth.topology.v1.ReservedMemory
-	(*SetPolicyRequest)(nil),    // 5: berth.topology.v1.SetPolicyRequest
-	(*Values)(nil),              // 6: berth.topology.v1.Values
-	(*ReservedMemories)(nil),    // 7: berth.topology.v1.ReservedMemories
-	(*SetPolicyResponse)(nil),   // 8: berth.topology.v1.SetPolicyResponse
-	(*PodFate)(nil),             // 9: berth.topology.v1.PodFate
-	(*MergeRequest)(nil),        // 10: berth.topology.v1.MergeRequest
-	(*ProviderAnswers)(nil),     // 11: berth.topology.v1.ProviderAnswers
-	(*MergeResponse)(nil),       // 12: berth.topology.v1.MergeResponse
-	(*GetAffinityRequest)(nil),  // 13: berth.topology.v1.GetAffinityRequest
-	(*GetAffinityResponse)(nil), // 14: berth.topology.v1.GetAffinityResponse
-	nil,                         // 15: berth.topology.v1.GetPolicyResponse.OptionsEntry
-	nil,                         // 16: berth.topology.v1.PolicySettings.TopologyOptionsEntry
-	nil,                         // 17: berth.topology.v1.PolicySettings.CpuOptionsEntry
-	nil,                         // 18: berth.topology.v1.PolicySettings.SystemReservedEntry
-	nil,                         // 19: berth.topology.v1.PolicySettings.KubeReservedEntry
-	nil,                         // 20: berth.topology.v1.PolicySettings.EvictionHardEntry
-	nil,                         // 21: berth.topology.v1.ReservedMemory.LimitsEntry
-	nil,                         // 22: berth.topology.v1.Values.ValuesEntry
-	nil,                         // 23: berth.topology.v1.MergeRequest.OptionsEntry
-	(*v1.NUMAMask)(nil),         // 24: berth.types.v1.NUMAMask
-	(*v1.CPUSet)(nil),           // 25: berth.types.v1.CPUSet
-	(*v1.Answer)(nil),           // 26: berth.types.v1.Answer
-	(*v1.Hint)(nil),             // 27: berth.types.v1.Hint
+	(Fate)(0),                     // 0: berth.topology.v1.Fate
+	(*GetPolicyRequest)(nil),      // 1: berth.topology.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),     // 2: berth.topology.v1.GetPolicyResponse
+	(*PolicySettings)(nil),        // 3: berth.topology.v1.PolicySettings
+	(*ReservedMemory)(nil),        // 4: berth.topology.v1.ReservedMemory
+	(*SetPolicyRequest)(nil),      // 5: berth.topology.v1.SetPolicyRequest
+	(*Values)(nil),                // 6: berth.topology.v1.Values
+	(*ReservedMemories)(nil),      // 7: berth.topology.v1.ReservedMemories
+	(*SetPolicyResponse)(nil),     // 8: berth.topology.v1.SetPolicyResponse
+	(*PodFate)(nil),               // 9: berth.topology.v1.PodFate
+	(*MergeRequest)(nil),          // 10: berth.topology.v1.MergeRequest
+	(*ProviderHints)(nil),         // 11: berth.topology.v1.ProviderHints
+	(*MergeResponse)(nil),         // 12: berth.topology.v1.MergeResponse
+	(*GetHintsRequest)(nil),       // 13: berth.topology.v1.GetHintsRequest
+	(*GetHintsResponse)(nil),      // 14: berth.topology.v1.GetHintsResponse
+	(*GetAffinityRequest)(nil),    // 15: berth.topology.v1.GetAffinityRequest
+	(*GetAffinityResponse)(nil),   // 16: berth.topology.v1.GetAffinityResponse
+	nil,                           // 17: berth.topology.v1.GetPolicyResponse.OptionsEntry
+	nil,                           // 18: berth.topology.v1.PolicySettings.TopologyOptionsEntry
+	nil,                           // 19: berth.topology.v1.PolicySettings.CpuOptionsEntry
+	nil,                           // 20: berth.topology.v1.PolicySettings.SystemReservedEntry
+	nil,                           // 21: berth.topology.v1.PolicySettings.KubeReservedEntry
+	nil,                           // 22: berth.topology.v1.PolicySettings.EvictionHardEntry
+	nil,                           // 23: berth.topology.v1.ReservedMemory.LimitsEntry
+	nil,                           // 24: berth.topology.v1.Values.ValuesEntry
+	nil,                           // 25: berth.topology.v1.MergeRequest.OptionsEntry
+	(*v1.NUMANodeSet)(nil),        // 26: berth.types.v1.NUMANodeSet
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*v1.CPUSet)(nil),             // 28: berth.types.v1.CPUSet
+	(*v1.TopologyHints)(nil),      // 29: berth.types.v1.TopologyHints
+	(*v1.TopologyHint)(nil),       // 30: berth.types.v1.TopologyHint
+	(*v1.Pod)(nil),                // 31: berth.types.v1.Pod
 }
 var file_berth_topology_v1_topology_proto_depIdxs = []int32{
-	15, // 0: berth.topology.v1.GetPolicyResponse.options:type_name -> berth.topology.v1.GetPolicyResponse.OptionsEntry
-	24, // 1: berth.topology.v1.GetPolicyResponse.nodes:type_name -> berth.types.v1.NUMAMask
+	17, // 0: berth.topology.v1.GetPolicyResponse.options:type_name -> berth.topology.v1.GetPolicyResponse.OptionsEntry
+	26, // 1: berth.topology.v1.GetPolicyResponse.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 2: berth.topology.v1.GetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
-	16, // 3: berth.topology.v1.PolicySettings.topology_options:type_name -> berth.topology.v1.PolicySettings.TopologyOptionsEntry
-	17, // 4: berth.topology.v1.PolicySettings.cpu_options:type_name -> berth.topology.v1.PolicySettings.CpuOptionsEntry
-	4,  // 5: berth.topology.v1.PolicySettings.reserved_memory:type_name -> berth.topology.v1.ReservedMemory
-	18, // 6: berth.topology.v1.PolicySettings.system_reserved:type_name -> berth.topology.v1.PolicySettings.SystemReservedEntry
-	19, // 7: berth.topology.v1.PolicySettings.kube_reserved:type_name -> berth.topology.v1.PolicySettings.KubeReservedEntry
-	25, // 8: berth.topology.v1.PolicySettings.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 9: berth.topology.v1.PolicySettings.eviction_hard:type_name -> berth.topology.v1.PolicySettings.EvictionHardEntry
-	21, // 10: berth.topology.v1.ReservedMemory.limits:type_name -> berth.topology.v1.ReservedMemory.LimitsEntry
-	6,  // 11: berth.topology.v1.SetPolicyRequest.topology_options:type_name -> berth.topology.v1.Values
-	6,  // 12: berth.topology.v1.SetPolicyRequest.cpu_options:type_name -> berth.topology.v1.Values
-	7,  // 13: berth.topology.v1.SetPolicyRequest.reserved_memory:type_name -> berth.topology.v1.ReservedMemories
-	6,  // 14: berth.topology.v1.SetPolicyRequest.system_reserved:type_name -> berth.topology.v1.Values
-	6,  // 15: berth.topology.v1.SetPolicyRequest.kube_reserved:type_name -> berth.topology.v1.Values
-	25, // 16: berth.topology.v1.SetPolicyRequest.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	6,  // 17: berth.topology.v1.SetPolicyRequest.eviction_hard:type_name -> berth.topology.v1.Values
-	22, // 18: berth.topology.v1.Values.values:type_name -> berth.topology.v1.Values.ValuesEntry
-	4,  // 19: berth.topology.v1.ReservedMemories.nodes:type_name -> berth.topology.v1.ReservedMemory
-	3,  // 20: berth.topology.v1.SetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
-	9,  // 21: berth.topology.v1.SetPolicyResponse.pods:type_name -> berth.topology.v1.PodFate
-	25, // 22: berth.topology.v1.SetPolicyResponse.shared_before:type_name -> berth.types.v1.CPUSet
-	25, // 23: berth.topology.v1.SetPolicyResponse.shared_after:type_name -> berth.types.v1.CPUSet
-	25, // 24: berth.topology.v1.SetPolicyResponse.reserved_before:type_name -> berth.types.v1.CPUSet
-	25, // 25: berth.topology.v1.SetPolicyResponse.reserved_after:type_name -> berth.types.v1.CPUSet
-	0,  // 26: berth.topology.v1.PodFate.fate:type_name -> berth.topology.v1.Fate
-	23, // 27: berth.topology.v1.MergeRequest.options:type_name -> berth.topology.v1.MergeRequest.OptionsEntry
-	11, // 28: berth.topology.v1.MergeRequest.providers:type_name -> berth.topology.v1.ProviderAnswers
-	26, // 29: berth.topology.v1.ProviderAnswers.answers:type_name -> berth.types.v1.Answer
-	27, // 30: berth.topology.v1.MergeResponse.hint:type_name -> berth.types.v1.Hint
-	27, // 31: berth.topology.v1.GetAffinityResponse.hint:type_name -> berth.types.v1.Hint
-	1,  // 32: berth.topology.v1.TopologyService.GetPolicy:input_type -> berth.topology.v1.GetPolicyRequest
-	5,  // 33: berth.topology.v1.TopologyService.SetPolicy:input_type -> berth.topology.v1.SetPolicyRequest
-	10, // 34: berth.topology.v1.TopologyService.Merge:input_type -> berth.topology.v1.MergeRequest
-	13, // 35: berth.topology.v1.TopologyService.GetAffinity:input_type -> berth.topology.v1.GetAffinityRequest
-	2,  // 36: berth.topology.v1.TopologyService.GetPolicy:output_type -> berth.topology.v1.GetPolicyResponse
-	8,  // 37: berth.topology.v1.TopologyService.SetPolicy:output_type -> berth.topology.v1.SetPolicyResponse
-	12, // 38: berth.topology.v1.TopologyService.Merge:output_type -> berth.topology.v1.MergeResponse
-	14, // 39: berth.topology.v1.TopologyService.GetAffinity:output_type -> berth.topology.v1.GetAffinityResponse
-	36, // [36:40] is the sub-list for method output_type
-	32, // [32:36] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	27, // 3: berth.topology.v1.GetPolicyResponse.set_time:type_name -> google.protobuf.Timestamp
+	18, // 4: berth.topology.v1.PolicySettings.topology_options:type_name -> berth.topology.v1.PolicySettings.TopologyOptionsEntry
+	19, // 5: berth.topology.v1.PolicySettings.cpu_options:type_name -> berth.topology.v1.PolicySettings.CpuOptionsEntry
+	4,  // 6: berth.topology.v1.PolicySettings.reserved_memory:type_name -> berth.topology.v1.ReservedMemory
+	20, // 7: berth.topology.v1.PolicySettings.system_reserved:type_name -> berth.topology.v1.PolicySettings.SystemReservedEntry
+	21, // 8: berth.topology.v1.PolicySettings.kube_reserved:type_name -> berth.topology.v1.PolicySettings.KubeReservedEntry
+	28, // 9: berth.topology.v1.PolicySettings.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	22, // 10: berth.topology.v1.PolicySettings.eviction_hard:type_name -> berth.topology.v1.PolicySettings.EvictionHardEntry
+	23, // 11: berth.topology.v1.ReservedMemory.limits:type_name -> berth.topology.v1.ReservedMemory.LimitsEntry
+	6,  // 12: berth.topology.v1.SetPolicyRequest.topology_options:type_name -> berth.topology.v1.Values
+	6,  // 13: berth.topology.v1.SetPolicyRequest.cpu_options:type_name -> berth.topology.v1.Values
+	7,  // 14: berth.topology.v1.SetPolicyRequest.reserved_memory:type_name -> berth.topology.v1.ReservedMemories
+	6,  // 15: berth.topology.v1.SetPolicyRequest.system_reserved:type_name -> berth.topology.v1.Values
+	6,  // 16: berth.topology.v1.SetPolicyRequest.kube_reserved:type_name -> berth.topology.v1.Values
+	28, // 17: berth.topology.v1.SetPolicyRequest.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	6,  // 18: berth.topology.v1.SetPolicyRequest.eviction_hard:type_name -> berth.topology.v1.Values
+	24, // 19: berth.topology.v1.Values.values:type_name -> berth.topology.v1.Values.ValuesEntry
+	4,  // 20: berth.topology.v1.ReservedMemories.nodes:type_name -> berth.topology.v1.ReservedMemory
+	3,  // 21: berth.topology.v1.SetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
+	9,  // 22: berth.topology.v1.SetPolicyResponse.pods:type_name -> berth.topology.v1.PodFate
+	28, // 23: berth.topology.v1.SetPolicyResponse.shared_before:type_name -> berth.types.v1.CPUSet
+	28, // 24: berth.topology.v1.SetPolicyResponse.shared_after:type_name -> berth.types.v1.CPUSet
+	28, // 25: berth.topology.v1.SetPolicyResponse.reserved_before:type_name -> berth.types.v1.CPUSet
+	28, // 26: berth.topology.v1.SetPolicyResponse.reserved_after:type_name -> berth.types.v1.CPUSet
+	0,  // 27: berth.topology.v1.PodFate.fate:type_name -> berth.topology.v1.Fate
+	25, // 28: berth.topology.v1.MergeRequest.options:type_name -> berth.topology.v1.MergeRequest.OptionsEntry
+	11, // 29: berth.topology.v1.MergeRequest.providers:type_name -> berth.topology.v1.ProviderHints
+	29, // 30: berth.topology.v1.ProviderHints.topology_hints:type_name -> berth.types.v1.TopologyHints
+	30, // 31: berth.topology.v1.MergeResponse.hint:type_name -> berth.types.v1.TopologyHint
+	31, // 32: berth.topology.v1.GetHintsRequest.pod:type_name -> berth.types.v1.Pod
+	11, // 33: berth.topology.v1.GetHintsResponse.providers:type_name -> berth.topology.v1.ProviderHints
+	30, // 34: berth.topology.v1.GetAffinityResponse.hint:type_name -> berth.types.v1.TopologyHint
+	1,  // 35: berth.topology.v1.TopologyService.GetPolicy:input_type -> berth.topology.v1.GetPolicyRequest
+	5,  // 36: berth.topology.v1.TopologyService.SetPolicy:input_type -> berth.topology.v1.SetPolicyRequest
+	10, // 37: berth.topology.v1.TopologyService.Merge:input_type -> berth.topology.v1.MergeRequest
+	13, // 38: berth.topology.v1.TopologyService.GetHints:input_type -> berth.topology.v1.GetHintsRequest
+	15, // 39: berth.topology.v1.TopologyService.GetAffinity:input_type -> berth.topology.v1.GetAffinityRequest
+	2,  // 40: berth.topology.v1.TopologyService.GetPolicy:output_type -> berth.topology.v1.GetPolicyResponse
+	8,  // 41: berth.topology.v1.TopologyService.SetPolicy:output_type -> berth.topology.v1.SetPolicyResponse
+	12, // 42: berth.topology.v1.TopologyService.Merge:output_type -> berth.topology.v1.MergeResponse
+	14, // 43: berth.topology.v1.TopologyService.GetHints:output_type -> berth.topology.v1.GetHintsResponse
+	16, // 44: berth.topology.v1.TopologyService.GetAffinity:output_type -> berth.topology.v1.GetAffinityResponse
+	40, // [40:45] is the sub-list for method output_type
+	35, // [35:40] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_berth_topology_v1_topology_proto_init() }
@@ -1370,7 +1488,7 @@ func file_berth_topology_v1_topology_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_topology_v1_topology_proto_rawDesc), len(file_berth_topology_v1_topology_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

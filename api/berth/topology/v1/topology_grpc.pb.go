@@ -22,6 +22,7 @@ const (
 	TopologyService_GetPolicy_FullMethodName   = "/berth.topology.v1.TopologyService/GetPolicy"
 	TopologyService_SetPolicy_FullMethodName   = "/berth.topology.v1.TopologyService/SetPolicy"
 	TopologyService_Merge_FullMethodName       = "/berth.topology.v1.TopologyService/Merge"
+	TopologyService_GetHints_FullMethodName    = "/berth.topology.v1.TopologyService/GetHints"
 	TopologyService_GetAffinity_FullMethodName = "/berth.topology.v1.TopologyService/GetAffinity"
 )
 
@@ -42,6 +43,9 @@ type TopologyServiceClient interface {
 	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	// Merge merges answers under a policy; it reads nothing and changes nothing.
 	Merge(ctx context.Context, in *MergeRequest, opts ...grpc.CallOption) (*MergeResponse, error)
+	// GetHints asks all managers and providers at once where a pod or a container could get
+	// what it requests now.
+	GetHints(ctx context.Context, in *GetHintsRequest, opts ...grpc.CallOption) (*GetHintsResponse, error)
 	// GetAffinity returns the merged hint that an admitted container followed.
 	GetAffinity(ctx context.Context, in *GetAffinityRequest, opts ...grpc.CallOption) (*GetAffinityResponse, error)
 }
@@ -84,6 +88,16 @@ func (c *topologyServiceClient) Merge(ctx context.Context, in *MergeRequest, opt
 	return out, nil
 }
 
+func (c *topologyServiceClient) GetHints(ctx context.Context, in *GetHintsRequest, opts ...grpc.CallOption) (*GetHintsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetHintsResponse)
+	err := c.cc.Invoke(ctx, TopologyService_GetHints_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *topologyServiceClient) GetAffinity(ctx context.Context, in *GetAffinityRequest, opts ...grpc.CallOption) (*GetAffinityResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetAffinityResponse)
@@ -111,6 +125,9 @@ type TopologyServiceServer interface {
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	// Merge merges answers under a policy; it reads nothing and changes nothing.
 	Merge(context.Context, *MergeRequest) (*MergeResponse, error)
+	// GetHints asks all managers and providers at once where a pod or a container could get
+	// what it requests now.
+	GetHints(context.Context, *GetHintsRequest) (*GetHintsResponse, error)
 	// GetAffinity returns the merged hint that an admitted container followed.
 	GetAffinity(context.Context, *GetAffinityRequest) (*GetAffinityResponse, error)
 	mustEmbedUnimplementedTopologyServiceServer()
@@ -131,6 +148,9 @@ func (UnimplementedTopologyServiceServer) SetPolicy(context.Context, *SetPolicyR
 }
 func (UnimplementedTopologyServiceServer) Merge(context.Context, *MergeRequest) (*MergeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Merge not implemented")
+}
+func (UnimplementedTopologyServiceServer) GetHints(context.Context, *GetHintsRequest) (*GetHintsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetHints not implemented")
 }
 func (UnimplementedTopologyServiceServer) GetAffinity(context.Context, *GetAffinityRequest) (*GetAffinityResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetAffinity not implemented")
@@ -210,6 +230,24 @@ func _TopologyService_Merge_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TopologyService_GetHints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetHintsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TopologyServiceServer).GetHints(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TopologyService_GetHints_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TopologyServiceServer).GetHints(ctx, req.(*GetHintsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TopologyService_GetAffinity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetAffinityRequest)
 	if err := dec(in); err != nil {
@@ -246,6 +284,10 @@ var TopologyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Merge",
 			Handler:    _TopologyService_Merge_Handler,
+		},
+		{
+			MethodName: "GetHints",
+			Handler:    _TopologyService_GetHints_Handler,
 		},
 		{
 			MethodName: "GetAffinity",

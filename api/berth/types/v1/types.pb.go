@@ -75,64 +75,435 @@ func (QOSClass) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{0}
 }
 
-// AnswerKind names the shape of an Answer.
-type AnswerKind int32
+// TopologyHintsKind is the shape of TopologyHints.
+type TopologyHintsKind int32
 
 const (
-	AnswerKind_ANSWER_KIND_UNSPECIFIED AnswerKind = 0
+	TopologyHintsKind_TOPOLOGY_HINTS_KIND_UNSPECIFIED TopologyHintsKind = 0
 	// Any node will do.
-	AnswerKind_ANSWER_KIND_NO_PREFERENCE AnswerKind = 1
+	TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE TopologyHintsKind = 1
 	// No node set can serve the request.
-	AnswerKind_ANSWER_KIND_IMPOSSIBLE AnswerKind = 2
+	TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE TopologyHintsKind = 2
 	// The node sets that can are listed.
-	AnswerKind_ANSWER_KIND_OPTIONS AnswerKind = 3
-	// The node sets that can are described by a rule.
-	AnswerKind_ANSWER_KIND_RULE AnswerKind = 4
+	TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS TopologyHintsKind = 3
+	// The node sets that can are described by a constraint.
+	TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT TopologyHintsKind = 4
 )
 
-// Enum value maps for AnswerKind.
+// Enum value maps for TopologyHintsKind.
 var (
-	AnswerKind_name = map[int32]string{
-		0: "ANSWER_KIND_UNSPECIFIED",
-		1: "ANSWER_KIND_NO_PREFERENCE",
-		2: "ANSWER_KIND_IMPOSSIBLE",
-		3: "ANSWER_KIND_OPTIONS",
-		4: "ANSWER_KIND_RULE",
+	TopologyHintsKind_name = map[int32]string{
+		0: "TOPOLOGY_HINTS_KIND_UNSPECIFIED",
+		1: "TOPOLOGY_HINTS_KIND_NO_PREFERENCE",
+		2: "TOPOLOGY_HINTS_KIND_IMPOSSIBLE",
+		3: "TOPOLOGY_HINTS_KIND_OPTIONS",
+		4: "TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT",
 	}
-	AnswerKind_value = map[string]int32{
-		"ANSWER_KIND_UNSPECIFIED":   0,
-		"ANSWER_KIND_NO_PREFERENCE": 1,
-		"ANSWER_KIND_IMPOSSIBLE":    2,
-		"ANSWER_KIND_OPTIONS":       3,
-		"ANSWER_KIND_RULE":          4,
+	TopologyHintsKind_value = map[string]int32{
+		"TOPOLOGY_HINTS_KIND_UNSPECIFIED":         0,
+		"TOPOLOGY_HINTS_KIND_NO_PREFERENCE":       1,
+		"TOPOLOGY_HINTS_KIND_IMPOSSIBLE":          2,
+		"TOPOLOGY_HINTS_KIND_OPTIONS":             3,
+		"TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT": 4,
 	}
 )
 
-func (x AnswerKind) Enum() *AnswerKind {
-	p := new(AnswerKind)
+func (x TopologyHintsKind) Enum() *TopologyHintsKind {
+	p := new(TopologyHintsKind)
 	*p = x
 	return p
 }
 
-func (x AnswerKind) String() string {
+func (x TopologyHintsKind) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (AnswerKind) Descriptor() protoreflect.EnumDescriptor {
+func (TopologyHintsKind) Descriptor() protoreflect.EnumDescriptor {
 	return file_berth_types_v1_types_proto_enumTypes[1].Descriptor()
 }
 
-func (AnswerKind) Type() protoreflect.EnumType {
+func (TopologyHintsKind) Type() protoreflect.EnumType {
 	return &file_berth_types_v1_types_proto_enumTypes[1]
 }
 
-func (x AnswerKind) Number() protoreflect.EnumNumber {
+func (x TopologyHintsKind) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use AnswerKind.Descriptor instead.
-func (AnswerKind) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use TopologyHintsKind.Descriptor instead.
+func (TopologyHintsKind) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{1}
+}
+
+// CPUSharing says who runs on the CPUs of a claim.
+type CPUSharing int32
+
+const (
+	CPUSharing_CPU_SHARING_UNSPECIFIED CPUSharing = 0
+	// One container has them for itself.
+	CPUSharing_CPU_SHARING_EXCLUSIVE CPUSharing = 1
+	// A pod has them as a whole; its containers divide them.
+	CPUSharing_CPU_SHARING_POD CPUSharing = 2
+	// One container has them for itself, out of those of its pod.
+	CPUSharing_CPU_SHARING_POD_EXCLUSIVE CPUSharing = 3
+	// Containers of a pod share them, out of those of the pod.
+	CPUSharing_CPU_SHARING_POD_SHARED CPUSharing = 4
+)
+
+// Enum value maps for CPUSharing.
+var (
+	CPUSharing_name = map[int32]string{
+		0: "CPU_SHARING_UNSPECIFIED",
+		1: "CPU_SHARING_EXCLUSIVE",
+		2: "CPU_SHARING_POD",
+		3: "CPU_SHARING_POD_EXCLUSIVE",
+		4: "CPU_SHARING_POD_SHARED",
+	}
+	CPUSharing_value = map[string]int32{
+		"CPU_SHARING_UNSPECIFIED":   0,
+		"CPU_SHARING_EXCLUSIVE":     1,
+		"CPU_SHARING_POD":           2,
+		"CPU_SHARING_POD_EXCLUSIVE": 3,
+		"CPU_SHARING_POD_SHARED":    4,
+	}
+)
+
+func (x CPUSharing) Enum() *CPUSharing {
+	p := new(CPUSharing)
+	*p = x
+	return p
+}
+
+func (x CPUSharing) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CPUSharing) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (CPUSharing) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[2]
+}
+
+func (x CPUSharing) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CPUSharing.Descriptor instead.
+func (CPUSharing) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+// Health of a device.
+type Health int32
+
+const (
+	Health_HEALTH_UNSPECIFIED Health = 0
+	// Its plugin is there and says so.
+	Health_HEALTH_HEALTHY Health = 1
+	// Its plugin says so, or is away.
+	Health_HEALTH_UNHEALTHY Health = 2
+	// Its plugin does not list it any more.
+	Health_HEALTH_MISSING Health = 3
+)
+
+// Enum value maps for Health.
+var (
+	Health_name = map[int32]string{
+		0: "HEALTH_UNSPECIFIED",
+		1: "HEALTH_HEALTHY",
+		2: "HEALTH_UNHEALTHY",
+		3: "HEALTH_MISSING",
+	}
+	Health_value = map[string]int32{
+		"HEALTH_UNSPECIFIED": 0,
+		"HEALTH_HEALTHY":     1,
+		"HEALTH_UNHEALTHY":   2,
+		"HEALTH_MISSING":     3,
+	}
+)
+
+func (x Health) Enum() *Health {
+	p := new(Health)
+	*p = x
+	return p
+}
+
+func (x Health) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Health) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (Health) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[3]
+}
+
+func (x Health) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Health.Descriptor instead.
+func (Health) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+// PluginState says whether the plugin of a device resource is there.
+type PluginState int32
+
+const (
+	PluginState_PLUGIN_STATE_UNSPECIFIED PluginState = 0
+	PluginState_PLUGIN_STATE_CONNECTED   PluginState = 1
+	// It has gone.
+	PluginState_PLUGIN_STATE_STOPPED PluginState = 2
+	// The resource is known from before; its plugin has not come back.
+	PluginState_PLUGIN_STATE_EXPECTED PluginState = 3
+	// It is away for so long that the resource has no capacity any more.
+	PluginState_PLUGIN_STATE_EXPIRED PluginState = 4
+	// The resource is not known any more. Only in events.
+	PluginState_PLUGIN_STATE_FORGOTTEN PluginState = 5
+)
+
+// Enum value maps for PluginState.
+var (
+	PluginState_name = map[int32]string{
+		0: "PLUGIN_STATE_UNSPECIFIED",
+		1: "PLUGIN_STATE_CONNECTED",
+		2: "PLUGIN_STATE_STOPPED",
+		3: "PLUGIN_STATE_EXPECTED",
+		4: "PLUGIN_STATE_EXPIRED",
+		5: "PLUGIN_STATE_FORGOTTEN",
+	}
+	PluginState_value = map[string]int32{
+		"PLUGIN_STATE_UNSPECIFIED": 0,
+		"PLUGIN_STATE_CONNECTED":   1,
+		"PLUGIN_STATE_STOPPED":     2,
+		"PLUGIN_STATE_EXPECTED":    3,
+		"PLUGIN_STATE_EXPIRED":     4,
+		"PLUGIN_STATE_FORGOTTEN":   5,
+	}
+)
+
+func (x PluginState) Enum() *PluginState {
+	p := new(PluginState)
+	*p = x
+	return p
+}
+
+func (x PluginState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PluginState) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[4].Descriptor()
+}
+
+func (PluginState) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[4]
+}
+
+func (x PluginState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PluginState.Descriptor instead.
+func (PluginState) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{4}
+}
+
+// ContainerRole says when a container runs.
+type ContainerRole int32
+
+const (
+	ContainerRole_CONTAINER_ROLE_UNSPECIFIED ContainerRole = 0
+	// Before the others, until it ends.
+	ContainerRole_CONTAINER_ROLE_INIT ContainerRole = 1
+	// An init container that goes on running (restart_policy "Always").
+	ContainerRole_CONTAINER_ROLE_SIDECAR ContainerRole = 2
+	ContainerRole_CONTAINER_ROLE_APP     ContainerRole = 3
+)
+
+// Enum value maps for ContainerRole.
+var (
+	ContainerRole_name = map[int32]string{
+		0: "CONTAINER_ROLE_UNSPECIFIED",
+		1: "CONTAINER_ROLE_INIT",
+		2: "CONTAINER_ROLE_SIDECAR",
+		3: "CONTAINER_ROLE_APP",
+	}
+	ContainerRole_value = map[string]int32{
+		"CONTAINER_ROLE_UNSPECIFIED": 0,
+		"CONTAINER_ROLE_INIT":        1,
+		"CONTAINER_ROLE_SIDECAR":     2,
+		"CONTAINER_ROLE_APP":         3,
+	}
+)
+
+func (x ContainerRole) Enum() *ContainerRole {
+	p := new(ContainerRole)
+	*p = x
+	return p
+}
+
+func (x ContainerRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ContainerRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[5].Descriptor()
+}
+
+func (ContainerRole) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[5]
+}
+
+func (x ContainerRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ContainerRole.Descriptor instead.
+func (ContainerRole) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+// TraceStepKind is what happened in a step.
+type TraceStepKind int32
+
+const (
+	TraceStepKind_TRACE_STEP_KIND_UNSPECIFIED TraceStepKind = 0
+	// Something worth knowing, in text.
+	TraceStepKind_TRACE_STEP_KIND_NOTED TraceStepKind = 1
+	// A provider was asked for hints, and has answered.
+	TraceStepKind_TRACE_STEP_KIND_ASKED TraceStepKind = 2
+	// The hints were merged.
+	TraceStepKind_TRACE_STEP_KIND_MERGED TraceStepKind = 3
+	// A provider has planned a claim.
+	TraceStepKind_TRACE_STEP_KIND_PLANNED TraceStepKind = 4
+	// A provider has looked at the whole plan.
+	TraceStepKind_TRACE_STEP_KIND_VALIDATED TraceStepKind = 5
+	// A provider has prepared its claims, as by a device plugin's Allocate.
+	TraceStepKind_TRACE_STEP_KIND_PREPARED TraceStepKind = 6
+	// The pod has its cgroup.
+	TraceStepKind_TRACE_STEP_KIND_PLACED TraceStepKind = 7
+	// The ledger has the pod.
+	TraceStepKind_TRACE_STEP_KIND_COMMITTED TraceStepKind = 8
+	// The admission was refused.
+	TraceStepKind_TRACE_STEP_KIND_REFUSED TraceStepKind = 9
+	// The state had changed meanwhile, and the plan was made again.
+	TraceStepKind_TRACE_STEP_KIND_REPLANNED TraceStepKind = 10
+)
+
+// Enum value maps for TraceStepKind.
+var (
+	TraceStepKind_name = map[int32]string{
+		0:  "TRACE_STEP_KIND_UNSPECIFIED",
+		1:  "TRACE_STEP_KIND_NOTED",
+		2:  "TRACE_STEP_KIND_ASKED",
+		3:  "TRACE_STEP_KIND_MERGED",
+		4:  "TRACE_STEP_KIND_PLANNED",
+		5:  "TRACE_STEP_KIND_VALIDATED",
+		6:  "TRACE_STEP_KIND_PREPARED",
+		7:  "TRACE_STEP_KIND_PLACED",
+		8:  "TRACE_STEP_KIND_COMMITTED",
+		9:  "TRACE_STEP_KIND_REFUSED",
+		10: "TRACE_STEP_KIND_REPLANNED",
+	}
+	TraceStepKind_value = map[string]int32{
+		"TRACE_STEP_KIND_UNSPECIFIED": 0,
+		"TRACE_STEP_KIND_NOTED":       1,
+		"TRACE_STEP_KIND_ASKED":       2,
+		"TRACE_STEP_KIND_MERGED":      3,
+		"TRACE_STEP_KIND_PLANNED":     4,
+		"TRACE_STEP_KIND_VALIDATED":   5,
+		"TRACE_STEP_KIND_PREPARED":    6,
+		"TRACE_STEP_KIND_PLACED":      7,
+		"TRACE_STEP_KIND_COMMITTED":   8,
+		"TRACE_STEP_KIND_REFUSED":     9,
+		"TRACE_STEP_KIND_REPLANNED":   10,
+	}
+)
+
+func (x TraceStepKind) Enum() *TraceStepKind {
+	p := new(TraceStepKind)
+	*p = x
+	return p
+}
+
+func (x TraceStepKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TraceStepKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[6].Descriptor()
+}
+
+func (TraceStepKind) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[6]
+}
+
+func (x TraceStepKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TraceStepKind.Descriptor instead.
+func (TraceStepKind) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+// SuggestionKind is what a suggestion changes.
+type SuggestionKind int32
+
+const (
+	SuggestionKind_SUGGESTION_KIND_UNSPECIFIED SuggestionKind = 0
+	SuggestionKind_SUGGESTION_KIND_REQUEST     SuggestionKind = 1
+	SuggestionKind_SUGGESTION_KIND_POLICY      SuggestionKind = 2
+	SuggestionKind_SUGGESTION_KIND_REMOVAL     SuggestionKind = 3
+)
+
+// Enum value maps for SuggestionKind.
+var (
+	SuggestionKind_name = map[int32]string{
+		0: "SUGGESTION_KIND_UNSPECIFIED",
+		1: "SUGGESTION_KIND_REQUEST",
+		2: "SUGGESTION_KIND_POLICY",
+		3: "SUGGESTION_KIND_REMOVAL",
+	}
+	SuggestionKind_value = map[string]int32{
+		"SUGGESTION_KIND_UNSPECIFIED": 0,
+		"SUGGESTION_KIND_REQUEST":     1,
+		"SUGGESTION_KIND_POLICY":      2,
+		"SUGGESTION_KIND_REMOVAL":     3,
+	}
+)
+
+func (x SuggestionKind) Enum() *SuggestionKind {
+	p := new(SuggestionKind)
+	*p = x
+	return p
+}
+
+func (x SuggestionKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SuggestionKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[7].Descriptor()
+}
+
+func (SuggestionKind) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[7]
+}
+
+func (x SuggestionKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SuggestionKind.Descriptor instead.
+func (SuggestionKind) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 // Pod mirrors the JSON of a Kubernetes pod (core/v1) for the fields that decide
@@ -870,7 +1241,7 @@ func (x *ResizePolicy) GetRestartPolicy() string {
 // string is the empty set.
 type CPUSet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cpus          string                 `protobuf:"bytes,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	List          string                 `protobuf:"bytes,1,opt,name=list,proto3" json:"list,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,35 +1276,35 @@ func (*CPUSet) Descriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *CPUSet) GetCpus() string {
+func (x *CPUSet) GetList() string {
 	if x != nil {
-		return x.Cpus
+		return x.List
 	}
 	return ""
 }
 
-// NUMAMask is a set of NUMA node ids (0 to 63), ascending.
-type NUMAMask struct {
+// NUMANodeSet is a set of NUMA node ids (0 to 63), ascending.
+type NUMANodeSet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         []uint32               `protobuf:"varint,1,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`
+	Ids           []uint32               `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *NUMAMask) Reset() {
-	*x = NUMAMask{}
+func (x *NUMANodeSet) Reset() {
+	*x = NUMANodeSet{}
 	mi := &file_berth_types_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *NUMAMask) String() string {
+func (x *NUMANodeSet) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*NUMAMask) ProtoMessage() {}
+func (*NUMANodeSet) ProtoMessage() {}
 
-func (x *NUMAMask) ProtoReflect() protoreflect.Message {
+func (x *NUMANodeSet) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_types_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -945,44 +1316,98 @@ func (x *NUMAMask) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use NUMAMask.ProtoReflect.Descriptor instead.
-func (*NUMAMask) Descriptor() ([]byte, []int) {
+// Deprecated: Use NUMANodeSet.ProtoReflect.Descriptor instead.
+func (*NUMANodeSet) Descriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *NUMAMask) GetNodes() []uint32 {
+func (x *NUMANodeSet) GetIds() []uint32 {
 	if x != nil {
-		return x.Nodes
+		return x.Ids
 	}
 	return nil
 }
 
-// Hint is a possible or a decided placement.
-type Hint struct {
+// ContainerRef names a container of a pod.
+type ContainerRef struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Empty: the pod as a whole.
+	ContainerName string `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerRef) Reset() {
+	*x = ContainerRef{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerRef) ProtoMessage() {}
+
+func (x *ContainerRef) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerRef.ProtoReflect.Descriptor instead.
+func (*ContainerRef) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ContainerRef) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ContainerRef) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+// TopologyHint is a possible or a decided placement.
+type TopologyHint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent means: no opinion on the nodes.
-	Nodes *NUMAMask `protobuf:"bytes,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	NumaNodes *NUMANodeSet `protobuf:"bytes,1,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	// True if no narrower set could serve the request, even on an idle machine.
 	Preferred     bool `protobuf:"varint,2,opt,name=preferred,proto3" json:"preferred,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Hint) Reset() {
-	*x = Hint{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+func (x *TopologyHint) Reset() {
+	*x = TopologyHint{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Hint) String() string {
+func (x *TopologyHint) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Hint) ProtoMessage() {}
+func (*TopologyHint) ProtoMessage() {}
 
-func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+func (x *TopologyHint) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,58 +1418,59 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Hint.ProtoReflect.Descriptor instead.
-func (*Hint) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
+// Deprecated: Use TopologyHint.ProtoReflect.Descriptor instead.
+func (*TopologyHint) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Hint) GetNodes() *NUMAMask {
+func (x *TopologyHint) GetNumaNodes() *NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
 
-func (x *Hint) GetPreferred() bool {
+func (x *TopologyHint) GetPreferred() bool {
 	if x != nil {
 		return x.Preferred
 	}
 	return false
 }
 
-// Answer is what a hint provider says about one resource.
-type Answer struct {
+// TopologyHints are the answer of a hint provider about one resource.
+type TopologyHints struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// Which of the four shapes this answer has.
-	Kind AnswerKind `protobuf:"varint,2,opt,name=kind,proto3,enum=berth.types.v1.AnswerKind" json:"kind,omitempty"`
-	// The node sets that can serve the request; with ANSWER_KIND_RULE those that the
-	// rule does not describe, each of them with nodes.
-	Hints []*Hint `protobuf:"bytes,3,rep,name=hints,proto3" json:"hints,omitempty"`
-	// Why nothing can; only with ANSWER_KIND_IMPOSSIBLE.
+	// Which of the four shapes this message has.
+	Kind TopologyHintsKind `protobuf:"varint,2,opt,name=kind,proto3,enum=berth.types.v1.TopologyHintsKind" json:"kind,omitempty"`
+	// The node sets that can serve the request; with
+	// TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT those that the constraint does not describe,
+	// each with numa_nodes.
+	Hints []*TopologyHint `protobuf:"bytes,3,rep,name=hints,proto3" json:"hints,omitempty"`
+	// Why nothing can; only with TOPOLOGY_HINTS_KIND_IMPOSSIBLE.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The node sets that can serve the request, by rule; only with
-	// ANSWER_KIND_RULE.
-	Rule          *Rule `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The node sets that can serve the request, by a constraint; only with
+	// TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT.
+	CapacityConstraint *CapacityConstraint `protobuf:"bytes,5,opt,name=capacity_constraint,json=capacityConstraint,proto3" json:"capacity_constraint,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
-func (x *Answer) Reset() {
-	*x = Answer{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+func (x *TopologyHints) Reset() {
+	*x = TopologyHints{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Answer) String() string {
+func (x *TopologyHints) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Answer) ProtoMessage() {}
+func (*TopologyHints) ProtoMessage() {}
 
-func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+func (x *TopologyHints) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,55 +1481,55 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
-func (*Answer) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
+// Deprecated: Use TopologyHints.ProtoReflect.Descriptor instead.
+func (*TopologyHints) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *Answer) GetResource() string {
+func (x *TopologyHints) GetResource() string {
 	if x != nil {
 		return x.Resource
 	}
 	return ""
 }
 
-func (x *Answer) GetKind() AnswerKind {
+func (x *TopologyHints) GetKind() TopologyHintsKind {
 	if x != nil {
 		return x.Kind
 	}
-	return AnswerKind_ANSWER_KIND_UNSPECIFIED
+	return TopologyHintsKind_TOPOLOGY_HINTS_KIND_UNSPECIFIED
 }
 
-func (x *Answer) GetHints() []*Hint {
+func (x *TopologyHints) GetHints() []*TopologyHint {
 	if x != nil {
 		return x.Hints
 	}
 	return nil
 }
 
-func (x *Answer) GetReason() string {
+func (x *TopologyHints) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *Answer) GetRule() *Rule {
+func (x *TopologyHints) GetCapacityConstraint() *CapacityConstraint {
 	if x != nil {
-		return x.Rule
+		return x.CapacityConstraint
 	}
 	return nil
 }
 
-// Rule describes a family of node sets without listing it: every set within the
-// universe that contains must and whose nodes' weights sum up to need or more, and
+// CapacityConstraint describes a family of node sets without listing it: every set within
+// the universe that contains must and whose nodes' weights sum up to need or more, and
 // for each further threshold to what that one needs.
-type Rule struct {
+type CapacityConstraint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The nodes that sets are made of. Required, all of them nodes of the machine.
-	Universe *NUMAMask `protobuf:"bytes,1,opt,name=universe,proto3" json:"universe,omitempty"`
+	Universe *NUMANodeSet `protobuf:"bytes,1,opt,name=universe,proto3" json:"universe,omitempty"`
 	// The nodes that every set contains; a part of universe. Absent: none.
-	Must *NUMAMask `protobuf:"bytes,2,opt,name=must,proto3" json:"must,omitempty"`
+	Must *NUMANodeSet `protobuf:"bytes,2,opt,name=must,proto3" json:"must,omitempty"`
 	// What each node contributes to need, by node id; a node that is not here
 	// contributes nothing. Only nodes of universe may be here. At most 2^57 each.
 	Weights map[uint32]uint64 `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -1112,26 +1538,26 @@ type Rule struct {
 	// Sets of exactly so many nodes are preferred; 0: none is.
 	PreferredSize uint32 `protobuf:"varint,5,opt,name=preferred_size,json=preferredSize,proto3" json:"preferred_size,omitempty"`
 	// Further thresholds that a set has to reach. At most 16.
-	Also          []*Threshold `protobuf:"bytes,6,rep,name=also,proto3" json:"also,omitempty"`
+	Also          []*CapacityThreshold `protobuf:"bytes,6,rep,name=also,proto3" json:"also,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Rule) Reset() {
-	*x = Rule{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+func (x *CapacityConstraint) Reset() {
+	*x = CapacityConstraint{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Rule) String() string {
+func (x *CapacityConstraint) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Rule) ProtoMessage() {}
+func (*CapacityConstraint) ProtoMessage() {}
 
-func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+func (x *CapacityConstraint) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,81 +1568,81 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Rule.ProtoReflect.Descriptor instead.
-func (*Rule) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
+// Deprecated: Use CapacityConstraint.ProtoReflect.Descriptor instead.
+func (*CapacityConstraint) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *Rule) GetUniverse() *NUMAMask {
+func (x *CapacityConstraint) GetUniverse() *NUMANodeSet {
 	if x != nil {
 		return x.Universe
 	}
 	return nil
 }
 
-func (x *Rule) GetMust() *NUMAMask {
+func (x *CapacityConstraint) GetMust() *NUMANodeSet {
 	if x != nil {
 		return x.Must
 	}
 	return nil
 }
 
-func (x *Rule) GetWeights() map[uint32]uint64 {
+func (x *CapacityConstraint) GetWeights() map[uint32]uint64 {
 	if x != nil {
 		return x.Weights
 	}
 	return nil
 }
 
-func (x *Rule) GetNeed() uint64 {
+func (x *CapacityConstraint) GetNeed() uint64 {
 	if x != nil {
 		return x.Need
 	}
 	return 0
 }
 
-func (x *Rule) GetPreferredSize() uint32 {
+func (x *CapacityConstraint) GetPreferredSize() uint32 {
 	if x != nil {
 		return x.PreferredSize
 	}
 	return 0
 }
 
-func (x *Rule) GetAlso() []*Threshold {
+func (x *CapacityConstraint) GetAlso() []*CapacityThreshold {
 	if x != nil {
 		return x.Also
 	}
 	return nil
 }
 
-// Threshold is one need of a Rule.
-type Threshold struct {
+// CapacityThreshold is one need of a CapacityConstraint.
+type CapacityThreshold struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is needed, for people.
 	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// As Rule.weights.
+	// As CapacityConstraint.weights.
 	Weights map[uint32]uint64 `protobuf:"bytes,2,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// As Rule.need.
+	// As CapacityConstraint.need.
 	Need          uint64 `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Threshold) Reset() {
-	*x = Threshold{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+func (x *CapacityThreshold) Reset() {
+	*x = CapacityThreshold{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Threshold) String() string {
+func (x *CapacityThreshold) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Threshold) ProtoMessage() {}
+func (*CapacityThreshold) ProtoMessage() {}
 
-func (x *Threshold) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+func (x *CapacityThreshold) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,26 +1653,26 @@ func (x *Threshold) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Threshold.ProtoReflect.Descriptor instead.
-func (*Threshold) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
+// Deprecated: Use CapacityThreshold.ProtoReflect.Descriptor instead.
+func (*CapacityThreshold) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *Threshold) GetResource() string {
+func (x *CapacityThreshold) GetResource() string {
 	if x != nil {
 		return x.Resource
 	}
 	return ""
 }
 
-func (x *Threshold) GetWeights() map[uint32]uint64 {
+func (x *CapacityThreshold) GetWeights() map[uint32]uint64 {
 	if x != nil {
 		return x.Weights
 	}
 	return nil
 }
 
-func (x *Threshold) GetNeed() uint64 {
+func (x *CapacityThreshold) GetNeed() uint64 {
 	if x != nil {
 		return x.Need
 	}
@@ -1259,25 +1685,29 @@ type Claim struct {
 	// Empty in a pod's allocation and in a trace, which have it themselves.
 	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	// Empty: the pod as a whole holds it, or it is in the allocation of its container.
-	Container string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	ContainerName string `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// Who decided: "cpu", "memory", "device" or an outside provider's name.
 	Provider string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Kubernetes resource name.
 	Resource string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
 	// The merged hint that the decision followed; absent where no merge ran.
-	Affinity *Hint          `protobuf:"bytes,5,opt,name=affinity,proto3" json:"affinity,omitempty"`
-	Cpu      *CPUClaim      `protobuf:"bytes,6,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	Memory   []*MemoryBlock `protobuf:"bytes,7,rep,name=memory,proto3" json:"memory,omitempty"`
-	Device   *DeviceClaim   `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`
-	// An outside provider's own description.
-	Opaque        []byte `protobuf:"bytes,9,opt,name=opaque,proto3" json:"opaque,omitempty"`
+	Affinity *TopologyHint `protobuf:"bytes,5,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// What is held. Number 10 is for claims on dynamic resources (DRA).
+	//
+	// Types that are valid to be assigned to Payload:
+	//
+	//	*Claim_Cpu
+	//	*Claim_Memory
+	//	*Claim_Device
+	//	*Claim_Opaque
+	Payload       isClaim_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1719,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1732,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Claim) GetPodUid() string {
@@ -1312,9 +1742,9 @@ func (x *Claim) GetPodUid() string {
 	return ""
 }
 
-func (x *Claim) GetContainer() string {
+func (x *Claim) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -1333,54 +1763,97 @@ func (x *Claim) GetResource() string {
 	return ""
 }
 
-func (x *Claim) GetAffinity() *Hint {
+func (x *Claim) GetAffinity() *TopologyHint {
 	if x != nil {
 		return x.Affinity
 	}
 	return nil
 }
 
-func (x *Claim) GetCpu() *CPUClaim {
+func (x *Claim) GetPayload() isClaim_Payload {
 	if x != nil {
-		return x.Cpu
+		return x.Payload
 	}
 	return nil
 }
 
-func (x *Claim) GetMemory() []*MemoryBlock {
+func (x *Claim) GetCpu() *CPUClaim {
 	if x != nil {
-		return x.Memory
+		if x, ok := x.Payload.(*Claim_Cpu); ok {
+			return x.Cpu
+		}
+	}
+	return nil
+}
+
+func (x *Claim) GetMemory() *MemoryClaim {
+	if x != nil {
+		if x, ok := x.Payload.(*Claim_Memory); ok {
+			return x.Memory
+		}
 	}
 	return nil
 }
 
 func (x *Claim) GetDevice() *DeviceClaim {
 	if x != nil {
-		return x.Device
+		if x, ok := x.Payload.(*Claim_Device); ok {
+			return x.Device
+		}
 	}
 	return nil
 }
 
 func (x *Claim) GetOpaque() []byte {
 	if x != nil {
-		return x.Opaque
+		if x, ok := x.Payload.(*Claim_Opaque); ok {
+			return x.Opaque
+		}
 	}
 	return nil
 }
 
+type isClaim_Payload interface {
+	isClaim_Payload()
+}
+
+type Claim_Cpu struct {
+	Cpu *CPUClaim `protobuf:"bytes,6,opt,name=cpu,proto3,oneof"`
+}
+
+type Claim_Memory struct {
+	Memory *MemoryClaim `protobuf:"bytes,7,opt,name=memory,proto3,oneof"`
+}
+
+type Claim_Device struct {
+	Device *DeviceClaim `protobuf:"bytes,8,opt,name=device,proto3,oneof"`
+}
+
+type Claim_Opaque struct {
+	// An external provider's own description.
+	Opaque []byte `protobuf:"bytes,9,opt,name=opaque,proto3,oneof"`
+}
+
+func (*Claim_Cpu) isClaim_Payload() {}
+
+func (*Claim_Memory) isClaim_Payload() {}
+
+func (*Claim_Device) isClaim_Payload() {}
+
+func (*Claim_Opaque) isClaim_Payload() {}
+
 // CPUClaim is a claim on CPUs.
 type CPUClaim struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Set   *CPUSet                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
-	// "exclusive", "pod", "pod-exclusive" or "pod-shared".
-	Use           string `protobuf:"bytes,2,opt,name=use,proto3" json:"use,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cpus          *CPUSet                `protobuf:"bytes,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	Sharing       CPUSharing             `protobuf:"varint,2,opt,name=sharing,proto3,enum=berth.types.v1.CPUSharing" json:"sharing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CPUClaim) Reset() {
 	*x = CPUClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1865,7 @@ func (x *CPUClaim) String() string {
 func (*CPUClaim) ProtoMessage() {}
 
 func (x *CPUClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,27 +1878,72 @@ func (x *CPUClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUClaim.ProtoReflect.Descriptor instead.
 func (*CPUClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *CPUClaim) GetSet() *CPUSet {
+func (x *CPUClaim) GetCpus() *CPUSet {
 	if x != nil {
-		return x.Set
+		return x.Cpus
 	}
 	return nil
 }
 
-func (x *CPUClaim) GetUse() string {
+func (x *CPUClaim) GetSharing() CPUSharing {
 	if x != nil {
-		return x.Use
+		return x.Sharing
 	}
-	return ""
+	return CPUSharing_CPU_SHARING_UNSPECIFIED
+}
+
+// MemoryClaim is a claim on memory, or on huge pages of one size.
+type MemoryClaim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Blocks        []*MemoryBlock         `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryClaim) Reset() {
+	*x = MemoryClaim{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryClaim) ProtoMessage() {}
+
+func (x *MemoryClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryClaim.ProtoReflect.Descriptor instead.
+func (*MemoryClaim) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *MemoryClaim) GetBlocks() []*MemoryBlock {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
 }
 
 // MemoryBlock is an amount held on a group of NUMA nodes.
 type MemoryBlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         *NUMAMask              `protobuf:"bytes,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	NumaNodes     *NUMANodeSet           `protobuf:"bytes,1,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1433,7 +1951,7 @@ type MemoryBlock struct {
 
 func (x *MemoryBlock) Reset() {
 	*x = MemoryBlock{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1963,7 @@ func (x *MemoryBlock) String() string {
 func (*MemoryBlock) ProtoMessage() {}
 
 func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,12 +1976,12 @@ func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryBlock.ProtoReflect.Descriptor instead.
 func (*MemoryBlock) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *MemoryBlock) GetNodes() *NUMAMask {
+func (x *MemoryBlock) GetNumaNodes() *NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
@@ -1485,7 +2003,7 @@ type DeviceClaim struct {
 
 func (x *DeviceClaim) Reset() {
 	*x = DeviceClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +2015,7 @@ func (x *DeviceClaim) String() string {
 func (*DeviceClaim) ProtoMessage() {}
 
 func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +2028,7 @@ func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceClaim.ProtoReflect.Descriptor instead.
 func (*DeviceClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeviceClaim) GetDevices() []*Device {
@@ -1525,11 +2043,11 @@ type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Absent: the plugin reported no topology.
-	Nodes *NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// "Healthy" or "Unhealthy" (which it also is while its plugin is away); empty
+	NumaNodes *NUMANodeSet `protobuf:"bytes,2,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	// HEALTHY or UNHEALTHY (which it also is while its plugin is away); unspecified
 	// in a verdict, and for a device that is held though its plugin does not list
 	// it any more.
-	Health string `protobuf:"bytes,3,opt,name=health,proto3" json:"health,omitempty"`
+	Health Health `protobuf:"varint,3,opt,name=health,proto3,enum=berth.types.v1.Health" json:"health,omitempty"`
 	// The last changes of the health since berthd started, oldest first. Only
 	// AllocationService.Get and the DeviceService tell them.
 	HealthHistory []*HealthChange `protobuf:"bytes,4,rep,name=health_history,json=healthHistory,proto3" json:"health_history,omitempty"`
@@ -1539,7 +2057,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +2069,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +2082,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Device) GetId() string {
@@ -1574,18 +2092,18 @@ func (x *Device) GetId() string {
 	return ""
 }
 
-func (x *Device) GetNodes() *NUMAMask {
+func (x *Device) GetNumaNodes() *NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
 	return nil
 }
 
-func (x *Device) GetHealth() string {
+func (x *Device) GetHealth() Health {
 	if x != nil {
 		return x.Health
 	}
-	return ""
+	return Health_HEALTH_UNSPECIFIED
 }
 
 func (x *Device) GetHealthHistory() []*HealthChange {
@@ -1597,17 +2115,16 @@ func (x *Device) GetHealthHistory() []*HealthChange {
 
 // HealthChange is a change of a device's health.
 type HealthChange struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// "Healthy", "Unhealthy", or "Missing": its plugin did not list it any more.
-	Health        string `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Health        Health                 `protobuf:"varint,2,opt,name=health,proto3,enum=berth.types.v1.Health" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HealthChange) Reset() {
 	*x = HealthChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +2136,7 @@ func (x *HealthChange) String() string {
 func (*HealthChange) ProtoMessage() {}
 
 func (x *HealthChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +2149,7 @@ func (x *HealthChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthChange.ProtoReflect.Descriptor instead.
 func (*HealthChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HealthChange) GetTime() *timestamppb.Timestamp {
@@ -1642,27 +2159,26 @@ func (x *HealthChange) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *HealthChange) GetHealth() string {
+func (x *HealthChange) GetHealth() Health {
 	if x != nil {
 		return x.Health
 	}
-	return ""
+	return Health_HEALTH_UNSPECIFIED
 }
 
 // ContainerAllocation is what one container of an admitted pod got.
 type ContainerAllocation struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "init", "sidecar" or "app".
-	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerName string                 `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	Role          ContainerRole          `protobuf:"varint,2,opt,name=role,proto3,enum=berth.types.v1.ContainerRole" json:"role,omitempty"`
 	// The CPUs that the container has for itself, or shares only with containers of its pod.
 	// Absent: it runs on the shared CPUs of the node, which the answer has once.
 	Cpus *CPUSet `protobuf:"bytes,3,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// True if the CPUs are the container's own.
 	ExclusiveCpus bool `protobuf:"varint,4,opt,name=exclusive_cpus,json=exclusiveCpus,proto3" json:"exclusive_cpus,omitempty"`
 	// The container's affinity; absent where no merge ran.
-	Affinity *Hint    `protobuf:"bytes,5,opt,name=affinity,proto3" json:"affinity,omitempty"`
-	Claims   []*Claim `protobuf:"bytes,6,rep,name=claims,proto3" json:"claims,omitempty"`
+	Affinity *TopologyHint `protobuf:"bytes,5,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	Claims   []*Claim      `protobuf:"bytes,6,rep,name=claims,proto3" json:"claims,omitempty"`
 	// Container ids that the runtime bound to this container, oldest first.
 	ContainerIds []string `protobuf:"bytes,7,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty"`
 	// The requests and limits that were admitted, defaults applied, as they are after the
@@ -1679,7 +2195,7 @@ type ContainerAllocation struct {
 
 func (x *ContainerAllocation) Reset() {
 	*x = ContainerAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +2207,7 @@ func (x *ContainerAllocation) String() string {
 func (*ContainerAllocation) ProtoMessage() {}
 
 func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,21 +2220,21 @@ func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerAllocation.ProtoReflect.Descriptor instead.
 func (*ContainerAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *ContainerAllocation) GetName() string {
+func (x *ContainerAllocation) GetContainerName() string {
 	if x != nil {
-		return x.Name
+		return x.ContainerName
 	}
 	return ""
 }
 
-func (x *ContainerAllocation) GetRole() string {
+func (x *ContainerAllocation) GetRole() ContainerRole {
 	if x != nil {
 		return x.Role
 	}
-	return ""
+	return ContainerRole_CONTAINER_ROLE_UNSPECIFIED
 }
 
 func (x *ContainerAllocation) GetCpus() *CPUSet {
@@ -1735,7 +2251,7 @@ func (x *ContainerAllocation) GetExclusiveCpus() bool {
 	return false
 }
 
-func (x *ContainerAllocation) GetAffinity() *Hint {
+func (x *ContainerAllocation) GetAffinity() *TopologyHint {
 	if x != nil {
 		return x.Affinity
 	}
@@ -1791,7 +2307,7 @@ type CPULocation struct {
 
 func (x *CPULocation) Reset() {
 	*x = CPULocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +2319,7 @@ func (x *CPULocation) String() string {
 func (*CPULocation) ProtoMessage() {}
 
 func (x *CPULocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +2332,7 @@ func (x *CPULocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPULocation.ProtoReflect.Descriptor instead.
 func (*CPULocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CPULocation) GetCpu() uint32 {
@@ -1853,7 +2369,7 @@ type NodeMemory struct {
 
 func (x *NodeMemory) Reset() {
 	*x = NodeMemory{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2381,7 @@ func (x *NodeMemory) String() string {
 func (*NodeMemory) ProtoMessage() {}
 
 func (x *NodeMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2394,7 @@ func (x *NodeMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMemory.ProtoReflect.Descriptor instead.
 func (*NodeMemory) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeMemory) GetResource() string {
@@ -1914,10 +2430,9 @@ type PodAllocation struct {
 	// In admission order: init containers and sidecars, then the others.
 	Containers []*ContainerAllocation `protobuf:"bytes,6,rep,name=containers,proto3" json:"containers,omitempty"`
 	// Claims that the pod holds as a whole.
-	Claims      []*Claim `protobuf:"bytes,7,rep,name=claims,proto3" json:"claims,omitempty"`
-	AdmissionId string   `protobuf:"bytes,8,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
-	// Seconds since the epoch, UTC.
-	AdmittedAtUnix int64 `protobuf:"varint,9,opt,name=admitted_at_unix,json=admittedAtUnix,proto3" json:"admitted_at_unix,omitempty"`
+	Claims      []*Claim               `protobuf:"bytes,7,rep,name=claims,proto3" json:"claims,omitempty"`
+	AdmissionId string                 `protobuf:"bytes,8,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	AdmitTime   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=admit_time,json=admitTime,proto3" json:"admit_time,omitempty"`
 	// Whose pod it is: the name of the agent that admitted it.
 	Owner         string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1926,7 +2441,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2453,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2466,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -2010,11 +2525,11 @@ func (x *PodAllocation) GetAdmissionId() string {
 	return ""
 }
 
-func (x *PodAllocation) GetAdmittedAtUnix() int64 {
+func (x *PodAllocation) GetAdmitTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.AdmittedAtUnix
+		return x.AdmitTime
 	}
-	return 0
+	return nil
 }
 
 func (x *PodAllocation) GetOwner() string {
@@ -2051,7 +2566,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2578,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2591,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -2165,21 +2680,19 @@ func (x *Trace) GetTried() int32 {
 
 // TraceStep is one event of an admission. Fields that do not apply are empty.
 type TraceStep struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// "noted", "asked", "merged", "planned", "validated", "prepared", "placed",
-	// "committed", "refused" or "replanned".
-	Kind      string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Container string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
-	Provider  string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
-	Resource  string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
-	// "no-preference", "impossible", "options" or "rule".
-	Answer string `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          TraceStepKind          `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.types.v1.TraceStepKind" json:"kind,omitempty"`
+	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	Provider      string                 `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
+	Resource      string                 `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
+	// With ASKED: the shape of the provider's answer.
+	Answer TopologyHintsKind `protobuf:"varint,5,opt,name=answer,proto3,enum=berth.types.v1.TopologyHintsKind" json:"answer,omitempty"`
 	// Options of an answer; of a merge the candidates that lost, best first.
-	Hints []*Hint `protobuf:"bytes,6,rep,name=hints,proto3" json:"hints,omitempty"`
+	Hints []*TopologyHint `protobuf:"bytes,6,rep,name=hints,proto3" json:"hints,omitempty"`
 	// How many more hints there were.
-	Omitted     int32 `protobuf:"varint,7,opt,name=omitted,proto3" json:"omitted,omitempty"`
-	Affinity    *Hint `protobuf:"bytes,8,opt,name=affinity,proto3" json:"affinity,omitempty"`
-	Approximate bool  `protobuf:"varint,9,opt,name=approximate,proto3" json:"approximate,omitempty"`
+	Omitted     int32         `protobuf:"varint,7,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	Affinity    *TopologyHint `protobuf:"bytes,8,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	Approximate bool          `protobuf:"varint,9,opt,name=approximate,proto3" json:"approximate,omitempty"`
 	// Without pod, container, provider and resource, which the step has.
 	Claim         *Claim      `protobuf:"bytes,10,opt,name=claim,proto3" json:"claim,omitempty"`
 	Shortages     []*Shortage `protobuf:"bytes,11,rep,name=shortages,proto3" json:"shortages,omitempty"`
@@ -2190,7 +2703,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2715,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,19 +2728,19 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *TraceStep) GetKind() string {
+func (x *TraceStep) GetKind() TraceStepKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return TraceStepKind_TRACE_STEP_KIND_UNSPECIFIED
 }
 
-func (x *TraceStep) GetContainer() string {
+func (x *TraceStep) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -2246,14 +2759,14 @@ func (x *TraceStep) GetResource() string {
 	return ""
 }
 
-func (x *TraceStep) GetAnswer() string {
+func (x *TraceStep) GetAnswer() TopologyHintsKind {
 	if x != nil {
 		return x.Answer
 	}
-	return ""
+	return TopologyHintsKind_TOPOLOGY_HINTS_KIND_UNSPECIFIED
 }
 
-func (x *TraceStep) GetHints() []*Hint {
+func (x *TraceStep) GetHints() []*TopologyHint {
 	if x != nil {
 		return x.Hints
 	}
@@ -2267,7 +2780,7 @@ func (x *TraceStep) GetOmitted() int32 {
 	return 0
 }
 
-func (x *TraceStep) GetAffinity() *Hint {
+func (x *TraceStep) GetAffinity() *TopologyHint {
 	if x != nil {
 		return x.Affinity
 	}
@@ -2308,12 +2821,12 @@ func (x *TraceStep) GetText() string {
 type Shortage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// NUMA nodes as a list ("0-1"); empty: nodes do not matter.
-	Nodes string `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	Need  uint64 `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
-	Free  uint64 `protobuf:"varint,4,opt,name=free,proto3" json:"free,omitempty"`
-	// Owners as "pod-uid/container", those who hold most first.
-	Holders []string `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
+	// Absent: nodes do not matter.
+	NumaNodes *NUMANodeSet `protobuf:"bytes,2,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	Need      uint64       `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
+	Free      uint64       `protobuf:"varint,4,opt,name=free,proto3" json:"free,omitempty"`
+	// Those who hold most first.
+	Holders []*ContainerRef `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
 	// What the holders have together.
 	Held uint64 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
 	// What nobody holds and nobody can have, such as reserved CPUs.
@@ -2328,7 +2841,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2853,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2866,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Shortage) GetResource() string {
@@ -2363,11 +2876,11 @@ func (x *Shortage) GetResource() string {
 	return ""
 }
 
-func (x *Shortage) GetNodes() string {
+func (x *Shortage) GetNumaNodes() *NUMANodeSet {
 	if x != nil {
-		return x.Nodes
+		return x.NumaNodes
 	}
-	return ""
+	return nil
 }
 
 func (x *Shortage) GetNeed() uint64 {
@@ -2384,7 +2897,7 @@ func (x *Shortage) GetFree() uint64 {
 	return 0
 }
 
-func (x *Shortage) GetHolders() []string {
+func (x *Shortage) GetHolders() []*ContainerRef {
 	if x != nil {
 		return x.Holders
 	}
@@ -2422,16 +2935,15 @@ func (x *Shortage) GetMoreHolders() int32 {
 // Suggestion is one change that would make a rejected pod fit.
 type Suggestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "request", "policy" or "removal".
-	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind  SuggestionKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.types.v1.SuggestionKind" json:"kind,omitempty"`
 	// Completes the sentence "the pod would fit if ...".
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// With "request": the amounts to ask for, all of them together.
+	// With REQUEST: the amounts to ask for, all of them together.
 	Requests []*RequestChange `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty"`
-	// With "policy": the topology manager's policy and scope to set.
+	// With POLICY: the topology manager's policy and scope to set.
 	Policy string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Scope  string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
-	// With "removal": the uids of the pods to remove, all of them together.
+	// With REMOVAL: the uids of the pods to remove, all of them together.
 	RemovePodUids []string `protobuf:"bytes,6,rep,name=remove_pod_uids,json=removePodUids,proto3" json:"remove_pod_uids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2439,7 +2951,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2963,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,14 +2976,14 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *Suggestion) GetKind() string {
+func (x *Suggestion) GetKind() SuggestionKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return SuggestionKind_SUGGESTION_KIND_UNSPECIFIED
 }
 
 func (x *Suggestion) GetText() string {
@@ -2514,18 +3026,18 @@ func (x *Suggestion) GetRemovePodUids() []string {
 type RequestChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: the pod's own resources.
-	Container string `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
-	Resource  string `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
-	From      uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	ContainerName string `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	Resource      string `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	Current       uint64 `protobuf:"varint,3,opt,name=current,proto3" json:"current,omitempty"`
 	// 0: leave the resource out.
-	To            uint64 `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	Proposed      uint64 `protobuf:"varint,4,opt,name=proposed,proto3" json:"proposed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +3049,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,12 +3062,12 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
-func (x *RequestChange) GetContainer() string {
+func (x *RequestChange) GetContainerName() string {
 	if x != nil {
-		return x.Container
+		return x.ContainerName
 	}
 	return ""
 }
@@ -2567,18 +3079,468 @@ func (x *RequestChange) GetResource() string {
 	return ""
 }
 
-func (x *RequestChange) GetFrom() uint64 {
+func (x *RequestChange) GetCurrent() uint64 {
 	if x != nil {
-		return x.From
+		return x.Current
 	}
 	return 0
 }
 
-func (x *RequestChange) GetTo() uint64 {
+func (x *RequestChange) GetProposed() uint64 {
 	if x != nil {
-		return x.To
+		return x.Proposed
 	}
 	return 0
+}
+
+// LinuxResources are the values of a cgroup. What is absent is not set, was not read, or
+// is left as it is.
+type LinuxResources struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CPUs to run on.
+	CpusetCpus *CPUSet `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
+	// NUMA nodes to take memory from.
+	CpusetMems *NUMANodeSet `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
+	// Weight against siblings in the unit of cgroup v1, 2 to 262144. On v2 it becomes
+	// cpu.weight, linearly over the whole range.
+	CpuShares *uint64 `protobuf:"varint,3,opt,name=cpu_shares,json=cpuShares,proto3,oneof" json:"cpu_shares,omitempty"`
+	// Weight of v2, 1 to 10000; it wins over cpu_shares. Allocate leaves it out: runtimes
+	// compute it from the shares.
+	CpuWeight *uint64 `protobuf:"varint,4,opt,name=cpu_weight,json=cpuWeight,proto3,oneof" json:"cpu_weight,omitempty"`
+	// CPU time per period in microseconds, at least 1000; -1 is no limit.
+	CpuQuotaUs *int64 `protobuf:"varint,5,opt,name=cpu_quota_us,json=cpuQuotaUs,proto3,oneof" json:"cpu_quota_us,omitempty"`
+	// Period in microseconds.
+	CpuPeriodUs *uint64 `protobuf:"varint,6,opt,name=cpu_period_us,json=cpuPeriodUs,proto3,oneof" json:"cpu_period_us,omitempty"`
+	// Limit of memory in bytes; -1 is no limit.
+	MemoryLimitBytes *int64 `protobuf:"varint,7,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3,oneof" json:"memory_limit_bytes,omitempty"`
+	// Limit of memory and swap together on v1, in bytes; -1 is no limit.
+	MemorySwapLimitBytes *int64 `protobuf:"varint,8,opt,name=memory_swap_limit_bytes,json=memorySwapLimitBytes,proto3,oneof" json:"memory_swap_limit_bytes,omitempty"`
+	// Limit of processes; -1 is no limit, 0 is written as 1.
+	PidsLimit *int64 `protobuf:"varint,9,opt,name=pids_limit,json=pidsLimit,proto3,oneof" json:"pids_limit,omitempty"`
+	// One entry for each page size that has a limit.
+	HugepageLimits []*HugepageLimit `protobuf:"bytes,10,rep,name=hugepage_limits,json=hugepageLimits,proto3" json:"hugepage_limits,omitempty"`
+	// Further files of v2 with their text, such as memory.min.
+	Unified map[string]string `protobuf:"bytes,11,rep,name=unified,proto3" json:"unified,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// -1000 to 1000. Only in the answer of Allocate: it belongs to processes, not to a cgroup.
+	OomScoreAdj   *int32 `protobuf:"varint,12,opt,name=oom_score_adj,json=oomScoreAdj,proto3,oneof" json:"oom_score_adj,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinuxResources) Reset() {
+	*x = LinuxResources{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinuxResources) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinuxResources) ProtoMessage() {}
+
+func (x *LinuxResources) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinuxResources.ProtoReflect.Descriptor instead.
+func (*LinuxResources) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *LinuxResources) GetCpusetCpus() *CPUSet {
+	if x != nil {
+		return x.CpusetCpus
+	}
+	return nil
+}
+
+func (x *LinuxResources) GetCpusetMems() *NUMANodeSet {
+	if x != nil {
+		return x.CpusetMems
+	}
+	return nil
+}
+
+func (x *LinuxResources) GetCpuShares() uint64 {
+	if x != nil && x.CpuShares != nil {
+		return *x.CpuShares
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetCpuWeight() uint64 {
+	if x != nil && x.CpuWeight != nil {
+		return *x.CpuWeight
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetCpuQuotaUs() int64 {
+	if x != nil && x.CpuQuotaUs != nil {
+		return *x.CpuQuotaUs
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetCpuPeriodUs() uint64 {
+	if x != nil && x.CpuPeriodUs != nil {
+		return *x.CpuPeriodUs
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetMemoryLimitBytes() int64 {
+	if x != nil && x.MemoryLimitBytes != nil {
+		return *x.MemoryLimitBytes
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetMemorySwapLimitBytes() int64 {
+	if x != nil && x.MemorySwapLimitBytes != nil {
+		return *x.MemorySwapLimitBytes
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetPidsLimit() int64 {
+	if x != nil && x.PidsLimit != nil {
+		return *x.PidsLimit
+	}
+	return 0
+}
+
+func (x *LinuxResources) GetHugepageLimits() []*HugepageLimit {
+	if x != nil {
+		return x.HugepageLimits
+	}
+	return nil
+}
+
+func (x *LinuxResources) GetUnified() map[string]string {
+	if x != nil {
+		return x.Unified
+	}
+	return nil
+}
+
+func (x *LinuxResources) GetOomScoreAdj() int32 {
+	if x != nil && x.OomScoreAdj != nil {
+		return *x.OomScoreAdj
+	}
+	return 0
+}
+
+// HugepageLimit limits huge pages of one size.
+type HugepageLimit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSizeBytes uint64                 `protobuf:"varint,1,opt,name=page_size_bytes,json=pageSizeBytes,proto3" json:"page_size_bytes,omitempty"`
+	// 0: none may be used; -1: no limit. Required.
+	LimitBytes    *int64 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3,oneof" json:"limit_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HugepageLimit) Reset() {
+	*x = HugepageLimit{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HugepageLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HugepageLimit) ProtoMessage() {}
+
+func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HugepageLimit.ProtoReflect.Descriptor instead.
+func (*HugepageLimit) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *HugepageLimit) GetPageSizeBytes() uint64 {
+	if x != nil {
+		return x.PageSizeBytes
+	}
+	return 0
+}
+
+func (x *HugepageLimit) GetLimitBytes() int64 {
+	if x != nil && x.LimitBytes != nil {
+		return *x.LimitBytes
+	}
+	return 0
+}
+
+// ContainerEdits is what a runtime has to do for a container besides its resources. Its
+// wire form is that of ContainerAllocateResponse of the device plugin API v1beta1.
+type ContainerEdits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Environment variables by name.
+	Envs          map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Mounts        []*Mount          `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Devices       []*DeviceNode     `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
+	Annotations   map[string]string `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	CdiDevices    []*CDIDevice      `protobuf:"bytes,5,rep,name=cdi_devices,json=cdiDevices,proto3" json:"cdi_devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerEdits) Reset() {
+	*x = ContainerEdits{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerEdits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerEdits) ProtoMessage() {}
+
+func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerEdits.ProtoReflect.Descriptor instead.
+func (*ContainerEdits) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ContainerEdits) GetEnvs() map[string]string {
+	if x != nil {
+		return x.Envs
+	}
+	return nil
+}
+
+func (x *ContainerEdits) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+func (x *ContainerEdits) GetDevices() []*DeviceNode {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *ContainerEdits) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *ContainerEdits) GetCdiDevices() []*CDIDevice {
+	if x != nil {
+		return x.CdiDevices
+	}
+	return nil
+}
+
+// Mount is a host path to appear in the container.
+type Mount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
+	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
+	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mount) Reset() {
+	*x = Mount{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mount) ProtoMessage() {}
+
+func (x *Mount) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
+func (*Mount) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Mount) GetContainerPath() string {
+	if x != nil {
+		return x.ContainerPath
+	}
+	return ""
+}
+
+func (x *Mount) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
+func (x *Mount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+// DeviceNode is a device file to appear in the container.
+type DeviceNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
+	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
+	// Letters of r, w, m.
+	Permissions   string `protobuf:"bytes,3,opt,name=permissions,proto3" json:"permissions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceNode) Reset() {
+	*x = DeviceNode{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceNode) ProtoMessage() {}
+
+func (x *DeviceNode) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
+func (*DeviceNode) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DeviceNode) GetContainerPath() string {
+	if x != nil {
+		return x.ContainerPath
+	}
+	return ""
+}
+
+func (x *DeviceNode) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
+func (x *DeviceNode) GetPermissions() string {
+	if x != nil {
+		return x.Permissions
+	}
+	return ""
+}
+
+// CDIDevice names a device of the Container Device Interface.
+type CDIDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Fully qualified: vendor/class=name.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CDIDevice) Reset() {
+	*x = CDIDevice{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CDIDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CDIDevice) ProtoMessage() {}
+
+func (x *CDIDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CDIDevice.ProtoReflect.Descriptor instead.
+func (*CDIDevice) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *CDIDevice) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 var File_berth_types_v1_types_proto protoreflect.FileDescriptor
@@ -2658,67 +3620,77 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\rresource_name\x18\x01 \x01(\tR\fresourceName\x12%\n" +
 	"\x0erestart_policy\x18\x02 \x01(\tR\rrestartPolicy\"\x1c\n" +
 	"\x06CPUSet\x12\x12\n" +
-	"\x04cpus\x18\x01 \x01(\tR\x04cpus\" \n" +
-	"\bNUMAMask\x12\x14\n" +
-	"\x05nodes\x18\x01 \x03(\rR\x05nodes\"T\n" +
-	"\x04Hint\x12.\n" +
-	"\x05nodes\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x1c\n" +
-	"\tpreferred\x18\x02 \x01(\bR\tpreferred\"\xc2\x01\n" +
-	"\x06Answer\x12\x1a\n" +
-	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x1a.berth.types.v1.AnswerKindR\x04kind\x12*\n" +
-	"\x05hints\x18\x03 \x03(\v2\x14.berth.types.v1.HintR\x05hints\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12(\n" +
-	"\x04rule\x18\x05 \x01(\v2\x14.berth.types.v1.RuleR\x04rule\"\xcd\x02\n" +
-	"\x04Rule\x124\n" +
-	"\buniverse\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\buniverse\x12,\n" +
-	"\x04must\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x04must\x12;\n" +
-	"\aweights\x18\x03 \x03(\v2!.berth.types.v1.Rule.WeightsEntryR\aweights\x12\x12\n" +
+	"\x04list\x18\x01 \x01(\tR\x04list\"\x1f\n" +
+	"\vNUMANodeSet\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"N\n" +
+	"\fContainerRef\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"h\n" +
+	"\fTopologyHint\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x01 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12\x1c\n" +
+	"\tpreferred\x18\x02 \x01(\bR\tpreferred\"\x83\x02\n" +
+	"\rTopologyHints\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x125\n" +
+	"\x04kind\x18\x02 \x01(\x0e2!.berth.types.v1.TopologyHintsKindR\x04kind\x122\n" +
+	"\x05hints\x18\x03 \x03(\v2\x1c.berth.types.v1.TopologyHintR\x05hints\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12S\n" +
+	"\x13capacity_constraint\x18\x05 \x01(\v2\".berth.types.v1.CapacityConstraintR\x12capacityConstraint\"\xf7\x02\n" +
+	"\x12CapacityConstraint\x127\n" +
+	"\buniverse\x18\x01 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\buniverse\x12/\n" +
+	"\x04must\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x04must\x12I\n" +
+	"\aweights\x18\x03 \x03(\v2/.berth.types.v1.CapacityConstraint.WeightsEntryR\aweights\x12\x12\n" +
 	"\x04need\x18\x04 \x01(\x04R\x04need\x12%\n" +
-	"\x0epreferred_size\x18\x05 \x01(\rR\rpreferredSize\x12-\n" +
-	"\x04also\x18\x06 \x03(\v2\x19.berth.types.v1.ThresholdR\x04also\x1a:\n" +
+	"\x0epreferred_size\x18\x05 \x01(\rR\rpreferredSize\x125\n" +
+	"\x04also\x18\x06 \x03(\v2!.berth.types.v1.CapacityThresholdR\x04also\x1a:\n" +
 	"\fWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb9\x01\n" +
-	"\tThreshold\x12\x1a\n" +
-	"\bresource\x18\x01 \x01(\tR\bresource\x12@\n" +
-	"\aweights\x18\x02 \x03(\v2&.berth.types.v1.Threshold.WeightsEntryR\aweights\x12\x12\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xc9\x01\n" +
+	"\x11CapacityThreshold\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12H\n" +
+	"\aweights\x18\x02 \x03(\v2..berth.types.v1.CapacityThreshold.WeightsEntryR\aweights\x12\x12\n" +
 	"\x04need\x18\x03 \x01(\x04R\x04need\x1a:\n" +
 	"\fWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd6\x02\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x80\x03\n" +
 	"\x05Claim\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1a\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x1a\n" +
 	"\bprovider\x18\x03 \x01(\tR\bprovider\x12\x1a\n" +
-	"\bresource\x18\x04 \x01(\tR\bresource\x120\n" +
-	"\baffinity\x18\x05 \x01(\v2\x14.berth.types.v1.HintR\baffinity\x12*\n" +
-	"\x03cpu\x18\x06 \x01(\v2\x18.berth.types.v1.CPUClaimR\x03cpu\x123\n" +
-	"\x06memory\x18\a \x03(\v2\x1b.berth.types.v1.MemoryBlockR\x06memory\x123\n" +
-	"\x06device\x18\b \x01(\v2\x1b.berth.types.v1.DeviceClaimR\x06device\x12\x16\n" +
-	"\x06opaque\x18\t \x01(\fR\x06opaque\"F\n" +
-	"\bCPUClaim\x12(\n" +
-	"\x03set\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\x03set\x12\x10\n" +
-	"\x03use\x18\x02 \x01(\tR\x03use\"S\n" +
-	"\vMemoryBlock\x12.\n" +
-	"\x05nodes\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x14\n" +
+	"\bresource\x18\x04 \x01(\tR\bresource\x128\n" +
+	"\baffinity\x18\x05 \x01(\v2\x1c.berth.types.v1.TopologyHintR\baffinity\x12,\n" +
+	"\x03cpu\x18\x06 \x01(\v2\x18.berth.types.v1.CPUClaimH\x00R\x03cpu\x125\n" +
+	"\x06memory\x18\a \x01(\v2\x1b.berth.types.v1.MemoryClaimH\x00R\x06memory\x125\n" +
+	"\x06device\x18\b \x01(\v2\x1b.berth.types.v1.DeviceClaimH\x00R\x06device\x12\x18\n" +
+	"\x06opaque\x18\t \x01(\fH\x00R\x06opaqueB\t\n" +
+	"\apayloadJ\x04\b\n" +
+	"\x10\v\"l\n" +
+	"\bCPUClaim\x12*\n" +
+	"\x04cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x124\n" +
+	"\asharing\x18\x02 \x01(\x0e2\x1a.berth.types.v1.CPUSharingR\asharing\"B\n" +
+	"\vMemoryClaim\x123\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x1b.berth.types.v1.MemoryBlockR\x06blocks\"_\n" +
+	"\vMemoryBlock\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x01 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"?\n" +
 	"\vDeviceClaim\x120\n" +
-	"\adevices\x18\x01 \x03(\v2\x16.berth.types.v1.DeviceR\adevices\"\xa5\x01\n" +
+	"\adevices\x18\x01 \x03(\v2\x16.berth.types.v1.DeviceR\adevices\"\xc9\x01\n" +
 	"\x06Device\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
-	"\x05nodes\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x16\n" +
-	"\x06health\x18\x03 \x01(\tR\x06health\x12C\n" +
-	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"V\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12.\n" +
+	"\x06health\x18\x03 \x01(\x0e2\x16.berth.types.v1.HealthR\x06health\x12C\n" +
+	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"n\n" +
 	"\fHealthChange\x12.\n" +
-	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
-	"\x06health\x18\x02 \x01(\tR\x06health\"\xd9\x03\n" +
-	"\x13ContainerAllocation\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\x12*\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12.\n" +
+	"\x06health\x18\x02 \x01(\x0e2\x16.berth.types.v1.HealthR\x06health\"\x93\x04\n" +
+	"\x13ContainerAllocation\x12%\n" +
+	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x121\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1d.berth.types.v1.ContainerRoleR\x04role\x12*\n" +
 	"\x04cpus\x18\x03 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x12%\n" +
-	"\x0eexclusive_cpus\x18\x04 \x01(\bR\rexclusiveCpus\x120\n" +
-	"\baffinity\x18\x05 \x01(\v2\x14.berth.types.v1.HintR\baffinity\x12-\n" +
+	"\x0eexclusive_cpus\x18\x04 \x01(\bR\rexclusiveCpus\x128\n" +
+	"\baffinity\x18\x05 \x01(\v2\x1c.berth.types.v1.TopologyHintR\baffinity\x12-\n" +
 	"\x06claims\x18\x06 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12#\n" +
 	"\rcontainer_ids\x18\a \x03(\tR\fcontainerIds\x12B\n" +
 	"\tresources\x18\b \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\x12@\n" +
@@ -2734,7 +3706,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"NodeMemory\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x86\x03\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x97\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2745,8 +3717,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"containers\x18\x06 \x03(\v2#.berth.types.v1.ContainerAllocationR\n" +
 	"containers\x12-\n" +
 	"\x06claims\x18\a \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12!\n" +
-	"\fadmission_id\x18\b \x01(\tR\vadmissionId\x12(\n" +
-	"\x10admitted_at_unix\x18\t \x01(\x03R\x0eadmittedAtUnix\x12\x14\n" +
+	"\fadmission_id\x18\b \x01(\tR\vadmissionId\x129\n" +
+	"\n" +
+	"admit_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tadmitTime\x12\x14\n" +
 	"\x05owner\x18\n" +
 	" \x01(\tR\x05owner\"\xfd\x02\n" +
 	"\x05Trace\x12!\n" +
@@ -2762,56 +3735,158 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05steps\x18\n" +
 	" \x03(\v2\x19.berth.types.v1.TraceStepR\x05steps\x12<\n" +
 	"\vsuggestions\x18\v \x03(\v2\x1a.berth.types.v1.SuggestionR\vsuggestions\x12\x14\n" +
-	"\x05tried\x18\f \x01(\x05R\x05tried\"\xa0\x03\n" +
-	"\tTraceStep\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1a\n" +
+	"\x05tried\x18\f \x01(\x05R\x05tried\"\xfb\x03\n" +
+	"\tTraceStep\x121\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1d.berth.types.v1.TraceStepKindR\x04kind\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x1a\n" +
 	"\bprovider\x18\x03 \x01(\tR\bprovider\x12\x1a\n" +
-	"\bresource\x18\x04 \x01(\tR\bresource\x12\x16\n" +
-	"\x06answer\x18\x05 \x01(\tR\x06answer\x12*\n" +
-	"\x05hints\x18\x06 \x03(\v2\x14.berth.types.v1.HintR\x05hints\x12\x18\n" +
-	"\aomitted\x18\a \x01(\x05R\aomitted\x120\n" +
-	"\baffinity\x18\b \x01(\v2\x14.berth.types.v1.HintR\baffinity\x12 \n" +
+	"\bresource\x18\x04 \x01(\tR\bresource\x129\n" +
+	"\x06answer\x18\x05 \x01(\x0e2!.berth.types.v1.TopologyHintsKindR\x06answer\x122\n" +
+	"\x05hints\x18\x06 \x03(\v2\x1c.berth.types.v1.TopologyHintR\x05hints\x12\x18\n" +
+	"\aomitted\x18\a \x01(\x05R\aomitted\x128\n" +
+	"\baffinity\x18\b \x01(\v2\x1c.berth.types.v1.TopologyHintR\baffinity\x12 \n" +
 	"\vapproximate\x18\t \x01(\bR\vapproximate\x12+\n" +
 	"\x05claim\x18\n" +
 	" \x01(\v2\x15.berth.types.v1.ClaimR\x05claim\x126\n" +
 	"\tshortages\x18\v \x03(\v2\x18.berth.types.v1.ShortageR\tshortages\x12\x12\n" +
-	"\x04text\x18\f \x01(\tR\x04text\"\xe3\x01\n" +
+	"\x04text\x18\f \x01(\tR\x04text\"\xa7\x02\n" +
 	"\bShortage\x12\x1a\n" +
-	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05nodes\x18\x02 \x01(\tR\x05nodes\x12\x12\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12\x12\n" +
 	"\x04need\x18\x03 \x01(\x04R\x04need\x12\x12\n" +
-	"\x04free\x18\x04 \x01(\x04R\x04free\x12\x18\n" +
-	"\aholders\x18\x05 \x03(\tR\aholders\x12\x12\n" +
+	"\x04free\x18\x04 \x01(\x04R\x04free\x126\n" +
+	"\aholders\x18\x05 \x03(\v2\x1c.berth.types.v1.ContainerRefR\aholders\x12\x12\n" +
 	"\x04held\x18\x06 \x01(\x04R\x04held\x12\x1a\n" +
 	"\bwithheld\x18\a \x01(\x04R\bwithheld\x12\x10\n" +
 	"\x03why\x18\b \x01(\tR\x03why\x12!\n" +
-	"\fmore_holders\x18\t \x01(\x05R\vmoreHolders\"\xc5\x01\n" +
+	"\fmore_holders\x18\t \x01(\x05R\vmoreHolders\"\xe5\x01\n" +
 	"\n" +
-	"Suggestion\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"Suggestion\x122\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1e.berth.types.v1.SuggestionKindR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x129\n" +
 	"\brequests\x18\x03 \x03(\v2\x1d.berth.types.v1.RequestChangeR\brequests\x12\x16\n" +
 	"\x06policy\x18\x04 \x01(\tR\x06policy\x12\x14\n" +
 	"\x05scope\x18\x05 \x01(\tR\x05scope\x12&\n" +
-	"\x0fremove_pod_uids\x18\x06 \x03(\tR\rremovePodUids\"m\n" +
-	"\rRequestChange\x12\x1c\n" +
-	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x1a\n" +
-	"\bresource\x18\x02 \x01(\tR\bresource\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x0e\n" +
-	"\x02to\x18\x04 \x01(\x04R\x02to*s\n" +
+	"\x0fremove_pod_uids\x18\x06 \x03(\tR\rremovePodUids\"\x88\x01\n" +
+	"\rRequestChange\x12%\n" +
+	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x12\x18\n" +
+	"\acurrent\x18\x03 \x01(\x04R\acurrent\x12\x1a\n" +
+	"\bproposed\x18\x04 \x01(\x04R\bproposed\"\xbb\x06\n" +
+	"\x0eLinuxResources\x127\n" +
+	"\vcpuset_cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"cpusetCpus\x12<\n" +
+	"\vcpuset_mems\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\n" +
+	"cpusetMems\x12\"\n" +
+	"\n" +
+	"cpu_shares\x18\x03 \x01(\x04H\x00R\tcpuShares\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"cpu_weight\x18\x04 \x01(\x04H\x01R\tcpuWeight\x88\x01\x01\x12%\n" +
+	"\fcpu_quota_us\x18\x05 \x01(\x03H\x02R\n" +
+	"cpuQuotaUs\x88\x01\x01\x12'\n" +
+	"\rcpu_period_us\x18\x06 \x01(\x04H\x03R\vcpuPeriodUs\x88\x01\x01\x121\n" +
+	"\x12memory_limit_bytes\x18\a \x01(\x03H\x04R\x10memoryLimitBytes\x88\x01\x01\x12:\n" +
+	"\x17memory_swap_limit_bytes\x18\b \x01(\x03H\x05R\x14memorySwapLimitBytes\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"pids_limit\x18\t \x01(\x03H\x06R\tpidsLimit\x88\x01\x01\x12F\n" +
+	"\x0fhugepage_limits\x18\n" +
+	" \x03(\v2\x1d.berth.types.v1.HugepageLimitR\x0ehugepageLimits\x12E\n" +
+	"\aunified\x18\v \x03(\v2+.berth.types.v1.LinuxResources.UnifiedEntryR\aunified\x12'\n" +
+	"\room_score_adj\x18\f \x01(\x05H\aR\voomScoreAdj\x88\x01\x01\x1a:\n" +
+	"\fUnifiedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
+	"\v_cpu_sharesB\r\n" +
+	"\v_cpu_weightB\x0f\n" +
+	"\r_cpu_quota_usB\x10\n" +
+	"\x0e_cpu_period_usB\x15\n" +
+	"\x13_memory_limit_bytesB\x1a\n" +
+	"\x18_memory_swap_limit_bytesB\r\n" +
+	"\v_pids_limitB\x10\n" +
+	"\x0e_oom_score_adj\"m\n" +
+	"\rHugepageLimit\x12&\n" +
+	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12$\n" +
+	"\vlimit_bytes\x18\x02 \x01(\x03H\x00R\n" +
+	"limitBytes\x88\x01\x01B\x0e\n" +
+	"\f_limit_bytes\"\xbb\x03\n" +
+	"\x0eContainerEdits\x12<\n" +
+	"\x04envs\x18\x01 \x03(\v2(.berth.types.v1.ContainerEdits.EnvsEntryR\x04envs\x12-\n" +
+	"\x06mounts\x18\x02 \x03(\v2\x15.berth.types.v1.MountR\x06mounts\x124\n" +
+	"\adevices\x18\x03 \x03(\v2\x1a.berth.types.v1.DeviceNodeR\adevices\x12Q\n" +
+	"\vannotations\x18\x04 \x03(\v2/.berth.types.v1.ContainerEdits.AnnotationsEntryR\vannotations\x12:\n" +
+	"\vcdi_devices\x18\x05 \x03(\v2\x19.berth.types.v1.CDIDeviceR\n" +
+	"cdiDevices\x1a7\n" +
+	"\tEnvsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
+	"\x05Mount\x12%\n" +
+	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
+	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"r\n" +
+	"\n" +
+	"DeviceNode\x12%\n" +
+	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
+	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12 \n" +
+	"\vpermissions\x18\x03 \x01(\tR\vpermissions\"\x1f\n" +
+	"\tCDIDevice\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name*s\n" +
 	"\bQOSClass\x12\x19\n" +
 	"\x15QOS_CLASS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14QOS_CLASS_GUARANTEED\x10\x01\x12\x17\n" +
 	"\x13QOS_CLASS_BURSTABLE\x10\x02\x12\x19\n" +
-	"\x15QOS_CLASS_BEST_EFFORT\x10\x03*\x93\x01\n" +
+	"\x15QOS_CLASS_BEST_EFFORT\x10\x03*\xd1\x01\n" +
+	"\x11TopologyHintsKind\x12#\n" +
+	"\x1fTOPOLOGY_HINTS_KIND_UNSPECIFIED\x10\x00\x12%\n" +
+	"!TOPOLOGY_HINTS_KIND_NO_PREFERENCE\x10\x01\x12\"\n" +
+	"\x1eTOPOLOGY_HINTS_KIND_IMPOSSIBLE\x10\x02\x12\x1f\n" +
+	"\x1bTOPOLOGY_HINTS_KIND_OPTIONS\x10\x03\x12+\n" +
+	"'TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT\x10\x04*\x94\x01\n" +
 	"\n" +
-	"AnswerKind\x12\x1b\n" +
-	"\x17ANSWER_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
-	"\x19ANSWER_KIND_NO_PREFERENCE\x10\x01\x12\x1a\n" +
-	"\x16ANSWER_KIND_IMPOSSIBLE\x10\x02\x12\x17\n" +
-	"\x13ANSWER_KIND_OPTIONS\x10\x03\x12\x14\n" +
-	"\x10ANSWER_KIND_RULE\x10\x04B4Z2github.com/berthd/berth/api/berth/types/v1;typesv1b\x06proto3"
+	"CPUSharing\x12\x1b\n" +
+	"\x17CPU_SHARING_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CPU_SHARING_EXCLUSIVE\x10\x01\x12\x13\n" +
+	"\x0fCPU_SHARING_POD\x10\x02\x12\x1d\n" +
+	"\x19CPU_SHARING_POD_EXCLUSIVE\x10\x03\x12\x1a\n" +
+	"\x16CPU_SHARING_POD_SHARED\x10\x04*^\n" +
+	"\x06Health\x12\x16\n" +
+	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eHEALTH_HEALTHY\x10\x01\x12\x14\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x02\x12\x12\n" +
+	"\x0eHEALTH_MISSING\x10\x03*\xb2\x01\n" +
+	"\vPluginState\x12\x1c\n" +
+	"\x18PLUGIN_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16PLUGIN_STATE_CONNECTED\x10\x01\x12\x18\n" +
+	"\x14PLUGIN_STATE_STOPPED\x10\x02\x12\x19\n" +
+	"\x15PLUGIN_STATE_EXPECTED\x10\x03\x12\x18\n" +
+	"\x14PLUGIN_STATE_EXPIRED\x10\x04\x12\x1a\n" +
+	"\x16PLUGIN_STATE_FORGOTTEN\x10\x05*|\n" +
+	"\rContainerRole\x12\x1e\n" +
+	"\x1aCONTAINER_ROLE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CONTAINER_ROLE_INIT\x10\x01\x12\x1a\n" +
+	"\x16CONTAINER_ROLE_SIDECAR\x10\x02\x12\x16\n" +
+	"\x12CONTAINER_ROLE_APP\x10\x03*\xd3\x02\n" +
+	"\rTraceStepKind\x12\x1f\n" +
+	"\x1bTRACE_STEP_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15TRACE_STEP_KIND_NOTED\x10\x01\x12\x19\n" +
+	"\x15TRACE_STEP_KIND_ASKED\x10\x02\x12\x1a\n" +
+	"\x16TRACE_STEP_KIND_MERGED\x10\x03\x12\x1b\n" +
+	"\x17TRACE_STEP_KIND_PLANNED\x10\x04\x12\x1d\n" +
+	"\x19TRACE_STEP_KIND_VALIDATED\x10\x05\x12\x1c\n" +
+	"\x18TRACE_STEP_KIND_PREPARED\x10\x06\x12\x1a\n" +
+	"\x16TRACE_STEP_KIND_PLACED\x10\a\x12\x1d\n" +
+	"\x19TRACE_STEP_KIND_COMMITTED\x10\b\x12\x1b\n" +
+	"\x17TRACE_STEP_KIND_REFUSED\x10\t\x12\x1d\n" +
+	"\x19TRACE_STEP_KIND_REPLANNED\x10\n" +
+	"*\x87\x01\n" +
+	"\x0eSuggestionKind\x12\x1f\n" +
+	"\x1bSUGGESTION_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17SUGGESTION_KIND_REQUEST\x10\x01\x12\x1a\n" +
+	"\x16SUGGESTION_KIND_POLICY\x10\x02\x12\x1b\n" +
+	"\x17SUGGESTION_KIND_REMOVAL\x10\x03B4Z2github.com/berthd/berth/api/berth/types/v1;typesv1b\x06proto3"
 
 var (
 	file_berth_types_v1_types_proto_rawDescOnce sync.Once
@@ -2825,109 +3900,146 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 	return file_berth_types_v1_types_proto_rawDescData
 }
 
-var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
-	(AnswerKind)(0),               // 1: berth.types.v1.AnswerKind
-	(*Pod)(nil),                   // 2: berth.types.v1.Pod
-	(*PodMetadata)(nil),           // 3: berth.types.v1.PodMetadata
-	(*PodSpec)(nil),               // 4: berth.types.v1.PodSpec
-	(*PodResourceClaim)(nil),      // 5: berth.types.v1.PodResourceClaim
-	(*PodOS)(nil),                 // 6: berth.types.v1.PodOS
-	(*PodStatus)(nil),             // 7: berth.types.v1.PodStatus
-	(*Container)(nil),             // 8: berth.types.v1.Container
-	(*ResourceRequirements)(nil),  // 9: berth.types.v1.ResourceRequirements
-	(*ResourceClaim)(nil),         // 10: berth.types.v1.ResourceClaim
-	(*ResizePolicy)(nil),          // 11: berth.types.v1.ResizePolicy
-	(*CPUSet)(nil),                // 12: berth.types.v1.CPUSet
-	(*NUMAMask)(nil),              // 13: berth.types.v1.NUMAMask
-	(*Hint)(nil),                  // 14: berth.types.v1.Hint
-	(*Answer)(nil),                // 15: berth.types.v1.Answer
-	(*Rule)(nil),                  // 16: berth.types.v1.Rule
-	(*Threshold)(nil),             // 17: berth.types.v1.Threshold
-	(*Claim)(nil),                 // 18: berth.types.v1.Claim
-	(*CPUClaim)(nil),              // 19: berth.types.v1.CPUClaim
-	(*MemoryBlock)(nil),           // 20: berth.types.v1.MemoryBlock
-	(*DeviceClaim)(nil),           // 21: berth.types.v1.DeviceClaim
-	(*Device)(nil),                // 22: berth.types.v1.Device
-	(*HealthChange)(nil),          // 23: berth.types.v1.HealthChange
-	(*ContainerAllocation)(nil),   // 24: berth.types.v1.ContainerAllocation
-	(*CPULocation)(nil),           // 25: berth.types.v1.CPULocation
-	(*NodeMemory)(nil),            // 26: berth.types.v1.NodeMemory
-	(*PodAllocation)(nil),         // 27: berth.types.v1.PodAllocation
-	(*Trace)(nil),                 // 28: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 29: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 30: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 31: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 32: berth.types.v1.RequestChange
-	nil,                           // 33: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 34: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 35: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 36: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 37: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 38: berth.types.v1.Rule.WeightsEntry
-	nil,                           // 39: berth.types.v1.Threshold.WeightsEntry
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(TopologyHintsKind)(0),        // 1: berth.types.v1.TopologyHintsKind
+	(CPUSharing)(0),               // 2: berth.types.v1.CPUSharing
+	(Health)(0),                   // 3: berth.types.v1.Health
+	(PluginState)(0),              // 4: berth.types.v1.PluginState
+	(ContainerRole)(0),            // 5: berth.types.v1.ContainerRole
+	(TraceStepKind)(0),            // 6: berth.types.v1.TraceStepKind
+	(SuggestionKind)(0),           // 7: berth.types.v1.SuggestionKind
+	(*Pod)(nil),                   // 8: berth.types.v1.Pod
+	(*PodMetadata)(nil),           // 9: berth.types.v1.PodMetadata
+	(*PodSpec)(nil),               // 10: berth.types.v1.PodSpec
+	(*PodResourceClaim)(nil),      // 11: berth.types.v1.PodResourceClaim
+	(*PodOS)(nil),                 // 12: berth.types.v1.PodOS
+	(*PodStatus)(nil),             // 13: berth.types.v1.PodStatus
+	(*Container)(nil),             // 14: berth.types.v1.Container
+	(*ResourceRequirements)(nil),  // 15: berth.types.v1.ResourceRequirements
+	(*ResourceClaim)(nil),         // 16: berth.types.v1.ResourceClaim
+	(*ResizePolicy)(nil),          // 17: berth.types.v1.ResizePolicy
+	(*CPUSet)(nil),                // 18: berth.types.v1.CPUSet
+	(*NUMANodeSet)(nil),           // 19: berth.types.v1.NUMANodeSet
+	(*ContainerRef)(nil),          // 20: berth.types.v1.ContainerRef
+	(*TopologyHint)(nil),          // 21: berth.types.v1.TopologyHint
+	(*TopologyHints)(nil),         // 22: berth.types.v1.TopologyHints
+	(*CapacityConstraint)(nil),    // 23: berth.types.v1.CapacityConstraint
+	(*CapacityThreshold)(nil),     // 24: berth.types.v1.CapacityThreshold
+	(*Claim)(nil),                 // 25: berth.types.v1.Claim
+	(*CPUClaim)(nil),              // 26: berth.types.v1.CPUClaim
+	(*MemoryClaim)(nil),           // 27: berth.types.v1.MemoryClaim
+	(*MemoryBlock)(nil),           // 28: berth.types.v1.MemoryBlock
+	(*DeviceClaim)(nil),           // 29: berth.types.v1.DeviceClaim
+	(*Device)(nil),                // 30: berth.types.v1.Device
+	(*HealthChange)(nil),          // 31: berth.types.v1.HealthChange
+	(*ContainerAllocation)(nil),   // 32: berth.types.v1.ContainerAllocation
+	(*CPULocation)(nil),           // 33: berth.types.v1.CPULocation
+	(*NodeMemory)(nil),            // 34: berth.types.v1.NodeMemory
+	(*PodAllocation)(nil),         // 35: berth.types.v1.PodAllocation
+	(*Trace)(nil),                 // 36: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 37: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 38: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 39: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 40: berth.types.v1.RequestChange
+	(*LinuxResources)(nil),        // 41: berth.types.v1.LinuxResources
+	(*HugepageLimit)(nil),         // 42: berth.types.v1.HugepageLimit
+	(*ContainerEdits)(nil),        // 43: berth.types.v1.ContainerEdits
+	(*Mount)(nil),                 // 44: berth.types.v1.Mount
+	(*DeviceNode)(nil),            // 45: berth.types.v1.DeviceNode
+	(*CDIDevice)(nil),             // 46: berth.types.v1.CDIDevice
+	nil,                           // 47: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 48: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 49: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 50: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 51: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 52: berth.types.v1.CapacityConstraint.WeightsEntry
+	nil,                           // 53: berth.types.v1.CapacityThreshold.WeightsEntry
+	nil,                           // 54: berth.types.v1.LinuxResources.UnifiedEntry
+	nil,                           // 55: berth.types.v1.ContainerEdits.EnvsEntry
+	nil,                           // 56: berth.types.v1.ContainerEdits.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
-	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
-	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
-	7,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	33, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	34, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
-	8,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
-	8,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	35, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
-	9,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
-	5,  // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
-	8,  // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
-	6,  // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
-	9,  // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
-	11, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	36, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	37, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
-	10, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
-	13, // 17: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
-	1,  // 18: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
-	14, // 19: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
-	16, // 20: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
-	13, // 21: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
-	13, // 22: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
-	38, // 23: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
-	17, // 24: berth.types.v1.Rule.also:type_name -> berth.types.v1.Threshold
-	39, // 25: berth.types.v1.Threshold.weights:type_name -> berth.types.v1.Threshold.WeightsEntry
-	14, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
-	19, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
-	20, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
-	21, // 29: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
-	12, // 30: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
-	13, // 31: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
-	22, // 32: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
-	13, // 33: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
-	23, // 34: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	40, // 35: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
-	12, // 36: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	14, // 37: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
-	18, // 38: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	9,  // 39: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
-	25, // 40: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
-	26, // 41: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
-	0,  // 42: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	24, // 43: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	18, // 44: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	29, // 45: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	31, // 46: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	14, // 47: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	14, // 48: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	18, // 49: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	30, // 50: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	32, // 51: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	9,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
+	10, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
+	13, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
+	47, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	48, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	14, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
+	14, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
+	49, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	15, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
+	11, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
+	14, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
+	12, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
+	15, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
+	17, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
+	50, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	51, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	16, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
+	19, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	1,  // 18: berth.types.v1.TopologyHints.kind:type_name -> berth.types.v1.TopologyHintsKind
+	21, // 19: berth.types.v1.TopologyHints.hints:type_name -> berth.types.v1.TopologyHint
+	23, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
+	19, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
+	19, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
+	52, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
+	24, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
+	53, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
+	21, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
+	27, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
+	29, // 29: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
+	18, // 30: berth.types.v1.CPUClaim.cpus:type_name -> berth.types.v1.CPUSet
+	2,  // 31: berth.types.v1.CPUClaim.sharing:type_name -> berth.types.v1.CPUSharing
+	28, // 32: berth.types.v1.MemoryClaim.blocks:type_name -> berth.types.v1.MemoryBlock
+	19, // 33: berth.types.v1.MemoryBlock.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	30, // 34: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
+	19, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	3,  // 36: berth.types.v1.Device.health:type_name -> berth.types.v1.Health
+	31, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
+	57, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	3,  // 39: berth.types.v1.HealthChange.health:type_name -> berth.types.v1.Health
+	5,  // 40: berth.types.v1.ContainerAllocation.role:type_name -> berth.types.v1.ContainerRole
+	18, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	21, // 42: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.TopologyHint
+	25, // 43: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
+	15, // 44: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
+	33, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
+	34, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
+	0,  // 47: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	32, // 48: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	25, // 49: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	57, // 50: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	37, // 51: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	39, // 52: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	6,  // 53: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 54: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	21, // 55: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	21, // 56: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	25, // 57: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	38, // 58: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	19, // 59: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	20, // 60: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	7,  // 61: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	40, // 62: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	18, // 63: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	19, // 64: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	42, // 65: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	54, // 66: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	55, // 67: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	44, // 68: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	45, // 69: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	56, // 70: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	46, // 71: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	72, // [72:72] is the sub-list for method output_type
+	72, // [72:72] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2936,13 +4048,21 @@ func file_berth_types_v1_types_proto_init() {
 		return
 	}
 	file_berth_types_v1_types_proto_msgTypes[2].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[17].OneofWrappers = []any{
+		(*Claim_Cpu)(nil),
+		(*Claim_Memory)(nil),
+		(*Claim_Device)(nil),
+		(*Claim_Opaque)(nil),
+	}
+	file_berth_types_v1_types_proto_msgTypes[33].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   38,
+			NumEnums:      8,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -32,15 +32,16 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if err != nil {
 		return "", false, err
 	}
-	l.stay(uid, name)
-	l.placed[uid] = true
+	l.endLeaving(uid, name)
+	l.uncommitted[uid] = true
 	// The tiers are written first, because a tier's weight must include the pod before the
 	// pod runs.
-	tiers := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
+	tiers := l.drift.changed(l.enforced(qos.Above(l.above(view, p), l.Layout, l.QoS, p.QoS)))
 	seen, err := l.lookShortly(ctx, tiers, node, uid)
 	if err != nil {
 		return "", false, err
 	}
+	opens := l.beginOpening(view, p, &node, seen)
 	created, err = l.ensurePod(ctx, tiers, node, seen)
 	if errors.Is(err, cgroup.ErrBelowUse) {
 		// The cgroup existed, and uses more than the pod may have.
@@ -48,10 +49,46 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 			created, err = l.ensurePod(ctx, tiers, node, seen)
 		}
 	}
+	if err != nil && opens {
+		l.stopOpening(uid)
+	}
 	if err != nil {
 		return "", false, err
 	}
 	return parent, created, nil
+}
+
+// RecordClaims implements admission.CgroupManager.
+func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
+	restore = func() error { return nil }
+	p, name, err := l.pod(view, uid)
+	if err != nil || l.Records == nil {
+		return restore, err
+	}
+	r := ledger.NewClaimRecord(view, p, view.Generation()+1)
+	record, err := r.Encode()
+	if err != nil {
+		return restore, err
+	}
+	if err := l.enter(ctx); err != nil {
+		return restore, err
+	}
+	defer l.mu.Unlock()
+	if there {
+		before, err := l.Records.ReadRecord(ctx, name)
+		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
+			return restore, err
+		}
+		undoing := context.WithoutCancel(ctx)
+		restore = func() error { return l.restoreRecord(undoing, uid, name, before) }
+	}
+	l.Failpoint.Hit(BeforeRecord)
+	if err := l.Records.WriteRecord(ctx, name, record); err != nil {
+		return restore, err
+	}
+	l.Failpoint.Hit(AfterRecord)
+	l.records.note(uid, record, r.Generation)
+	return restore, nil
 }
 
 // ensurePod writes the tiers and the cgroup of a pod, where they differ from the observed
@@ -114,9 +151,9 @@ func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) err
 		return err
 	}
 	l.mu.Lock()
-	delete(l.placed, uid)
+	delete(l.uncommitted, uid)
 	l.mu.Unlock()
-	return l.removePlace(ctx, view, uid, name)
+	return l.removePodCgroup(ctx, view, uid, name)
 }
 
 // RemovePod implements admission.CgroupManager.
@@ -139,11 +176,11 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	for _, name := range outside {
 		err = errors.Join(err, l.remove(ctx, name))
 	}
-	err = errors.Join(err, l.removePlace(ctx, view, uid, name))
+	err = errors.Join(err, l.removePodCgroup(ctx, view, uid, name))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.stay(uid, name)
+		l.endLeaving(uid, name)
 		l.recordAll(view, uid, placement.Withdraw)
 		return err
 	}
@@ -158,9 +195,9 @@ func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind
 	}
 }
 
-// stay ends the leaving of a pod, and returns whether it was leaving. The pod's cgroup has
+// endLeaving ends the leaving of a pod, and returns whether it was leaving. The pod's cgroup has
 // to get its wanted values again. The caller holds mu.
-func (l *Loop) stay(uid string, name cgroup.Name) bool {
+func (l *Loop) endLeaving(uid string, name cgroup.Name) bool {
 	if !l.leaving[uid] {
 		return false
 	}
@@ -178,6 +215,10 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	l.mu.Lock()
 	l.drift.forgetAll(name)
 	if err == nil {
+		if uid, isPod := l.Layout.PodUID(name); isPod {
+			l.stopOpening(uid)
+			l.forgetSharers(uid)
+		}
 		l.forget(name.String())
 	}
 	l.mu.Unlock()
@@ -240,13 +281,16 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	l.track()
-	if l.stay(b.Owner.Pod, pod) {
+	if l.endLeaving(b.Owner.Pod, pod) {
 		if err := l.follow(ctx, view, nil); err != nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
 	}
 	if !b.Own {
 		if err := l.thawed(ctx, pod, pod); err != nil {
+			return err
+		}
+		if err := l.endOpening(ctx, view, b.Owner.Pod, b.ID); err != nil {
 			return err
 		}
 		return l.ensureRuntimeContainer(ctx, view, s)
@@ -271,7 +315,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		err = l.thawed(ctx, pod, name)
 	}
 	if err == nil && s.PID != 0 {
-		err = l.place(ctx, p, b.Owner.Container, name, s.PID)
+		err = l.moveProcess(ctx, p, b.Owner.Container, name, s.PID)
 	}
 	if err != nil {
 		return err
@@ -282,10 +326,10 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	return nil
 }
 
-// place moves a process into a container's cgroup and sets its OOM score. If the kernel
+// moveProcess moves a process into a container's cgroup and sets its OOM score. If the kernel
 // refuses the score (lowering needs CAP_SYS_RESOURCE), the agent has to set it; the answer
 // of Allocate has it.
-func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name cgroup.Name, pid int) error {
+func (l *Loop) moveProcess(ctx context.Context, p *ledger.Pod, container string, name cgroup.Name, pid int) error {
 	if l.StillThere != nil {
 		if err := l.StillThere(ctx, pid); err != nil {
 			return err

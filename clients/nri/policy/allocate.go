@@ -69,7 +69,8 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 	for _, other := range p.sandboxes {
 		if other.uid != s.uid {
 			reclaimed = p.release(ctx, other, func(name string, ended bool) bool {
-				return !p.mayRun(other, name) && (ended || p.hasRun(other, name))
+				mayRun := p.some(other, func(m *member) bool { return m.name == name && p.may(m) })
+				return !mayRun && (ended || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))
 			}) || reclaimed
 		}
 	}
@@ -92,12 +93,12 @@ func (p *Policy) ending() (out []string) {
 	return out
 }
 
-// place gives a container its place, and tells what it is made of. The same
+// allocateOrAdmit gives a container its place, and tells what it is made of. The same
 // container gets the same place again.
-func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
+func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
-	if s.whole || s.lists(m.name) {
-		a, err := p.placeWhole(ctx, m)
+	if s.whole || s.lists(m.name) && !s.apart {
+		a, err := p.allocateWhole(ctx, m)
 		if !berth.IsNotFound(err) {
 			return a, err
 		}
@@ -123,12 +124,12 @@ func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateRe
 	if err != nil {
 		return nil, err
 	}
-	s.names[m.name] = false
+	s.names[m.name], s.apart = false, !s.whole
 	return p.allocate(ctx, m, key)
 }
 
-// placeWhole gives a container its part of the pod's place.
-func (p *Policy) placeWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
+// allocateWhole gives a container its part of the pod's place.
+func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
 	if s.spec != nil {
 		if err := p.agreed(ctx, m); err != nil {
@@ -136,7 +137,7 @@ func (p *Policy) placeWhole(ctx context.Context, m *member) (*allocationv1.Alloc
 		}
 	}
 	a, err := p.allocate(ctx, m, s.uid)
-	if berth.IsNotFound(err) && s.lists(m.name) {
+	if berth.NeedsAdmission(err) && s.lists(m.name) {
 		s.whole = false // berthd has lost the pod
 		if err = p.enter(ctx, s); err == nil {
 			a, err = p.allocate(ctx, m, s.uid)
@@ -146,14 +147,14 @@ func (p *Policy) placeWhole(ctx context.Context, m *member) (*allocationv1.Alloc
 }
 
 func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocationv1.AllocateResponse, error) {
-	a, err := p.Client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: key, ContainerName: m.name})
+	a, err := p.Client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: m.name})
 	if err != nil {
 		return nil, err
 	}
 	m.key, m.own, m.free = key, cpuset.Set{}, false
 	if a.GetAllocation().GetExclusiveCpus() {
-		m.free = a.GetLinux().GetCpuQuotaUs() < 0
-		if m.own, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
+		m.free = a.GetResources().GetCpuQuotaUs() < 0
+		if m.own, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList()); err != nil {
 			return nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 		}
 	}
@@ -223,6 +224,7 @@ func (s *sandbox) inherit(from *sandbox) {
 		}
 	}
 	s.whole, from.whole = s.whole || from.whole, false
+	s.apart = s.apart || from.apart
 	if s.spec == nil {
 		s.spec = from.spec
 	}
@@ -240,11 +242,9 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 			p.unbind(ctx, m)
 		}
 	}
-	for _, m := range p.all() {
-		if m.pod == s && m.pid != 0 && p.may(m) {
-			s.leaving = true
-			return
-		}
+	if p.some(s, p.hasProcess) {
+		s.leaving = true
+		return
 	}
 	p.Log.Debug("a pod has ended", "pod", s.namespace+"/"+s.name)
 	s.stopped, s.leaving = true, false

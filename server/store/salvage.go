@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,30 +10,52 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// rawReader takes out of a file with damaged pages what can be taken. It believes
-// nothing but checksums, and follows the file's own references only to tell what is
-// in use from what was freed: a page that was freed still has what stood there, such
-// as a pod that has been removed.
+// rawReader reads what is whole in a file with damaged pages. It relies on checksums
+// alone. The references in the file only tell which pages are in use: a page that was
+// freed still has its old content, such as a pod that has been removed.
 //
 // A page is in use if the newest meta page leads to it, or if it is not in that
 // meta page's freelist. Entries of pages of the first kind are the file's state;
 // those of the second kind belong to it as well, as far as the freelist is right, and
 // are loose; all others are stale.
 type rawReader struct {
-	inspection
-	slots  uint64 // pages in the file, a broken last one included
-	unread []string
-	more   int // that are not in unread
+	walker
+	free map[uint64]struct{} // nil if it is not known
 
-	reached map[uint64]string   // pages that the root leads to, with their buckets
-	broken  map[uint64]string   // pages that are referred to, but are not readable as such
-	free    map[uint64]struct{} // nil if it is not known
+	room    int                  // bytes that elements may still have, in this pass over the pages
+	effort  int                  // what scans may still cost
+	scanned map[[2]uint64]values // by the first page and the one after the last
 }
 
-// maxUnread bounds the report.
-const maxUnread = 50
+// values are entries that scan found, each with a checksum that holds.
+type values []ledger.Entry
 
-// salvagePages reads the file at path. What cannot be read is told in Unread.
+// Bounds for files that somebody made: their elements can share bytes, and their values can
+// be inside each other. In a file that was written by bbolt no byte is in two elements, and
+// a scan costs at most a tenth of this.
+const (
+	// leastRoom and roomFactor give the bytes of all elements of a pass.
+	leastRoom, roomFactor = 16 << 20, 16
+	// leastEffort and effortFactor give the effort of all scans. A unit takes some 10 ns.
+	leastEffort, effortFactor = 100_000_000, 100
+)
+
+// begin starts a pass over the pages.
+func (r *rawReader) begin() { r.room = leastRoom + roomFactor*len(r.data) }
+
+// spend takes an amount of what is left of a bound; false, with a note, if it is exceeded.
+func (r *rawReader) spend(left *int, amount int) bool {
+	if *left < 0 {
+		return false
+	}
+	if *left -= amount; *left < 0 {
+		r.note("elements or values share their bytes: not all of them are read")
+		return false
+	}
+	return true
+}
+
+// salvagePages reads the file at path. Unread lists what cannot be read.
 func salvagePages(path string) (ledger.Found, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -45,14 +66,15 @@ func salvagePages(path string) (ledger.Found, error) {
 
 // readPages reads a whole file of any content.
 func readPages(path string, data []byte) ledger.Found {
-	r := &rawReader{inspection: inspection{path: path, data: slices.Clone(data)}}
-	if err := inspectData(path, data); err != nil {
-		r.note("%v", err)
+	r := &rawReader{walker: walker{path: path, data: slices.Clone(data)}, scanned: map[[2]uint64]values{}}
+	r.effort = leastEffort + effortFactor*len(data)
+	if _, err := r.metas(); err != nil {
+		r.unread = append(r.unread, err.Error())
 	}
 	if r.findMetas(); r.pageSize == 0 {
 		r.pageSize = r.guessPageSize()
 	}
-	r.slots = (uint64(len(data)) + r.pageSize - 1) / r.pageSize
+	r.measure(r.pageSize)
 	r.unswap() // maybe also a meta page
 	metas, whole := r.findMetas()
 	found := r.state(metas, whole)
@@ -61,15 +83,6 @@ func readPages(path string, data []byte) ledger.Found {
 		found.Unread = append(found.Unread, fmt.Sprintf("and %d more places", r.more))
 	}
 	return found
-}
-
-// note adds something to the report.
-func (r *rawReader) note(format string, args ...any) {
-	if len(r.unread) < maxUnread {
-		r.unread = append(r.unread, fmt.Sprintf(format, args...))
-	} else {
-		r.more++
-	}
 }
 
 // findMetas returns the meta pages that are sound, or that one flipped bit keeps from
@@ -100,7 +113,7 @@ func (r *rawReader) findMetas() (metas []meta, whole bool) {
 // is wrong: the page has a checksum of 64 bits. Transactions take turns with the two
 // pages, so a copy of the other page shows.
 func (r *rawReader) repaired(page, at uint64) (meta, bool) {
-	if m, err := r.meta(page, at); err == nil {
+	if m, err := readMeta(r.path, r.data, page, at); err == nil {
 		return m, m.txid%2 == page
 	}
 	if at+headerSize+metaSize > uint64(len(r.data)) {
@@ -109,7 +122,7 @@ func (r *rawReader) repaired(page, at uint64) (meta, bool) {
 	part := r.data[at : at+headerSize+metaSize]
 	for bit := range len(part) * 8 {
 		part[bit/8] ^= 1 << (bit % 8)
-		if m, err := r.meta(page, at); err == nil && m.txid%2 == page {
+		if m, err := readMeta(r.path, r.data, page, at); err == nil && m.txid%2 == page {
 			return m, true
 		}
 		part[bit/8] ^= 1 << (bit % 8)
@@ -134,31 +147,27 @@ func (r *rawReader) guessPageSize() uint64 {
 	return best
 }
 
-// header returns the header of a page; false where the file ends before it.
-func (r *rawReader) header(slot uint64) (id uint64, flags uint16, count, overflow uint64, ok bool) {
-	at := slot * r.pageSize
-	if slot >= r.slots || at+headerSize > uint64(len(r.data)) {
-		return 0, 0, 0, 0, false
-	}
-	h, n := r.data[at:], binary.NativeEndian
-	return n.Uint64(h), n.Uint16(h[8:]), uint64(n.Uint16(h[10:])), uint64(n.Uint32(h[12:])), true
+// idAt returns the number in the header of a page; 0 where the file ends before it.
+func (r *rawReader) idAt(slot uint64) uint64 {
+	p, _ := r.page(slot)
+	return p.id
 }
 
 // unswap puts pairs of pages back that stand in each other's places.
 func (r *rawReader) unswap() {
 	for slot := uint64(0); (slot+1)*r.pageSize <= uint64(len(r.data)); slot++ {
-		other, _, _, _, _ := r.header(slot)
+		other := r.idAt(slot)
 		if other <= slot || (other+1)*r.pageSize > uint64(len(r.data)) {
 			continue
 		}
-		if back, _, _, _, _ := r.header(other); back != slot {
+		if r.idAt(other) != slot {
 			continue
 		}
 		a, b := r.data[slot*r.pageSize:(slot+1)*r.pageSize], r.data[other*r.pageSize:(other+1)*r.pageSize]
 		swapped := bytes.Clone(a)
 		copy(a, b)
 		copy(b, swapped)
-		r.note("%s: pages %d and %d were in each other's places", r.path, slot, other)
+		r.note("pages %d and %d were in each other's places", slot, other)
 	}
 }
 
@@ -169,7 +178,7 @@ func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
 	if len(metas) > 0 {
 		r.walk(metas[0].root, metas[0].high)
 		if free, ok := r.freePages(metas[0]); ok {
-			found.Behind = r.compare(free)
+			found.Behind = r.compare(free, metas[0])
 		}
 	}
 	if !whole {
@@ -179,7 +188,7 @@ func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
 		case len(metas) > 0 && newest <= known && len(r.broken) == 0:
 			// Nothing newer has ever been written.
 		case newest > known && r.climb(at):
-			r.note("%s: no meta page leads to the newest state; it was found at generation %d", r.path, newest)
+			r.note("no meta page leads to the newest state; it was found at generation %d", newest)
 			if !ledger.Complete(r.entriesOf(r.inReach)) {
 				found.Behind = behind
 			}
@@ -203,113 +212,30 @@ func (r *rawReader) isLoose(slot uint64) bool {
 		return false
 	}
 	if _, ok := r.broken[slot]; ok {
-		id, _, _, _, _ := r.header(slot)
+		id := r.idAt(slot)
 		_, freed := r.free[id]
 		return id == slot || !freed
 	}
 	if r.free == nil {
 		return false
 	}
-	id, _, _, _, _ := r.header(slot)
+	id := r.idAt(slot)
 	_, freedHere := r.free[slot]
 	_, freedThere := r.free[id]
 	return !freedHere && !freedThere
 }
 
-// walk follows the tree from its root, past what is damaged.
-func (r *rawReader) walk(root, high uint64) {
-	r.reached, r.broken = map[uint64]string{}, map[uint64]string{}
-	r.pages = min(high, r.slots)
-	if high > r.slots {
-		r.note("%s: the file should have %d pages, it has %d", r.path, high, r.slots)
-	}
-	type step struct {
-		slot   uint64
-		bucket string
-	}
-	for todo := []step{{root, ""}}; len(todo) > 0; {
-		at := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if _, ok := r.reached[at.slot]; ok {
-			r.note("%s: page %d is referred to twice", r.path, at.slot)
-			continue
-		}
-		id, flags, count, _, ok := r.header(at.slot)
-		switch {
-		case !ok || at.slot < 2:
-			r.note("%s: page %d is not there", r.path, at.slot)
-			r.broken[at.slot] = at.bucket
-			continue
-		case id != at.slot || flags != branchFlag && flags != leafFlag:
-			r.note("%s: page %d: its header is damaged", r.path, at.slot)
-			r.broken[at.slot] = at.bucket
-			continue
-		}
-		r.reached[at.slot] = at.bucket
-		p := page{id: at.slot, count: count, data: r.data[at.slot*r.pageSize:]}
-		if flags == branchFlag {
-			for i := range min(count, r.pageSize/elementSize) {
-				if _, _, child, ok := p.element(i, true); ok {
-					todo = append(todo, step{child, at.bucket})
-				} else {
-					r.note("%s: page %d: element %d points outside the page", r.path, at.slot, i)
-				}
-			}
-			continue
-		}
-		if at.bucket != "" {
-			continue
-		}
-		for i := range r.elements(at.slot) {
-			if name, value, flags, ok := p.element(i, false); ok && flags == bucketFlag && len(value) >= bucketSize {
-				if child := binary.NativeEndian.Uint64(value); child != 0 {
-					todo = append(todo, step{child, string(name)})
-				}
-			}
-		}
-	}
-}
-
-// freePages reads the freelist.
-func (r *rawReader) freePages(m meta) (free map[uint64]struct{}, ok bool) {
-	id, flags, count, _, ok := r.header(m.freelist)
-	if !ok || id != m.freelist || flags != freelistFlag {
-		r.note("%s: page %d: the freelist is damaged", r.path, m.freelist)
-		return nil, false
-	}
-	ids := r.data[m.freelist*r.pageSize+headerSize:]
-	if count == countInBody && len(ids) >= 8 {
-		count, ids = binary.NativeEndian.Uint64(ids), ids[8:]
-	}
-	free = map[uint64]struct{}{m.freelist: {}}
-	last := uint64(1)
-	for i := range min(count, uint64(len(ids))/8) {
-		next := binary.NativeEndian.Uint64(ids[i*8:])
-		if next <= last || next >= m.high {
-			r.note("%s: page %d: the freelist is damaged", r.path, m.freelist)
-			return nil, false
-		}
-		free[next], last = struct{}{}, next
-	}
-	return free, true
-}
-
-// compare holds the freelist against the pages that the root leads to. A page cannot
+// compare compares the freelist with the pages that the root leads to. A page cannot
 // be of both: either the freelist is damaged, or what leads to the page is, and it is
 // a page that was freed. The tree is right if it has all that it should have.
-func (r *rawReader) compare(free map[uint64]struct{}) (behind string) {
-	var both []uint64
-	for slot := range r.reached {
-		if _, ok := free[slot]; ok {
-			both = append(both, slot)
-		}
-	}
+func (r *rawReader) compare(free map[uint64]struct{}, m meta) (behind string) {
+	both := r.account(free, m.high)
+	free[m.freelist] = struct{}{}
+	both = slices.DeleteFunc(both, func(slot uint64) bool { return !r.inReach(slot) })
 	if len(both) == 0 {
 		r.free = free
 		return ""
 	}
-	slices.Sort(both)
-	r.note("%s: pages %d are in use and free", r.path, both)
 	if !ledger.Complete(r.entriesOf(r.inReach)) {
 		for _, slot := range both {
 			delete(r.reached, slot)
@@ -319,22 +245,9 @@ func (r *rawReader) compare(free map[uint64]struct{}) (behind string) {
 	return "the file's tree and its list of free pages contradict each other"
 }
 
-// elements returns how many elements a leaf page has. Either of the two places that
-// tell may be damaged, so the larger number counts.
-func (r *rawReader) elements(slot uint64) uint64 {
-	_, _, count, _, _ := r.header(slot)
-	p := page{data: r.data[slot*r.pageSize:]}
-	if headerSize+elementSize <= uint64(len(p.data)) {
-		first := uint64(binary.NativeEndian.Uint32(p.data[headerSize+4:]))
-		if first%elementSize == 0 {
-			count = max(count, first/elementSize)
-		}
-	}
-	return min(count, r.pageSize/elementSize)
-}
-
 // entriesOf returns the entries of pages: of those in reach also the damaged ones.
 func (r *rawReader) entriesOf(which func(slot uint64) bool) []ledger.Entry {
+	r.begin()
 	var all []ledger.Entry
 	for slot := uint64(2); slot < r.slots; slot++ {
 		if !which(slot) {
@@ -352,57 +265,48 @@ func (r *rawReader) entriesOf(which func(slot uint64) bool) []ledger.Entry {
 // leaf returns the entries of a page as a leaf, and whether all elements were
 // readable.
 func (r *rawReader) leaf(slot uint64) (entries []ledger.Entry, whole bool) {
-	id, flags, count, _, ok := r.header(slot)
+	p, ok := r.page(slot)
 	bucket, reached := r.reached[slot]
-	if !ok || reached && flags == branchFlag || id == slot && flags == freelistFlag {
+	if !ok || reached && p.flags == branchFlag || p.id == slot && p.flags == freelistFlag {
 		return nil, true
 	}
-	p := page{id: slot, data: r.data[slot*r.pageSize:]}
-	n := r.elements(slot)
-	whole = n == count && id == slot && flags == leafFlag
+	sound := p.id == slot && p.flags == leafFlag
+	p.flags = leafFlag
+	entries, whole = r.entries(p, bucket, reached)
+	return entries, whole && sound
+}
+
+// entries returns the entries of a leaf page, and of the pages inside its values.
+// Without a checksum that holds, an entry counts only in a bucket that is reached.
+func (r *rawReader) entries(p page, bucket string, reached bool) (entries []ledger.Entry, whole bool) {
+	n := p.elements(r.pageSize)
+	whole = n == p.count
 	for i := range n {
-		key, value, flags, ok := p.element(i, false)
-		if !ok || len(key) == 0 || len(key) > longestKey {
+		e, ok := p.element(i)
+		if !ok || len(e.key) == 0 || len(e.key) > longestKey {
 			whole = false
 			continue
 		}
-		if flags == bucketFlag && len(value) > bucketSize+headerSize {
-			inline, all := r.inline(string(key), value, reached)
-			entries, whole = append(entries, inline...), whole && all
+		if !r.spend(&r.room, elementSize+len(e.key)+len(e.value)) {
+			return entries, false
+		}
+		if inline, ok := inlinePage(e.value); ok && e.word == bucketFlag && p.id != inlined {
+			inline.id, inline.flags = inlined, leafFlag
+			inside, all := r.entries(inline, string(e.key), reached)
+			entries, whole = append(entries, inside...), whole && all
 			continue
 		}
-		e, sound := entryOf(bucket, key, value)
+		entry, sound := entryOf(bucket, e.key, e.value)
 		whole = whole && sound
-		// Nothing but a checksum makes an entry of what only looks like one.
 		if sound || reached && bucket != "" {
-			entries = append(entries, e)
+			entries = append(entries, entry)
 		}
 	}
 	return entries, whole
 }
 
-// inline returns the entries of a small bucket, whose page is inside a value.
-func (r *rawReader) inline(bucket string, value []byte, reached bool) (entries []ledger.Entry, whole bool) {
-	p := page{data: value[bucketSize:]}
-	p.count = uint64(binary.NativeEndian.Uint16(p.data[10:]))
-	whole = true
-	for i := range min(p.count, r.pageSize/elementSize) {
-		key, value, _, ok := p.element(i, false)
-		if !ok || len(key) == 0 || len(key) > longestKey {
-			whole = false
-			continue
-		}
-		e, sound := entryOf(bucket, key, value)
-		whole = whole && sound
-		if sound || reached {
-			entries = append(entries, e)
-		}
-	}
-	return entries, whole
-}
-
-// longestKey is more than any key of the ledger's has.
-const longestKey = 2048
+// inlined is the number of a page inside a value, which has no such page itself.
+const inlined = ^uint64(0)
 
 // entryOf makes an entry; its checksum knows better to which bucket it belongs. The
 // value stays in the file's data: elements of damaged pages can be as large as the file.
@@ -418,13 +322,13 @@ func entryOf(bucket string, key, value []byte) (e ledger.Entry, sound bool) {
 // own; where the header that counts them is damaged, those that are in use and nothing
 // else are taken for them.
 func (r *rawReader) end(slot uint64) uint64 {
-	own, _, _, overflow, _ := r.header(slot)
+	p, _ := r.page(slot)
 	next := slot + 1
 	for ; next < r.slots; next++ {
-		id, _, _, _, _ := r.header(next)
+		id := r.idAt(next)
 		_, freed := r.free[next]
-		counted := own == slot && next <= slot+overflow
-		if id == next || r.inReach(next) || freed || !counted && (own == slot || r.free == nil) {
+		counted := p.id == slot && next <= slot+p.overflow
+		if id == next || r.inReach(next) || freed || !counted && (p.id == slot || r.free == nil) {
 			break
 		}
 	}
@@ -434,40 +338,75 @@ func (r *rawReader) end(slot uint64) uint64 {
 // maxKey is how long a key can be that scan finds.
 const maxKey = 512
 
-// scan looks in a damaged page for values that no element leads to any more. A key
-// stands right before its value, and the checksum tells where it begins.
+// scan looks in a damaged page for values that no element leads to any more.
 func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
-	from, to := slot*r.pageSize, min(r.end(slot)*r.pageSize, uint64(len(r.data)))
 	have := make(map[string]bool, len(known))
 	for _, e := range known {
 		if _, sound := ledger.BucketOf(e.Key, e.Value); sound {
 			have[e.Bucket+"/"+e.Key] = true
 		}
 	}
-	part := r.data[from:to]
-	for at := 0; ; {
+	pages := [2]uint64{slot, r.end(slot)}
+	found, ok := r.scanned[pages]
+	if !ok {
+		found = r.find(r.data[slot*r.pageSize : min(pages[1]*r.pageSize, uint64(len(r.data)))])
+		r.scanned[pages] = found
+	}
+	for _, e := range found {
+		if !have[e.Bucket+"/"+e.Key] {
+			have[e.Bucket+"/"+e.Key] = true
+			known = append(known, e)
+		}
+	}
+	return known
+}
+
+// find returns the values in a part of the file. A key stands right before its value, and
+// the checksum tells where it begins.
+func (r *rawReader) find(part []byte) (found values) {
+	for at := 0; ; at++ {
 		next := bytes.Index(part[at:], []byte(ledger.ValueStart))
 		if next < 0 {
-			return known
+			return found
 		}
 		at += next
-		var value json.RawMessage
-		if json.NewDecoder(bytes.NewReader(part[at:])).Decode(&value) != nil {
-			at++
-			continue
+		size, read := object(part[at:])
+		before := part[max(0, at-maxKey):at]
+		if !r.spend(&r.effort, read+len(before)*(50+size/10)) {
+			return found
 		}
-		for length := 1; length <= min(at, maxKey); length++ {
-			e, sound := entryOf("", part[at-length:at], value)
-			if sound && !have[e.Bucket+"/"+e.Key] {
-				have[e.Bucket+"/"+e.Key] = true
-				known = append(known, e)
-			}
-			if sound {
-				break
-			}
+		value := part[at : at+size]
+		if bucket, key, ok := ledger.KeyBefore(before, value); ok {
+			found = append(found, ledger.Entry{Bucket: bucket, Key: key, Value: value})
 		}
-		at++
 	}
+}
+
+// maxDepth is more than the values of the ledger have.
+const maxDepth = 64
+
+// object returns the size of the JSON object that a text begins with, 0 if there is none,
+// and how much of the text was read for that.
+func object(text []byte) (size, read int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return 0, i
+			}
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return i + 1, i
+			}
+		}
+	}
+	return 0, len(text)
 }
 
 // generation returns the highest generation that entries name.
@@ -483,6 +422,7 @@ func (r *rawReader) generation(entries []ledger.Entry) (uint64, bool) {
 
 // newestGeneration returns the highest generation that any page names, and the page.
 func (r *rawReader) newestGeneration() (newest, at uint64) {
+	r.begin()
 	for slot := uint64(2); slot < r.slots; slot++ {
 		entries, _ := r.leaf(slot)
 		if number, ok := r.generation(entries); ok && (number > newest || at == 0) {
@@ -543,22 +483,14 @@ const maxClimb = 64
 
 // refers reports whether a page leads to another one.
 func (r *rawReader) refers(parent, child uint64) bool {
-	id, flags, count, _, ok := r.header(parent)
-	if !ok || id != parent {
+	p, ok := r.page(parent)
+	if !ok || p.id != parent || p.flags != branchFlag && p.flags != leafFlag {
 		return false
 	}
-	p := page{id: parent, count: count, data: r.data[parent*r.pageSize:]}
-	for i := range min(count, r.pageSize/elementSize) {
-		switch flags {
-		case branchFlag:
-			if _, _, to, ok := p.element(i, true); ok && to == child {
-				return true
-			}
-		case leafFlag:
-			_, value, flags, ok := p.element(i, false)
-			if ok && flags == bucketFlag && len(value) >= bucketSize && binary.NativeEndian.Uint64(value) == child {
-				return true
-			}
+	for i := range p.elements(r.pageSize) {
+		e, ok := p.element(i)
+		if ok && (p.flags == branchFlag && e.word == child || p.flags == leafFlag && e.child() == child) {
+			return true
 		}
 	}
 	return false

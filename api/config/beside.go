@@ -1,0 +1,52 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// Kubelet is the only value of Beside: a kubelet runs on the node.
+const Kubelet = "kubelet"
+
+// BesideKubelet sets the defaults of a node whose kubelet goes on: the kubelet serves the sockets of
+// device plugins and podresources, it and the runtime write the cgroups, it checks whether a pod
+// fits and what the machine is like, and it allocates every device that berthd does not know. The
+// policies of a kubelet's file that was applied before are the kubelet's, and must be off; the notes
+// name those that are not.
+func (c *Config) BesideKubelet() (notes []string) {
+	c.Beside = Kubelet
+	d := Default()
+	for _, policy := range []struct{ field, now, off string }{
+		{"cpuManagerPolicy", c.CPU.Policy, d.CPU.Policy},
+		{"memoryManagerPolicy", c.Memory.Policy, d.Memory.Policy},
+		{"topologyManagerPolicy", string(c.Topology.Policy), string(topology.None)},
+	} {
+		if policy.now != policy.off {
+			notes = append(notes, fmt.Sprintf("%s: the kubelet's file says %s, so the kubelet and berthd both assign the same resources; set it to %s and restart the kubelet",
+				policy.field, policy.now, policy.off))
+		}
+	}
+	c.CPU, c.Topology = d.CPU, d.Topology
+	c.Memory.Policy = d.Memory.Policy
+	c.DevicePluginDir, c.PluginRegistryDir, c.PodResourcesDir = new(""), new(""), new("")
+	c.Cgroups.Tree = TreeMemory
+	c.Node.NodeFit, c.Node.FailSwapOn, c.Node.FailCgroupV1 = false, false, false
+	c.Node.KernelTunables = TunablesIgnore
+	c.Devices.Elsewhere = []string{"*"}
+	return notes
+}
+
+// validateBeside refuses what would make berthd and a kubelet manage the same thing.
+func (c Config) validateBeside(vs *errdefs.Violations) {
+	switch {
+	case c.Beside == "":
+	case c.Beside != Kubelet:
+		vs.Addf("beside", "%q: expected kubelet, or nothing", c.Beside)
+	case c.Cgroups.Tree != TreeMemory:
+		vs.Addf("cgroups.tree", "%q: expected %s, because the kubelet writes the cgroups (beside: kubelet)", c.Cgroups.Tree, TreeMemory)
+	case c.RuntimeEndpoint != "":
+		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri talk to the runtime (beside: kubelet)")
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// podsTimeout bounds a call of the kubelet: the runtime waits meanwhile, and other sources are left.
+const podsTimeout = 500 * time.Millisecond
+
+// kubelet reads pods from a kubelet (the Pods API of Kubernetes 1.37, KEP-4188).
+type kubelet struct {
+	path string
+	conn *grpc.ClientConn
+	pods podsv1alpha1.PodsClient
+}
+
+// newKubelet connects when it is first needed: the kubelet may start later, or have no such API.
+func newKubelet(path string) (*kubelet, error) {
+	// A kubelet that starts again is asked soon.
+	retry := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: podsTimeout,
+	})
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), retry)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the kubelet's Pods API at %s: %w", path, err)
+	}
+	return &kubelet{path: path, conn: conn, pods: podsv1alpha1.NewPodsClient(conn)}, nil
+}
+
+func (k *kubelet) close() error { return k.conn.Close() }
+
+// Pod implements policy.Source.
+func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
+	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a kubelet before 1.37, or none yet
+	}
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	answer, err := k.pods.GetPod(ctx, &podsv1alpha1.GetPodRequest{PodUID: uid})
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
+		return nil, nil // not its pod; it has not heard from the API server yet; the API is off
+	default:
+		return nil, err
+	}
+	var pod corev1.Pod
+	if err := pod.Unmarshal(answer.GetPod()); err != nil {
+		return nil, fmt.Errorf("read the kubelet's answer: %w", err)
+	}
+	if got := string(pod.UID); got != uid {
+		return nil, fmt.Errorf("the kubelet answers with pod %q, expected %q", got, uid)
+	}
+	takeAllocated(&pod)
+	return podspec.FromPod(&pod, podspec.Options{})
+}
+
+// takeAllocated puts the amounts that the kubelet has allocated in place of those that somebody wants:
+// while a resize in place is not carried out, the pod runs with the former.
+func takeAllocated(pod *corev1.Pod) {
+	for _, list := range []struct {
+		containers []corev1.Container
+		statuses   []corev1.ContainerStatus
+	}{
+		{pod.Spec.InitContainers, pod.Status.InitContainerStatuses},
+		{pod.Spec.Containers, pod.Status.ContainerStatuses},
+	} {
+		for i := range list.containers {
+			c := &list.containers[i]
+			for _, s := range list.statuses {
+				if s.Name != c.Name || s.Resources == nil || s.AllocatedResources == nil {
+					continue
+				}
+				c.Resources.Requests = s.AllocatedResources
+				if s.Resources.Limits != nil {
+					c.Resources.Limits = s.Resources.Limits
+				}
+			}
+		}
+	}
+}

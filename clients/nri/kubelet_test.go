@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+)
+
+// podsServer answers as a kubelet does.
+type podsServer struct {
+	podsv1alpha1.UnimplementedPodsServer
+	pod *corev1.Pod
+	err error
+}
+
+func (s *podsServer) GetPod(context.Context, *podsv1alpha1.GetPodRequest) (*podsv1alpha1.GetPodResponse, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	text, err := s.pod.Marshal()
+	return &podsv1alpha1.GetPodResponse{Pod: text}, err
+}
+
+// TestKubeletSource reads pods from a server of the kubelet's API.
+func TestKubeletSource(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "pods") // the paths of sockets are short (unix(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	k, err := newKubelet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.close() })
+	if pod, err := k.Pod(t.Context(), "u"); pod != nil || err != nil {
+		t.Errorf("without a kubelet: %v, %v", pod, err)
+	}
+	kubelet := &podsServer{pod: resized()}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podsv1alpha1.RegisterPodsServer(server, kubelet)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+
+	pod, err := k.Pod(t.Context(), "u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pod.GetSpec().GetContainers()[0].GetResources().GetRequests()["cpu"]; got != "1" || pod.GetMetadata().GetUid() != "u" {
+		t.Errorf("while a resize waits: got %s of cpu, pod %v; want the 1 that the kubelet has allocated", got, pod.GetMetadata())
+	}
+	if pod, err := k.Pod(t.Context(), "other"); err == nil {
+		t.Errorf("another pod than was asked for: %v", pod)
+	}
+	for _, code := range []codes.Code{codes.NotFound, codes.FailedPrecondition, codes.Unimplemented} {
+		kubelet.err = status.Error(code, "no")
+		if pod, err := k.Pod(t.Context(), "u"); pod != nil || err != nil {
+			t.Errorf("%s: %v, %v; want no pod and no error", code, pod, err)
+		}
+	}
+	kubelet.err = status.Error(codes.ResourceExhausted, "too many")
+	if _, err := k.Pod(t.Context(), "u"); err == nil {
+		t.Error("a kubelet that has too many calls counts as one that does not know the pod")
+	}
+}
+
+// resized is a pod of which somebody wants 3 CPUs and that still has 1.
+func resized() *corev1.Pod {
+	cpus := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Resources: corev1.ResourceRequirements{Requests: cpus("3")},
+		}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "main", AllocatedResources: cpus("1"), Resources: &corev1.ResourceRequirements{Requests: cpus("1")},
+		}}},
+	}
+}

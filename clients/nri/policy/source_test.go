@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// knows is a source with the pods of a kubelet, by uid, and its error.
+type knows struct {
+	pods map[string]*typesv1.Pod
+	err  error
+}
+
+func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, error) { return k.pods[uid], k.err }
+
+// specOf is a pod of one container with so many CPUs.
+func specOf(name, cpu string) *typesv1.Pod {
+	return &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: name, Namespace: "default", Uid: name + "-uid"},
+		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
+			Name: "main", Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": cpu, "memory": "1Gi"}},
+		}}},
+	}
+}
+
+// TestStaticPodNames: the kubelet names a static pod after its manifest and the node. A pod whose name
+// only begins as a manifest's is another one.
+func TestStaticPodNames(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, NodeName: "n1", Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 2, memory: 1Gi}}"))})
+	for name, whole := range map[string]bool{"web-n1": true, "web-helper-n1": false, "web-n2": false, "web-": false} {
+		p := pod(name, "guaranteed")
+		p.Annotations = map[string]string{sourceAnnotation: "file"}
+		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := slices.Contains(d.uids(), name+"-uid"); got != whole {
+			t.Errorf("pod %s is placed as the manifest web: %v, want %v", name, got, whole)
+		}
+	}
+}
+
+// TestKubeletKnows: what the kubelet says of a pod counts before a manifest does, and where the
+// kubelet cannot say, the other sources do.
+func TestKubeletKnows(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Manifests: manifests(t,
+		manifestOf("job", "{limits: {cpu: 64, memory: 1Gi}}"), manifestOf("late", "{limits: {cpu: 1, memory: 1Gi}}"))})
+	job := pod("job", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatalf("the kubelet's pod, whose manifest asks for too much: %v", err)
+	}
+	if _, err := e.create(job, container(job, "main", "job-1", 2000, gib)); err != nil {
+		t.Error(err)
+	}
+	kubelet.err = errors.New("away")
+	if err := e.policy.RunPodSandbox(t.Context(), pod("late", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid", "late-uid"}) {
+		t.Errorf("berthd has %v, want both pods as a whole", got)
+	}
+}
+
+// TestApartStaysApart: a pod that was placed container by container, because nobody knew it, is not
+// placed a second time when the kubelet can say what it is.
+func TestApartStaysApart(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job := pod("job", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.create(job, container(job, "main", "job-1", 2000, gib)); err != nil {
+		t.Fatal(err)
+	}
+	kubelet.pods = map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}
+	running := container(job, "main", "job-1", 2000, gib)
+	running.Pid = 1
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{running}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.create(job, container(job, "main", "job-2", 2000, gib)); err != nil {
+		t.Errorf("the container starts again: %v", err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}

@@ -1,0 +1,41 @@
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/metrics"
+)
+
+// buildMetrics gives the metrics what they read.
+func (a *App) buildMetrics(context.Context) error {
+	sources := metrics.Sources{
+		View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings, Phases: a.reconcile.Phases,
+		Allocatable: func() workload.Quantities { return a.inForce().Node.Allocatable() },
+		Watchers:    func() int { return a.history.Streams() },
+		LedgerBytes: func() int64 {
+			info, err := os.Stat(filepath.Join(a.Config.StateDir, LedgerFile))
+			if err != nil {
+				return 0
+			}
+			return info.Size()
+		},
+		Plugins: a.Device.Inventory,
+	}
+	if meter, ok := a.tree.(cgroup.Meter); ok {
+		sources.Usage = func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool) {
+			name, ok := a.reconcile.CgroupOf(b)
+			if !ok {
+				return cgroup.Usage{}, false
+			}
+			used, err := meter.Usage(ctx, name)
+			return used, err == nil
+		}
+	}
+	a.metrics.Start(sources)
+	return nil
+}

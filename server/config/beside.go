@@ -1,0 +1,37 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxStateBytes is how much is read of a state file; the policy stands at its beginning.
+const maxStateBytes = 1 << 20
+
+// kubeletState tells which resource managers of a node's kubelet are on, by the files in which they
+// keep what they have assigned. A file that is missing or cannot be read tells nothing.
+func kubeletState(dir string) (notes []string) {
+	for _, manager := range []struct{ name, field, off string }{
+		{"cpu_manager_state", "cpuManagerPolicy", "none"},
+		{"memory_manager_state", "memoryManagerPolicy", "None"},
+	} {
+		path := filepath.Join(dir, manager.name)
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		var state struct{ PolicyName string }
+		err = json.NewDecoder(io.LimitReader(f, maxStateBytes)).Decode(&state)
+		_ = f.Close()
+		if err != nil || state.PolicyName == "" || strings.EqualFold(state.PolicyName, manager.off) {
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("%s: the kubelet's policy is %q, so the kubelet and berthd both assign the same resources; set %s to %s, remove the file, and restart the kubelet",
+			path, state.PolicyName, manager.field, manager.off))
+	}
+	return notes
+}

@@ -1,0 +1,187 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
+)
+
+// opening is a pod of a runtime before the start of its first container. The runtime starts
+// the process of its sandbox before it reports it, on the CPUs of the pod's cgroup. So that
+// cgroup has only the shared CPUs and the own CPUs of the pod, and the tracker has it.
+//
+// At the first start the cgroups in it get CPUs of their own, and the pod's cgroup gets all:
+// a runtime writes its containers' CPUs at times that berthd does not choose.
+type opening struct {
+	name cgroup.Name
+	// own are the pod's own CPUs while it is being admitted.
+	own cpuset.Set
+}
+
+// openingCPUs returns the CPUs of an opening pod's cgroup; none if it is not restricted.
+func (l *Loop) openingCPUs(view *ledger.View, uid string) cpuset.Set {
+	cpus := sharer{sandbox: true}.cpus(view)
+	if p, known := view.Pod(uid); known {
+		return cpus.Union(ownCPUs(view, p))
+	}
+	return cpus.Union(l.opening[uid].own)
+}
+
+// ownCPUs returns the CPUs of a pod's containers that are not shared.
+func ownCPUs(view *ledger.View, p *ledger.Pod) (own cpuset.Set) {
+	for i := range p.Pod.Containers {
+		own = own.Union(view.RunsOn(ledger.Owner{Pod: p.UID(), Container: p.Pod.Containers[i].Name}))
+	}
+	return own.Minus(view.SharedCPUs())
+}
+
+// beginOpening restricts the cgroup of a new pod, if a runtime will start a sandbox in it, and
+// returns whether it did. The caller holds mu.
+func (l *Loop) beginOpening(view *ledger.View, p *ledger.Pod, node *cgroup.Node, seen *cgroup.Snapshot) bool {
+	if l.Runtime == nil || seen.Find(node.Name).State != cgroup.Absent {
+		return false
+	}
+	l.opening[p.UID()] = opening{node.Name, ownCPUs(view, p)}
+	node.Values.CPUs = l.openingCPUs(view, p.UID())
+	l.watchOpening(view, p.UID(), node.Values.CPUs)
+	return true
+}
+
+// watchOpening adds an opening pod's cgroup, with its present CPUs, to the tracker. The caller
+// holds mu.
+func (l *Loop) watchOpening(view *ledger.View, uid string, present cpuset.Set) {
+	name := l.opening[uid].name
+	l.watch(name, uid+"/(sandbox)")
+	l.record(placement.Event{Kind: placement.ShownRunning, ID: name.String()})
+	l.record(placement.Event{Kind: placement.KernelRuns, ID: name.String(), CPUs: present})
+	l.wantOpening(view, uid)
+}
+
+// wantOpening sets the CPUs of an opening pod's cgroup in the tracker. The caller holds mu.
+func (l *Loop) wantOpening(view *ledger.View, uid string) {
+	if o, ok := l.opening[uid]; ok {
+		l.tracker.Want(o.name.String(), l.openingCPUs(view, uid), cpuset.Set{})
+	}
+}
+
+// endOpening prepares the cgroup of a pod for its first container. The cgroups in it are of
+// its sandbox, except that of a container that is bound or being started. The caller holds mu.
+func (l *Loop) endOpening(ctx context.Context, view *ledger.View, uid, starting string) error {
+	o, ok := l.opening[uid]
+	if !ok {
+		return nil
+	}
+	seen, err := l.Tree.Observe(ctx, o.name, 1)
+	if err != nil {
+		return fmt.Errorf("look for the sandbox of pod %s: %w", uid, err)
+	}
+	for i := range seen.Nodes {
+		child := &seen.Nodes[i]
+		if len(child.Name) == len(o.name) || isCalled(child.Name, starting) || l.isContainer(view, uid, child.Name) {
+			continue
+		}
+		// One that cannot be moved blocks containers with exclusive CPUs, and not its own pod.
+		if err := l.moveSandbox(ctx, view, sharer{name: child.Name, pod: uid, sandbox: true}, child.Values.CPUs); err != nil {
+			l.Log.WarnContext(ctx, "a sandbox is not moved to the shared CPUs", "pod", uid, "name", child.Name.String(), "error", err)
+		}
+	}
+	above, err := l.Tree.Observe(ctx, o.name.Parent(), 0)
+	if err != nil {
+		return fmt.Errorf("look at the cgroup above pod %s: %w", uid, err)
+	}
+	if parent := above.Find(o.name.Parent()); seen.Find(o.name).State != cgroup.Absent && parent.State != cgroup.Absent {
+		all := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: l.allowed(parent)}}
+		if _, err := l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: o.name, Values: all}); err != nil {
+			return fmt.Errorf("give pod %s all CPUs of the cgroup above: %w", uid, err)
+		}
+	}
+	l.stopOpening(uid)
+	return nil
+}
+
+// moveSandbox gives a sandbox its CPUs, wherever its pod's cgroup may run afterwards. The
+// caller holds mu.
+func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, present cpuset.Set) error {
+	cpus := s.cpus(view)
+	if cpus.IsEmpty() {
+		return nil
+	}
+	if !l.sharers.hasSandbox(s.name, s.pod) {
+		l.sharers.add(s)
+	}
+	l.watchSharer(view, s)
+	if present != cpus {
+		op := cgroup.Op{Kind: cgroup.Set, Name: s.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}}
+		if _, err := l.ensure(ctx, op); err != nil {
+			return fmt.Errorf("move the sandbox of pod %s: %w", s.pod, err)
+		}
+	}
+	l.record(placement.Event{Kind: placement.ShownRunning, ID: s.name.String()})
+	l.record(placement.Event{Kind: placement.KernelRuns, ID: s.name.String(), CPUs: cpus})
+	return nil
+}
+
+// isContainer returns whether a cgroup is one of a pod's containers. The caller holds mu.
+func (l *Loop) isContainer(view *ledger.View, uid string, name cgroup.Name) bool {
+	for b := range view.BindingsOf(uid) {
+		if b.Own && l.Layout.Driver().Parse(b.CgroupPath).Equal(name) || !b.Own && isCalled(name, b.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// stopOpening forgets an opening pod. The caller holds mu.
+func (l *Loop) stopOpening(uid string) {
+	if o, ok := l.opening[uid]; ok {
+		delete(l.opening, uid)
+		l.forget(o.name.String())
+		l.drift.forget(o.name)
+	}
+}
+
+// findOpening finds the pods that were opening when berthd ended: their cgroups have fewer CPUs
+// than those above. The caller holds mu.
+func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
+	if l.drift.kept != nil || l.NoPodCgroups {
+		return
+	}
+	above := map[string]cpuset.Set{}
+	for i := range seen.Nodes {
+		o := &seen.Nodes[i]
+		uid, isPod := l.Layout.PodUID(o.Name)
+		if _, known := view.Pod(uid); !isPod || !known || o.State == cgroup.Absent || o.Values.CPUs.IsEmpty() {
+			continue
+		}
+		parent := o.Name.Parent()
+		if _, known := above[parent.String()]; !known {
+			above[parent.String()] = l.allowed(seen.Find(parent))
+		}
+		if above[parent.String()].IsSubsetOf(o.Values.CPUs) {
+			continue
+		}
+		l.opening[uid] = opening{name: o.Name}
+		l.watchOpening(view, uid, o.Values.CPUs)
+	}
+}
+
+// endOpenings ends the opening of pods whose containers have started without a call. The caller
+// holds mu.
+func (l *Loop) endOpenings(ctx context.Context, view *ledger.View) {
+	for uid := range l.opening {
+		started := l.Runtime == nil
+		for range view.BindingsOf(uid) {
+			started = true
+		}
+		if !started {
+			continue
+		}
+		if err := l.endOpening(ctx, view, uid, ""); err != nil {
+			l.Log.WarnContext(ctx, "prepare the cgroup of a pod that runs", "pod", uid, "error", err)
+		}
+	}
+}

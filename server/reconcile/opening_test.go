@@ -1,0 +1,153 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// open admits a pod that shares CPUs, as the engine does: its cgroup is made before the commit.
+func (b *bench) open(uid string) {
+	b.t.Helper()
+	p := ledgertest.Pod(uid, "c")
+	p.QoS, p.Pod.QoS = workload.Guaranteed, workload.Guaranteed
+	p.Pod.Containers[0].Requests, p.Pod.Containers[0].Limits = cpus(500), cpus(500)
+	b.commit(p)
+}
+
+func (b *bench) commit(p *ledger.Pod) {
+	b.t.Helper()
+	d := ledger.NewDraft(b.ledger.View())
+	d.PutPod(p)
+	_, _, err := b.EnsurePod(b.t.Context(), d.View(), p.UID())
+	b.must(err)
+	b.update(func(d *ledger.Draft) { d.PutPod(p) })
+}
+
+// begin starts the process of a sandbox, with what its pod's cgroup has.
+func (b *bench) begin(uid string) string {
+	b.t.Helper()
+	path := "/kubepods/pod" + uid + "/" + uid + "-sandbox"
+	b.set(path, cgroup.Values{})
+	b.must(b.tree.Move(b.t.Context(), name(path), b.tree.Spawn(memtree.Mortal)))
+	return path
+}
+
+// runsOn expects the CPUs on which processes in a cgroup run.
+func (b *bench) runsOn(path, want string) {
+	b.t.Helper()
+	if got := b.allowed(b.seen(path)).String(); got != want {
+		b.t.Errorf("%s runs on %s, want %s", path, got, want)
+	}
+}
+
+// The process of a sandbox begins on the shared CPUs, before the runtime reports it, and leaves
+// the CPUs of a container that starts meanwhile. From the first start of its pod on it has CPUs
+// of its own, and the cgroup of the pod has all.
+func TestSandboxesBeginOnSharedCPUs(t *testing.T) {
+	t.Parallel()
+	for version, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		for _, restarted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarted %t", version, restarted), func(t *testing.T) {
+				t.Parallel()
+				b, d := newFakeRuntime(t, facts)
+				b.commit(exclusivePod("own", "2-3"))
+				b.runsOn("/kubepods/podown", "0-3") // nothing is shared without it, and these are its own
+				b.must(b.prestart("own1", "own"))
+				b.open("b")
+				b.runsOn("/kubepods/podb", "0-1")
+				path := b.begin("b")
+				b.runsOn(path, "0-1")
+				if restarted {
+					b.Loop = New(b.Config)
+					d.set(func() { d.closed = map[string]bool{"b": true} }) // it does not report the sandbox yet
+					b.pass()
+				}
+				b.commit(exclusivePod("one", "1"))
+				b.must(b.prestart("one1", "one"))
+				b.runsOn(path, "0")
+				b.must(b.Follow(t.Context()))
+				b.pass()
+				d.create("b1", "b", "0")
+				b.must(b.prestart("b1", "b"))
+				b.runsOn("/kubepods/podb", "0-3")
+				b.runsOn(path, "0")
+				b.must(b.RemovePod(t.Context(), b.ledger.View(), "one"))
+				b.update(func(d *ledger.Draft) { d.RemovePod("one") })
+				b.must(b.Follow(t.Context()))
+				b.runsOn(path, "0-1")
+				if len(b.opening) > 0 && !restarted {
+					t.Errorf("these pods are opening: %v", b.opening)
+				}
+			})
+		}
+	}
+}
+
+// The cgroup of a pod whose containers nobody has asked to start gets all CPUs, too.
+func TestOpeningEndsWithAContainer(t *testing.T) {
+	t.Parallel()
+	b, d := newFakeRuntime(t, memtree.V1())
+	b.own()
+	b.open("b")
+	b.runsOn("/kubepods/podb", "0-1")
+	b.begin("b")
+	d.create("b1", "b", "0-1")
+	d.start(t, "b1")
+	b.pass()
+	b.pass()
+	b.runsOn("/kubepods/podb", "0-3")
+	b.runsOn("/kubepods/podb/b-sandbox", "0-1")
+	b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
+	b.update(func(d *ledger.Draft) { d.RemovePod("b") })
+	if _, known := b.tracker.Get("/kubepods/podb/b-sandbox"); known || len(b.opening)+len(b.sharers["b"]) > 0 {
+		t.Errorf("after the removal known is %t of %v, %v", known, b.opening, b.sharers)
+	}
+}
+
+// A sandbox that cannot be moved holds up the containers on whose CPUs it may run, and not its
+// own pod.
+func TestSandboxThatCannotBeMoved(t *testing.T) {
+	t.Parallel()
+	b, d := newFakeRuntime(t, memtree.V2())
+	b.open("b")
+	path := b.begin("b")
+	b.refuse[path] = errRefused
+	d.create("b1", "b", "0-3")
+	b.must(b.prestart("b1", "b"))
+	b.runsOn("/kubepods/podb", "0-3")
+	b.commit(exclusivePod("own", "2-3"))
+	if err := b.tryToStart(b.ledger.View(), admission.Start{Binding: box("own1", "own")}); !errors.Is(err, errBlocked) {
+		t.Errorf("the sandbox is on CPUs 0-3, and own starts: %v", err)
+	}
+	delete(b.refuse, path)
+	d.start(t, "b1")
+	b.must(b.prestart("own1", "own"))
+	b.runsOn(path, "0-1")
+}
+
+// A pod that is given up after its cgroup was made leaves nothing.
+func TestOpeningEndsWithThePod(t *testing.T) {
+	t.Parallel()
+	b, _ := newFakeRuntime(t, memtree.V2())
+	p := exclusivePod("own", "2-3")
+	d := ledger.NewDraft(b.ledger.View())
+	d.PutPod(p)
+	_, _, err := b.EnsurePod(t.Context(), d.View(), "own")
+	b.must(err)
+	b.must(b.ForgetPod(t.Context(), d.View(), "own"))
+	if _, known := b.tracker.Get("/kubepods/podown"); known || len(b.opening) > 0 {
+		t.Errorf("known is %t of %v", known, b.opening)
+	}
+	b.refuse["/kubepods/podown"] = errRefused
+	if _, _, err = b.EnsurePod(t.Context(), d.View(), "own"); err == nil || len(b.opening) > 0 {
+		t.Errorf("a cgroup that could not be made: %v of %v", err, b.opening)
+	}
+}
