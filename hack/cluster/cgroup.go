@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const mount = "/sys/fs/cgroup"
+
+// makeCgroup makes a cgroup in every hierarchy, and one below it for the cluster's programs. A cgroup
+// of version 1 can have no process before it has CPUs and memory nodes (cpusets(7)); it gets its
+// parent's.
+func makeCgroup(path string) error {
+	hierarchies, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, hierarchy := range hierarchies {
+		parent := hierarchy
+		for _, dir := range []string{filepath.Join(hierarchy, path), filepath.Join(hierarchy, path, "programs")} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+			if err := inherit(parent, dir); err != nil {
+				return err
+			}
+			parent = dir
+		}
+	}
+	return nil
+}
+
+// hierarchies lists where cgroups are mounted: one for each controller, or a single one for all. On a
+// hybrid machine the second version's has no controllers and is left alone.
+func hierarchies() (dirs []string, err error) {
+	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
+		return []string{mount}, nil
+	}
+	entries, err := os.ReadDir(mount)
+	for _, e := range entries {
+		dir := filepath.Join(mount, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); e.IsDir() && errors.Is(err, fs.ErrNotExist) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, err
+}
+
+// inherit copies the CPUs and memory nodes of a cgroup's parent.
+func inherit(parent, dir string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(parent, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), value, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/nodetest"
+)
+
+// Variable is the environment variable that names the directory of the programs.
+const Variable = "BERTH_CLUSTER"
+
+// Timeout bounds everything that is waited for; nothing takes that long unless it fails.
+const Timeout = 5 * time.Minute
+
+// Options are what a test may choose.
+type Options struct {
+	// Systemd is the cgroup driver, in place of cgroupfs.
+	Systemd bool
+	// Kubelet overrides fields of the kubelet's configuration.
+	Kubelet map[string]any
+	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
+	Image string
+}
+
+// Cluster is a control plane and its node.
+type Cluster struct {
+	Options
+	// Cgroup is the one that everything runs below.
+	Cgroup     string
+	Containerd *containerd.Daemon
+
+	t             testing.TB
+	programs, dir string
+	space         *space
+	running       map[string]*nodetest.Process
+	closed        sync.Once
+}
+
+// Need skips a test where the programs or the rights are missing. It names the directory of the programs.
+func Need(t testing.TB) (programs string) {
+	t.Helper()
+	programs = os.Getenv(Variable)
+	if programs == "" {
+		t.Skipf("needs the programs of Kubernetes: %s names a directory with them; make test-cluster builds it", Variable)
+	}
+	if os.Geteuid() != 0 {
+		t.Skipf("a kubelet needs root: the effective user is %d", os.Geteuid())
+	}
+	return programs
+}
+
+// Run starts a cluster and waits until its node is ready.
+func Run(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	programs := Need(t)
+	// The paths of sockets are short (unix(7)), those of t.TempDir are not.
+	dir, err := os.MkdirTemp("", "cl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{Options: o, Cgroup: "/berth-" + filepath.Base(dir), t: t, programs: programs, dir: dir, running: map[string]*nodetest.Process{}}
+	c.Containerd = containerd.Prepare(t, o.Systemd)
+	c.Containerd.Spawn = c.Spawn
+	t.Cleanup(c.close) // before the end of containerd: the kubelet would start its pods again
+	c.onInterrupt()
+	if err := makeCgroup(c.Cgroup); err != nil {
+		t.Fatal(err)
+	}
+	if c.space, err = newSpace(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.configure(); err != nil {
+		t.Fatal(err)
+	}
+	c.startAll()
+	return c
+}
+
+// startAll starts the programs, each when what it needs is there.
+func (c *Cluster) startAll() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), Timeout)
+	defer cancel()
+	c.StartProgram("etcd")
+	c.StartProgram("kube-apiserver")
+	if err := c.Containerd.Start(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.Containerd.Load(ctx, c.Image, containerd.ProbeImage); err != nil {
+		c.t.Fatal(err)
+	}
+	c.Eventually("the API server is ready", func() bool {
+		text, err := c.Kubectl("get", "--raw", "/readyz")
+		return err == nil && text == "ok"
+	})
+	c.StartProgram("kube-controller-manager")
+	c.StartProgram("kube-scheduler")
+	c.StartProgram("kubelet")
+	c.Eventually("the node is ready", func() bool {
+		text, err := c.Kubectl("get", "node", Node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.spec.taints}`)
+		return err == nil && strings.TrimSpace(text) == "True"
+	})
+	// A pod cannot be made before its service account is there.
+	c.Eventually("the default service account is there", func() bool {
+		_, err := c.Kubectl("get", "serviceaccount", "default")
+		return err == nil
+	})
+}
+
+// Spawn starts a program in the cluster's namespaces and in its cgroup.
+func (c *Cluster) Spawn(cmd *exec.Cmd) error {
+	var script strings.Builder
+	for _, dir := range nodetest.Cgroups(c.Cgroup + "/programs") {
+		fmt.Fprintf(&script, "echo 0 > %s/cgroup.procs && ", dir)
+	}
+	script.WriteString(`exec "$0" "$@"`)
+	cmd.Args = append([]string{"sh", "-c", script.String(), cmd.Path}, cmd.Args[1:]...)
+	path, err := exec.LookPath("sh")
+	if err != nil {
+		return err
+	}
+	cmd.Path = path
+	return c.space.start(cmd)
+}
+
+// StartProgram starts one of the cluster's programs.
+func (c *Cluster) StartProgram(name string) {
+	c.t.Helper()
+	args, ok := c.flags()[name]
+	if !ok {
+		c.t.Fatalf("the cluster has no program %q", name)
+	}
+	c.Start(name, exec.Command(filepath.Join(c.programs, name), args...))
+}
+
+// Start starts a program of the test's own beside the others, under a name.
+func (c *Cluster) Start(name string, cmd *exec.Cmd) {
+	c.t.Helper()
+	p, err := nodetest.StartWith(c.Spawn, cmd, c.Log(name))
+	if err != nil {
+		c.t.Fatalf("start %s: %v", name, err)
+	}
+	c.running[name] = p
+}
+
+// End sends a signal to a program and waits until it has ended.
+func (c *Cluster) End(name string, s os.Signal) error {
+	p := c.running[name]
+	delete(c.running, name)
+	return p.End(s)
+}
+
+// Log is what a program has written, in all its lives.
+func (c *Cluster) Log(name string) nodetest.Log { return nodetest.Log(c.Path(name + ".log")) }
+
+// Kubectl calls the API server as an administrator.
+func (c *Cluster) Kubectl(args ...string) (string, error) { return c.kubectl("", args...) }
+
+// Apply creates or changes objects: YAML or JSON.
+func (c *Cluster) Apply(objects string) {
+	c.t.Helper()
+	if text, err := c.kubectl(objects, "apply", "-f", "-"); err != nil {
+		c.t.Fatalf("apply: %v: %s", err, text)
+	}
+}
+
+func (c *Cluster) kubectl(input string, args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(c.programs, "kubectl"), append([]string{"--kubeconfig", c.Path(admin + ".kubeconfig")}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	cmd.Env = append(os.Environ(), "HOME="+c.dir)
+	if err := c.space.start(cmd); err != nil {
+		return "", err
+	}
+	if err := cmd.Wait(); err != nil {
+		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
+}
+
+// Get reads an object.
+func (c *Cluster) Get(into any, args ...string) error {
+	text, err := c.Kubectl(append([]string{"get", "-o", "json"}, args...)...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(text), into)
+}
+
+// Eventually waits for a condition.
+func (c *Cluster) Eventually(what string, done func() bool) {
+	c.t.Helper()
+	nodetest.Eventually(c.t, Timeout, what, done)
+}
+
+// onInterrupt removes everything when somebody ends the test.
+func (c *Cluster) onInterrupt() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	c.t.Cleanup(func() { signal.Stop(signals); close(signals) })
+	go func() {
+		if _, interrupted := <-signals; interrupted {
+			c.close()
+			os.Exit(1)
+		}
+	}()
+}
+
+// close ends everything. What the test reports as an error is what is left.
+func (c *Cluster) close() { c.closed.Do(c.remove) }
+
+func (c *Cluster) remove() {
+	if c.t.Failed() {
+		for _, name := range []string{"kube-apiserver", "kubelet", "kube-scheduler"} {
+			text := c.Log(name).String()
+			c.t.Logf("%s:\n%s", name, text[max(0, len(text)-8000):])
+		}
+	}
+	for _, name := range []string{"kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
+		if c.running[name] != nil {
+			_ = c.End(name, os.Kill)
+		}
+	}
+	for name := range c.running {
+		_ = c.End(name, os.Kill)
+	}
+	var errs []error
+	if c.Containerd != nil {
+		errs = append(errs, c.Containerd.Close())
+	}
+	if c.space != nil {
+		c.space.close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	defer cancel()
+	nodetest.KillIn(c.Cgroup)
+	errs = append(errs, nodetest.RemoveCgroups(ctx, c.Cgroup), os.RemoveAll(c.dir))
+	if err := errors.Join(errs...); err != nil {
+		c.t.Error(err)
+	}
+}

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Names of the node and of the users that the API server knows, with their groups. The tokens are the
+// names: nobody else is on this network.
+const (
+	Node  = "n1"
+	admin = "admin"
+)
+
+var users = []struct{ name, user, groups string }{
+	{admin, "admin", "system:masters"},
+	{"scheduler", "system:kube-scheduler", ""},
+	{"controllers", "system:kube-controller-manager", ""},
+	{"kubelet", "system:node:" + Node, "system:nodes"},
+}
+
+const apiServer = "https://127.0.0.1:6443"
+
+// kubeconfig is a client's configuration in Kubernetes' own format. The API server signs its own
+// certificate.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: "` + apiServer + `", insecure-skip-tls-verify: true}}]
+users: [{name: me, user: {token: NAME}}]
+contexts: [{name: test, context: {cluster: test, user: me}}]
+current-context: test
+`
+
+// schedulerConfig is in a file only for the path of the kubeconfig.
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: DIR/scheduler.kubeconfig}
+leaderElection: {leaderElect: false}
+`
+
+// kubeletConfig is the kubelet's configuration but for what a test changes.
+func (c *Cluster) kubeletConfig() map[string]any {
+	driver := "cgroupfs"
+	if c.Options.Systemd {
+		driver = "systemd"
+	}
+	config := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
+		"authorization":  map[string]any{"mode": "AlwaysAllow"},
+		"cgroupDriver":   driver, "cgroupRoot": c.Cgroup, "failCgroupV1": false, "failSwapOn": false,
+		"containerRuntimeEndpoint": "unix://" + c.Containerd.Socket,
+		"evictionHard": map[string]any{
+			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+			"imagefs.available": "0%", "imagefs.inodesFree": "0%",
+		},
+		"localStorageCapacityIsolation": false, "makeIPTablesUtilChains": false,
+		"podLogsDir": c.Path("logs"), "volumePluginDir": c.Path("volumes"), "staticPodPath": c.Path("manifests"),
+		"nodeStatusUpdateFrequency": "1s", "syncFrequency": "10s",
+	}
+	for name, value := range c.Options.Kubelet {
+		config[name] = value
+	}
+	return config
+}
+
+// configure writes what the programs read.
+func (c *Cluster) configure() error {
+	var tokens strings.Builder
+	files := map[string]string{"scheduler.yaml": strings.ReplaceAll(schedulerConfig, "DIR", c.dir)}
+	for _, u := range users {
+		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", u.name, u.user, u.name, u.groups)
+		files[u.name+".kubeconfig"] = strings.ReplaceAll(kubeconfig, "NAME", u.name)
+	}
+	files["tokens.csv"] = tokens.String()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	files["accounts.key"] = string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	text, err := json.Marshal(c.kubeletConfig())
+	if err != nil {
+		return err
+	}
+	files["kubelet.json"] = string(text)
+	for name, content := range files {
+		if err := os.WriteFile(c.Path(name), []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"logs", "volumes", "manifests"} {
+		if err := os.MkdirAll(c.Path(name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flags are the programs' command lines.
+func (c *Cluster) flags() map[string][]string {
+	const etcd = "http://127.0.0.1:2379"
+	return map[string][]string{
+		"etcd": {
+			"--data-dir", c.Path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+			"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:2380",
+		},
+		"kube-apiserver": {
+			"--etcd-servers", etcd, "--cert-dir", c.Path("certificates"), "--token-auth-file", c.Path("tokens.csv"),
+			"--authorization-mode", "Node,RBAC", "--advertise-address", Address, "--endpoint-reconciler-type", "none",
+			"--service-cluster-ip-range", "10.98.0.0/16", "--service-account-issuer", "https://kubernetes.default.svc",
+			"--service-account-key-file", c.Path("accounts.key"), "--service-account-signing-key-file", c.Path("accounts.key"),
+			"--allow-privileged", "--kubelet-preferred-address-types", "InternalIP",
+		},
+		"kube-scheduler": {"--config", c.Path("scheduler.yaml"), "--secure-port", "0"},
+		"kube-controller-manager": {
+			"--kubeconfig", c.Path("controllers.kubeconfig"), "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
+			"--service-account-private-key-file", c.Path("accounts.key"), "--root-ca-file", c.Path("certificates", "apiserver.crt"),
+		},
+		"kubelet": {
+			"--config", c.Path("kubelet.json"), "--kubeconfig", c.Path("kubelet.kubeconfig"), "--root-dir", "/var/lib/kubelet",
+			"--cert-dir", c.Path("kubelet-certificates"), "--hostname-override", Node, "--node-ip", Address, "--v", "2",
+		},
+	}
+}
+
+// Path is one below the cluster's directory.
+func (c *Cluster) Path(elements ...string) string {
+	return filepath.Join(append([]string{c.dir}, elements...)...)
+}

@@ -1,0 +1,17 @@
+// Package cluster runs a Kubernetes cluster of one node for tests: etcd, kube-apiserver,
+// kube-scheduler, kube-controller-manager, kubelet and containerd, as real processes without a
+// network and without a registry.
+//
+// Everything lies below one directory and one cgroup. The programs run in a mount namespace and a
+// network namespace of their own, so that the fixed paths and ports of Kubernetes do not collide with
+// those of the machine, and the kubelet does not change the machine's sysctls. When the test ends,
+// and when it is interrupted, all processes, containers, cgroups and files are removed.
+//
+// Words:
+//
+//   - programs: the directory with the built programs. hack/cluster/test.sh builds them from their Go
+//     modules (hack/tools/cluster, hack/tools/containerd).
+//   - space: the two namespaces, see space.go.
+//
+// Authorization is as on a real node: RBAC and the node authorizer. Tests act as an administrator.
+package cluster
