@@ -39,6 +39,20 @@ func (e *events) lose() {
 	e.lost = true
 }
 
+// putBack keeps what a turn could not list for the next one; nil ids mean all.
+func (e *events) putBack(ids, pods []string) {
+	if ids == nil {
+		e.lose()
+		return
+	}
+	for _, id := range ids {
+		e.add(runtime.Event{ID: id})
+	}
+	for _, uid := range pods {
+		e.add(runtime.Event{ID: uid, Pod: uid}) // the id of a sandbox only tells it from others
+	}
+}
+
 // take returns the events that concern a view, and forgets all: containers that are bound, and
 // the pods in the ledger of others, which may be sandboxes.
 func (e *events) take(view *ledger.View) (ids, pods []string, lost bool) {

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
@@ -240,4 +241,25 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	if ops, err := b.Plan(t.Context()); err != nil || len(ops) > 0 {
 		t.Errorf("left to do: %v, %v", ops, err)
 	}
+}
+
+// What a pass could not list, because the runtime was away, the next turn lists, even if a resize
+// has met the containers meanwhile: nothing waits for the next pass.
+func TestFollowAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	b, d := newFakeRuntime(t, memtree.V2())
+	b.own()
+	b.open("b")
+	d.create("a1", "a", "0-3") // by somebody who did not ask
+	d.start(t, "a1")
+	b.bind("a1", "a")
+	b.Loop = New(b.Config)
+	d.set(func() { d.fail = errdefs.Unavailablef("nobody there") })
+	if err := b.Pass(t.Context()); !errors.Is(err, errAway) {
+		t.Errorf("without the runtime: %v", err)
+	}
+	d.set(func() { d.fail = nil })
+	b.must(b.Resize(t.Context(), b.ledger.View(), "b"))
+	b.must(b.Follow(t.Context()))
+	b.runsOn("/kubepods/poda/a1", "0-1")
 }

@@ -107,6 +107,7 @@ func (l *Loop) containersOf(ctx context.Context, view *ledger.View, ids []string
 	}
 	listed, err := l.syncRuntime(ctx, ids)
 	if listed == nil {
+		l.changes.putBack(ids, l.calls.pods)
 		return out, err
 	}
 	for _, c := range listed.all {
