@@ -151,6 +151,10 @@ type Loop struct {
 	records recordLog          // guarded by mu
 	sharers sharers            // guarded by mu
 	opening map[string]opening // by uid; guarded by mu
+	// openingFound means that a pass has looked for opening pods, and sandboxesKnown that one
+	// had the runtime's list of all sandboxes. Those of an earlier berthd are unknown until
+	// then. Guarded by mu.
+	openingFound, sandboxesKnown bool
 
 	// ending are the cgroups that are being removed.
 	ending endings

@@ -145,11 +145,12 @@ func (l *Loop) stopOpening(uid string) {
 }
 
 // findOpening finds the pods that were opening when berthd ended: their cgroups have fewer CPUs
-// than those above. The caller holds mu.
+// than those above, or they have no container yet. The caller holds mu.
 func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
-	if l.drift.kept != nil || l.NoPodCgroups {
+	if l.openingFound || l.NoPodCgroups {
 		return
 	}
+	l.openingFound = true
 	above := map[string]cpuset.Set{}
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
@@ -161,7 +162,7 @@ func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
 		if _, known := above[parent.String()]; !known {
 			above[parent.String()] = l.allowed(seen.Find(parent))
 		}
-		if above[parent.String()].IsSubsetOf(o.Values.CPUs) {
+		if above[parent.String()].IsSubsetOf(o.Values.CPUs) && hasContainers(view, uid) {
 			continue
 		}
 		l.opening[uid] = opening{name: o.Name}
@@ -169,15 +170,18 @@ func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
 	}
 }
 
+func hasContainers(view *ledger.View, uid string) bool {
+	for range view.BindingsOf(uid) {
+		return true
+	}
+	return false
+}
+
 // endOpenings ends the opening of pods whose containers have started without a call. The caller
 // holds mu.
 func (l *Loop) endOpenings(ctx context.Context, view *ledger.View) {
 	for uid := range l.opening {
-		started := l.Runtime == nil
-		for range view.BindingsOf(uid) {
-			started = true
-		}
-		if !started {
+		if l.Runtime != nil && !hasContainers(view, uid) {
 			continue
 		}
 		if err := l.endOpening(ctx, view, uid, ""); err != nil {

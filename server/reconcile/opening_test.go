@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
@@ -149,5 +150,57 @@ func TestOpeningEndsWithThePod(t *testing.T) {
 	b.refuse["/kubepods/podown"] = errRefused
 	if _, _, err = b.EnsurePod(t.Context(), d.View(), "own"); err == nil || len(b.opening) > 0 {
 		t.Errorf("a cgroup that could not be made: %v of %v", err, b.opening)
+	}
+}
+
+// A sandbox that runs while berthd starts is found before a container starts on its CPUs, even if
+// the runtime was away at the first pass.
+func TestSandboxesOfAnEarlierBerthd(t *testing.T) {
+	t.Parallel()
+	for version, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		for _, row := range []struct {
+			name    string
+			started bool // the pod has a container
+			listed  bool // the runtime reports the sandbox
+			follow  bool
+		}{
+			{name: "begins"},
+			{name: "listed", listed: true},
+			{name: "listed, followed", listed: true, follow: true},
+			{name: "started", started: true, listed: true},
+			{name: "started, followed", started: true, listed: true, follow: true},
+		} {
+			t.Run(version+", "+row.name, func(t *testing.T) {
+				t.Parallel()
+				b, d := newFakeRuntime(t, facts)
+				b.open("b")
+				path := b.begin("b")
+				if row.started {
+					d.create("b1", "b", "0-3")
+					b.must(b.prestart("b1", "b"))
+					d.start(t, "b1")
+				}
+				b.runsOn(path, "0-3")
+				b.Loop = New(b.Config)
+				d.set(func() {
+					d.closed = map[string]bool{"b": !row.listed}
+					d.fail = errdefs.Unavailablef("nobody there")
+				})
+				if err := b.Pass(t.Context()); err == nil {
+					t.Error("a pass without the runtime succeeds")
+				}
+				b.commit(exclusivePod("own", "2-3"))
+				start := admission.Start{Binding: box("own1", "own")}
+				if err := b.tryToStart(b.ledger.View(), start); errdefs.ClassOf(err) != errdefs.Unavailable {
+					t.Errorf("own starts beside sandboxes that nobody has listed: %v", err)
+				}
+				d.set(func() { d.fail = nil })
+				if row.follow {
+					b.must(b.Follow(t.Context()))
+				}
+				b.must(b.tryToStart(b.ledger.View(), start))
+				b.runsOn(path, "0-1")
+			})
+		}
 	}
 }

@@ -48,18 +48,11 @@ type simulation struct {
 	fake  *fakeRuntime
 	r     *rapid.T
 	boxes map[string]*simulated
-	// sandboxes are those that run, by the uid of the pod.
-	sandboxes map[string]*sandboxed
+	// sandboxes are the cgroups of those that run, by the uid of the pod.
+	sandboxes map[string]string
 	log       []string
 	// calmed says that nothing comes in between any more.
 	calmed bool
-}
-
-// sandboxed is the sandbox of a pod. One that is unseen has begun before this berthd, which has
-// not looked since.
-type sandboxed struct {
-	path   string
-	unseen bool
 }
 
 // simulated is what else there is to know of a container.
@@ -82,7 +75,7 @@ func newSimulation(t *testing.T, r *rapid.T, facts cgroup.Facts) *simulation {
 	b, d := newFakeRuntime(t, facts)
 	b.set("/elsewhere", cgroup.Values{})
 	d.hidden, d.closed = map[string]bool{}, map[string]bool{}
-	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]*sandboxed{}}
+	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}}
 	h.must(b.RemovePod(t.Context(), b.ledger.View(), "a"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("a") })
 	h.come("a")
@@ -125,7 +118,7 @@ func (h *simulation) happen(id string) {
 		}
 		if uid, ok := pick(h.r, "uid", uids); ok {
 			place := cgroup.ContainerCpuset(view, ledger.Owner{Pod: uid, Container: "c"})
-			h.fake.create(id, uid, place.CPUs.String())
+			h.makeIn(uid, id, place.CPUs.String())
 			h.boxes[id] = &simulated{pod: uid}
 			if rapid.IntRange(0, 3).Draw(h.r, "where") == 0 {
 				h.fake.boxes[id].Cgroup = name("/elsewhere/" + id)
@@ -175,21 +168,25 @@ func (h *simulation) happen(id string) {
 	case "find":
 		// Somebody has made it past berth.
 		if _, here := view.Pod("a"); here && h.runsAnywhere("a") {
-			h.fake.create(id, "a", "0-3")
+			h.makeIn("a", id, "0-3")
 			h.fake.start(h.t, id)
 			h.boxes[id] = &simulated{pod: "a", found: true}
 			h.bind(id, h.boxes[id].pod)
 			note("%s", id)
 		}
 	case "sandbox":
-		// Its process begins on the CPUs of the pod's cgroup.
+		// Its process begins on the CPUs of the pod's cgroup, before the pod has containers.
 		for p := range view.Pods() {
 			uid := p.UID()
-			if _, opens := h.opening[uid]; opens && h.sandboxes[uid] == nil && rapid.Bool().Draw(h.r, "begins") {
+			_, opens := h.opening[uid]
+			for _, s := range h.boxes {
+				opens = opens && s.pod != uid
+			}
+			if opens && h.sandboxes[uid] == "" && rapid.Bool().Draw(h.r, "begins") {
 				path := "/kubepods/pod" + uid + "/" + uid + "-sandbox"
 				h.set(path, cgroup.Values{})
 				h.must(h.tree.Move(h.t.Context(), name(path), h.tree.Spawn(memtree.Mortal)))
-				h.sandboxes[uid] = &sandboxed{path: path}
+				h.sandboxes[uid] = path
 				h.fake.set(func() { h.fake.closed[uid] = rapid.Bool().Draw(h.r, "unlisted") })
 				note("%s on %s", uid, h.allowed(h.seen(path)))
 			}
@@ -219,9 +216,6 @@ func (h *simulation) happen(id string) {
 		// Another berthd in place of this one, which finds lost ones in their pods only.
 		maps.DeleteFunc(h.fake.hidden, func(id string, _ bool) bool { return h.fake.boxes[id].Cgroup.Within(name("/elsewhere")) })
 		h.Loop = New(h.Config)
-		for _, s := range h.sandboxes {
-			s.unseen = true
-		}
 		if rapid.Bool().Draw(h.r, "away") {
 			h.fake.fail = errdefs.Unavailablef("nobody there")
 		}
@@ -243,9 +237,6 @@ func (h *simulation) happen(id string) {
 		h.fake.fail, h.fake.late = nil, nil
 		if err == nil {
 			h.cleared()
-			for uid, s := range h.sandboxes {
-				s.unseen = s.unseen && h.fake.closed[uid]
-			}
 		}
 		note("%v", err)
 	case "wait":
@@ -261,6 +252,12 @@ func (h *simulation) happen(id string) {
 			note("%s: %v", uid, h.Resize(ctx, view, uid))
 		}
 	}
+}
+
+// makeIn creates a container. The sandbox of its pod is ready before that.
+func (h *simulation) makeIn(uid, id, cpus string) {
+	h.fake.set(func() { delete(h.fake.closed, uid) })
+	h.fake.create(id, uid, cpus)
 }
 
 // comeOrGo admits or removes a pod, but not a given one.
@@ -400,8 +397,8 @@ func (h *simulation) check() {
 		}
 		set, err := cpuset.Parse(list)
 		h.must(err)
-		for uid, box := range h.sandboxes {
-			if on := h.allowed(h.seen(box.path)); uid != s.pod && !box.unseen && on.Overlaps(set) {
+		for uid, path := range h.sandboxes {
+			if on := h.allowed(h.seen(path)); uid != s.pod && on.Overlaps(set) {
 				h.r.Fatalf("the sandbox of %s is on %s, and %s of %s was let start on %s:\n%s", uid, on, own, s.pod, list, errors.Join(lines(h.log)...))
 			}
 		}

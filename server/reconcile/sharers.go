@@ -1,12 +1,14 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -57,6 +59,7 @@ func (l *Loop) noteSharers(view *ledger.View, seen *cgroup.Snapshot) {
 	var listed map[string][]runtime.Sandbox
 	if synced := l.calls.synced; synced != nil && synced.ids == nil {
 		listed = readySandboxes(synced.sandboxes)
+		l.sandboxesKnown = true
 	}
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
@@ -79,6 +82,18 @@ func (l *Loop) noteSharers(view *ledger.View, seen *cgroup.Snapshot) {
 		l.sharers.add(one)
 		l.watchSharer(view, one)
 	}
+}
+
+// knowSandboxes makes a pass if no pass had the runtime's list of all sandboxes yet. The caller
+// holds mu.
+func (l *Loop) knowSandboxes(ctx context.Context, view *ledger.View) error {
+	if l.sandboxesKnown || l.Runtime == nil || l.NoPodCgroups {
+		return nil
+	}
+	if err := l.pass(ctx, view); !l.sandboxesKnown {
+		return errdefs.Unavailablef("sandboxes of an earlier berthd may run: %w", cmp.Or(err, errAway))
+	}
+	return nil // the loop reports an error of the pass
 }
 
 // forgetSharers forgets the sharers of a pod whose cgroup was removed. The caller holds mu.

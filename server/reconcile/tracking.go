@@ -284,6 +284,11 @@ func waits(err error) bool {
 // clear makes sure that no other container runs on the own CPUs of a container before its
 // start. It does nothing for a container without own CPUs. The caller holds mu.
 func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner ledger.Owner) error {
+	if c, ok := l.tracker.Get(key); ok && !c.OwnCPUs.IsEmpty() {
+		if err := l.knowSandboxes(ctx, view); err != nil {
+			return fmt.Errorf("clear the CPUs for %s: %w", owner, err)
+		}
+	}
 	blocked := l.tracker.Block(key, l.Now())
 	if len(blocked) == 0 {
 		return nil
