@@ -204,3 +204,30 @@ func TestSandboxesOfAnEarlierBerthd(t *testing.T) {
 		}
 	}
 }
+
+// A container that somebody has started without a call is no sandbox, although nothing is known of
+// it when the next container of its pod starts: once it is bound, it has its own CPUs.
+func TestContainerIsNoSandbox(t *testing.T) {
+	t.Parallel()
+	for version, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			b, d := newFakeRuntime(t, facts)
+			b.commit(ledgertest.With(ledgertest.Pod("own", "c", "d"), ledgertest.Exclusive("c", "2-3"), ledgertest.Exclusive("d", "1")))
+			path := b.begin("own")
+			d.create("found", "own", "2-3")
+			d.start(t, "found")
+			other := ledger.Binding{ID: "d1", Owner: ledger.Owner{Pod: "own", Container: "d"}, Sequence: 1}
+			b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: other}))
+			b.update(func(d *ledger.Draft) { d.Bind(other) })
+			for range 3 {
+				b.pass()
+				b.on("own", "found", "2-3")
+				b.runsOn(path, "0")
+			}
+			if _, known := b.tracker.Get("/kubepods/podown/found"); known || len(b.sharers["own"]) != 1 {
+				t.Errorf("the container is a sandbox: known %t, %v", known, b.sharers)
+			}
+		})
+	}
+}

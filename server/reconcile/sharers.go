@@ -104,6 +104,17 @@ func (l *Loop) forgetSharers(uid string) {
 	delete(l.sharers, uid)
 }
 
+// forgetSandbox forgets that the cgroup of a runtime's container is a sandbox. It counts as one
+// if the container was unknown when the opening of its pod ended. The caller holds mu.
+func (l *Loop) forgetSandbox(b ledger.Binding) {
+	some := l.sharers[b.Owner.Pod]
+	at := slices.IndexFunc(some, func(s sharer) bool { return s.sandbox && !b.Own && isCalled(s.name, b.ID) })
+	if at >= 0 {
+		l.forget(some[at].name.String())
+		l.sharers[b.Owner.Pod] = slices.Delete(some, at, at+1)
+	}
+}
+
 // sharesUnknown returns whether a container of an unknown living pod, on some CPUs, uses
 // others than those of the pod's claims.
 func sharesUnknown(view *ledger.View, uid string, cpus cpuset.Set) bool {

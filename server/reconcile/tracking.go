@@ -96,6 +96,7 @@ func (l *Loop) track() {
 // restore adds a bound container to the tracker, unless the tracker has it.
 func (l *Loop) restore(b ledger.Binding) {
 	if l.tracks(b) {
+		l.forgetSandbox(b)
 		l.record(placement.Event{Kind: placement.Restore, ID: l.key(b), Name: b.Owner.String()})
 		l.want(l.tracked, l.key(b), b.Owner)
 	}
