@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/internal/jsontext"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -108,30 +107,20 @@ func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
 // Encode returns the record with its checksum. A record above ClaimRecordBytes is an error
 // of class Invalid that names both sizes. Equal records give equal bytes.
 func (r *ClaimRecord) Encode() ([]byte, error) {
-	w := jsontext.New(1024)
-	w.Raw(sealStart + noSum + sealMiddle)
-	w.Begin()
-	w.Number("format", claimRecordFormat)
-	w.Member("pod", r.Pod)
-	w.Member("namespace", r.Namespace)
-	w.Member("name", r.Name)
-	w.Member("boot_id", r.BootID)
-	w.Member("epoch", r.Epoch.String())
-	w.Number("generation", r.Generation)
-	w.Member("digest", r.Digest)
-	w.Member("qos", string(r.QoS))
-	w.Some("owned_by", r.OwnedBy)
-	w.Key("claims")
-	jsontext.Array(w, r.Claims, writeRecordedClaim)
-	if len(r.Bindings) > 0 {
-		w.Key("bindings")
-		jsontext.Array(w, r.Bindings, writeRecordedBinding)
+	stored := storedClaimRecord{
+		Format: claimRecordFormat, Pod: r.Pod, Namespace: r.Namespace, Name: r.Name, BootID: r.BootID, Epoch: r.Epoch,
+		Generation: r.Generation, Digest: r.Digest, QoS: string(r.QoS), OwnedBy: r.OwnedBy, Bindings: r.Bindings,
+		Claims: make([]recordedClaim, len(r.Claims)),
 	}
-	w.End()
-	if w.Err != nil {
-		return nil, errdefs.Internalf("encode the claim record of pod %s: %w", r.Pod, w.Err)
+	for i := range r.Claims {
+		c := &r.Claims[i]
+		stored.Claims[i] = recordedClaim{c.Owner.Container, c.Provider, c.Resource, c.Affinity, c.CPUs, c.Memory, c.Devices.withoutContent(), c.Opaque}
 	}
-	out := endSeal(claimRecordBucket, r.Pod, w).Value
+	e, err := seal(claimRecordBucket, r.Pod, &stored)
+	if err != nil {
+		return nil, errdefs.Internalf("encode the claim record of pod %s: %w", r.Pod, err)
+	}
+	out := e.Value
 	if len(out) > ClaimRecordBytes {
 		return nil, errdefs.Invalidf("the claim record of pod %s would have %d bytes, and may have %d: "+
 			"the pod has too many containers with CPUs, memory or devices of their own", r.Pod, len(out), ClaimRecordBytes)
@@ -139,72 +128,9 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 	return out, nil
 }
 
-func writeRecordedClaim(w *jsontext.Writer, c *Claim) {
-	w.Begin()
-	w.Some("container", c.Owner.Container)
-	w.Member("provider", c.Provider)
-	w.Member("resource", c.Resource)
-	if c.Affinity != nil {
-		w.Key("affinity")
-		writeAffinity(w, c.Affinity)
-	}
-	if c.CPUs != nil {
-		w.Key("cpus")
-		w.Begin()
-		w.Member("set", c.CPUs.Set.String())
-		w.Member("use", string(c.CPUs.Use))
-		w.End()
-	}
-	if len(c.Memory) > 0 {
-		w.Key("memory")
-		jsontext.Array(w, c.Memory, writeBlock)
-	}
-	if c.Devices != nil {
-		d := c.Devices.withoutContent()
-		w.Key("devices")
-		w.Begin()
-		w.Key("devices")
-		jsontext.Array(w, d.Devices, writeDevice)
-		w.Some("answer", d.Answer)
-		w.End()
-	}
-	w.Bytes("opaque", c.Opaque)
-	w.End()
-}
-
-func writeRecordedBinding(w *jsontext.Writer, b *RecordedBinding) {
-	w.Begin()
-	w.Member("id", b.ID)
-	w.Member("container", b.Container)
-	w.Some("cgroup_path", b.CgroupPath)
-	w.Flag("own", b.Own)
-	w.End()
-}
-
-func writeBlock(w *jsontext.Writer, b *Block) {
-	w.Begin()
-	w.Member("nodes", b.Nodes.String())
-	w.Number("bytes", b.Bytes)
-	if len(b.Parts) > 0 {
-		w.Key("parts")
-		w.Value(b.Parts)
-	}
-	w.End()
-}
-
-func writeDevice(w *jsontext.Writer, d *Device) {
-	w.Begin()
-	w.Member("id", d.ID)
-	if !d.Nodes.IsEmpty() {
-		w.Member("nodes", d.Nodes.String())
-	}
-	w.Flag("topology", d.Topology)
-	w.End()
-}
-
 // withoutContent returns the devices with a digest instead of the plugin's answer.
 func (d *Devices) withoutContent() *Devices {
-	if d.Response == nil {
+	if d == nil || d.Response == nil {
 		return d
 	}
 	return &Devices{Devices: d.Devices, Answer: answerDigest(d.Response)}

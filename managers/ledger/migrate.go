@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
 // migration converts the entries of one schema version to the next. It may reuse the slice.
@@ -86,10 +85,7 @@ func renamed(e Entry, bucket, key string) Entry {
 	if err != nil {
 		return Entry{Bucket: bucket, Key: key, Value: e.Value}
 	}
-	w := jsontext.New(len(e.Value))
-	w.Raw(sealStart + noSum + sealMiddle)
-	w.Raw(string(text))
-	return endSeal(bucket, key, w)
+	return sealText(bucket, key, text)
 }
 
 // migrate converts entries from one version to another with the chain, whose last element

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
 // The chain of a made-up history: version 0 kept a pod's digest in a bucket of
@@ -142,13 +141,6 @@ func TestMigrateRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %s: %q", name, err, c.class, c.want)
 		}
 	}
-}
-
-// sealText makes the entry for a text, be it JSON or not.
-func sealText(bucket, key string, text []byte) Entry {
-	w := jsontext.New(0)
-	w.Raw(sealStart + noSum + sealMiddle + string(text))
-	return endSeal(bucket, key, w)
 }
 
 // FuzzLoad: values whose checksums hold, but whose content is anything, are

@@ -14,7 +14,6 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/internal/jsontext"
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
@@ -122,50 +121,34 @@ func checksum(bucket, key string, value, room []byte) [crcLen]byte {
 
 // seal makes the entry for a value.
 func seal(bucket, key string, value any) (Entry, error) {
-	w := jsontext.New(room(value))
-	w.Raw(sealStart + noSum + sealMiddle)
-	encode(w, value)
-	if w.Err != nil {
-		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, w.Err)
+	var w bytes.Buffer
+	w.WriteString(sealStart + noSum + sealMiddle)
+	if err := json.NewEncoder(&w).Encode(value); err != nil {
+		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, err)
 	}
-	return endSeal(bucket, key, w), nil
+	w.Truncate(w.Len() - len("\n")) // of the encoder
+	return endSeal(bucket, key, &w), nil
+}
+
+// sealText makes the entry for the JSON of a value.
+func sealText(bucket, key string, text []byte) Entry {
+	var w bytes.Buffer
+	w.WriteString(sealStart + noSum + sealMiddle)
+	w.Write(text)
+	return endSeal(bucket, key, &w)
 }
 
 // endSeal puts the checksum in its place, where a value is written behind it.
-func endSeal(bucket, key string, w *jsontext.Writer) Entry {
-	sum := checksum(bucket, key, w.Out[len(sealStart)+crcLen+len(sealMiddle):], w.Out[len(w.Out):])
-	copy(w.Out[len(sealStart):], sum[:])
-	w.Raw(sealEnd)
-	return Entry{Bucket: bucket, Key: key, Value: w.Out}
+func endSeal(bucket, key string, w *bytes.Buffer) Entry {
+	out := w.Bytes()
+	sum := checksum(bucket, key, out[len(sealStart)+crcLen+len(sealMiddle):], w.AvailableBuffer())
+	copy(out[len(sealStart):], sum[:])
+	w.WriteString(sealEnd)
+	return Entry{Bucket: bucket, Key: key, Value: w.Bytes()}
 }
 
 // noSum stands where the checksum will be.
 const noSum = "00000000"
-
-// encode writes the JSON of a value.
-func encode(w *jsontext.Writer, value any) {
-	switch v := value.(type) {
-	case *storedPod:
-		writePod(w, v)
-	case *Trace:
-		writeTrace(w, v)
-	case *Claim:
-		writeClaim(w, v)
-	case storedGeneration:
-		writeGeneration(w, v)
-	default:
-		w.Value(value)
-	}
-}
-
-// room is more than most values of a kind take, sealed.
-func room(value any) int {
-	switch value.(type) {
-	case *storedPod, *Trace:
-		return 1280
-	}
-	return 320
-}
 
 // unseal returns the JSON text of a value whose checksum holds.
 func unseal(e Entry) ([]byte, error) {

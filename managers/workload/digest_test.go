@@ -23,6 +23,10 @@ func TestDigest(t *testing.T) {
 		return p
 	}
 	want := digest(t, base())
+	const stored = "65e4ef74b209f4bf89e33dcc9526dd40a438f95655abe6a2f616aa3410732ca6" // ledgers have it
+	if want != stored {
+		t.Errorf("the digest is %s, and ledgers have %s", want, stored)
+	}
 	for name, change := range map[string]func(*Pod){
 		"labels":       func(p *Pod) { p.Labels = map[string]string{"app": "other"} },
 		"annotations":  func(p *Pod) { p.Annotations = map[string]string{"a": "b"} },
