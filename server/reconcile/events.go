@@ -24,11 +24,17 @@ type events struct {
 	lost bool              // events may have been lost: all is listed
 }
 
+// maxEvents bounds the containers and sandboxes with events in one turn.
+const maxEvents = 4096
+
 func (e *events) add(one runtime.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ids == nil {
+	switch {
+	case e.ids == nil:
 		e.ids = map[string]string{}
+	case len(e.ids) == maxEvents:
+		e.ids, e.lost = map[string]string{}, true
 	}
 	e.ids[one.ID] = one.Pod
 }

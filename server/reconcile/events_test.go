@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,26 @@ func TestEventOfAContainer(t *testing.T) {
 	b.bound()
 	if asked := b.after(d, runtime.Event{ID: "a1", Pod: "a"}); slices.ContainsFunc(asked, func(ids []string) bool { return len(ids) > 0 }) {
 		t.Errorf("after its end: listed were %q", asked)
+	}
+}
+
+// Too many events for one turn take bounded memory, and all containers are listed.
+func TestManyEvents(t *testing.T) {
+	t.Parallel()
+	b, d := asked(t)
+	b.bind("a1", "a")
+	b.must(b.Follow(t.Context()))
+	many := []runtime.Event{{ID: "a1", Pod: "a"}}
+	for i := range 3 * maxEvents {
+		many = append(many, runtime.Event{ID: fmt.Sprint("other", i), Pod: "unknown"})
+	}
+	for _, e := range many {
+		if b.changes.add(e); len(b.changes.ids) > maxEvents {
+			t.Fatalf("%d events are kept", len(b.changes.ids))
+		}
+	}
+	if asked := b.after(d); len(asked) != 1 || len(asked[0]) != 0 {
+		t.Errorf("listed were %q", asked)
 	}
 }
 
