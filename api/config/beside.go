@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/topology"
@@ -38,6 +39,9 @@ func (c *Config) BesideKubelet() (notes []string) {
 	return notes
 }
 
+// kubeletDir is where a kubelet keeps its directories.
+const kubeletDir = "/var/lib/kubelet"
+
 // validateBeside refuses what would make berthd and a kubelet manage the same thing.
 func (c Config) validateBeside(vs *errdefs.Violations) {
 	switch {
@@ -48,5 +52,15 @@ func (c Config) validateBeside(vs *errdefs.Violations) {
 		vs.Addf("cgroups.tree", "%q: expected %s, because the kubelet writes the cgroups (beside: kubelet)", c.Cgroups.Tree, TreeMemory)
 	case c.RuntimeEndpoint != "":
 		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri talk to the runtime (beside: kubelet)")
+	}
+	for _, d := range []struct {
+		field string
+		dir   *string
+	}{
+		{"devicePluginDir", c.DevicePluginDir}, {"pluginRegistryDir", c.PluginRegistryDir}, {"podResourcesDir", c.PodResourcesDir},
+	} {
+		if c.Beside == Kubelet && d.dir != nil && (*d.dir == kubeletDir || strings.HasPrefix(*d.dir, kubeletDir+"/")) {
+			vs.Addf(d.field, "%q: the kubelet works there (beside: kubelet); expected another directory, or nothing", *d.dir)
+		}
 	}
 }

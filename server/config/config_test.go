@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,6 +107,9 @@ func TestBesideKubelet(t *testing.T) {
 		`beside: "docker": expected kubelet`:                     {"--beside=docker"},
 		"cgroups.tree: \"kernel\": expected memory":              {"--beside=kubelet", "--cgroup-tree=kernel"},
 		"runtimeEndpoint: expected nothing, because the kubelet": {"--beside=kubelet", "--runtime-endpoint=/run/containerd/containerd.sock"},
+		`devicePluginDir: "/var/lib/kubelet/device-plugins"`:     {"--beside=kubelet", "--device-plugin-dir=/var/lib/kubelet/../kubelet/device-plugins"},
+		`pluginRegistryDir: "/var/lib/kubelet/plugins_registry"`: {"--beside=kubelet", "--plugin-registry-dir=/var/lib/kubelet/plugins_registry"},
+		`podResourcesDir: "/var/lib/kubelet/pod-resources"`:      {"--beside=kubelet", "--pod-resources-dir=/var/lib/kubelet/pod-resources"},
 	} {
 		if _, _, err := load(t, "", "", args...); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", args, err, want)
@@ -133,6 +137,16 @@ func TestKubeletManagers(t *testing.T) {
 	_, notes, err = config.Load(config.Sources{KubeletState: dir, Flags: beside})
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], `cpu_manager_state: the kubelet's policy is "static"`) {
 		t.Errorf("got %q, %v", notes, err)
+	}
+	// A file that nobody writes to tells nothing, and does not hold the start up.
+	if err := os.Remove(filepath.Join(dir, "memory_manager_state")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "memory_manager_state"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, notes, err = config.Load(config.Sources{KubeletState: dir, Flags: beside}); err != nil || len(notes) != 1 {
+		t.Errorf("beside a file that nobody writes to: got %q, %v", notes, err)
 	}
 	if _, notes, err = config.Load(config.Sources{KubeletState: dir}); err != nil || len(notes) != 0 {
 		t.Errorf("without a kubelet beside: got %q, %v", notes, err)
