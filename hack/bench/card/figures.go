@@ -31,10 +31,38 @@ var promises = []promise{
 	{name{"Restart", "first answer", "5000", "berth"}, time.Second, 0},
 }
 
+// limits are of parts of an operation.
+var limits = []limit{
+	{name{"Placement", "leave, kernel", "500", "berth"}, "beyond", 20 * time.Millisecond},
+	{name{"Placement", "leave, cri", "500", "berth"}, "beyond", 20 * time.Millisecond},
+}
+
+// limit is the most that a part of an operation may take.
+type limit struct {
+	name name
+	part string
+	time time.Duration
+}
+
+// scalings are of operations that do not depend on how many containers there are.
+var scalings = []scaling{
+	{name{"Placement", "free, kernel", "500", "berth"}, "10", 1.5},
+	{name{"Placement", "free, cri", "500", "berth"}, "10", 1.5},
+	{name{"Placement", "event, kernel", "500", "berth"}, "10", 1.5},
+	{name{"Placement", "event, cri", "500", "berth"}, "10", 1.5},
+}
+
+// scaling is the most that an operation may take as a multiple of what it takes at another size.
+type scaling struct {
+	name name
+	than string
+	most float64
+}
+
 // mostGrown is by how many MiB one bad user may make berthd grow.
 const mostGrown = 64
 
-// ratio is the most that an operation may take as a multiple of what it is made of; of
+// ratio is the most that an operation may take as a multiple of what it is made of, or has to read; of
 // what it takes beside 100 pods and not 5,000; of what it takes where nobody watches, or
 // where no plugin hangs.
 type ratio struct {
@@ -53,6 +81,8 @@ var ratios = []ratio{
 	{name{"BadUser", "Admit beside a user who may agent", "512", "berth"}, 2},
 	{name{"BadUser", "Admit beside a user who may admin", "512", "berth"}, 2},
 	{name{"BadUser", "Admit beside a user who may read-frames", "512", "berth"}, 2},
+	{name{"Placement", "rest, kernel", "500", "berth"}, 1.3},
+	{name{"Placement", "rest, cri", "500", "berth"}, 1.3},
 	{name{"HungPlugin", "Admit without devices", "512", "berth"}, 1.1}, // what medians differ by
 }
 

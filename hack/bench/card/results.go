@@ -247,6 +247,26 @@ func (r *results) printPromises(w io.Writer) {
 				s.parts[i], mostGrown, s.allocs, verdict(s.parts[i].value <= mostGrown))
 		}
 	}
+	for _, p := range limits {
+		s, _ := r.median(p.name)
+		if i := slices.IndexFunc(s.parts, func(o part) bool { return o.name == p.part }); i >= 0 {
+			fmt.Fprint(t, head)
+			head = ""
+			fmt.Fprintf(t, "%s, %s of %s\t%v\t%s\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
+				s.parts[i], p.time, s.allocs, verdict(s.parts[i].value <= float64(p.time)))
+		}
+	}
+	for _, p := range scalings {
+		other := p.name
+		other.size = p.than
+		s, ok := r.median(p.name)
+		if o, also := r.median(other); ok && also {
+			fmt.Fprint(t, head)
+			head = ""
+			fmt.Fprintf(t, "%s, %s of %s\t%.2f times that of %s\t%.1f times\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
+				s.ns/o.ns, p.than, p.most, s.allocs, verdict(s.ns <= p.most*o.ns))
+		}
+	}
 }
 
 func verdict(kept bool) string {
