@@ -130,9 +130,9 @@ func (c Config) validateCgroups(vs *errdefs.Violations) {
 	include(vs, "cgroups", err)
 }
 
-// places says where this document has what managers name by the fields of a
-// KubeletConfiguration.
-var places = map[string]string{
+// configFields maps a field of a KubeletConfiguration, as managers name it, to the field of
+// this document.
+var configFields = map[string]string{
 	"systemReserved":          "reserved.system",
 	"kubeReserved":            "reserved.kube",
 	"evictionHard":            "reserved.evictionHard",
@@ -158,7 +158,7 @@ func include(vs *errdefs.Violations, field string, err error) {
 	case errors.As(err, &wrong) && len(wrong.Fields) > 0:
 		for _, v := range wrong.Fields {
 			name, rest, indexed := strings.Cut(v.Field, "[")
-			if place, ok := places[name]; ok {
+			if place, ok := configFields[name]; ok {
 				name = place
 			}
 			if indexed {

@@ -13,14 +13,14 @@ import (
 
 // ReadRunning reads what the containers of a running pod hold. Violations name the
 // field's path; what needs the pod is left to whoever admits it.
-func ReadRunning(list []*admissionv1.ContainerHolding) (out []admission.Holding, err error) {
+func ReadRunning(list []*admissionv1.RunningAllocation) (out []admission.RunningAllocation, err error) {
 	var vs errdefs.Violations
 	for i, m := range list {
-		path := fmt.Sprintf("holdings[%d]", i)
-		h := admission.Holding{Container: m.GetContainerName()}
+		path := fmt.Sprintf("running_allocations[%d]", i)
+		h := admission.RunningAllocation{Container: m.GetContainerName()}
 		h.CPUs = ReadCPUSet(path+".cpus", m.GetCpus(), &vs)
 		for j, block := range m.GetMemory() {
-			h.Memory = append(h.Memory, admission.MemoryHolding{
+			h.Memory = append(h.Memory, admission.RunningMemory{
 				Resource: block.GetResource(), Bytes: block.GetBytes(),
 				Nodes: readMask(fmt.Sprintf("%s.memory[%d].numa_nodes", path, j), block.GetNumaNodes(), &vs),
 			})
@@ -46,7 +46,7 @@ func PodCases(decisions []recovery.Decision) (out []*inspectv1.PodCase) {
 	for _, d := range decisions {
 		out = append(out, &inspectv1.PodCase{
 			Uid: d.UID, Namespace: d.Namespace, Name: d.Name, Found: string(d.Case), Living: d.Living,
-			Kept: d.Holding(), Source: podSources[strings.ReplaceAll(string(d.Source), " ", "-")], Waits: d.Waits, Note: d.Text,
+			Kept: d.Content(), Source: podSources[strings.ReplaceAll(string(d.Source), " ", "-")], Waits: d.Waits, Note: d.Text,
 		})
 	}
 	return out

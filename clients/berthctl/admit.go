@@ -116,11 +116,11 @@ func (c *ctl) admit() *cobra.Command {
 		if id != "" && len(pods) > 1 {
 			return usagef("admit", "--admission-id names one attempt, and %s has %d pods", m.file, len(pods))
 		}
-		holdings, err := holds(held)
+		running, err := holds(held)
 		if err != nil {
 			return err
 		}
-		if len(holdings) > 0 && len(pods) > 1 {
+		if len(running) > 0 && len(pods) > 1 {
 			return usagef("admit", "--holds is about one pod, and %s has %d", m.file, len(pods))
 		}
 		end := exitDone
@@ -128,7 +128,7 @@ func (c *ctl) admit() *cobra.Command {
 			if i > 0 && !s.forPrograms() {
 				fmt.Fprintln(s.out)
 			}
-			req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun, AdmissionId: id, Owner: owner, Holdings: holdings}
+			req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun, AdmissionId: id, Owner: owner, RunningAllocations: running}
 			if m.explain || drawn.draw {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
@@ -157,7 +157,7 @@ func (c *ctl) admit() *cobra.Command {
 	drawn.declare(cmd, "with --dry-run: draw the machine with the pod on it")
 	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
 	ownerFlag(cmd.Flags(), &owner, "whose pod it becomes")
-	cmd.Flags().StringArrayVar(&held, "holds", nil, "what a container of a running pod holds, as `CONTAINER:NAME=VALUE`; may be repeated")
+	cmd.Flags().StringArrayVar(&held, "holds", nil, "the allocation of a running container, as `CONTAINER:NAME=VALUE`; may be repeated")
 	return cmd
 }
 

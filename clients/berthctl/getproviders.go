@@ -55,12 +55,12 @@ func (c *ctl) providerCells(p *hintv1.Provider) []string {
 		deadline, index = d.AsDuration().Round(time.Millisecond).String(), strconv.Itoa(int(p.GetIndex()))
 	}
 	return []string{
-		"outside", providerMode(p.GetMode()), providerState(p.GetState()), strconv.Itoa(len(p.GetLeases())),
+		"external", providerMode(p.GetMode()), providerState(p.GetState()), strconv.Itoa(len(p.GetLeases())),
 		resourcesOf(p), p.GetMessage(), deadline, index, p.GetEndpoint(), joined(admissions),
 	}
 }
 
-// resourcesOf spells which pods concern a provider outside: those that want one of
+// resourcesOf spells which pods concern an external provider: those that want one of
 // its resources, or all.
 func resourcesOf(p *hintv1.Provider) string {
 	if len(p.GetResources()) == 0 {

@@ -12,9 +12,9 @@ import (
 
 // holds reads the values of --holds into what each container holds, in the order in which
 // the containers are named.
-func holds(values []string) ([]*admissionv1.ContainerHolding, error) {
-	var out []*admissionv1.ContainerHolding
-	byName := map[string]*admissionv1.ContainerHolding{}
+func holds(values []string) ([]*admissionv1.RunningAllocation, error) {
+	var out []*admissionv1.RunningAllocation
+	byName := map[string]*admissionv1.RunningAllocation{}
 	seen := map[string]bool{}
 	for _, v := range values {
 		what, value, ok := strings.Cut(v, "=")
@@ -24,7 +24,7 @@ func holds(values []string) ([]*admissionv1.ContainerHolding, error) {
 		}
 		h := byName[container]
 		if h == nil {
-			h = &admissionv1.ContainerHolding{ContainerName: container}
+			h = &admissionv1.RunningAllocation{ContainerName: container}
 			byName[container], out = h, append(out, h)
 		}
 		isMemory := name == "memory" || strings.HasPrefix(name, "hugepages-")
@@ -39,7 +39,7 @@ func holds(values []string) ([]*admissionv1.ContainerHolding, error) {
 		case isMemory:
 			err = holdMemory(h, v, name, value)
 		case strings.Contains(name, "/"):
-			h.Devices = append(h.Devices, &admissionv1.DeviceHolding{Resource: name, Ids: strings.Split(value, ",")})
+			h.Devices = append(h.Devices, &admissionv1.RunningDevices{Resource: name, Ids: strings.Split(value, ",")})
 		default:
 			err = usagef("admit", "--holds %q: %q is none of cpus, memory, hugepages-SIZE and the devices' resources, as example.com/gpu", v, name)
 		}
@@ -60,7 +60,7 @@ func heldCPUs(flag, list string) (*typesv1.CPUSet, error) {
 }
 
 // holdMemory reads the NUMA nodes and the amount of memory or huge pages.
-func holdMemory(h *admissionv1.ContainerHolding, flag, name, value string) error {
+func holdMemory(h *admissionv1.RunningAllocation, flag, name, value string) error {
 	list, amount, _ := strings.Cut(value, ":")
 	// Lists of nodes look like lists of CPUs.
 	nodes, err := cpuset.Parse(list)
@@ -72,7 +72,7 @@ func holdMemory(h *admissionv1.ContainerHolding, flag, name, value string) error
 	if err != nil || !whole || bytes <= 0 {
 		return usagef("admit", "--holds %q: expected NODES:AMOUNT such as 0-1:4Gi, and %q is no amount of bytes", flag, amount)
 	}
-	m := &admissionv1.MemoryHolding{Resource: name, NumaNodes: &typesv1.NUMANodeSet{}, Bytes: uint64(bytes)}
+	m := &admissionv1.RunningMemory{Resource: name, NumaNodes: &typesv1.NUMANodeSet{}, Bytes: uint64(bytes)}
 	for id := range nodes.All() {
 		m.NumaNodes.Ids = append(m.NumaNodes.Ids, uint32(id))
 	}

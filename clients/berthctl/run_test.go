@@ -57,13 +57,13 @@ func TestRequests(t *testing.T) {
 		}},
 		{"admit --admission-id mine --filename " + manifest + " --holds app:cpus=5,2-4 --holds app:memory=0:4Gi --holds app:memory=1,3:1 --holds app:hugepages-1Gi=0-1:2Gi " +
 			"--holds side:example.com/gpu=g3,g0 --holds side:example.com/nic=n", "", []proto.Message{
-			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine", Holdings: []*admissionv1.ContainerHolding{
-				{ContainerName: "app", Cpus: &typesv1.CPUSet{List: "2-5"}, Memory: []*admissionv1.MemoryHolding{
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine", RunningAllocations: []*admissionv1.RunningAllocation{
+				{ContainerName: "app", Cpus: &typesv1.CPUSet{List: "2-5"}, Memory: []*admissionv1.RunningMemory{
 					{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 4 << 30},
 					{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1, 3}}, Bytes: 1},
 					{Resource: "hugepages-1Gi", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 2 << 30},
 				}},
-				{ContainerName: "side", Devices: []*admissionv1.DeviceHolding{
+				{ContainerName: "side", Devices: []*admissionv1.RunningDevices{
 					{Resource: "example.com/gpu", Ids: []string{"g3", "g0"}}, {Resource: "example.com/nic", Ids: []string{"n"}},
 				}},
 			}},

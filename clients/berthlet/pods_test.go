@@ -423,7 +423,7 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("done: %+v", got)
 	}
 	// What is over gives its place back, and is not begun again by a next berthlet.
-	n.eventually("places are given back", func() bool {
+	n.eventually("resources are released", func() bool {
 		list, err := n.client.Allocation().List(t.Context(), &allocationv1.ListRequest{})
 		return err == nil && len(list.GetPods()) == 1
 	})
@@ -573,7 +573,7 @@ func TestKilled(t *testing.T) {
 	same("both were killed")
 
 	// The ledger is lost: berthd hears which pods there are, and gives them their
-	// places again.
+	// resources again.
 	_ = n.berthd.End(os.Kill)
 	if err := os.RemoveAll(n.path("berthd", "state")); err != nil {
 		t.Fatal(err)

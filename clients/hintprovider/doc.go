@@ -8,7 +8,7 @@
 //
 // Words:
 //
-//   - holdings: what pods hold of the provider. berthd sends all of them with every
+//   - allocations: what pods hold of the provider. berthd sends all of them with every
 //     question; the view that the provider's methods see is made of them.
 //   - reserve: what Prepare does; it holds what was planned for a time, the lease.
 //   - usage: what a provider itself knows to be taken, reserved or held.

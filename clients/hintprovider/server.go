@@ -133,7 +133,7 @@ func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.C
 	if err := s.learn(ctx, m.GetMachineSnapshotJson()); err != nil {
 		return nil, toStatus(err)
 	}
-	view, err := s.view(m.GetHoldings(), nil)
+	view, err := s.view(m.GetAllocations(), nil)
 	if err != nil {
 		return nil, toStatus(err)
 	}

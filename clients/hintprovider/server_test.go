@@ -117,16 +117,16 @@ func pod(n int64) *typesv1.Pod {
 	return convert.Pod(&workload.Pod{UID: "p", Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}})
 }
 
-// holding is a pod that holds slot a.
-func holding(uid string) *hintv1.Holding {
-	return &hintv1.Holding{AdmissionId: "adm-" + uid, PodUid: uid, Claims: []*typesv1.Claim{{
+// allocated is a pod that has slot a.
+func allocated(uid string) *hintv1.ProviderAllocation {
+	return &hintv1.ProviderAllocation{AdmissionId: "adm-" + uid, PodUid: uid, Claims: []*typesv1.Claim{{
 		PodUid: uid, ContainerName: "c", Provider: "slots", Resource: string(hinttest.SlotResource),
 		Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "a"}}}},
 	}}}
 }
 
-func hintRequest(n int64, held ...*hintv1.Holding) *hintv1.HintRequest {
-	return &hintv1.HintRequest{Provider: "slots", Pod: pod(n), ContainerName: "c", Holdings: held}
+func hintRequest(n int64, held ...*hintv1.ProviderAllocation) *hintv1.HintRequest {
+	return &hintv1.HintRequest{Provider: "slots", Pod: pod(n), ContainerName: "c", Allocations: held}
 }
 
 // reserve asks for a slot under an admission.
@@ -159,7 +159,7 @@ func TestCallsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect(`committed []`)
-	hints, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Request: hintRequest(2, holding("other"))})
+	hints, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Request: hintRequest(2, allocated("other"))})
 	if err != nil || len(hints.GetTopologyHints()) != 1 || len(hints.GetTopologyHints()[0].GetHints()) != 2 {
 		t.Errorf("two slots, one taken: %v, %v", hints, err)
 	}
@@ -167,7 +167,7 @@ func TestCallsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.commit(func(r *hintv1.CommitRequest) {
-		r.MachineSnapshotJson, r.Holdings = nil, []*hintv1.Holding{holding("p")}
+		r.MachineSnapshotJson, r.Allocations = nil, []*hintv1.ProviderAllocation{allocated("p")}
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -213,10 +213,10 @@ func TestBadCalls(t *testing.T) {
 			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.ContainerName = "x" })})
 			return err
 		}, codes.InvalidArgument, `no container "x"`},
-		"bad holdings": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: hintRequest(1, &hintv1.Holding{})})
+		"bad allocations": {func() error {
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: hintRequest(1, &hintv1.ProviderAllocation{})})
 			return err
-		}, codes.InvalidArgument, "holdings[0].pod_uid"},
+		}, codes.InvalidArgument, "allocations[0].pod_uid"},
 		"bad affinity": {func() error {
 			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Request: hintRequest(1), Affinity: &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{}}})
 			return err
@@ -366,7 +366,7 @@ func TestLeases(t *testing.T) {
 	reserve("gone")
 	reserve("open")
 	if err := s.commit(func(r *hintv1.CommitRequest) {
-		r.Holdings, r.CommittedAdmissions = []*hintv1.Holding{holding("p")}, []string{"adm-p", "gone"}
+		r.Allocations, r.CommittedAdmissions = []*hintv1.ProviderAllocation{allocated("p")}, []string{"adm-p", "gone"}
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -52,20 +52,20 @@ func (s *Server) read(q *hintv1.HintRequest) (*ledger.View, hint.Request, error)
 	if err != nil {
 		return nil, hint.Request{}, err
 	}
-	view, err := s.view(q.GetHoldings(), req.Pod)
+	view, err := s.view(q.GetAllocations(), req.Pod)
 	return view, req, err
 }
 
-// view makes a view of holdings, and of a pod that is being admitted if there is
+// view makes a view of allocations, and of a pod that is being admitted if there is
 // one.
-func (s *Server) view(holdings []*hintv1.Holding, pod *workload.Pod) (*ledger.View, error) {
+func (s *Server) view(allocations []*hintv1.ProviderAllocation, pod *workload.Pod) (*ledger.View, error) {
 	s.mu.Lock()
 	base := s.base
 	s.mu.Unlock()
 	if base == nil {
 		return nil, errdefs.Preconditionf("berthd has not described the machine yet: Commit comes first on every connection")
 	}
-	records, err := convert.ReadHoldings("holdings", holdings)
+	records, err := convert.ReadAllocations("allocations", allocations)
 	if err != nil {
 		return nil, err
 	}

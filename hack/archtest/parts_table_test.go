@@ -93,7 +93,7 @@ var partGroups = []partGroup{
 		{"State", []string{"berth.cpu.v1.CPUService.GetState"}, []string{"server/rpc/state.TestCPUState"}},
 		{"GetCPUAffinity, GetExclusiveCPUs", []string{"berth.allocation.v1.AllocationService.Allocate"}, []string{"server/rpc/allocation.TestAllocateAnswersAllThatARuntimeNeeds"}},
 		{"GetAllocatableCPUs, GetAllCPUs", []string{"berth.cpu.v1.CPUService.GetAllocatable"}, []string{"managers/cpu.TestAllocatable", "server/rpc/state.TestCPUState"}},
-		{"reconcileState", []string{"server/reconcile/loop.go"}, []string{"server/reconcile.TestDriftIsHealed", "server/reconcile.TestGuestsAreWhereTheLedgerSays"}},
+		{"reconcileState", []string{"server/reconcile/loop.go"}, []string{"server/reconcile.TestDriftIsHealed", "server/reconcile.TestRuntimeContainersAreWhereTheLedgerSays"}},
 		{"cpu_manager_state", []string{"berth.inspect.v1.InspectService.Export", "berth.inspect.v1.InspectService.Import"}, []string{"server/berthd.TestNodeMovesFromAKubeletAndBack"}},
 	}},
 	{"Memory manager", []part{

@@ -131,7 +131,7 @@ func (c capture) plugins() ([]plugin, error) {
 }
 
 // machine discovers the machine of a shape from its recorded files, with the memory
-// that the guest had at this boot: the kubelet's memory state says it.
+// that the virtual machine had at this boot: the kubelet's memory state says it.
 func (c capture) machine(shape, memory string) (json.RawMessage, error) {
 	files, err := archive(filepath.Join(c.root, "topologies", shape, "sysfs.tar.gz"))
 	if err != nil {

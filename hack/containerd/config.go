@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// places is what containerd 1 and 2 call by the same names: where things are.
-const places = `root = "DIR/root"
+// directories are the settings of paths that containerd 1 and 2 spell alike.
+const directories = `root = "DIR/root"
 state = "DIR/state"
 [debug]
   level = "warn"
@@ -30,7 +30,7 @@ const runcOptions = `
 
 // config2 is the configuration of containerd 2, config1 that of containerd 1, which
 // has no NRI here.
-const config2 = "version = 3\n" + places + `[plugins.'io.containerd.nri.v1.nri']
+const config2 = "version = 3\n" + directories + `[plugins.'io.containerd.nri.v1.nri']
   disable = false
   socket_path = "DIR/n"
   plugin_path = "DIR/nri"
@@ -53,7 +53,7 @@ const config2 = "version = 3\n" + places + `[plugins.'io.containerd.nri.v1.nri']
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]` + runcOptions
 
-const config1 = "version = 2\n" + places + `[plugins."io.containerd.internal.v1.opt"]
+const config1 = "version = 2\n" + directories + `[plugins."io.containerd.internal.v1.opt"]
   path = "DIR/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"

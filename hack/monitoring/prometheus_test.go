@@ -24,8 +24,8 @@ import (
 // programsVariable names the folder of prometheus and promtool.
 const programsVariable = "BERTH_PROMETHEUS"
 
-// patience is how long a test waits for something.
-const patience = 3 * time.Minute
+// timeout is how long a test waits for something.
+const timeout = 3 * time.Minute
 
 func programs(t *testing.T) string {
 	t.Helper()
@@ -167,7 +167,7 @@ func prometheus(t *testing.T, target string) server {
 func TestPrometheus(t *testing.T) {
 	programs(t)
 	s := prometheus(t, berthd(t))
-	nodetest.Eventually(t, patience, "two scrapes and the recording rules on them", func() bool {
+	nodetest.Eventually(t, timeout, "two scrapes and the recording rules on them", func() bool {
 		n, err := s.series("berth:admissions:rate5m")
 		return err == nil && n > 0
 	})
@@ -175,7 +175,7 @@ func TestPrometheus(t *testing.T) {
 		`up{job="berth"} == 1`, "kubelet_node_allocatable", "berth_admission_step_duration_seconds_count", "berth:exclusive_cpus:ratio",
 		"berth:admission_duration_seconds:p99_5m", `kubelet_admission_rejections_total`,
 	} {
-		nodetest.Eventually(t, patience, query+" has data", func() bool { n, err := s.series(query); return err == nil && n > 0 })
+		nodetest.Eventually(t, timeout, query+" has data", func() bool { n, err := s.series(query); return err == nil && n > 0 })
 	}
 	var groups struct {
 		Groups []struct {
@@ -183,7 +183,7 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 	want := len(rules(t))
-	nodetest.Eventually(t, patience, "every rule was evaluated", func() bool {
+	nodetest.Eventually(t, timeout, "every rule was evaluated", func() bool {
 		if err := s.get("rules", nil, &groups); err != nil {
 			return false
 		}

@@ -29,7 +29,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	ctx = hint.Observed(ctx, e.Observe)
 	c := &candidate{
 		given: given, record: record, notes: append(notes, req.Unserved...),
-		dryRun: req.DryRun, unserved: req.Unserved, holdings: req.Holdings,
+		dryRun: req.DryRun, unserved: req.Unserved, allocations: req.RunningAllocations,
 	}
 	if req.DryRun {
 		v, err := e.dryRun(ctx, c)
@@ -79,10 +79,10 @@ type candidate struct {
 	replanned []uint64
 	// prepared is the bus whose providers may have prepared claims.
 	prepared *hint.Bus
-	// holdings are the containers' current allocations as stated by the caller. bindings
+	// allocations are the containers' current allocations as stated by the caller. bindings
 	// are those of a pod that is already running.
-	holdings []Holding
-	bindings []ledger.Binding
+	allocations []RunningAllocation
+	bindings    []ledger.Binding
 	// undo are the steps to undo unless the pod is admitted.
 	undo cleanup
 }

@@ -149,7 +149,7 @@ func TestComplete(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
 	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true})
-	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 1), Holdings: []admission.Holding{
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 1), RunningAllocations: []admission.RunningAllocation{
 		{Container: "main", Devices: map[string][]string{gpu: {"g3"}}},
 	}})
 	must(t, err)

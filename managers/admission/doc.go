@@ -21,7 +21,7 @@
 //     claims. It is admitted with what it has, and never planned.
 //   - claim record: a copy of a pod's claims, written with the pod's cgroup before the
 //     commit.
-//   - holdings: the allocations of a running pod's containers, as stated by the caller.
+//   - running allocations: the allocations of a running pod's containers, as stated by the caller.
 //   - failure point: where a plan failed. The providers are called there for the shortage.
 //   - suggestion: one change with which a rejected pod would fit. What-ifs on the rejected
 //     view find it. It is suggested only if such a what-if admits the pod.

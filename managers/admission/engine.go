@@ -126,10 +126,10 @@ type Request struct {
 	Owner string
 	// AdmissionID may be empty.
 	AdmissionID string
-	// Holdings are the current allocations of a running pod's containers. They are recorded
+	// RunningAllocations are the current allocations of a running pod's containers. They are recorded
 	// if no other pod has them; nothing is planned then.
-	Holdings []Holding
-	DryRun   bool
+	RunningAllocations []RunningAllocation
+	DryRun             bool
 }
 
 // waited waits for a lock as a step of an admission.
@@ -140,15 +140,15 @@ func (e *Engine) waited(ctx context.Context, lock func(context.Context) (func(),
 	return release, err
 }
 
-// Settled returns after it has had the admission lock and the commits under way have ended.
+// AwaitCommits returns after it has had the admission lock and the commits under way have ended.
 // While one of them hangs it does not return before ctx ends.
-func (e *Engine) Settled(ctx context.Context) error {
+func (e *Engine) AwaitCommits(ctx context.Context) error {
 	release, err := e.reacquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	e.Ledger.Settled()
+	e.Ledger.AwaitCommits()
 	return nil
 }
 

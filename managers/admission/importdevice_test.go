@@ -17,10 +17,10 @@ import (
 
 // checkpoint is a kubelet_internal_checkpoint with devices of node 1 for
 // containers "uid/main".
-func checkpoint(t *testing.T, holdings map[string][]string) []byte {
+func checkpoint(t *testing.T, allocated map[string][]string) []byte {
 	t.Helper()
 	s := kubelet.DeviceState{Registered: map[string][]string{gpu: {"g0"}, "example.com/nic": nil}}
-	for uid, ids := range holdings {
+	for uid, ids := range allocated {
 		s.Entries = append(s.Entries, kubelet.DeviceEntry{
 			Pod: uid, Container: "main", Resource: gpu, IDs: map[int64][]string{1: ids}, Response: []byte{},
 		})

@@ -295,7 +295,7 @@ func (w *world) run(o operation) {
 		var v admission.Verdict
 		asks := admission.Request{Pod: w.pod(o.pod)}
 		if o.pod == w.living {
-			asks.Holdings = []admission.Holding{{Container: "main", CPUs: cpuset.Of(0)}}
+			asks.RunningAllocations = []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(0)}}
 		}
 		if v, err = w.Admit(ctx, asks); err == nil {
 			w.answered(o, &v)

@@ -17,24 +17,24 @@ import (
 
 // A running pod that is not in the ledger is never planned, because its processes already
 // use their resources. It gets the claims in its claim record, or the kernel's values and
-// the caller's holdings. No plugin is called for that. Plugins' answers, which are not in a
+// the running allocations. No plugin is called for that. Plugins' answers, which are not in a
 // claim record, are requested when a client needs them (Engine.Complete).
 
 // UnknownDevices is the condition of a pod that requests devices while the devices of a
 // running pod are unknown; that pod has it too.
 const UnknownDevices = "UnknownDevices"
 
-// Holding is the current allocation of a running container, as stated by the caller.
-type Holding struct {
+// RunningAllocation is the current allocation of a running container, as stated by the caller.
+type RunningAllocation struct {
 	Container string
 	CPUs      cpuset.Set
-	Memory    []MemoryHolding
+	Memory    []RunningMemory
 	// Devices are ids by resource.
 	Devices map[string][]string
 }
 
-// MemoryHolding is memory to which a running container is restricted.
-type MemoryHolding struct {
+// RunningMemory is memory to which a running container is restricted.
+type RunningMemory struct {
 	Resource string // empty means memory
 	Nodes    numa.Mask
 	Bytes    uint64
@@ -42,15 +42,15 @@ type MemoryHolding struct {
 
 // takenOver is a running pod that is being added to the ledger.
 type takenOver struct {
-	known    ledger.UnknownLivePod
-	noted    bool
-	holdings []Holding
+	known   ledger.UnknownLivePod
+	noted   bool
+	running []RunningAllocation
 }
 
 // living returns whether the candidate is a running pod to take over.
 func (c *candidate) living(view *ledger.View) (takenOver, bool) {
 	u, noted := view.UnknownLivePod(c.uid())
-	return takenOver{u, noted, c.holdings}, noted || len(c.holdings) > 0
+	return takenOver{u, noted, c.allocations}, noted || len(c.allocations) > 0
 }
 
 // takeOver returns a draft in which the pod has its current allocations. The draft is also
@@ -65,7 +65,7 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 	if err != nil {
 		return draft, noVerdict(err)
 	}
-	if err := onMachine(view, l.holdings); err != nil {
+	if err := onMachine(view, l.running); err != nil {
 		return draft, noVerdict(err)
 	}
 	record.Claims = claims
@@ -75,7 +75,7 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 		return draft, noVerdict(err)
 	}
 	source := "what the caller says"
-	if len(l.holdings) == 0 {
+	if len(l.running) == 0 {
 		source = string(l.known.Source)
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "the pod lives here: what it holds is taken over (from: " + source + ")"})
@@ -120,28 +120,28 @@ func noVerdict(err error) error {
 
 // lives returns the claims of a running pod.
 func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
-	if l.known.Source == ledger.FromClaimRecord && len(l.holdings) == 0 && l.known.Digest != "" {
+	if l.known.Source == ledger.FromClaimRecord && len(l.running) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
 			return nil, errdefs.Preconditionf("pod %s lives here with another specification than the one given, which asks for other "+
 				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID()).Coded(errdefs.PodSpecDiffers, "pod_uid", p.UID())
 		}
 		return slices.Clone(l.known.Claims), nil
 	}
-	claims, err := given(p, l.holdings)
+	claims, err := given(p, l.running)
 	if err != nil {
 		return nil, err
 	}
 	if l.noted {
 		claims = add(claims, observed(p, l.known.Claims))
 	}
-	if l.noted && l.known.Source == "" && len(l.holdings) == 0 && wantsCPUs(p) {
-		return nil, unknownHolding(p, "its CPUs and memory are", "")
+	if l.noted && l.known.Source == "" && len(l.running) == 0 && wantsCPUs(p) {
+		return nil, unknownAllocation(p, "its CPUs and memory are", "")
 	}
-	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") && len(l.holdings) == 0 {
-		return nil, unknownHolding(p, "which devices of "+missing+" it runs with is", missing)
-	} else if missing != "" && len(l.holdings) > 0 {
+	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") && len(l.running) == 0 {
+		return nil, unknownAllocation(p, "which devices of "+missing+" it runs with is", missing)
+	} else if missing != "" && len(l.running) > 0 {
 		var vs errdefs.Violations
-		vs.Addf("holdings", "pod %s asks for %s, and no container's holdings name a device of it", p.UID(), missing)
+		vs.Addf("running_allocations", "pod %s asks for %s, and no running allocation names a device of it", p.UID(), missing)
 		return nil, vs.Err("request")
 	}
 	ledger.SortClaims(claims)
@@ -197,11 +197,11 @@ func wantsCPUs(p *ledger.Pod) bool {
 	return slices.ContainsFunc(p.Pod.Containers, func(c workload.Container) bool { return c.Guaranteed() && c.Requests.WholeCPUs() > 0 })
 }
 
-// unknownHolding is the refusal of a running pod whose allocation is unknown.
-func unknownHolding(p *ledger.Pod, what, resource string) error {
+// unknownAllocation is the refusal of a running pod whose allocation is unknown.
+func unknownAllocation(p *ledger.Pod, what, resource string) error {
 	e := &errdefs.Error{
 		Class: errdefs.Refused, Reason: UnknownDevices, Resource: resource,
-		Message: fmt.Sprintf("pod %s lives here, and %s not known: send Admit with holdings that name what its containers run with, "+
+		Message: fmt.Sprintf("pod %s lives here, and %s not known: send Admit with running_allocations that name what its containers run with, "+
 			"or import the kubelet's state (berthctl ledger import), or remove the pod", p.UID(), what),
 	}
 	return &waiting{e, hint.Wait{Condition: UnknownDevices, Resource: resource, Undecided: true}}
@@ -225,12 +225,12 @@ func (e *Engine) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
 	return ""
 }
 
-// given converts the caller's holdings to claims.
-func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error) {
+// given converts the running allocations to claims.
+func given(p *ledger.Pod, running []RunningAllocation) (claims []ledger.Claim, err error) {
 	var vs errdefs.Violations
 	seen := map[string]bool{}
-	for i, h := range holdings {
-		path := fmt.Sprintf("holdings[%d]", i)
+	for i, h := range running {
+		path := fmt.Sprintf("running_allocations[%d]", i)
 		if p.Pod.Container(h.Container) == nil || seen[h.Container] {
 			vs.Addf(path+".container", "%.80q is no container of pod %s, or is given twice", h.Container, p.UID())
 			continue
@@ -268,18 +268,18 @@ func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error)
 	return claims, vs.Err("request")
 }
 
-// onMachine refuses holdings that cannot be: on CPUs or NUMA nodes that the machine does not
+// onMachine refuses allocations that cannot be: on CPUs or NUMA nodes that the machine does not
 // have. Nobody would ever get them back, since no other pod asks for them.
-func onMachine(view *ledger.View, holdings []Holding) error {
+func onMachine(view *ledger.View, running []RunningAllocation) error {
 	var vs errdefs.Violations
 	machine := view.Machine()
-	for i, h := range holdings {
+	for i, h := range running {
 		if gone := h.CPUs.Minus(machine.CPUs()); !gone.IsEmpty() {
-			vs.Addf(fmt.Sprintf("holdings[%d].cpus", i), "the machine has no CPUs %s", gone)
+			vs.Addf(fmt.Sprintf("running_allocations[%d].cpus", i), "the machine has no CPUs %s", gone)
 		}
 		for j, m := range h.Memory {
 			if gone := m.Nodes.Minus(machine.NodeMask()); !gone.IsEmpty() {
-				vs.Addf(fmt.Sprintf("holdings[%d].memory[%d].numa_nodes", i, j), "the machine has no NUMA nodes %s", gone)
+				vs.Addf(fmt.Sprintf("running_allocations[%d].memory[%d].numa_nodes", i, j), "the machine has no NUMA nodes %s", gone)
 			}
 		}
 	}
@@ -377,7 +377,7 @@ func conflict(view *ledger.View, p *ledger.Pod) error {
 		return nil
 	}
 	return vs.Precondition(fmt.Sprintf("pod %s lives here, and cannot have what it is said to run with: ", p.UID())).
-		Coded(errdefs.HoldingsContradict, "pod_uid", p.UID())
+		Coded(errdefs.AllocationsContradict, "pod_uid", p.UID())
 }
 
 // heldBack returns why a planned pod cannot be admitted on a view: an unknown pod may have

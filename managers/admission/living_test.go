@@ -48,20 +48,20 @@ func TestTakeOver(t *testing.T) {
 	}
 	asks := guaranteed("u", 2, 1)
 	same := digest(asks)
-	holdings := func(cpus string, devices ...string) []admission.Holding {
-		h := admission.Holding{Container: "main", CPUs: cpuset.Of()}
+	running := func(cpus string, devices ...string) []admission.RunningAllocation {
+		h := admission.RunningAllocation{Container: "main", CPUs: cpuset.Of()}
 		if cpus != "" {
 			h.CPUs, _ = cpuset.Parse(cpus)
 		}
 		if len(devices) > 0 {
 			h.Devices = map[string][]string{gpu: devices}
 		}
-		return []admission.Holding{h}
+		return []admission.RunningAllocation{h}
 	}
 	for name, c := range map[string]struct {
-		known    ledger.UnknownLivePod
-		pod      workload.Pod
-		holdings []admission.Holding
+		known   ledger.UnknownLivePod
+		pod     workload.Pod
+		running []admission.RunningAllocation
 
 		outcome   admission.Outcome
 		condition string
@@ -92,11 +92,11 @@ func TestTakeOver(t *testing.T) {
 		},
 		"kernel, and devices": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
-			pod:   asks, outcome: admission.Deferred, condition: admission.UnknownDevices, text: "holdings",
+			pod:   asks, outcome: admission.Deferred, condition: admission.UnknownDevices, text: "running_allocations",
 		},
 		"kernel, and the caller knows": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
-			pod:   asks, holdings: holdings("", "g2"), outcome: admission.Admitted, cpus: "5-6", devices: "g2",
+			pod:   asks, running: running("", "g2"), outcome: admission.Admitted, cpus: "5-6", devices: "g2",
 		},
 		"kernel, no devices": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
@@ -119,23 +119,23 @@ func TestTakeOver(t *testing.T) {
 		},
 		"the caller is wrong about a device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
-			pod:   asks, holdings: holdings("", "taken"), class: errdefs.Precondition, text: "taken",
+			pod:   asks, running: running("", "taken"), class: errdefs.Precondition, text: "taken",
 		},
 		"the caller forgets the device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
-			pod:   asks, holdings: holdings("5-6"), class: errdefs.Invalid, text: gpu,
+			pod:   asks, running: running("5-6"), class: errdefs.Invalid, text: gpu,
 		},
 		"the caller names no container of it": {
 			known: ledger.UnknownLivePod{}, pod: asks,
-			holdings: []admission.Holding{{Container: "other"}}, class: errdefs.Invalid, text: "holdings[0].container",
+			running: []admission.RunningAllocation{{Container: "other"}}, class: errdefs.Invalid, text: "running_allocations[0].container",
 		},
 		"the caller names one id twice": {
-			known: ledger.UnknownLivePod{}, pod: asks, holdings: holdings("5", "g1", "g1"), class: errdefs.Invalid, text: "holdings[0].devices",
+			known: ledger.UnknownLivePod{}, pod: asks, running: running("5", "g1", "g1"), class: errdefs.Invalid, text: "running_allocations[0].devices",
 		},
 		"the caller has memory without nodes": {
 			known: ledger.UnknownLivePod{}, pod: asks,
-			holdings: []admission.Holding{{Container: "main", Memory: []admission.MemoryHolding{{Bytes: 1}}}},
-			class:    errdefs.Invalid, text: "holdings[0].memory[0]",
+			running: []admission.RunningAllocation{{Container: "main", Memory: []admission.RunningMemory{{Bytes: 1}}}},
+			class:   errdefs.Invalid, text: "running_allocations[0].memory[0]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestTakeOver(t *testing.T) {
 			c.known.UID = "u"
 			h.found(t, c.known)
 			for _, dry := range []bool{true, false} {
-				v, err := h.Admit(t.Context(), admission.Request{Pod: c.pod, Holdings: c.holdings, DryRun: dry})
+				v, err := h.Admit(t.Context(), admission.Request{Pod: c.pod, RunningAllocations: c.running, DryRun: dry})
 				if c.text != "" && !strings.Contains(fmt.Sprint(v.Message, err), c.text) {
 					t.Errorf("%s %v lacks %q", v.Message, err, c.text)
 				}
@@ -187,13 +187,13 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestHoldingsOfMemory: memory of several nodes is booked as it is said.
-func TestHoldingsOfMemory(t *testing.T) {
+// TestRunningMemory: memory of several nodes is booked as it is said.
+func TestRunningMemory(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
 	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel})
-	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 0, 0), Holdings: []admission.Holding{{
-		Container: "main", Memory: []admission.MemoryHolding{
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 0, 0), RunningAllocations: []admission.RunningAllocation{{
+		Container: "main", Memory: []admission.RunningMemory{
 			{Nodes: numa.Of(0), Bytes: 1 << 20}, {Resource: "memory", Nodes: numa.Of(1), Bytes: 2 << 20},
 		},
 	}}})
@@ -296,7 +296,7 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 	h.found(t, ledger.UnknownLivePod{UID: "u"})
 	_, err := h.Admit(t.Context(), admission.Request{
-		Pod: guaranteed("u", 0, 1), Holdings: []admission.Holding{{Container: "main", Devices: map[string][]string{gpu: ids}}},
+		Pod: guaranteed("u", 0, 1), RunningAllocations: []admission.RunningAllocation{{Container: "main", Devices: map[string][]string{gpu: ids}}},
 	})
 	if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "49152") {
 		t.Errorf("%v", err)
@@ -403,15 +403,15 @@ func TestLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestHoldingsOfNoMachine: a caller cannot say that a pod holds what the machine does not have.
-func TestHoldingsOfNoMachine(t *testing.T) {
+// TestRunningAllocationsOfNoMachine: a caller cannot say that a pod holds what the machine does not have.
+func TestRunningAllocationsOfNoMachine(t *testing.T) {
 	t.Parallel()
-	for field, holding := range map[string]admission.Holding{
-		"holdings[0].cpus":                 {Container: "main", CPUs: cpuset.Of(1, 8191)},
-		"holdings[0].memory[0].numa_nodes": {Container: "main", Memory: []admission.MemoryHolding{{Nodes: numa.Of(0, 63), Bytes: 1}}},
+	for field, allocation := range map[string]admission.RunningAllocation{
+		"running_allocations[0].cpus":                 {Container: "main", CPUs: cpuset.Of(1, 8191)},
+		"running_allocations[0].memory[0].numa_nodes": {Container: "main", Memory: []admission.RunningMemory{{Nodes: numa.Of(0, 63), Bytes: 1}}},
 	} {
 		h := build(t, topology.BestEffort, ledgertest.NewJournal())
-		_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0), Holdings: []admission.Holding{holding}})
+		_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0), RunningAllocations: []admission.RunningAllocation{allocation}})
 		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.Class != errdefs.Invalid || len(fe.Fields) != 1 || fe.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}

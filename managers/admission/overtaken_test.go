@@ -24,7 +24,7 @@ func TestTakeOverBesideAHungPlugin(t *testing.T) {
 	}()
 	<-inside
 	v, err := h.Admit(t.Context(), admission.Request{
-		Pod: guaranteed("u", 1, 0), Holdings: []admission.Holding{{Container: "main", CPUs: cpuset.Of(8)}},
+		Pod: guaranteed("u", 1, 0), RunningAllocations: []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(8)}},
 	})
 	if err != nil || v.Outcome != admission.Admitted {
 		t.Errorf("%v, %v", v.Outcome, err)
@@ -44,7 +44,7 @@ func TestTakeOverInFlight(t *testing.T) {
 	inside, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	h.cgroups.recording = func() { close(inside); <-leave }
 	go func() {
-		_, err := h.Admit(context.Background(), admission.Request{Pod: guaranteed("u", 1, 1), Holdings: []admission.Holding{{
+		_, err := h.Admit(context.Background(), admission.Request{Pod: guaranteed("u", 1, 1), RunningAllocations: []admission.RunningAllocation{{
 			Container: "main", CPUs: cpuset.Of(2), Devices: map[string][]string{gpu: {"g0"}},
 		}}})
 		done <- err

@@ -194,11 +194,11 @@ func TestUnknownLive(t *testing.T) {
 		t.Errorf("a pod that takes nothing from anybody: %s", v.Message)
 	}
 	v := h.admit(t, guaranteed("old", 1, 0))
-	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "holdings") {
+	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "running_allocations") {
 		t.Fatalf("a living pod of which nothing is known: %v %s", v.Outcome, v.Message)
 	}
-	holdings := []admission.Holding{{Container: "main", CPUs: cpuset.Of(3)}}
-	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("old", 1, 0), Holdings: holdings})
+	running := []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(3)}}
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("old", 1, 0), RunningAllocations: running})
 	if err != nil || v.Outcome != admission.Admitted || h.cpus("old") != "3" {
 		t.Fatalf("a living pod of which the agent knows: %v %s, on CPUs %s", err, v.Message, h.cpus("old"))
 	}

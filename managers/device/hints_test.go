@@ -123,11 +123,11 @@ func TestPodHints(t *testing.T) {
 	b.hold("pod", "i", gpu, "c", "d", "e")
 	b.hold("pod", "s", gpu, "c")
 	if got, want := ask(), gpu+": 1* 0-1; "+nic+": -; "+silent+": -; "; got != want {
-		t.Errorf("holding: got %q, want %q", got, want)
+		t.Errorf("with devices: got %q, want %q", got, want)
 	}
 	b.hold("pod", "c", gpu, "a")
 	if got, want := ask(), gpu+": impossible; "+nic+": -; "+silent+": -; "; got != want {
-		t.Errorf("holding another number: got %q, want %q", got, want)
+		t.Errorf("with another number: got %q, want %q", got, want)
 	}
 }
 

@@ -567,7 +567,7 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 	})
 }
 
-// A resource that an outside provider hands out is not this manager's, whoever
+// A resource that an external provider hands out is not this manager's, whoever
 // holds devices of it.
 func TestExternalProvidersDevicesAreNotOurs(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ const (
 	OwnerDiffers          Code = "OWNER_DIFFERS"
 	ContainerIDsExhausted Code = "CONTAINER_IDS_EXHAUSTED"
 	ImportContradicts     Code = "IMPORT_CONTRADICTS"
-	HoldingsContradict    Code = "HOLDINGS_CONTRADICT"
+	AllocationsContradict Code = "ALLOCATIONS_CONTRADICT"
 	ResourceInUse         Code = "RESOURCE_IN_USE"
 	ResourceServed        Code = "RESOURCE_SERVED"
 	RevisionUnknown       Code = "REVISION_UNKNOWN"
@@ -56,7 +56,7 @@ var given = [...]Code{
 	OwnerDiffers,
 	ContainerIDsExhausted,
 	ImportContradicts,
-	HoldingsContradict,
+	AllocationsContradict,
 	ResourceInUse,
 	ResourceServed,
 	RevisionUnknown,

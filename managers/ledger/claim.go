@@ -138,8 +138,8 @@ func compareClaims(a, b Claim) int {
 	)
 }
 
-// Holding describes the content of the claim.
-func (c *Claim) Holding() string {
+// Content describes the content of the claim.
+func (c *Claim) Content() string {
 	switch {
 	case c.CPUs != nil:
 		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)

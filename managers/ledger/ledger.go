@@ -79,9 +79,9 @@ type Ledger struct {
 // View returns the current view.
 func (l *Ledger) View() *View { return l.current.Load() }
 
-// Settled returns the view after the commits that were under way. While a commit hangs it
+// AwaitCommits returns the view after the commits that were under way. While a commit hangs it
 // does not return.
-func (l *Ledger) Settled() *View {
+func (l *Ledger) AwaitCommits() *View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.current.Load()

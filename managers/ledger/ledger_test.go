@@ -456,12 +456,12 @@ func (j slowJournal) Commit(ctx context.Context, generation uint64, batch []ledg
 	return j.Journal.Commit(ctx, generation, batch)
 }
 
-// TestSettled: it waits for a commit under way, and gives the view after it.
-func TestSettled(t *testing.T) {
+// TestAwaitCommits: it waits for a commit under way, and gives the view after it.
+func TestAwaitCommits(t *testing.T) {
 	t.Parallel()
 	j := slowJournal{ledgertest.NewJournal(), make(chan struct{}), make(chan struct{})}
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
-	before := l.Settled()
+	before := l.AwaitCommits()
 	if before != l.View() {
 		t.Error("at rest it is not the current view")
 	}
@@ -471,20 +471,20 @@ func TestSettled(t *testing.T) {
 		ended <- err
 	}()
 	<-j.begun
-	settled := make(chan *ledger.View, 1)
-	go func() { settled <- l.Settled() }()
+	awaited := make(chan *ledger.View, 1)
+	go func() { awaited <- l.AwaitCommits() }()
 	runtime.Gosched()
 	select {
-	case <-settled:
+	case <-awaited:
 		t.Error("it did not wait for the commit")
-		settled <- l.View()
+		awaited <- l.View()
 	default:
 	}
 	close(j.write)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if v := <-settled; v == before || v != l.View() {
+	if v := <-awaited; v == before || v != l.View() {
 		t.Error("it is not the view after the commit")
 	}
 }

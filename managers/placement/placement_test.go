@@ -129,8 +129,8 @@ func TestToldContainersCount(t *testing.T) {
 	}
 }
 
-// A list that lacks a container is doubted once more; only then the kernel decides.
-func TestUnlistedIsDoubtedOnce(t *testing.T) {
+// A list that lacks a container is followed by another list; only then the kernel decides.
+func TestUnlistedIsListedAgainOnce(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)
 	s.runs("a", "0-3", "")

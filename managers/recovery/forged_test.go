@@ -102,7 +102,7 @@ func TestForgedClaimRecords(t *testing.T) {
 			_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 				if d.SetUncertain(fmt.Sprint(i)); i == 4 {
 					p := ledgertest.Pod("a", "c")
-					p.Claims = holding("2-3", "gpu-1")
+					p.Claims = claimsOf("2-3", "gpu-1")
 					d.PutPod(p)
 				}
 				return nil

@@ -542,7 +542,7 @@ func (d Decision) String() string {
 	if d.Name != "" {
 		name = d.Namespace + "/" + d.Name + " (" + d.UID + ")"
 	}
-	text := fmt.Sprintf("pod %s: %s; kept: %s", name, d.Case, d.Holding())
+	text := fmt.Sprintf("pod %s: %s; kept: %s", name, d.Case, d.Content())
 	if d.Source != "" {
 		text += " (from: " + string(d.Source) + ")"
 	}
@@ -555,11 +555,11 @@ func (d Decision) String() string {
 	return text
 }
 
-// Holding says what is kept.
-func (d Decision) Holding() string {
+// Content says what is kept.
+func (d Decision) Content() string {
 	var parts []string
 	for i := range d.Kept {
-		parts = append(parts, cmp.Or(d.Kept[i].Owner.Container, "pod")+": "+d.Kept[i].Holding())
+		parts = append(parts, cmp.Or(d.Kept[i].Owner.Container, "pod")+": "+d.Kept[i].Content())
 	}
 	if d.DevicesUnknown {
 		parts = append(parts, "devices that are not known")

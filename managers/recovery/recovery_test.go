@@ -28,8 +28,8 @@ func rules() ledger.Rules {
 	return ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<30), machinetest.Memory(1, 1<<30)), ReservedCPUs: cpuset.Of(0)}
 }
 
-// holding gives the claims of container c.
-func holding(cpus, device string) []ledger.Claim {
+// claimsOf gives the claims of container c.
+func claimsOf(cpus, device string) []ledger.Claim {
 	p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", cpus), ledgertest.Devices("c", gpu, device))
 	return p.Claims
 }
@@ -55,7 +55,7 @@ func open(t *testing.T, known bool) *ledger.Ledger {
 	if known {
 		commit(func(d *ledger.Draft) {
 			p := ledgertest.Pod("a", "c")
-			p.Claims = holding("2-3", "gpu-1")
+			p.Claims = claimsOf("2-3", "gpu-1")
 			p.Claims[1].Devices.Response = []byte("answer")
 			d.PutPod(p)
 		})
@@ -70,7 +70,7 @@ func open(t *testing.T, known bool) *ledger.Ledger {
 func record(change func(r *ledger.ClaimRecord)) recovery.Observation {
 	r := &ledger.ClaimRecord{
 		Pod: "a", Namespace: "default", Name: "pod-a", BootID: boot, Epoch: epoch, Generation: 5,
-		Digest: "digest-a", QoS: workload.Guaranteed, Claims: holding("2-3", "gpu-1"),
+		Digest: "digest-a", QoS: workload.Guaranteed, Claims: claimsOf("2-3", "gpu-1"),
 		Bindings: []ledger.RecordedBinding{{ID: "id-1", Container: "c"}},
 	}
 	if change != nil {
@@ -101,7 +101,7 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	missing := recovery.Observation{UID: "a", QoS: workload.Guaranteed}
 	damaged := recovery.Observation{UID: "a", QoS: workload.Guaranteed, Record: recovery.Damaged}
-	other := func(r *ledger.ClaimRecord) { r.Claims = holding("4-5", "gpu-2") }
+	other := func(r *ledger.ClaimRecord) { r.Claims = claimsOf("4-5", "gpu-2") }
 	at := func(generation uint64) recovery.Observation {
 		return record(func(r *ledger.ClaimRecord) { other(r); r.Generation = generation })
 	}
@@ -113,9 +113,9 @@ func TestTable(t *testing.T) {
 	every := []recovery.Processes{recovery.Empty, recovery.Running, recovery.Unseen}
 	living := []recovery.Processes{recovery.Running, recovery.Unseen}
 	only := func(p recovery.Processes) []recovery.Processes { return []recovery.Processes{p} }
-	half := &ledger.LostPod{UID: "a", Why: "a claim is damaged", Pod: bare("a"), Claims: holding("2-3", "gpu-1")[:1]}
+	half := &ledger.LostPod{UID: "a", Why: "a claim is damaged", Pod: bare("a"), Claims: claimsOf("2-3", "gpu-1")[:1]}
 	name := &ledger.LostPod{UID: "a", Why: "its record is damaged"}
-	stale := &ledger.LostPod{UID: "a", Why: "a stale copy is left", Pod: bare("a"), Claims: holding("2-3", "gpu-1"), PerhapsStale: true}
+	stale := &ledger.LostPod{UID: "a", Why: "a stale copy is left", Pod: bare("a"), Claims: claimsOf("2-3", "gpu-1"), PerhapsStale: true}
 
 	for _, c := range []struct {
 		name      string
@@ -190,9 +190,9 @@ func TestTable(t *testing.T) {
 					t.Fatalf("decisions %+v", plan.Decisions)
 				}
 				d := plan.Decisions[0]
-				if d.Case != c.want || d.Source != c.source || d.Holding() != c.kept || d.Waits != c.waits {
+				if d.Case != c.want || d.Source != c.source || d.Content() != c.kept || d.Waits != c.waits {
 					t.Errorf("%q from %q: %s, waits %t\nwant %q from %q: %s, waits %t",
-						d.Case, d.Source, d.Holding(), d.Waits, c.want, c.source, c.kept, c.waits)
+						d.Case, d.Source, d.Content(), d.Waits, c.want, c.source, c.kept, c.waits)
 				}
 				if removed := slices.Contains(plan.Remove, "a"); removed != c.removed {
 					t.Errorf("the cgroup is removed: %t", removed)
@@ -210,7 +210,7 @@ func TestTable(t *testing.T) {
 					again.Observed = nil
 				}
 				for _, d := range recovery.Decide(again).Decisions {
-					if d.Holding() != c.kept || d.Waits != c.waits {
+					if d.Content() != c.kept || d.Waits != c.waits {
 						t.Errorf("the second start: %s", d)
 					}
 				}
@@ -299,13 +299,13 @@ func TestAnswersAreKept(t *testing.T) {
 // TestUnacknowledgedUnion: the union remembers what was acknowledged.
 func TestUnacknowledgedUnion(t *testing.T) {
 	t.Parallel()
-	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, holding("4-5", "gpu-2") })
+	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, claimsOf("4-5", "gpu-2") })
 	seen.Processes = recovery.Running
 	view := world(t, true)
 	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
 	draft := ledger.NewDraft(view)
 	plan.Apply(draft)
-	if p, _ := draft.View().Pod("a"); !ledger.SameClaims(p.Acknowledged, holding("2-3", "gpu-1")) || plan.OlderCopy {
+	if p, _ := draft.View().Pod("a"); !ledger.SameClaims(p.Acknowledged, claimsOf("2-3", "gpu-1")) || plan.OlderCopy {
 		t.Errorf("record %+v, older %t", p, plan.OlderCopy)
 	}
 }
@@ -314,7 +314,7 @@ func TestUnacknowledgedUnion(t *testing.T) {
 // remembers that it is one.
 func TestUnionWithNothing(t *testing.T) {
 	t.Parallel()
-	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, holding("4-5", "gpu-2") })
+	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, claimsOf("4-5", "gpu-2") })
 	seen.Processes = recovery.Running
 	none := ledger.NewDraft(world(t, true))
 	p, _ := none.View().Pod("a")
@@ -334,7 +334,7 @@ func TestUnionWithNothing(t *testing.T) {
 func TestWhoLivesKeeps(t *testing.T) {
 	t.Parallel()
 	view := world(t, true) // a holds 2-3 and gpu-1
-	b := record(func(r *ledger.ClaimRecord) { r.Pod, r.Epoch, r.Claims = "b", 8, renamed(holding("3-4", "gpu-1"), "b") })
+	b := record(func(r *ledger.ClaimRecord) { r.Pod, r.Epoch, r.Claims = "b", 8, renamed(claimsOf("3-4", "gpu-1"), "b") })
 	b.UID, b.Processes = "b", recovery.Running
 	for _, c := range []struct {
 		a       recovery.Processes
@@ -359,7 +359,7 @@ func TestWhoLivesKeeps(t *testing.T) {
 		for _, d := range plan.Decisions {
 			got[d.UID] = d
 		}
-		if got["a"].Case != c.wantA || got["a"].Holding() != c.keepsA || got["b"].Holding() != c.keepsB {
+		if got["a"].Case != c.wantA || got["a"].Content() != c.keepsA || got["b"].Content() != c.keepsB {
 			t.Errorf("a %d: %s\n%s\n", c.a, got["a"], got["b"])
 		}
 		draft := ledger.NewDraft(view)
@@ -428,7 +428,7 @@ func TestKernelShowsUnderStrictReservation(t *testing.T) {
 		strict.StrictReservation = true
 		o := recovery.Observation{UID: "a", QoS: workload.Guaranteed, Processes: recovery.Running, Containers: kernel(cpus)}
 		plan := recovery.Decide(recovery.Input{View: ledger.Empty(strict), Observed: []recovery.Observation{o}, Now: now})
-		if got := strings.Contains(plan.Decisions[0].Holding(), "CPUs"); got != own {
+		if got := strings.Contains(plan.Decisions[0].Content(), "CPUs"); got != own {
 			t.Errorf("CPUs %s: %s", cpus, plan.Decisions[0])
 		}
 	}
@@ -438,7 +438,7 @@ func TestKernelShowsUnderStrictReservation(t *testing.T) {
 // known then, and is forgotten once it has gone.
 func TestNotesStay(t *testing.T) {
 	t.Parallel()
-	noted := ledger.UnknownLivePod{UID: "a", Since: now.Add(-time.Hour), Source: ledger.FromKernel, Claims: holding("2-3", "gpu-1")[:1], DevicesUnknown: true}
+	noted := ledger.UnknownLivePod{UID: "a", Since: now.Add(-time.Hour), Source: ledger.FromKernel, Claims: claimsOf("2-3", "gpu-1")[:1], DevicesUnknown: true}
 	draft := ledger.NewDraft(world(t, false))
 	draft.PutUnknownLive(noted)
 	view := draft.View()
@@ -569,7 +569,7 @@ func TestKernelShowsKnownCPUs(t *testing.T) {
 		}
 		if c.noted != "" {
 			d := ledger.NewDraft(in.View)
-			d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: now, Claims: renamed(holding(c.noted, "gpu-1")[:1], "b")})
+			d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: now, Claims: renamed(claimsOf(c.noted, "gpu-1")[:1], "b")})
 			in.View = commit(t, l, d)
 		}
 		got := map[string]string{}
@@ -654,19 +654,19 @@ func TestLivingBeforeRank(t *testing.T) {
 	t.Parallel()
 	l := open(t, true)
 	x := ledgertest.Pod("x", "c")
-	x.Claims = renamed(holding("4-5", "gpu-2"), "x")
+	x.Claims = renamed(claimsOf("4-5", "gpu-2"), "x")
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(x); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Claims = 8, holding("4-5", "gpu-2") })
+	lives := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Claims = 8, claimsOf("4-5", "gpu-2") })
 	lives.Processes = recovery.Running
 	dead := record(func(r *ledger.ClaimRecord) {
-		r.Pod, r.Digest, r.Claims = "x", "digest-x", renamed(holding("4-5", "gpu-2"), "x")
+		r.Pod, r.Digest, r.Claims = "x", "digest-x", renamed(claimsOf("4-5", "gpu-2"), "x")
 	})
 	dead.UID, dead.Processes = "x", recovery.Empty
 	plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{lives, dead}, BootID: boot, Now: now})
-	if a, x := plan.Decisions[0], plan.Decisions[1]; a.Holding() != theirs || x.Case != recovery.Displaced {
+	if a, x := plan.Decisions[0], plan.Decisions[1]; a.Content() != theirs || x.Case != recovery.Displaced {
 		t.Errorf("%s\n%s", a, x)
 	}
 }

@@ -21,9 +21,9 @@ type answers struct {
 	List, GetAllocatableResources json.RawMessage
 }
 
-// holding is what podresources tell of a container, or of all that can be allocated, in
+// listing is what podresources tell of a container, or of all that can be allocated, in
 // one order.
-type holding struct {
+type listing struct {
 	CPUs            []int64
 	Memory, Devices []string
 }
@@ -64,7 +64,7 @@ func (p *replay) comparePodresources(s step) {
 	if err := read.Unmarshal(s.Podresources.GetAllocatableResources, &wantAll); err != nil {
 		p.t.Fatal(err)
 	}
-	got, want := p.holdings(list), p.holdings(&wantList)
+	got, want := p.listed(list), p.listed(&wantList)
 	for key, h := range got {
 		p.decisions.listed++
 		if w, ok := want[key]; !ok || !reflect.DeepEqual(h, w) {
@@ -73,7 +73,7 @@ func (p *replay) comparePodresources(s step) {
 		delete(want, key)
 	}
 	for key, h := range want {
-		if !reflect.DeepEqual(h, holding{}) {
+		if !reflect.DeepEqual(h, listing{}) {
 			p.t.Errorf("%s: %s is not listed, by the kubelet with %+v", s.Label, key, h)
 		}
 	}
@@ -83,10 +83,10 @@ func (p *replay) comparePodresources(s step) {
 	}
 }
 
-// holdings gives what is listed by the recorded pods' names and containers. The kubelet's
+// listed gives what is listed by the recorded pods' names and containers. The kubelet's
 // static pods have the node's name behind theirs.
-func (p *replay) holdings(list *podresources.ListPodResourcesResponse) map[string]holding {
-	out := map[string]holding{}
+func (p *replay) listed(list *podresources.ListPodResourcesResponse) map[string]listing {
+	out := map[string]listing{}
 	for _, pod := range list.GetPodResources() {
 		// What berth lists of the pod as a whole is what a kubelet 1.36 lists of each
 		// container that shares it (difference R4).
@@ -110,7 +110,7 @@ func (p *replay) holdings(list *podresources.ListPodResourcesResponse) map[strin
 
 // inOneOrderOf sorts what is listed. Of devices whose plugin prefers none only the number
 // counts: of those that are as good a kubelet takes any.
-func inOneOrderOf(cpus []int64, memory []*podresources.ContainerMemory, devices []*podresources.ContainerDevices, plugins []plugin) (h holding) {
+func inOneOrderOf(cpus []int64, memory []*podresources.ContainerMemory, devices []*podresources.ContainerDevices, plugins []plugin) (h listing) {
 	h.CPUs = append(h.CPUs, cpus...)
 	slices.Sort(h.CPUs)
 	for _, m := range memory {

@@ -340,7 +340,7 @@ func (a *App) followService(ctx context.Context) error {
 	if w := a.Service.Watchdog(); w > 0 {
 		every = min(every, w/3)
 	}
-	return alive(ctx, every, a.Engine.Settled, func() {
+	return alive(ctx, every, a.Engine.AwaitCommits, func() {
 		if a.Service.Watchdog() > 0 {
 			a.notify(a.statusLine(), service.Alive)
 		} else {

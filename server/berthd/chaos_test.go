@@ -353,7 +353,7 @@ func (c *chaos) forget(uid string) {
 // learn notes what new pods hold.
 func (c *chaos) learn() {
 	c.t.Helper()
-	have := c.holdings()
+	have := c.allocations()
 	for uid, known := range c.pods {
 		if known == nil {
 			c.pods[uid] = have[uid]
@@ -453,8 +453,8 @@ func (c *chaos) crash() {
 	}
 }
 
-// holdings reads from the ledger what containers hold, by pod.
-func (c *chaos) holdings() map[string]map[string]held {
+// allocations reads from the ledger what containers hold, by pod.
+func (c *chaos) allocations() map[string]map[string]held {
 	c.t.Helper()
 	out := map[string]map[string]held{}
 	for uid, p := range c.daemon.pods() {
@@ -480,7 +480,7 @@ func (c *chaos) holdings() map[string]map[string]held {
 // what plugins were asked.
 func (c *chaos) compare() {
 	c.t.Helper()
-	have := c.holdings()
+	have := c.allocations()
 	for uid := range have {
 		if _, ok := c.pods[uid]; !ok {
 			c.t.Errorf("pod %s is in the ledger and was not admitted, or was removed", uid)
@@ -594,7 +594,7 @@ func (c *chaos) probe() {
 	c.t.Helper()
 	c.restore()
 	busy := map[string]bool{}
-	for _, containers := range c.holdings() {
+	for _, containers := range c.allocations() {
 		for _, h := range containers {
 			for resource, ids := range h {
 				for id := range strings.FieldsSeq(ids) {
@@ -612,7 +612,7 @@ func (c *chaos) probe() {
 		limits[f.resource] = strconv.Itoa(len(free))
 		more := map[string]string{f.resource: strconv.Itoa(len(free) + 1)}
 		if v := c.admit(pod("more", more, more)); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
-			c.t.Errorf("%s: %d are free, and %d were given: %v", f.resource, len(free), len(free)+1, c.holdings()["more"])
+			c.t.Errorf("%s: %d are free, and %d were given: %v", f.resource, len(free), len(free)+1, c.allocations()["more"])
 			c.remove("more")
 		}
 		if len(f.healthy()) == 0 {
@@ -626,7 +626,7 @@ func (c *chaos) probe() {
 		c.note("all free devices, %v: %s %s", want, answer.GetVerdict(), answer.GetMessage())
 		return answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 	})
-	if got := c.holdings()["all"]["main"]; !maps.Equal(got, want) {
+	if got := c.allocations()["all"]["main"]; !maps.Equal(got, want) {
 		c.t.Errorf("of the free devices %v the pod got %v", want, got)
 	}
 	c.remove("all")

@@ -76,7 +76,7 @@ func TestRandomLife(t *testing.T) {
 			d.stop()
 			d = n.start()
 		case op < 24 && next%4 == 0: // the ledger is lost
-			had := d.holdings()
+			had := d.allocations()
 			d.kill()
 			if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
 				t.Fatal(err)
@@ -184,13 +184,13 @@ func (d *daemon) recover(living map[string]*typesv1.Pod, had map[string]string) 
 			d.remove("newcomer")
 		}
 	}
-	if has := d.holdings(); !maps.Equal(has, had) {
+	if has := d.allocations(); !maps.Equal(has, had) {
 		d.t.Fatalf("after the ledger was lost the pods hold\n%v, before\n%v", has, had)
 	}
 }
 
-// holdings tells what each pod has of its own.
-func (d *daemon) holdings() map[string]string {
+// allocations tells what each pod has of its own.
+func (d *daemon) allocations() map[string]string {
 	d.t.Helper()
 	out := map[string]string{}
 	for uid, p := range d.pods() {

@@ -138,9 +138,9 @@ func (p *process) alive() bool {
 	return err == nil && len(line) > 0 // empty: it is a zombie
 }
 
-func runsWith(id string) []*admissionv1.ContainerHolding {
-	return []*admissionv1.ContainerHolding{{
-		ContainerName: "main", Devices: []*admissionv1.DeviceHolding{{Resource: gpu, Ids: []string{id}}},
+func runsWith(id string) []*admissionv1.RunningAllocation {
+	return []*admissionv1.RunningAllocation{{
+		ContainerName: "main", Devices: []*admissionv1.RunningDevices{{Resource: gpu, Ids: []string{id}}},
 	}}
 }
 
@@ -200,10 +200,10 @@ func TestLivingPodsKeepTheirDevices(t *testing.T) {
 						continue
 					}
 					v := d.admit(withDevice(uid, gpu))
-					if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "UnknownDevices" || !strings.Contains(v.GetMessage(), "holdings") {
+					if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "UnknownDevices" || !strings.Contains(v.GetMessage(), "running_allocations") {
 						t.Fatalf("pod %s, whose devices nobody knows: %s %s", uid, v.GetVerdict(), v.GetMessage())
 					}
-					resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice(uid, gpu)}, Holdings: runsWith(devices[uid])})
+					resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice(uid, gpu)}, RunningAllocations: runsWith(devices[uid])})
 					if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 						t.Fatalf("pod %s with what it holds: %v %s", uid, err, resp.GetMessage())
 					}

@@ -184,7 +184,7 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 	d := n.start()
 	d.admitted(guaranteed("living", 1, 0))
 	d.admitted(burstable("unwanted"))
-	had := d.holdings()["living"]
+	had := d.allocations()["living"]
 	d.kill()
 	if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 	d = n.start()
 	rejected()
 	d.admitted(guaranteed("living", 1, 0))
-	if has := d.holdings()["living"]; has != had {
+	if has := d.allocations()["living"]; has != had {
 		t.Errorf("it holds %s, and held %s", has, had)
 	}
 	d.remove("living")

@@ -201,12 +201,12 @@ func newAcknowledged(keep func(string)) *acknowledged {
 }
 
 // note remembers one answer, or that a removal is about to be asked for.
-func (a *acknowledged) note(what, uid, holding string) (changes int) {
+func (a *acknowledged) note(what, uid, content string) (changes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch what {
 	case "admitted":
-		a.pods[uid] = holding
+		a.pods[uid] = content
 		a.changes++
 	case "removing":
 		a.asked[uid] = true
@@ -215,7 +215,7 @@ func (a *acknowledged) note(what, uid, holding string) (changes int) {
 		a.changes++
 	}
 	if a.keep != nil {
-		a.keep(what + " " + uid + " " + holding)
+		a.keep(what + " " + uid + " " + content)
 	}
 	return a.changes
 }

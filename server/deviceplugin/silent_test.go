@@ -201,9 +201,9 @@ func TestImpatientCallers(t *testing.T) {
 	}
 }
 
-// TestSilenceIsFoundWithoutPatience: a plugin that does not answer in its own time is
+// TestSilenceIsFoundBeforeTheDeadline: a plugin that does not answer in its own time is
 // found out by calls that go on without their callers.
-func TestSilenceIsFoundWithoutPatience(t *testing.T) {
+func TestSilenceIsFoundBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	var now clock
 	b := startWith(t, deviceplugin.Config{

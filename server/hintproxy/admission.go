@@ -69,7 +69,7 @@ func (p *proxy) speaksOf(resource string) bool {
 func (p *proxy) hintRequest(view *ledger.View, req hint.Request) *hintv1.HintRequest {
 	return &hintv1.HintRequest{
 		Provider: p.Name(), Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container,
-		Holdings: convert.Holdings(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask()),
+		Allocations: convert.ProviderAllocations(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask()),
 	}
 }
 
@@ -77,7 +77,7 @@ func (p *proxy) hintRequest(view *ledger.View, req hint.Request) *hintv1.HintReq
 // provider, and the pod's amounts of the provider's resources. The rest of the pod is the
 // same for all calls of an admission.
 func (p *proxy) remote(method string, view *ledger.View, req hint.Request, more proto.Message) (hint.RemoteCall, error) {
-	q := &hintv1.HintRequest{Holdings: convert.Holdings(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask())}
+	q := &hintv1.HintRequest{Allocations: convert.ProviderAllocations(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask())}
 	inputs := fmt.Appendln(nil, p.amounts(req))
 	var err error
 	for _, m := range []proto.Message{q, more} {

@@ -7,18 +7,18 @@
 //   - registration: the stored data of a provider, also while it is away
 //     (ledger.ExternalProvider).
 //   - proxy: the hint.Provider of an external provider, over a connection.
-//   - holdings: all claims of pods on a provider's resources, computed from the ledger.
+//   - allocations: all claims of pods on a provider's resources, computed from the ledger.
 //   - lease: a provider's reservation for an admission. It expires unless the admission is
 //     committed.
 //   - away: no process answers at the provider's endpoint, or the process has not confirmed
-//     its holdings on this connection.
+//     its allocations on this connection.
 //   - suspended: several calls in a row have failed. The provider is not called for a while,
-//     or until it has confirmed its holdings on a new connection.
+//     or until it has confirmed its allocations on a new connection.
 //
-// A provider registers. berthd connects and sends the machine and the holdings. When the
+// A provider registers. berthd connects and sends the machine and the allocations. When the
 // provider has confirmed them, it is put on the bus. Each admission requests hints and a
-// plan, then a reservation. After every change of the holdings, and on every new
-// connection, berthd sends all holdings until the provider confirms. Only Unregister ends a
+// plan, then a reservation. After every change of the allocations, and on every new
+// connection, berthd sends all allocations until the provider confirms. Only Unregister ends a
 // registration.
 //
 // A provider may run as any user. Its registration belongs to that user, who must also own

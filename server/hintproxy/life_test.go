@@ -240,7 +240,7 @@ func TestAbortIsDelivered(t *testing.T) {
 }
 
 // A pod that is admitted holds what it holds, also when something that was reserved once
-// more for its admission is given up: the provider is told its holdings again.
+// more for its admission is given up: the provider is told its allocations again.
 func TestAbortOfAnAdmittedPod(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
@@ -260,7 +260,7 @@ func TestAbortOfAnAdmittedPod(t *testing.T) {
 	before := len(sc.heard())
 	s.theBus().Abort(t.Context(), "adm")
 	if heard := sc.heard()[before:]; !slices.Equal(heard, []string{"abort", "commit"}) {
-		t.Errorf("heard %q, want an abort and all holdings", heard)
+		t.Errorf("heard %q, want an abort and all allocations", heard)
 	}
 	s.expectUsage(k, nil, []string{"pod"})
 }
@@ -561,7 +561,7 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	}
 }
 
-// TestConfirmedOnAKnownConnection: a provider is told its holdings only once it is noted
+// TestConfirmedOnAKnownConnection: a provider is told its allocations only once it is noted
 // that the connection is there. What it confirmed before would be forgotten then, and a
 // provider that has just registered would be away for a moment.
 func TestConfirmedOnAKnownConnection(t *testing.T) {

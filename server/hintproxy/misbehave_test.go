@@ -303,7 +303,7 @@ func TestBreaker(t *testing.T) {
 }
 
 // A provider that was suspended and has been started anew is tried as soon as it has
-// confirmed its holdings: the rest was for the process before it. If the new one
+// confirmed its allocations: the rest was for the process before it. If the new one
 // fails too, the rest goes on where it was.
 func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	t.Parallel()

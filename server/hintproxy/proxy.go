@@ -30,7 +30,7 @@ type Config struct {
 	// Deadline of each call if the registration has none; 0 means 2 s.
 	Deadline time.Duration
 	// Connect limits the time in which a provider that registers has to answer and confirm
-	// its holdings; 0 means 10 s.
+	// its allocations; 0 means 10 s.
 	Connect time.Duration
 	// Lease is the time for which providers have to hold a reservation; 0 means 1 min.
 	Lease time.Duration
@@ -99,31 +99,31 @@ type proxy struct {
 
 	wake    chan struct{} // capacity 1: there may be something to send to the provider
 	retired chan struct{} // closed when another proxy has replaced this one
-	refused chan error    // capacity 1: why the provider did not confirm its holdings
-	// telling is held while holdings are sent, so that they arrive in the order of
+	refused chan error    // capacity 1: why the provider did not confirm its allocations
+	// telling is held while allocations are sent, so that they arrive in the order of
 	// generations.
 	telling chan struct{}
 
 	lines *rate.Limiter // of the log, because a provider can come and go often
 
 	mu           sync.Mutex
-	lost         bool // it had confirmed its holdings, and its connection ended since
+	lost         bool // it had confirmed its allocations, and its connection ended since
 	breaker      *breaker.Breaker
-	alone        int                     // calls that continue without their callers
-	connection   int                     // counts changes of the connection
-	reachable    bool                    // the connection is ready, and watch has recorded it
-	introduced   bool                    // the provider has confirmed its holdings on this connection
-	away         string                  // why introduced is false
-	foreign      string                  // why the endpoint was refused
-	told         []*hintv1.Holding       // the last confirmed holdings
-	confirmed    map[string]ledger.Lease // the ledger's leases at that time, by id
-	again        bool                    // send the holdings even if they are confirmed
-	decided      bool                    // the provider knows that no admission of an earlier berthd is running
-	silent       bool                    // another proxy sends the holdings now
-	confirmation chan struct{}           // closed after the first confirmation
-	reservations map[string]reservation  // by admission
-	aborts       map[string]time.Time    // undelivered aborts, with the lease's end
-	quiet        time.Time               // no explanation is requested until then
+	alone        int                          // calls that continue without their callers
+	connection   int                          // counts changes of the connection
+	reachable    bool                         // the connection is ready, and watch has recorded it
+	introduced   bool                         // the provider has confirmed its allocations on this connection
+	away         string                       // why introduced is false
+	foreign      string                       // why the endpoint was refused
+	told         []*hintv1.ProviderAllocation // the last confirmed allocations
+	confirmed    map[string]ledger.Lease      // the ledger's leases at that time, by id
+	again        bool                         // send the allocations even if they are confirmed
+	decided      bool                         // the provider knows that no admission of an earlier berthd is running
+	silent       bool                         // another proxy sends the allocations now
+	confirmation chan struct{}                // closed after the first confirmation
+	reservations map[string]reservation       // by admission
+	aborts       map[string]time.Time         // undelivered aborts, with the lease's end
+	quiet        time.Time                    // no explanation is requested until then
 }
 
 var (

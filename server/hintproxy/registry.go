@@ -117,7 +117,7 @@ func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 	return out
 }
 
-// Run connects to the providers and keeps their holdings up to date until Stop. It
+// Run connects to the providers and keeps their allocations up to date until Stop. It
 // continues after the end of ctx, because admissions that finish during berthd's shutdown
 // need their providers.
 func (r *Registry) Run(context.Context) error {
@@ -165,7 +165,7 @@ type Caller struct {
 	Trusted bool
 }
 
-// Register puts a provider on the bus after it has confirmed its holdings, and stores the
+// Register puts a provider on the bus after it has confirmed its allocations, and stores the
 // registration in the ledger. It may replace an earlier registration of the same name and
 // user. If it returns an error, nothing has changed. The classes are Invalid for an invalid
 // registration, PermissionDenied for a registration that belongs to another user or that
@@ -272,7 +272,7 @@ func (c Config) ServedBy(view *ledger.View, resource string) (provider string, o
 }
 
 // introduce starts a proxy's keeper and waits until the provider has confirmed its
-// holdings. stop ends the keeper.
+// allocations. stop ends the keeper.
 func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err error) {
 	r.mu.Lock()
 	if r.running.Err() != nil {

@@ -13,7 +13,7 @@ type State string
 const (
 	// Connected: it can be called.
 	Connected State = "connected"
-	// Away: no process answers, or the provider has not confirmed its holdings.
+	// Away: no process answers, or the provider has not confirmed its allocations.
 	Away State = "away"
 	// Suspended: too many calls have failed.
 	Suspended State = "suspended"

@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/server/logs"
 )
 
-// tell sends the undelivered aborts, and then the current holdings. It does nothing if the
-// provider has confirmed the same holdings on this connection.
+// tell sends the undelivered aborts, and then the current allocations. It does nothing if the
+// provider has confirmed the same allocations on this connection.
 func (p *proxy) tell(ctx context.Context) error {
 	select {
 	case p.telling <- struct{}{}:
@@ -29,16 +29,16 @@ func (p *proxy) tell(ctx context.Context) error {
 		return err
 	}
 	view := p.parts.Ledger.View()
-	holdings := convert.Holdings(view, p.Name())
+	allocations := convert.ProviderAllocations(view, p.Name())
 	p.mu.Lock()
 	connection, introduced, decided, silent := p.connection, p.introduced, p.decided, p.silent
-	known := introduced && !p.again && slices.EqualFunc(holdings, p.told, func(a, b *hintv1.Holding) bool { return proto.Equal(a, b) })
+	known := introduced && !p.again && slices.EqualFunc(allocations, p.told, func(a, b *hintv1.ProviderAllocation) bool { return proto.Equal(a, b) })
 	p.mu.Unlock()
 	leases := p.leases(view)
 	if silent || known && !p.owes(leases) {
 		return nil
 	}
-	req := &hintv1.CommitRequest{Provider: p.Name(), Holdings: holdings, DiscardReservations: !decided}
+	req := &hintv1.CommitRequest{Provider: p.Name(), Allocations: allocations, DiscardReservations: !decided}
 	for _, l := range leases {
 		req.CommittedAdmissions = append(req.CommittedAdmissions, l.AdmissionID)
 	}
@@ -52,7 +52,7 @@ func (p *proxy) tell(ctx context.Context) error {
 	if _, err := p.client.Commit(ctx, req); err != nil {
 		return err
 	}
-	p.confirm(connection, leases, holdings)
+	p.confirm(connection, leases, allocations)
 	return nil
 }
 
@@ -80,9 +80,9 @@ func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 	return ok && c.Expires.Equal(l.Expires)
 }
 
-// confirm records that the provider knows its holdings, and that the leases' admissions are
+// confirm records that the provider knows its allocations, and that the leases' admissions are
 // committed.
-func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv1.Holding) {
+func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connection != p.connection {
@@ -101,7 +101,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 			close(p.confirmation)
 		}
 	}
-	p.told, p.again, p.decided = holdings, false, true
+	p.told, p.again, p.decided = allocations, false, true
 	clear(p.confirmed)
 	for _, l := range leases {
 		p.confirmed[l.ID] = l
@@ -126,7 +126,7 @@ func (p *proxy) sendAborts(ctx context.Context) error {
 			}
 		}
 		// A pod may hold claims that were reserved again for its admission. The provider
-		// may have released them with the abort, so its holdings are sent again.
+		// may have released them with the abort, so its allocations are sent again.
 		_, holds := p.parts.Ledger.View().Admitted(id)
 		p.mu.Lock()
 		delete(p.aborts, id)
@@ -159,7 +159,7 @@ func (p *proxy) canBeNotified() bool {
 	return p.reachable
 }
 
-// silence stops sending holdings, because another proxy of the same provider sends them
+// silence stops sending allocations, because another proxy of the same provider sends them
 // now. Aborts are still delivered.
 func (p *proxy) silence() {
 	p.telling <- struct{}{}
@@ -169,7 +169,7 @@ func (p *proxy) silence() {
 	<-p.telling
 }
 
-// sendAgain makes the keeper send the holdings although they are confirmed.
+// sendAgain makes the keeper send the allocations although they are confirmed.
 func (p *proxy) sendAgain() {
 	p.mu.Lock()
 	p.again = true
@@ -185,7 +185,7 @@ func (p *proxy) watch(ctx context.Context) {
 			p.conn.Connect()
 		}
 		if state == connectivity.Ready {
-			p.changed(true, "it has not confirmed its holdings yet")
+			p.changed(true, "it has not confirmed its allocations yet")
 		} else {
 			p.changed(false, p.unanswered())
 		}
@@ -196,7 +196,7 @@ func (p *proxy) watch(ctx context.Context) {
 	}
 }
 
-// keep sends the provider its holdings until it confirms, and removes confirmed leases from
+// keep sends the provider its allocations until it confirms, and removes confirmed leases from
 // the ledger. It ends with ctx, or after the last admission that may use this proxy when
 // another proxy has replaced it.
 func (p *proxy) keep(ctx context.Context) {
@@ -238,7 +238,7 @@ func (p *proxy) keep(ctx context.Context) {
 	}
 }
 
-// slowest is the longest pause between two attempts to send the holdings.
+// slowest is the longest pause between two attempts to send the allocations.
 const slowest = 5 * time.Second
 
 // attempt makes one attempt, if there is a connection.

@@ -112,9 +112,9 @@ func TestBindingsOfWhatLives(t *testing.T) {
 	b.bound()
 }
 
-// A list that lacks somebody, or everybody, is doubted once more before anything follows:
+// A list that lacks somebody, or everybody, is followed by another list before anything changes:
 // neither bindings nor CPUs are given up for it.
-func TestPartialListsAreDoubted(t *testing.T) {
+func TestPartialListsAreRepeated(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())
 	d.hidden = map[string]bool{}

@@ -270,7 +270,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-func TestGuestsAreWhereTheLedgerSays(t *testing.T) {
+func TestRuntimeContainersAreWhereTheLedgerSays(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestStartsUnderWayAreWaitedFor(t *testing.T) {
 }
 
 // A process that shows up before its container does counts too.
-func TestHalfStartedGuests(t *testing.T) {
+func TestHalfStartedRuntimeContainers(t *testing.T) {
 	t.Parallel()
 	b, d := asked(t)
 	d.start(t, "a1")
@@ -384,7 +384,7 @@ func TestRuntimeIsAway(t *testing.T) {
 
 // What a runtime does not show is sent again and again; what has just gone is not
 // made again.
-func TestGuestsOutOfSight(t *testing.T) {
+func TestRuntimeContainersOutOfSight(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("a1", "a", "0-3")
@@ -433,7 +433,7 @@ func TestHandedOverBesideARuntime(t *testing.T) {
 	}
 }
 
-func TestGuestsAreResized(t *testing.T) {
+func TestRuntimeContainersAreResized(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {

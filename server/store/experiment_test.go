@@ -55,8 +55,8 @@ type place struct {
 	from, to int
 }
 
-// places finds the current records and claims of pods in a file.
-func places(t *testing.T, data []byte, v *ledger.View) (all []place) {
+// recordOffsets finds the current records and claims of pods in a file.
+func recordOffsets(t *testing.T, data []byte, v *ledger.View) (all []place) {
 	t.Helper()
 	entries, err := ledger.Dump(v)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	whole, was := worn(t, filepath.Join(dir, "whole.db"))
-	at := places(t, whole, was)
+	at := recordOffsets(t, whole, was)
 	kinds := []func(*rand.Rand, []byte) damage{flipped, flipped, zeroed, truncated, swapped, copied}
 	random := rand.New(rand.NewPCG(2026, 12))
 	kept, lost, stale := 0, 0, 0

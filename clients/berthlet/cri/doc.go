@@ -14,7 +14,7 @@
 //
 // What differs from the built-in runtime: ids are the runtime's; a created
 // container has no process, so there is nothing to place before the start, and
-// berthd needs the runtime's endpoint too, to put places in force; a container that
+// berthd needs the runtime's endpoint too, to put CPU sets in force; a container that
 // is told to end before it has begun counts as exited from then on, although the
 // runtime still has it until it is removed.
 //

@@ -142,7 +142,7 @@ func TestWriteDevice(t *testing.T) {
 	}
 }
 
-// TestDevicesComeBack takes any holdings out of the ledger and over into another.
+// TestDevicesComeBack takes any devices out of the ledger and over into another.
 func TestDevicesComeBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -49,7 +49,7 @@ func (k kernelTree) open(t *testing.T) *Driver {
 // that is in it when the test ends.
 func place(t *testing.T, d *Driver) cgroup.Name {
 	t.Helper()
-	name := cgroup.Name{fmt.Sprintf("berthtest-%d-%d", os.Getpid(), places.next())}
+	name := cgroup.Name{fmt.Sprintf("berthtest-%d-%d", os.Getpid(), cgroupNumber.next())}
 	_, err := d.Ensure(t.Context(), cgroup.Node{Name: name})
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
 		t.Skipf("the tree cannot be written to (uid %d): %v", os.Getuid(), err)

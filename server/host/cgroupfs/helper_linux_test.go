@@ -10,7 +10,7 @@ type counter struct{ last atomic.Int64 }
 
 func (c *counter) next() int64 { return c.last.Add(1) }
 
-var places counter
+var cgroupNumber counter
 
 // cleanupContext is for what runs after a test's own context has ended; Remove
 // brings its own deadline.

@@ -52,12 +52,12 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
-	holdings, err := convert.ReadRunning(req.GetHoldings())
+	running, err := convert.ReadRunning(req.GetRunningAllocations())
 	if err != nil {
 		return nil, err
 	}
 	v, err := s.engine.Admit(ctx, admission.Request{
-		Holdings: holdings, Owner: req.GetOwner(),
+		RunningAllocations: running, Owner: req.GetOwner(),
 		Pod: pod, Unserved: convert.Unserved(req.GetPod()), AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ type deviceInUse struct {
 // devicesInUse are the devices of one resource that are in use, by id.
 type devicesInUse map[string]*deviceInUse
 
-// held returns all holdings by resource; holders come in the order of the
+// held returns all claims by resource; holders come in the order of the
 // claims.
 func held(view *ledger.View) map[string]devicesInUse {
 	out := make(map[string]devicesInUse)

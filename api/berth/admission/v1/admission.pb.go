@@ -212,10 +212,10 @@ type AdmitRequest struct {
 	// The caller's name for this attempt; a retry with the same name is safe.
 	// Empty means that berth makes one up. At most 128 characters.
 	AdmissionId string `protobuf:"bytes,3,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
-	// What the containers of a pod that runs already hold, as facts, for a pod that berth
-	// does not know any more, as after its ledger was lost. They are booked if nobody else
-	// holds them, and nothing is planned. Empty for every other pod.
-	Holdings []*ContainerHolding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
+	// The current allocations of the containers of a running pod that is not in the ledger,
+	// for example after the ledger was lost. They are recorded if no other pod has them;
+	// nothing is planned. Empty for every other pod.
+	RunningAllocations []*RunningAllocation `protobuf:"bytes,4,rep,name=running_allocations,json=runningAllocations,proto3" json:"running_allocations,omitempty"`
 	// When the answer has the trace.
 	TraceLevel TraceLevel `protobuf:"varint,5,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
 	// Whose pod it becomes: the name of the agent, a DNS label; empty means "default". Agents with
@@ -285,9 +285,9 @@ func (x *AdmitRequest) GetAdmissionId() string {
 	return ""
 }
 
-func (x *AdmitRequest) GetHoldings() []*ContainerHolding {
+func (x *AdmitRequest) GetRunningAllocations() []*RunningAllocation {
 	if x != nil {
-		return x.Holdings
+		return x.RunningAllocations
 	}
 	return nil
 }
@@ -317,35 +317,35 @@ type AdmitRequest_Pod struct {
 
 func (*AdmitRequest_Pod) isAdmitRequest_Subject() {}
 
-// ContainerHolding is what a running container holds.
-type ContainerHolding struct {
+// RunningAllocation is the current allocation of a running container.
+type RunningAllocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A container of the pod. Required, and each only once.
 	ContainerName string `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// The CPUs that are its own; empty if it shares CPUs.
 	Cpus *v1.CPUSet `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// The memory that it is confined to; empty if it is confined to none.
-	Memory []*MemoryHolding `protobuf:"bytes,3,rep,name=memory,proto3" json:"memory,omitempty"`
+	Memory []*RunningMemory `protobuf:"bytes,3,rep,name=memory,proto3" json:"memory,omitempty"`
 	// Its devices.
-	Devices       []*DeviceHolding `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
+	Devices       []*RunningDevices `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ContainerHolding) Reset() {
-	*x = ContainerHolding{}
+func (x *RunningAllocation) Reset() {
+	*x = RunningAllocation{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ContainerHolding) String() string {
+func (x *RunningAllocation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ContainerHolding) ProtoMessage() {}
+func (*RunningAllocation) ProtoMessage() {}
 
-func (x *ContainerHolding) ProtoReflect() protoreflect.Message {
+func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -357,41 +357,41 @@ func (x *ContainerHolding) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ContainerHolding.ProtoReflect.Descriptor instead.
-func (*ContainerHolding) Descriptor() ([]byte, []int) {
+// Deprecated: Use RunningAllocation.ProtoReflect.Descriptor instead.
+func (*RunningAllocation) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *ContainerHolding) GetContainerName() string {
+func (x *RunningAllocation) GetContainerName() string {
 	if x != nil {
 		return x.ContainerName
 	}
 	return ""
 }
 
-func (x *ContainerHolding) GetCpus() *v1.CPUSet {
+func (x *RunningAllocation) GetCpus() *v1.CPUSet {
 	if x != nil {
 		return x.Cpus
 	}
 	return nil
 }
 
-func (x *ContainerHolding) GetMemory() []*MemoryHolding {
+func (x *RunningAllocation) GetMemory() []*RunningMemory {
 	if x != nil {
 		return x.Memory
 	}
 	return nil
 }
 
-func (x *ContainerHolding) GetDevices() []*DeviceHolding {
+func (x *RunningAllocation) GetDevices() []*RunningDevices {
 	if x != nil {
 		return x.Devices
 	}
 	return nil
 }
 
-// MemoryHolding is memory of certain NUMA nodes.
-type MemoryHolding struct {
+// RunningMemory is memory of certain NUMA nodes.
+type RunningMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "memory" or "hugepages-SIZE"; empty means "memory".
 	Resource  string          `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
@@ -402,20 +402,20 @@ type MemoryHolding struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MemoryHolding) Reset() {
-	*x = MemoryHolding{}
+func (x *RunningMemory) Reset() {
+	*x = RunningMemory{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MemoryHolding) String() string {
+func (x *RunningMemory) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MemoryHolding) ProtoMessage() {}
+func (*RunningMemory) ProtoMessage() {}
 
-func (x *MemoryHolding) ProtoReflect() protoreflect.Message {
+func (x *RunningMemory) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -427,34 +427,34 @@ func (x *MemoryHolding) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MemoryHolding.ProtoReflect.Descriptor instead.
-func (*MemoryHolding) Descriptor() ([]byte, []int) {
+// Deprecated: Use RunningMemory.ProtoReflect.Descriptor instead.
+func (*RunningMemory) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *MemoryHolding) GetResource() string {
+func (x *RunningMemory) GetResource() string {
 	if x != nil {
 		return x.Resource
 	}
 	return ""
 }
 
-func (x *MemoryHolding) GetNumaNodes() *v1.NUMANodeSet {
+func (x *RunningMemory) GetNumaNodes() *v1.NUMANodeSet {
 	if x != nil {
 		return x.NumaNodes
 	}
 	return nil
 }
 
-func (x *MemoryHolding) GetBytes() uint64 {
+func (x *RunningMemory) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-// DeviceHolding names devices of a resource.
-type DeviceHolding struct {
+// RunningDevices names devices of a resource.
+type RunningDevices struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	// As the device plugin calls them.
@@ -463,20 +463,20 @@ type DeviceHolding struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DeviceHolding) Reset() {
-	*x = DeviceHolding{}
+func (x *RunningDevices) Reset() {
+	*x = RunningDevices{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DeviceHolding) String() string {
+func (x *RunningDevices) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DeviceHolding) ProtoMessage() {}
+func (*RunningDevices) ProtoMessage() {}
 
-func (x *DeviceHolding) ProtoReflect() protoreflect.Message {
+func (x *RunningDevices) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -488,19 +488,19 @@ func (x *DeviceHolding) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DeviceHolding.ProtoReflect.Descriptor instead.
-func (*DeviceHolding) Descriptor() ([]byte, []int) {
+// Deprecated: Use RunningDevices.ProtoReflect.Descriptor instead.
+func (*RunningDevices) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *DeviceHolding) GetResource() string {
+func (x *RunningDevices) GetResource() string {
 	if x != nil {
 		return x.Resource
 	}
 	return ""
 }
 
-func (x *DeviceHolding) GetIds() []string {
+func (x *RunningDevices) GetIds() []string {
 	if x != nil {
 		return x.Ids
 	}
@@ -677,7 +677,7 @@ func (x *AdmitResponse) GetSharedCpus() *v1.CPUSet {
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "UnknownDevices" (a pod lives here and it is not known which devices it runs with:
-	// Admit it with holdings, remove it, or send SyncPods without it), "PluginAway" (the
+	// Admit it with running_allocations, remove it, or send SyncPods without it), "PluginAway" (the
 	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
 	// but for what is reserved for other pods that are being admitted or resized), "PodsEnding" (it fits but for
 	// what pods hold whose removal is under way),
@@ -1371,27 +1371,27 @@ var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x97\x02\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xad\x02\n" +
 	"\fAdmitRequest\x12'\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodH\x00R\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
-	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12@\n" +
-	"\bholdings\x18\x04 \x03(\v2$.berth.admission.v1.ContainerHoldingR\bholdings\x12?\n" +
+	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12V\n" +
+	"\x13running_allocations\x18\x04 \x03(\v2%.berth.admission.v1.RunningAllocationR\x12runningAllocations\x12?\n" +
 	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
 	"traceLevel\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05ownerB\t\n" +
-	"\asubject\"\xdd\x01\n" +
-	"\x10ContainerHolding\x12%\n" +
+	"\asubject\"\xdf\x01\n" +
+	"\x11RunningAllocation\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
-	"\x06memory\x18\x03 \x03(\v2!.berth.admission.v1.MemoryHoldingR\x06memory\x12;\n" +
-	"\adevices\x18\x04 \x03(\v2!.berth.admission.v1.DeviceHoldingR\adevices\"}\n" +
-	"\rMemoryHolding\x12\x1a\n" +
+	"\x06memory\x18\x03 \x03(\v2!.berth.admission.v1.RunningMemoryR\x06memory\x12<\n" +
+	"\adevices\x18\x04 \x03(\v2\".berth.admission.v1.RunningDevicesR\adevices\"}\n" +
+	"\rRunningMemory\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12:\n" +
 	"\n" +
 	"numa_nodes\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
-	"\rDeviceHolding\x12\x1a\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\">\n" +
+	"\x0eRunningDevices\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\tR\x03ids\"\xeb\x04\n" +
 	"\rAdmitResponse\x125\n" +
@@ -1523,9 +1523,9 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
 	(Disruption)(0),                 // 2: berth.admission.v1.Disruption
 	(*AdmitRequest)(nil),            // 3: berth.admission.v1.AdmitRequest
-	(*ContainerHolding)(nil),        // 4: berth.admission.v1.ContainerHolding
-	(*MemoryHolding)(nil),           // 5: berth.admission.v1.MemoryHolding
-	(*DeviceHolding)(nil),           // 6: berth.admission.v1.DeviceHolding
+	(*RunningAllocation)(nil),       // 4: berth.admission.v1.RunningAllocation
+	(*RunningMemory)(nil),           // 5: berth.admission.v1.RunningMemory
+	(*RunningDevices)(nil),          // 6: berth.admission.v1.RunningDevices
 	(*AdmitResponse)(nil),           // 7: berth.admission.v1.AdmitResponse
 	(*Condition)(nil),               // 8: berth.admission.v1.Condition
 	(*RemovePodRequest)(nil),        // 9: berth.admission.v1.RemovePodRequest
@@ -1548,12 +1548,12 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	17, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
-	4,  // 1: berth.admission.v1.AdmitRequest.holdings:type_name -> berth.admission.v1.ContainerHolding
+	4,  // 1: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
 	0,  // 2: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	18, // 3: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
-	5,  // 4: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
-	6,  // 5: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
-	19, // 6: berth.admission.v1.MemoryHolding.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	18, // 3: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	5,  // 4: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
+	6,  // 5: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
+	19, // 6: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 7: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
 	20, // 8: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
 	21, // 9: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation

@@ -62,8 +62,8 @@ const (
 	ErrorReason_CONTAINER_IDS_EXHAUSTED ErrorReason = 17
 	// What is imported contradicts the ledger, or itself.
 	ErrorReason_IMPORT_CONTRADICTS ErrorReason = 18
-	// What a pod is said to run with is another's, or cannot be.
-	ErrorReason_HOLDINGS_CONTRADICT ErrorReason = 19
+	// A stated running allocation belongs to another pod, or is not on this machine.
+	ErrorReason_ALLOCATIONS_CONTRADICT ErrorReason = 19
 	// The resource is held by containers.
 	ErrorReason_RESOURCE_IN_USE ErrorReason = 20
 	// The resource has a provider: a device plugin, or a hint provider.
@@ -128,7 +128,7 @@ var (
 		16: "POD_REJECTED",
 		17: "CONTAINER_IDS_EXHAUSTED",
 		18: "IMPORT_CONTRADICTS",
-		19: "HOLDINGS_CONTRADICT",
+		19: "ALLOCATIONS_CONTRADICT",
 		20: "RESOURCE_IN_USE",
 		21: "RESOURCE_SERVED",
 		22: "REVISION_UNKNOWN",
@@ -175,7 +175,7 @@ var (
 		"POD_REJECTED":             16,
 		"CONTAINER_IDS_EXHAUSTED":  17,
 		"IMPORT_CONTRADICTS":       18,
-		"HOLDINGS_CONTRADICT":      19,
+		"ALLOCATIONS_CONTRADICT":   19,
 		"RESOURCE_IN_USE":          20,
 		"RESOURCE_SERVED":          21,
 		"REVISION_UNKNOWN":         22,
@@ -234,7 +234,7 @@ var File_berth_errors_v1_errors_proto protoreflect.FileDescriptor
 
 const file_berth_errors_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x1cberth/errors/v1/errors.proto\x12\x0fberth.errors.v1*\xdd\a\n" +
+	"\x1cberth/errors/v1/errors.proto\x12\x0fberth.errors.v1*\xe0\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fREQUEST_INVALID\x10\x01\x12\x19\n" +
@@ -256,8 +256,8 @@ const file_berth_errors_v1_errors_proto_rawDesc = "" +
 	"\rOWNER_DIFFERS\x10\x0f\x12\x10\n" +
 	"\fPOD_REJECTED\x10\x10\x12\x1b\n" +
 	"\x17CONTAINER_IDS_EXHAUSTED\x10\x11\x12\x16\n" +
-	"\x12IMPORT_CONTRADICTS\x10\x12\x12\x17\n" +
-	"\x13HOLDINGS_CONTRADICT\x10\x13\x12\x13\n" +
+	"\x12IMPORT_CONTRADICTS\x10\x12\x12\x1a\n" +
+	"\x16ALLOCATIONS_CONTRADICT\x10\x13\x12\x13\n" +
 	"\x0fRESOURCE_IN_USE\x10\x14\x12\x13\n" +
 	"\x0fRESOURCE_SERVED\x10\x15\x12\x14\n" +
 	"\x10REVISION_UNKNOWN\x10\x16\x12\x15\n" +

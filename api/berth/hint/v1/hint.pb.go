@@ -696,8 +696,8 @@ func (x *Lease) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// Holding is what one pod holds of the provider.
-type Holding struct {
+// ProviderAllocation is what one pod holds of the provider.
+type ProviderAllocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The admission that brought the pod here.
 	AdmissionId string `protobuf:"bytes,1,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
@@ -710,20 +710,20 @@ type Holding struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Holding) Reset() {
-	*x = Holding{}
+func (x *ProviderAllocation) Reset() {
+	*x = ProviderAllocation{}
 	mi := &file_berth_hint_v1_hint_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Holding) String() string {
+func (x *ProviderAllocation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Holding) ProtoMessage() {}
+func (*ProviderAllocation) ProtoMessage() {}
 
-func (x *Holding) ProtoReflect() protoreflect.Message {
+func (x *ProviderAllocation) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_hint_v1_hint_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -735,40 +735,40 @@ func (x *Holding) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Holding.ProtoReflect.Descriptor instead.
-func (*Holding) Descriptor() ([]byte, []int) {
+// Deprecated: Use ProviderAllocation.ProtoReflect.Descriptor instead.
+func (*ProviderAllocation) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Holding) GetAdmissionId() string {
+func (x *ProviderAllocation) GetAdmissionId() string {
 	if x != nil {
 		return x.AdmissionId
 	}
 	return ""
 }
 
-func (x *Holding) GetPodUid() string {
+func (x *ProviderAllocation) GetPodUid() string {
 	if x != nil {
 		return x.PodUid
 	}
 	return ""
 }
 
-func (x *Holding) GetNamespace() string {
+func (x *ProviderAllocation) GetNamespace() string {
 	if x != nil {
 		return x.Namespace
 	}
 	return ""
 }
 
-func (x *Holding) GetName() string {
+func (x *ProviderAllocation) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *Holding) GetClaims() []*v1.Claim {
+func (x *ProviderAllocation) GetClaims() []*v1.Claim {
 	if x != nil {
 		return x.Claims
 	}
@@ -786,7 +786,7 @@ type HintRequest struct {
 	ContainerName string `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// What pods hold of the provider, what is planned for this pod included.
 	// Nothing else is taken.
-	Holdings []*Holding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
+	Allocations []*ProviderAllocation `protobuf:"bytes,4,rep,name=allocations,proto3" json:"allocations,omitempty"`
 	// The machine's NUMA nodes.
 	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,5,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -844,9 +844,9 @@ func (x *HintRequest) GetContainerName() string {
 	return ""
 }
 
-func (x *HintRequest) GetHoldings() []*Holding {
+func (x *HintRequest) GetAllocations() []*ProviderAllocation {
 	if x != nil {
-		return x.Holdings
+		return x.Allocations
 	}
 	return nil
 }
@@ -1493,15 +1493,15 @@ type CommitRequest struct {
 	// The provider that is meant.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// In order of pod uids; pods without claims are left out.
-	Holdings []*Holding `protobuf:"bytes,2,rep,name=holdings,proto3" json:"holdings,omitempty"`
-	// Everything that is reserved and not among the holdings is free: no admission is
+	Allocations []*ProviderAllocation `protobuf:"bytes,2,rep,name=allocations,proto3" json:"allocations,omitempty"`
+	// Everything that is reserved and not among the allocations is free: no admission is
 	// under way. berthd sends it first after a start.
 	DiscardReservations bool `protobuf:"varint,3,opt,name=discard_reservations,json=discardReservations,proto3" json:"discard_reservations,omitempty"`
 	// The machine, as the snapshot file that berthd --machine reads; sent first on
 	// every connection and empty afterwards.
 	MachineSnapshotJson []byte `protobuf:"bytes,4,opt,name=machine_snapshot_json,json=machineSnapshotJson,proto3" json:"machine_snapshot_json,omitempty"`
 	// Admissions that were committed since the last confirmation. What is reserved
-	// for them and not among the holdings is free: the pod has gone already.
+	// for them and not among the allocations is free: the pod has gone already.
 	CommittedAdmissions []string `protobuf:"bytes,5,rep,name=committed_admissions,json=committedAdmissions,proto3" json:"committed_admissions,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1544,9 +1544,9 @@ func (x *CommitRequest) GetProvider() string {
 	return ""
 }
 
-func (x *CommitRequest) GetHoldings() []*Holding {
+func (x *CommitRequest) GetAllocations() []*ProviderAllocation {
 	if x != nil {
-		return x.Holdings
+		return x.Allocations
 	}
 	return nil
 }
@@ -1939,18 +1939,18 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\x05Lease\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12;\n" +
 	"\vexpire_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"\xa6\x01\n" +
-	"\aHolding\x12!\n" +
+	"expireTime\"\xb1\x01\n" +
+	"\x12ProviderAllocation\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12-\n" +
-	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\xe7\x01\n" +
+	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\xf8\x01\n" +
 	"\vHintRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12%\n" +
 	"\x03pod\x18\x02 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
-	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\x122\n" +
-	"\bholdings\x18\x04 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x12:\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\x12C\n" +
+	"\vallocations\x18\x04 \x03(\v2!.berth.hint.v1.ProviderAllocationR\vallocations\x12:\n" +
 	"\n" +
 	"numa_nodes\x18\x05 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"G\n" +
 	"\x0fGetHintsRequest\x124\n" +
@@ -1986,10 +1986,10 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\x06grants\x18\x01 \x03(\v2\x14.berth.hint.v1.GrantR\x06grants\"U\n" +
 	"\x05Grant\x124\n" +
 	"\x05edits\x18\x01 \x01(\v2\x1e.berth.types.v1.ContainerEditsR\x05edits\x12\x16\n" +
-	"\x06opaque\x18\x02 \x01(\fR\x06opaque\"\xf9\x01\n" +
+	"\x06opaque\x18\x02 \x01(\fR\x06opaque\"\x8a\x02\n" +
 	"\rCommitRequest\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\x122\n" +
-	"\bholdings\x18\x02 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x121\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12C\n" +
+	"\vallocations\x18\x02 \x03(\v2!.berth.hint.v1.ProviderAllocationR\vallocations\x121\n" +
 	"\x14discard_reservations\x18\x03 \x01(\bR\x13discardReservations\x122\n" +
 	"\x15machine_snapshot_json\x18\x04 \x01(\fR\x13machineSnapshotJson\x121\n" +
 	"\x14committed_admissions\x18\x05 \x03(\tR\x13committedAdmissions\"\x10\n" +
@@ -2064,7 +2064,7 @@ var file_berth_hint_v1_hint_proto_goTypes = []any{
 	(*ListProvidersResponse)(nil), // 8: berth.hint.v1.ListProvidersResponse
 	(*Provider)(nil),              // 9: berth.hint.v1.Provider
 	(*Lease)(nil),                 // 10: berth.hint.v1.Lease
-	(*Holding)(nil),               // 11: berth.hint.v1.Holding
+	(*ProviderAllocation)(nil),    // 11: berth.hint.v1.ProviderAllocation
 	(*HintRequest)(nil),           // 12: berth.hint.v1.HintRequest
 	(*GetHintsRequest)(nil),       // 13: berth.hint.v1.GetHintsRequest
 	(*GetHintsResponse)(nil),      // 14: berth.hint.v1.GetHintsResponse
@@ -2105,9 +2105,9 @@ var file_berth_hint_v1_hint_proto_depIdxs = []int32{
 	10, // 7: berth.hint.v1.Provider.leases:type_name -> berth.hint.v1.Lease
 	1,  // 8: berth.hint.v1.Provider.capabilities:type_name -> berth.hint.v1.Capability
 	32, // 9: berth.hint.v1.Lease.expire_time:type_name -> google.protobuf.Timestamp
-	33, // 10: berth.hint.v1.Holding.claims:type_name -> berth.types.v1.Claim
+	33, // 10: berth.hint.v1.ProviderAllocation.claims:type_name -> berth.types.v1.Claim
 	34, // 11: berth.hint.v1.HintRequest.pod:type_name -> berth.types.v1.Pod
-	11, // 12: berth.hint.v1.HintRequest.holdings:type_name -> berth.hint.v1.Holding
+	11, // 12: berth.hint.v1.HintRequest.allocations:type_name -> berth.hint.v1.ProviderAllocation
 	35, // 13: berth.hint.v1.HintRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	12, // 14: berth.hint.v1.GetHintsRequest.request:type_name -> berth.hint.v1.HintRequest
 	36, // 15: berth.hint.v1.GetHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
@@ -2124,7 +2124,7 @@ var file_berth_hint_v1_hint_proto_depIdxs = []int32{
 	31, // 26: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
 	22, // 27: berth.hint.v1.Reservation.grants:type_name -> berth.hint.v1.Grant
 	38, // 28: berth.hint.v1.Grant.edits:type_name -> berth.types.v1.ContainerEdits
-	11, // 29: berth.hint.v1.CommitRequest.holdings:type_name -> berth.hint.v1.Holding
+	11, // 29: berth.hint.v1.CommitRequest.allocations:type_name -> berth.hint.v1.ProviderAllocation
 	12, // 30: berth.hint.v1.ValidateRequest.request:type_name -> berth.hint.v1.HintRequest
 	33, // 31: berth.hint.v1.ValidateRequest.claims:type_name -> berth.types.v1.Claim
 	18, // 32: berth.hint.v1.ValidateResponse.refusal:type_name -> berth.hint.v1.Refusal

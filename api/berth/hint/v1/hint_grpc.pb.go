@@ -236,7 +236,7 @@ const (
 // first on every connection; then, for an admission: GetHints and Plan any number
 // of times, Reserve once every provider has planned, and Commit after the ledger
 // has the claims, or Abort. GetHints and Plan change nothing. Calls for several
-// admissions may be under way at the same time; the holdings in a request include
+// admissions may be under way at the same time; the allocations in a request include
 // what others have been planned and not yet committed.
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
@@ -254,7 +254,7 @@ type HintProviderServiceClient interface {
 	// Commit tells everything that pods hold of the provider. What it had reserved
 	// for the admissions in there is theirs now, and what it had given to others is
 	// free. berthd repeats it until it succeeds. A provider that has reserved
-	// nothing, because it was started anew meanwhile, takes the holdings as they
+	// nothing, because it was started anew meanwhile, takes the allocations as they
 	// are.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Abort gives up what was reserved for an admission. Unknown admissions are no
@@ -355,7 +355,7 @@ func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequ
 // first on every connection; then, for an admission: GetHints and Plan any number
 // of times, Reserve once every provider has planned, and Commit after the ledger
 // has the claims, or Abort. GetHints and Plan change nothing. Calls for several
-// admissions may be under way at the same time; the holdings in a request include
+// admissions may be under way at the same time; the allocations in a request include
 // what others have been planned and not yet committed.
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
@@ -373,7 +373,7 @@ type HintProviderServiceServer interface {
 	// Commit tells everything that pods hold of the provider. What it had reserved
 	// for the admissions in there is theirs now, and what it had given to others is
 	// free. berthd repeats it until it succeeds. A provider that has reserved
-	// nothing, because it was started anew meanwhile, takes the holdings as they
+	// nothing, because it was started anew meanwhile, takes the allocations as they
 	// are.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Abort gives up what was reserved for an admission. Unknown admissions are no

@@ -12,17 +12,17 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Holdings returns the message form of what pods hold of one provider.
-func Holdings(view *ledger.View, provider string) []*hintv1.Holding {
-	var out []*hintv1.Holding
+// ProviderAllocations returns the message form of what pods hold of one provider.
+func ProviderAllocations(view *ledger.View, provider string) []*hintv1.ProviderAllocation {
+	var out []*hintv1.ProviderAllocation
 	for p := range view.Pods() {
-		var h *hintv1.Holding
+		var h *hintv1.ProviderAllocation
 		for i := range p.Claims {
 			if p.Claims[i].Provider != provider {
 				continue
 			}
 			if h == nil {
-				h = &hintv1.Holding{AdmissionId: p.AdmissionID, PodUid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name}
+				h = &hintv1.ProviderAllocation{AdmissionId: p.AdmissionID, PodUid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name}
 				out = append(out, h)
 			}
 			h.Claims = append(h.Claims, Claim(&p.Claims[i]))
@@ -31,13 +31,13 @@ func Holdings(view *ledger.View, provider string) []*hintv1.Holding {
 	return out
 }
 
-// ReadHoldings reads what pods hold of a provider, as records with only these
+// ReadAllocations reads what pods hold of a provider, as records with only these
 // claims; path names them in errors. Of the pods' specifications they have the
 // names of the containers that hold something.
-func ReadHoldings(path string, holdings []*hintv1.Holding) ([]*ledger.Pod, error) {
+func ReadAllocations(path string, allocations []*hintv1.ProviderAllocation) ([]*ledger.Pod, error) {
 	var vs errdefs.Violations
-	out := make([]*ledger.Pod, len(holdings))
-	for i, h := range holdings {
+	out := make([]*ledger.Pod, len(allocations))
+	for i, h := range allocations {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		p := &ledger.Pod{
 			AdmissionID: h.GetAdmissionId(),
@@ -49,7 +49,7 @@ func ReadHoldings(path string, holdings []*hintv1.Holding) ([]*ledger.Pod, error
 		}
 		for j, c := range p.Claims {
 			if c.Owner.Pod != p.UID() {
-				vs.Addf(fmt.Sprintf("%s.claims[%d].pod_uid", at, j), "%.80q: expected the holding's pod %.80q", c.Owner.Pod, p.UID())
+				vs.Addf(fmt.Sprintf("%s.claims[%d].pod_uid", at, j), "%.80q: expected the pod %.80q", c.Owner.Pod, p.UID())
 			}
 			if name := c.Owner.Container; name != "" && p.Pod.Container(name) == nil {
 				p.Pod.Containers = append(p.Pod.Containers, workload.Container{Name: name})

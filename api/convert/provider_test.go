@@ -33,11 +33,11 @@ func held(t *testing.T) *ledger.View {
 }
 
 // The provider's claims, all of them, and nobody else's.
-func TestHoldings(t *testing.T) {
+func TestProviderAllocations(t *testing.T) {
 	t.Parallel()
 	view := held(t)
-	messages := convert.Holdings(view, "nic")
-	got, err := convert.ReadHoldings("holdings", messages)
+	messages := convert.ProviderAllocations(view, "nic")
+	got, err := convert.ReadAllocations("allocations", messages)
 	if err != nil || len(got) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -56,8 +56,8 @@ func TestHoldings(t *testing.T) {
 	for _, p := range got {
 		draft.PutPod(p)
 	}
-	again := convert.Holdings(draft.View(), "nic")
-	if !slices.EqualFunc(messages, again, func(a, b *hintv1.Holding) bool { return proto.Equal(a, b) }) {
+	again := convert.ProviderAllocations(draft.View(), "nic")
+	if !slices.EqualFunc(messages, again, func(a, b *hintv1.ProviderAllocation) bool { return proto.Equal(a, b) }) {
 		t.Errorf("once %v, then %v", messages, again)
 	}
 }
@@ -164,12 +164,12 @@ func TestListedRuleSaysTheSame(t *testing.T) {
 	})
 }
 
-// Whatever comes as a provider's holdings is read or refused by field, and what is
+// Whatever comes as a provider's allocations is read or refused by field, and what is
 // read is written the same.
-func FuzzHoldings(f *testing.F) {
+func FuzzProviderAllocations(f *testing.F) {
 	for _, m := range []*hintv1.CommitRequest{
-		{}, {Holdings: []*hintv1.Holding{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
-		{Holdings: []*hintv1.Holding{{PodUid: "p", Claims: []*typesv1.Claim{{
+		{}, {Allocations: []*hintv1.ProviderAllocation{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
+		{Allocations: []*hintv1.ProviderAllocation{{PodUid: "p", Claims: []*typesv1.Claim{{
 			PodUid: "p", ContainerName: "c", Resource: "r", Affinity: &typesv1.TopologyHint{},
 			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "b", NumaNodes: nodes(3)}, {Id: "a"}}}},
 		}}}}},
@@ -185,7 +185,7 @@ func FuzzHoldings(f *testing.F) {
 		if proto.Unmarshal(b, m) != nil {
 			return
 		}
-		pods, err := convert.ReadHoldings("holdings", m.GetHoldings())
+		pods, err := convert.ReadAllocations("allocations", m.GetAllocations())
 		if err != nil {
 			check(t, err)
 			return
@@ -193,7 +193,7 @@ func FuzzHoldings(f *testing.F) {
 		for i, p := range pods {
 			again, err := convert.ReadClaims("claims", convert.Claims(p.Claims))
 			if err != nil || !reflect.DeepEqual(again, p.Claims) {
-				t.Fatalf("claims of holding %d: %+v, then %+v, %v", i, p.Claims, again, err)
+				t.Fatalf("claims of allocation %d: %+v, then %+v, %v", i, p.Claims, again, err)
 			}
 		}
 	})
