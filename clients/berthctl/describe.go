@@ -41,23 +41,26 @@ func (c *ctl) describePod() *cobra.Command {
 		if pod, err = s.whole(ctx, pod); err != nil {
 			return err
 		}
-		return s.show(pod, func(w io.Writer) {
-			f := table.NewFields("")
-			f.Add("Pod", podName(pod))
-			f.Add("UID", pod.GetUid())
-			f.Add("QoS", qos(pod.GetQosClass()))
-			f.Add("Cgroup", pod.GetCgroupParent())
-			f.Add("Admitted", s.admitted(pod))
-			f.Add("Admission", pod.GetAdmissionId())
-			f.Add("Holds", claimTexts(pod.GetClaims())...)
-			fmt.Fprint(w, f)
-			for _, a := range pod.GetContainers() {
-				f := table.NewFields("  ")
-				s.addContainer(f, a)
-				fmt.Fprintf(w, "\nContainer %s:\n%v", a.GetContainerName(), f)
-			}
-		})
+		return s.show(pod, func(w io.Writer) { s.describeAll(w, pod) })
 	})
+}
+
+// describeAll tells all about a pod.
+func (c *ctl) describeAll(w io.Writer, pod *typesv1.PodAllocation) {
+	f := table.NewFields("")
+	f.Add("Pod", podName(pod))
+	f.Add("UID", pod.GetUid())
+	f.Add("QoS", qos(pod.GetQosClass()))
+	f.Add("Cgroup", pod.GetCgroupParent())
+	f.Add("Admitted", c.admitted(pod))
+	f.Add("Admission", pod.GetAdmissionId())
+	f.Add("Holds", claimTexts(pod.GetClaims())...)
+	fmt.Fprint(w, f)
+	for _, a := range pod.GetContainers() {
+		f := table.NewFields("  ")
+		c.addContainer(f, a)
+		fmt.Fprintf(w, "\nContainer %s:\n%v", a.GetContainerName(), f)
+	}
 }
 
 // admitted spells when a pod was admitted.

@@ -48,6 +48,8 @@ type fake struct {
 	sick bool
 	// twist changes what services answer.
 	twist func(grpc.ServiceRegistrar) grpc.ServiceRegistrar
+	// readings is how often usage was read.
+	readings uint64
 	// streams are what Watch serves.
 	streams *streams
 }

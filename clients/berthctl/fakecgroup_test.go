@@ -136,3 +136,27 @@ func (f fakeNode) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.
 		},
 	}, nil
 }
+
+// GetUsage is a second later with every call.
+func (f fakeNode) GetUsage(_ context.Context, req *nodev1.GetUsageRequest) (*nodev1.GetUsageResponse, error) {
+	f.ask(req)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.readings
+	f.readings++
+	out := &nodev1.GetUsageResponse{ReadTime: timestamppb.New(testNow.Add(time.Duration(n) * time.Second))}
+	if f.empty {
+		return out, nil
+	}
+	u := func(v uint64) *uint64 { return &v }
+	for cpu := range uint32(8) {
+		out.CpuTimes = append(out.CpuTimes, &nodev1.CPUTime{Cpu: cpu, BusyNanoseconds: n * uint64(cpu) * 1e8})
+	}
+	out.Containers = []*nodev1.ContainerUsage{{
+		PodUid: webUID, ContainerName: "app", ContainerId: "c0ffee", CpuNanoseconds: n * 15e8, MemoryBytes: 2 << 30, WorkingSetBytes: 1 << 30,
+		Periods: u(n), ThrottledPeriods: u(n), ThrottledNanoseconds: u(n * 25e7), CpuPressureMicroseconds: u(n * 5e5), MemoryPressureMicroseconds: u(0),
+		NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1 << 30}, {NumaNode: 1}}, HugePages: []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 64 << 20}},
+	}}
+	out.Drifts = []*nodev1.CgroupDrift{{PodUid: webUID, ContainerName: "app", Cgroup: "/kubepods/pod1/app", File: "cpuset.cpus", Want: "1-2", Found: "0-7", FindTime: timestamppb.New(testNow)}}
+	return out, nil
+}

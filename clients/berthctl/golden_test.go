@@ -112,6 +112,10 @@ var goldens = map[string][]step{
 		{args: "simulate --machine 8c --pods -", stdin: podYAML("web") + "---\n" + podYAML("web")},
 		{args: "simulate --machine 8c --cpu-policy static --pods -", stdin: podYAML("web")},
 	},
+	"top": {
+		{args: "top"}, {args: "top --once --interval 500ms -o json --filter web"}, {args: "top --once --interval 500ms", fake: empty},
+		{args: "top --interval 1ms"}, {args: "top --sort size"}, {args: "top --help"},
+	},
 	"map": {
 		{args: "map"}, {args: "map --width 60 --ascii --detail cores --node 0"}, {args: "map --pod default/web --color always"},
 		{args: "map --changes 1h --detail nodes"}, {args: "map -o json"}, {args: "map", fake: empty},

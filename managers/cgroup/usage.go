@@ -14,8 +14,31 @@ type Usage struct {
 	MemoryBytes, WorkingSetBytes int64
 }
 
+// Details is a Usage with what a person looks at beside it. A nil pointer, and a node or a page
+// size that is absent, is not counted by the kernel.
+type Details struct {
+	Usage
+	// Quota is how often and how long the cgroup was throttled.
+	Quota *Throttling
+	// NUMABytes is the memory on each NUMA node, by node id.
+	NUMABytes map[int]uint64
+	// HugePageBytes are the huge pages in use, by page size in bytes.
+	HugePageBytes map[int64]uint64
+	// CPUPressure, MemoryPressure and IOPressure are the times in which at least one process
+	// waited for the resource.
+	CPUPressure, MemoryPressure, IOPressure *time.Duration
+}
+
+// Throttling is what a CPU quota has cost a cgroup since it was created.
+type Throttling struct {
+	Periods, Throttled uint64
+	Time               time.Duration
+}
+
 // Meter reads what cgroups use. A tree that is not the kernel's has none.
 type Meter interface {
 	// Usage is an error of class NotFound for an absent cgroup.
 	Usage(ctx context.Context, name Name) (Usage, error)
+	// Details reads more files than Usage. Its errors are those of Usage.
+	Details(ctx context.Context, name Name) (Details, error)
 }

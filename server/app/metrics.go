@@ -4,11 +4,14 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/host/procfs"
 	"github.com/berthd/berth/server/metrics"
+	"github.com/berthd/berth/server/usage"
 )
 
 // buildMetrics gives the metrics what they read.
@@ -38,4 +41,23 @@ func (a *App) buildMetrics(context.Context) error {
 	}
 	a.metrics.Start(sources)
 	return nil
+}
+
+// usageReader reads what CPUs and containers use, for those who call.
+func (a *App) usageReader() *usage.Reader {
+	s := usage.Sources{View: a.Ledger.View, Drifts: a.reconcile.Drifts, Now: a.Now}
+	if meter, ok := a.tree.(cgroup.Meter); ok {
+		s.Details = func(ctx context.Context, b ledger.Binding) (cgroup.Details, bool) {
+			name, ok := a.reconcile.CgroupOf(b)
+			if !ok {
+				return cgroup.Details{}, false
+			}
+			used, err := meter.Details(ctx, name)
+			return used, err == nil
+		}
+	}
+	if a.Config.Machine == "" {
+		s.CPUs = func() (map[int]time.Duration, error) { return procfs.CPUTimes(os.DirFS("/proc")) }
+	}
+	return usage.New(s)
 }

@@ -178,7 +178,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
 			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
 		},
-		Version: Version(), Reload: a.Reload,
+		Version: Version(), Reload: a.Reload, Usage: a.usageReader(),
 	}))
 	return nil
 }

@@ -27,6 +27,8 @@ const (
 // another agent, or a person.
 type Drift struct {
 	Name cgroup.Name
+	// Owner is whose cgroup it is, as far as that is known; only in reports.
+	Owner ledger.Owner
 	// File is the control file; empty if the cgroup is gone or lacks a controller.
 	File        string
 	Want, Found string
@@ -248,5 +250,9 @@ func (l *Loop) driftPolicy() DriftPolicy {
 func (l *Loop) Drifts() []Drift {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.drift.past)
+	out := slices.Clone(l.drift.past)
+	for i := range out {
+		out[i].Owner = l.whose(out[i].Name)
+	}
+	return out
 }

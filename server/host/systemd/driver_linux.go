@@ -319,6 +319,15 @@ func (d *Driver) Usage(ctx context.Context, n cgroup.Name) (cgroup.Usage, error)
 	return d.files.Usage(ctx, at)
 }
 
+// Details implements cgroup.Meter.
+func (d *Driver) Details(ctx context.Context, n cgroup.Name) (cgroup.Details, error) {
+	at, err := place(n)
+	if err != nil {
+		return cgroup.Details{}, err
+	}
+	return d.files.Details(ctx, at)
+}
+
 var _ cgroup.Records = (*Driver)(nil)
 
 // ReadRecord implements cgroup.Records.

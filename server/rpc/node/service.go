@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/usage"
 )
 
 // Parts are what the service shows. Machine, Config and Version never change while
@@ -26,6 +27,12 @@ type Parts struct {
 	Version *nodev1.GetVersionResponse
 	// Reload reads the configuration again; in a dry run it changes nothing.
 	Reload func(ctx context.Context, dryRun bool) (Reloaded, error)
+	Usage  UsageReader
+}
+
+// UsageReader reads what is used; *usage.Reader is the one there is.
+type UsageReader interface {
+	Read(ctx context.Context) (*usage.Reading, error)
 }
 
 // Reloaded tells how the files of the configuration differ from what was in force, and what in

@@ -3,21 +3,26 @@ package node_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc/node"
 	"github.com/berthd/berth/server/rpc/rpctest"
+	"github.com/berthd/berth/server/usage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,4 +133,49 @@ func TestAmounts(t *testing.T) {
 	expect(status, err, lacks)
 	got, err := client.GetConfig(t.Context(), &nodev1.GetConfigRequest{})
 	expect(got, err, config)
+}
+
+type fixedUsage usage.Reading
+
+func (f fixedUsage) Read(context.Context) (*usage.Reading, error) {
+	r := usage.Reading(f)
+	return &r, nil
+}
+
+// TestGetUsage: absent numbers stay absent, maps become lists in order.
+func TestGetUsage(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	waited := 3 * time.Millisecond
+	read := usage.Reading{
+		Time: at, CPUs: map[int]time.Duration{3: 3, 1: 1}, Omitted: 4,
+		Containers: []usage.Container{
+			{Owner: ledger.Owner{Pod: "a", Container: "c"}, ID: "id", Details: cgroup.Details{
+				Usage: cgroup.Usage{CPU: 9, MemoryBytes: 8, WorkingSetBytes: 7}, Quota: &cgroup.Throttling{Periods: 6, Throttled: 5, Time: 4},
+				NUMABytes: map[int]uint64{1: 2, 0: 1}, HugePageBytes: map[int64]uint64{2 << 20: 3}, CPUPressure: &waited,
+			}},
+			{Owner: ledger.Owner{Pod: "b", Container: "c"}, ID: "bare"},
+		},
+		Drifts: []reconcile.Drift{{Name: cgroup.ParseCgroupfs("/kubepods/poda"), Owner: ledger.Owner{Pod: "a"}, File: "cpu.max", Want: "w", Found: "f", Since: at}},
+	}
+	got, err := serve(t, node.Parts{Usage: fixedUsage(read)}).GetUsage(t.Context(), &nodev1.GetUsageRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := func(v uint64) *uint64 { return &v }
+	want := &nodev1.GetUsageResponse{
+		ReadTime: timestamppb.New(at), CpuTimes: []*nodev1.CPUTime{{Cpu: 1, BusyNanoseconds: 1}, {Cpu: 3, BusyNanoseconds: 3}}, OmittedContainers: 4,
+		Containers: []*nodev1.ContainerUsage{
+			{
+				PodUid: "a", ContainerName: "c", ContainerId: "id", CpuNanoseconds: 9, MemoryBytes: 8, WorkingSetBytes: 7,
+				Periods: u(6), ThrottledPeriods: u(5), ThrottledNanoseconds: u(4), CpuPressureMicroseconds: u(3000),
+				NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1}, {NumaNode: 1, Bytes: 2}}, HugePages: []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 3}},
+			},
+			{PodUid: "b", ContainerName: "c", ContainerId: "bare"},
+		},
+		Drifts: []*nodev1.CgroupDrift{{PodUid: "a", Cgroup: "/kubepods/poda", File: "cpu.max", Want: "w", Found: "f", FindTime: timestamppb.New(at)}},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1603,11 +1604,545 @@ func (x *MountedSubsystem) GetVersion() uint32 {
 	return 0
 }
 
+// GetUsageRequest is empty.
+type GetUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageRequest) Reset() {
+	*x = GetUsageRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageRequest) ProtoMessage() {}
+
+func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetUsageRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{22}
+}
+
+// GetUsageResponse is one reading.
+type GetUsageResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ReadTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
+	// Every online CPU, ascending; empty where the machine is not this one.
+	CpuTimes []*CPUTime `protobuf:"bytes,2,rep,name=cpu_times,json=cpuTimes,proto3" json:"cpu_times,omitempty"`
+	// Running containers of admitted pods, by pod and name; empty where the cgroups are not the
+	// kernel's.
+	Containers []*ContainerUsage `protobuf:"bytes,3,rep,name=containers,proto3" json:"containers,omitempty"`
+	// Containers that this reading leaves out: there are more than 2000, or reading took longer
+	// than 5 s.
+	OmittedContainers uint32 `protobuf:"varint,4,opt,name=omitted_containers,json=omittedContainers,proto3" json:"omitted_containers,omitempty"`
+	// Values of cgroups that another program changed, the newest last, at most 100.
+	Drifts        []*CgroupDrift `protobuf:"bytes,5,rep,name=drifts,proto3" json:"drifts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageResponse) Reset() {
+	*x = GetUsageResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageResponse) ProtoMessage() {}
+
+func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetUsageResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetUsageResponse) GetReadTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadTime
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetCpuTimes() []*CPUTime {
+	if x != nil {
+		return x.CpuTimes
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetContainers() []*ContainerUsage {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetOmittedContainers() uint32 {
+	if x != nil {
+		return x.OmittedContainers
+	}
+	return 0
+}
+
+func (x *GetUsageResponse) GetDrifts() []*CgroupDrift {
+	if x != nil {
+		return x.Drifts
+	}
+	return nil
+}
+
+// CPUTime is what the kernel has counted of one CPU since the boot.
+type CPUTime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cpu   uint32                 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	// Time in which the CPU was not idle, whoever used it, interrupts included.
+	BusyNanoseconds uint64 `protobuf:"varint,2,opt,name=busy_nanoseconds,json=busyNanoseconds,proto3" json:"busy_nanoseconds,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *CPUTime) Reset() {
+	*x = CPUTime{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CPUTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CPUTime) ProtoMessage() {}
+
+func (x *CPUTime) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CPUTime.ProtoReflect.Descriptor instead.
+func (*CPUTime) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CPUTime) GetCpu() uint32 {
+	if x != nil {
+		return x.Cpu
+	}
+	return 0
+}
+
+func (x *CPUTime) GetBusyNanoseconds() uint64 {
+	if x != nil {
+		return x.BusyNanoseconds
+	}
+	return 0
+}
+
+// ContainerUsage is what the processes of a container use. An absent field is not counted by
+// this kernel or in this version of cgroups.
+type ContainerUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	// As the runtime calls it.
+	ContainerId    string `protobuf:"bytes,3,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	CpuNanoseconds uint64 `protobuf:"varint,4,opt,name=cpu_nanoseconds,json=cpuNanoseconds,proto3" json:"cpu_nanoseconds,omitempty"`
+	// Page cache included.
+	MemoryBytes uint64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Memory without the inactive part of the page cache.
+	WorkingSetBytes uint64 `protobuf:"varint,6,opt,name=working_set_bytes,json=workingSetBytes,proto3" json:"working_set_bytes,omitempty"`
+	// Periods of the CPU quota, those in which the container was throttled, and for how long.
+	Periods              *uint64 `protobuf:"varint,7,opt,name=periods,proto3,oneof" json:"periods,omitempty"`
+	ThrottledPeriods     *uint64 `protobuf:"varint,8,opt,name=throttled_periods,json=throttledPeriods,proto3,oneof" json:"throttled_periods,omitempty"`
+	ThrottledNanoseconds *uint64 `protobuf:"varint,9,opt,name=throttled_nanoseconds,json=throttledNanoseconds,proto3,oneof" json:"throttled_nanoseconds,omitempty"`
+	// Memory by NUMA node (memory.numa_stat), ascending.
+	NumaMemory []*NUMAMemory `protobuf:"bytes,10,rep,name=numa_memory,json=numaMemory,proto3" json:"numa_memory,omitempty"`
+	// Huge pages in use, by size, ascending.
+	HugePages []*HugePageUsage `protobuf:"bytes,11,rep,name=huge_pages,json=hugePages,proto3" json:"huge_pages,omitempty"`
+	// Time in which at least one process waited for the resource (pressure stall information,
+	// "some"). Only with cgroups of version 2.
+	CpuPressureMicroseconds    *uint64 `protobuf:"varint,12,opt,name=cpu_pressure_microseconds,json=cpuPressureMicroseconds,proto3,oneof" json:"cpu_pressure_microseconds,omitempty"`
+	MemoryPressureMicroseconds *uint64 `protobuf:"varint,13,opt,name=memory_pressure_microseconds,json=memoryPressureMicroseconds,proto3,oneof" json:"memory_pressure_microseconds,omitempty"`
+	IoPressureMicroseconds     *uint64 `protobuf:"varint,14,opt,name=io_pressure_microseconds,json=ioPressureMicroseconds,proto3,oneof" json:"io_pressure_microseconds,omitempty"`
+	unknownFields              protoimpl.UnknownFields
+	sizeCache                  protoimpl.SizeCache
+}
+
+func (x *ContainerUsage) Reset() {
+	*x = ContainerUsage{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerUsage) ProtoMessage() {}
+
+func (x *ContainerUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerUsage.ProtoReflect.Descriptor instead.
+func (*ContainerUsage) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ContainerUsage) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ContainerUsage) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *ContainerUsage) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ContainerUsage) GetCpuNanoseconds() uint64 {
+	if x != nil {
+		return x.CpuNanoseconds
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetWorkingSetBytes() uint64 {
+	if x != nil {
+		return x.WorkingSetBytes
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetPeriods() uint64 {
+	if x != nil && x.Periods != nil {
+		return *x.Periods
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetThrottledPeriods() uint64 {
+	if x != nil && x.ThrottledPeriods != nil {
+		return *x.ThrottledPeriods
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetThrottledNanoseconds() uint64 {
+	if x != nil && x.ThrottledNanoseconds != nil {
+		return *x.ThrottledNanoseconds
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetNumaMemory() []*NUMAMemory {
+	if x != nil {
+		return x.NumaMemory
+	}
+	return nil
+}
+
+func (x *ContainerUsage) GetHugePages() []*HugePageUsage {
+	if x != nil {
+		return x.HugePages
+	}
+	return nil
+}
+
+func (x *ContainerUsage) GetCpuPressureMicroseconds() uint64 {
+	if x != nil && x.CpuPressureMicroseconds != nil {
+		return *x.CpuPressureMicroseconds
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetMemoryPressureMicroseconds() uint64 {
+	if x != nil && x.MemoryPressureMicroseconds != nil {
+		return *x.MemoryPressureMicroseconds
+	}
+	return 0
+}
+
+func (x *ContainerUsage) GetIoPressureMicroseconds() uint64 {
+	if x != nil && x.IoPressureMicroseconds != nil {
+		return *x.IoPressureMicroseconds
+	}
+	return 0
+}
+
+// NUMAMemory is memory on one NUMA node.
+type NUMAMemory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode      uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NUMAMemory) Reset() {
+	*x = NUMAMemory{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NUMAMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NUMAMemory) ProtoMessage() {}
+
+func (x *NUMAMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NUMAMemory.ProtoReflect.Descriptor instead.
+func (*NUMAMemory) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *NUMAMemory) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *NUMAMemory) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// HugePageUsage is what is used of huge pages of one size.
+type HugePageUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSizeBytes uint64                 `protobuf:"varint,1,opt,name=page_size_bytes,json=pageSizeBytes,proto3" json:"page_size_bytes,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HugePageUsage) Reset() {
+	*x = HugePageUsage{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HugePageUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HugePageUsage) ProtoMessage() {}
+
+func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
+func (*HugePageUsage) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *HugePageUsage) GetPageSizeBytes() uint64 {
+	if x != nil {
+		return x.PageSizeBytes
+	}
+	return 0
+}
+
+func (x *HugePageUsage) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// CgroupDrift is a value that another program changed.
+type CgroupDrift struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for a cgroup that is not a pod's.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Empty for the cgroup of a pod as a whole.
+	ContainerName string `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	Cgroup        string `protobuf:"bytes,3,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	// Empty if the cgroup itself was gone or incomplete.
+	File          string                 `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`
+	Want          string                 `protobuf:"bytes,5,opt,name=want,proto3" json:"want,omitempty"`
+	Found         string                 `protobuf:"bytes,6,opt,name=found,proto3" json:"found,omitempty"`
+	FindTime      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=find_time,json=findTime,proto3" json:"find_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CgroupDrift) Reset() {
+	*x = CgroupDrift{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CgroupDrift) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CgroupDrift) ProtoMessage() {}
+
+func (x *CgroupDrift) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CgroupDrift.ProtoReflect.Descriptor instead.
+func (*CgroupDrift) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *CgroupDrift) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *CgroupDrift) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *CgroupDrift) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *CgroupDrift) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *CgroupDrift) GetWant() string {
+	if x != nil {
+		return x.Want
+	}
+	return ""
+}
+
+func (x *CgroupDrift) GetFound() string {
+	if x != nil {
+		return x.Found
+	}
+	return ""
+}
+
+func (x *CgroupDrift) GetFindTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FindTime
+	}
+	return nil
+}
+
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1aberth/types/v1/types.proto\"(\n" +
+	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n" +
 	"\rReloadRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\\\n" +
 	"\x0eReloadResponse\x124\n" +
@@ -1743,7 +2278,59 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\vmount_point\x18\x02 \x01(\tR\n" +
 	"mountPoint\x12!\n" +
 	"\fhierarchy_id\x18\x03 \x01(\rR\vhierarchyId\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\rR\aversion*]\n" +
+	"\aversion\x18\x04 \x01(\rR\aversion\"\x11\n" +
+	"\x0fGetUsageRequest\"\xa2\x02\n" +
+	"\x10GetUsageResponse\x127\n" +
+	"\tread_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\x123\n" +
+	"\tcpu_times\x18\x02 \x03(\v2\x16.berth.node.v1.CPUTimeR\bcpuTimes\x12=\n" +
+	"\n" +
+	"containers\x18\x03 \x03(\v2\x1d.berth.node.v1.ContainerUsageR\n" +
+	"containers\x12-\n" +
+	"\x12omitted_containers\x18\x04 \x01(\rR\x11omittedContainers\x122\n" +
+	"\x06drifts\x18\x05 \x03(\v2\x1a.berth.node.v1.CgroupDriftR\x06drifts\"F\n" +
+	"\aCPUTime\x12\x10\n" +
+	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12)\n" +
+	"\x10busy_nanoseconds\x18\x02 \x01(\x04R\x0fbusyNanoseconds\"\xce\x06\n" +
+	"\x0eContainerUsage\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12!\n" +
+	"\fcontainer_id\x18\x03 \x01(\tR\vcontainerId\x12'\n" +
+	"\x0fcpu_nanoseconds\x18\x04 \x01(\x04R\x0ecpuNanoseconds\x12!\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12*\n" +
+	"\x11working_set_bytes\x18\x06 \x01(\x04R\x0fworkingSetBytes\x12\x1d\n" +
+	"\aperiods\x18\a \x01(\x04H\x00R\aperiods\x88\x01\x01\x120\n" +
+	"\x11throttled_periods\x18\b \x01(\x04H\x01R\x10throttledPeriods\x88\x01\x01\x128\n" +
+	"\x15throttled_nanoseconds\x18\t \x01(\x04H\x02R\x14throttledNanoseconds\x88\x01\x01\x12:\n" +
+	"\vnuma_memory\x18\n" +
+	" \x03(\v2\x19.berth.node.v1.NUMAMemoryR\n" +
+	"numaMemory\x12;\n" +
+	"\n" +
+	"huge_pages\x18\v \x03(\v2\x1c.berth.node.v1.HugePageUsageR\thugePages\x12?\n" +
+	"\x19cpu_pressure_microseconds\x18\f \x01(\x04H\x03R\x17cpuPressureMicroseconds\x88\x01\x01\x12E\n" +
+	"\x1cmemory_pressure_microseconds\x18\r \x01(\x04H\x04R\x1amemoryPressureMicroseconds\x88\x01\x01\x12=\n" +
+	"\x18io_pressure_microseconds\x18\x0e \x01(\x04H\x05R\x16ioPressureMicroseconds\x88\x01\x01B\n" +
+	"\n" +
+	"\b_periodsB\x14\n" +
+	"\x12_throttled_periodsB\x18\n" +
+	"\x16_throttled_nanosecondsB\x1c\n" +
+	"\x1a_cpu_pressure_microsecondsB\x1f\n" +
+	"\x1d_memory_pressure_microsecondsB\x1b\n" +
+	"\x19_io_pressure_microseconds\"?\n" +
+	"\n" +
+	"NUMAMemory\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"M\n" +
+	"\rHugePageUsage\x12&\n" +
+	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xdc\x01\n" +
+	"\vCgroupDrift\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x16\n" +
+	"\x06cgroup\x18\x03 \x01(\tR\x06cgroup\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\tR\x04file\x12\x12\n" +
+	"\x04want\x18\x05 \x01(\tR\x04want\x12\x14\n" +
+	"\x05found\x18\x06 \x01(\tR\x05found\x127\n" +
+	"\tfind_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bfindTime*]\n" +
 	"\vDriftPolicy\x12\x1c\n" +
 	"\x18DRIFT_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DRIFT_POLICY_REPAIR\x10\x01\x12\x17\n" +
@@ -1752,7 +2339,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"!UNKNOWN_DEVICE_POLICY_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bUNKNOWN_DEVICE_POLICY_DEFER\x10\x01\x12 \n" +
 	"\x1cUNKNOWN_DEVICE_POLICY_REJECT\x10\x02\x12 \n" +
-	"\x1cUNKNOWN_DEVICE_POLICY_IGNORE\x10\x032\xae\x05\n" +
+	"\x1cUNKNOWN_DEVICE_POLICY_IGNORE\x10\x032\xfb\x05\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
@@ -1762,7 +2349,8 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x0eGetAllocatable\x12$.berth.node.v1.GetAllocatableRequest\x1a%.berth.node.v1.GetAllocatableResponse\x12]\n" +
 	"\x0eGetReservation\x12$.berth.node.v1.GetReservationRequest\x1a%.berth.node.v1.GetReservationResponse\x12N\n" +
 	"\tGetStatus\x12\x1f.berth.node.v1.GetStatusRequest\x1a .berth.node.v1.GetStatusResponse\x12N\n" +
-	"\tGetConfig\x12\x1f.berth.node.v1.GetConfigRequest\x1a .berth.node.v1.GetConfigResponse\x12E\n" +
+	"\tGetConfig\x12\x1f.berth.node.v1.GetConfigRequest\x1a .berth.node.v1.GetConfigResponse\x12K\n" +
+	"\bGetUsage\x12\x1e.berth.node.v1.GetUsageRequest\x1a\x1f.berth.node.v1.GetUsageResponse\x12E\n" +
 	"\x06Reload\x12\x1c.berth.node.v1.ReloadRequest\x1a\x1d.berth.node.v1.ReloadResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
 
 var (
@@ -1778,7 +2366,7 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_berth_node_v1_node_proto_goTypes = []any{
 	(DriftPolicy)(0),               // 0: berth.node.v1.DriftPolicy
 	(UnknownDevicePolicy)(0),       // 1: berth.node.v1.UnknownDevicePolicy
@@ -1805,63 +2393,80 @@ var file_berth_node_v1_node_proto_goTypes = []any{
 	(*GetConfigRequest)(nil),       // 22: berth.node.v1.GetConfigRequest
 	(*GetConfigResponse)(nil),      // 23: berth.node.v1.GetConfigResponse
 	(*MountedSubsystem)(nil),       // 24: berth.node.v1.MountedSubsystem
-	nil,                            // 25: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 26: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 27: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 28: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 29: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 30: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 31: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 32: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 33: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 34: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 35: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	(*v1.CPUSet)(nil),              // 36: berth.types.v1.CPUSet
+	(*GetUsageRequest)(nil),        // 25: berth.node.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),       // 26: berth.node.v1.GetUsageResponse
+	(*CPUTime)(nil),                // 27: berth.node.v1.CPUTime
+	(*ContainerUsage)(nil),         // 28: berth.node.v1.ContainerUsage
+	(*NUMAMemory)(nil),             // 29: berth.node.v1.NUMAMemory
+	(*HugePageUsage)(nil),          // 30: berth.node.v1.HugePageUsage
+	(*CgroupDrift)(nil),            // 31: berth.node.v1.CgroupDrift
+	nil,                            // 32: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 33: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 34: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 35: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 36: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 37: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 38: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 39: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 40: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 41: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 42: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(*v1.CPUSet)(nil),              // 43: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 44: google.protobuf.Timestamp
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
 	10, // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
 	11, // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	36, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
-	36, // 4: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	43, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
+	43, // 4: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
 	12, // 5: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	25, // 6: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	26, // 7: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	27, // 8: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	28, // 9: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	29, // 10: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	30, // 11: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	31, // 12: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	32, // 13: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	33, // 14: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	34, // 15: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	32, // 6: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	33, // 7: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	34, // 8: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	35, // 9: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	36, // 10: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	37, // 11: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	38, // 12: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	39, // 13: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	40, // 14: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	41, // 15: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
 	21, // 16: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
 	2,  // 17: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
 	0,  // 18: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
 	1,  // 19: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
 	24, // 20: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	35, // 21: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	6,  // 22: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	8,  // 23: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	13, // 24: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	15, // 25: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	17, // 26: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	19, // 27: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	22, // 28: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	3,  // 29: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	7,  // 30: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	9,  // 31: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	14, // 32: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	16, // 33: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	18, // 34: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	20, // 35: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	23, // 36: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	4,  // 37: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	30, // [30:38] is the sub-list for method output_type
-	22, // [22:30] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	42, // 21: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	44, // 22: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	27, // 23: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
+	28, // 24: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
+	31, // 25: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.node.v1.CgroupDrift
+	29, // 26: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
+	30, // 27: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
+	44, // 28: berth.node.v1.CgroupDrift.find_time:type_name -> google.protobuf.Timestamp
+	6,  // 29: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	8,  // 30: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	13, // 31: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	15, // 32: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	17, // 33: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	19, // 34: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	22, // 35: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	25, // 36: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	3,  // 37: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	7,  // 38: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	9,  // 39: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	14, // 40: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	16, // 41: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	18, // 42: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	20, // 43: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	23, // 44: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	26, // 45: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	4,  // 46: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	38, // [38:47] is the sub-list for method output_type
+	29, // [29:38] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -1869,13 +2474,14 @@ func file_berth_node_v1_node_proto_init() {
 	if File_berth_node_v1_node_proto != nil {
 		return
 	}
+	file_berth_node_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   33,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

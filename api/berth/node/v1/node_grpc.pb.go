@@ -26,6 +26,7 @@ const (
 	NodeService_GetReservation_FullMethodName = "/berth.node.v1.NodeService/GetReservation"
 	NodeService_GetStatus_FullMethodName      = "/berth.node.v1.NodeService/GetStatus"
 	NodeService_GetConfig_FullMethodName      = "/berth.node.v1.NodeService/GetConfig"
+	NodeService_GetUsage_FullMethodName       = "/berth.node.v1.NodeService/GetUsage"
 	NodeService_Reload_FullMethodName         = "/berth.node.v1.NodeService/Reload"
 )
 
@@ -52,6 +53,10 @@ type NodeServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// GetConfig tells how the node is set up.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
+	// GetUsage tells what CPUs and containers use now. Counters are since the boot or since the
+	// cgroup was created, so two answers give a rate. All callers share one reading for half a
+	// second.
+	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
 	// Reload reads the configuration's files again and puts into force what can change while
 	// berthd runs: the policy, access, limits and the log level. A configuration that is not
 	// valid changes nothing.
@@ -136,6 +141,16 @@ func (c *nodeServiceClient) GetConfig(ctx context.Context, in *GetConfigRequest,
 	return out, nil
 }
 
+func (c *nodeServiceClient) GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetUsageResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) Reload(ctx context.Context, in *ReloadRequest, opts ...grpc.CallOption) (*ReloadResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReloadResponse)
@@ -169,6 +184,10 @@ type NodeServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// GetConfig tells how the node is set up.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
+	// GetUsage tells what CPUs and containers use now. Counters are since the boot or since the
+	// cgroup was created, so two answers give a rate. All callers share one reading for half a
+	// second.
+	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
 	// Reload reads the configuration's files again and puts into force what can change while
 	// berthd runs: the policy, access, limits and the log level. A configuration that is not
 	// valid changes nothing.
@@ -203,6 +222,9 @@ func (UnimplementedNodeServiceServer) GetStatus(context.Context, *GetStatusReque
 }
 func (UnimplementedNodeServiceServer) GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetConfig not implemented")
+}
+func (UnimplementedNodeServiceServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
 }
 func (UnimplementedNodeServiceServer) Reload(context.Context, *ReloadRequest) (*ReloadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reload not implemented")
@@ -354,6 +376,24 @@ func _NodeService_GetConfig_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_GetUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetUsage(ctx, req.(*GetUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_Reload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReloadRequest)
 	if err := dec(in); err != nil {
@@ -406,6 +446,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetConfig",
 			Handler:    _NodeService_GetConfig_Handler,
+		},
+		{
+			MethodName: "GetUsage",
+			Handler:    _NodeService_GetUsage_Handler,
 		},
 		{
 			MethodName: "Reload",

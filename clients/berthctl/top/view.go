@@ -1,0 +1,182 @@
+package top
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+// headers are the columns of rows.
+var headers = []string{"POD", "CONTAINER", "CPU", "EXCLUSIVE", "BUSY", "THROTTLED", "MEMORY", "NODES", "HUGE", "PRESSURE", "DRIFT"}
+
+// cells spell a row. BUSY is how busy each exclusive CPU is, in percent; PRESSURE is that of CPU,
+// memory and I/O.
+func cells(r Row) []string {
+	var own, busy, nodes, huge []string
+	for _, c := range r.CPUs {
+		own = append(own, fmt.Sprint(c.CPU))
+		busy = append(busy, strings.TrimSuffix(percent(c.Busy), "%"))
+	}
+	for _, n := range r.Nodes {
+		if n.Bytes > 0 {
+			nodes = append(nodes, fmt.Sprintf("%d:%s", n.Node, table.Bytes(n.Bytes)))
+		}
+	}
+	for _, h := range r.HugePages {
+		if h.Bytes > 0 {
+			huge = append(huge, fmt.Sprintf("%s:%s", table.Bytes(h.Size), table.Bytes(h.Bytes)))
+		}
+	}
+	pressure := ""
+	if largest(r.CPUPressure, r.MemoryPressure, r.IOPressure) != nil {
+		pressure = percent(r.CPUPressure) + " " + percent(r.MemoryPressure) + " " + percent(r.IOPressure)
+	}
+	drift := ""
+	if r.Drifts > 0 {
+		drift = fmt.Sprint(r.Drifts)
+	}
+	return []string{
+		r.Pod, r.Container, amount(r.CPU), brief(own), brief(busy), percent(r.Throttled), table.Bytes(r.WorkingSet),
+		strings.Join(nodes, " "), strings.Join(huge, " "), pressure, drift,
+	}
+}
+
+// shownCPUs is how many exclusive CPUs of a container a row names.
+const shownCPUs = 8
+
+func brief(list []string) string {
+	if len(list) > shownCPUs {
+		return strings.Join(list[:shownCPUs], " ") + fmt.Sprintf(" +%d", len(list)-shownCPUs)
+	}
+	return strings.Join(list, " ")
+}
+
+func amount(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", *v)
+}
+
+func percent(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", math.Abs(*v*100)) // not "-0%"
+}
+
+// Text is the table for people without a terminal: a summary and all rows.
+func (t Table) Text() string {
+	out := table.New(headers...)
+	for _, r := range t.Rows {
+		out.Row(cells(r)...)
+	}
+	return strings.Join(t.summary(), "\n") + "\n\n" + out.String()
+}
+
+func (t Table) summary() []string {
+	first := fmt.Sprintf("%s   revision %d   %s, %s", t.Time.UTC().Format(time.TimeOnly), t.Revision, table.Count(t.Pods, "pod"), table.Count(len(t.Rows), "container"))
+	if t.Time.IsZero() {
+		first = "waiting for the first reading"
+	}
+	if t.Omitted > 0 {
+		first += fmt.Sprintf("   %d not read", t.Omitted)
+	}
+	return []string{first, "shared CPUs     " + t.Shared.text(), "exclusive CPUs  " + t.Exclusive.text()}
+}
+
+func (p Pool) text() string {
+	if p.Size == 0 {
+		return "none"
+	}
+	text := fmt.Sprintf("%s (%d)", p.CPUs, p.Size)
+	if p.Busy != nil {
+		share := *p.Busy / float64(p.Size)
+		text = fmt.Sprintf("%.2f of %d busy (%s): %s", *p.Busy, p.Size, percent(&share), p.CPUs)
+	}
+	return text
+}
+
+// Help is the last line of a screen.
+const (
+	help     = "↑↓ select   enter open   s sort   r reverse   / filter   q quit"
+	helpOpen = "↑↓ scroll   esc back"
+)
+
+// Line is a line of a screen. Selected is the row that is selected.
+type Line struct {
+	Text     string
+	Selected bool
+}
+
+// View draws the screen in a number of columns and lines.
+func (m *Model) View(width, height int) []Line {
+	width, height = max(width, 1), max(height, 1)
+	var out []Line
+	add := func(text string, selected bool) {
+		out = append(out, Line{cut(text, width), selected})
+	}
+	status := help
+	if m.open != "" {
+		status = helpOpen
+		body := max(0, height-1)
+		for _, line := range m.text[min(m.scroll, len(m.text)):] {
+			if len(out) == body {
+				break
+			}
+			add(table.Printable(line), false)
+		}
+	} else {
+		summary := m.Table.summary()
+		for _, line := range summary {
+			add(line, false)
+		}
+		rows := m.Rows()
+		at := m.at(rows)
+		add("", false)
+		// Below: the headers, the rows, and the status.
+		body := max(0, height-len(summary)-3)
+		from := max(0, min(at-body/2, len(rows)-body))
+		to := min(len(rows), from+body)
+		shown := table.New(headers...)
+		for _, r := range rows[from:to] {
+			shown.Row(cells(r)...)
+		}
+		for i, line := range strings.Split(strings.TrimSuffix(shown.String(), "\n"), "\n") {
+			add(line, i > 0 && from+i-1 == at)
+		}
+		if direction := ""; m.By != "" {
+			if m.Reverse {
+				direction = ", reversed"
+			}
+			status += "   by " + m.By + direction
+		}
+		switch {
+		case m.typing:
+			status = "filter: " + table.Printable(m.Filter) + "_"
+		case m.Filter != "":
+			status += "   filter " + table.Printable(m.Filter) + fmt.Sprintf(" (%d of %d)", len(rows), len(m.Table.Rows))
+		}
+	}
+	if m.Problem != "" {
+		status = table.Printable(m.Problem)
+	}
+	out = out[:min(len(out), height-1)]
+	for len(out) < height-1 {
+		out = append(out, Line{})
+	}
+	add(status, false)
+	return out
+}
+
+// cut shortens a line to a width.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:width])
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/clients/berth"
+)
+
+// fakeScreen is a terminal of a size.
+type fakeScreen struct{ restored bool }
+
+func (f *fakeScreen) raw() (restore func(), err error) {
+	return func() { f.restored = true }, nil
+}
+
+func (f *fakeScreen) size() (width, height int) { return 120, 90 }
+
+// recorder keeps what was drawn, and tells when a frame has a text.
+type recorder struct {
+	mu    sync.Mutex
+	all   bytes.Buffer
+	wait  string
+	found chan struct{}
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wait != "" && bytes.Contains(p, []byte(r.wait)) {
+		r.wait = ""
+		close(r.found)
+	}
+	return r.all.Write(p)
+}
+
+// until waits for a frame with a text.
+func (r *recorder) until(t *testing.T, text string, do func()) {
+	t.Helper()
+	r.mu.Lock()
+	r.wait, r.found = text, make(chan struct{})
+	found := r.found
+	r.mu.Unlock()
+	do()
+	select {
+	case <-found:
+	case <-time.After(time.Minute):
+		t.Fatalf("no frame has %q", text)
+	}
+}
+
+// TestTopLive: pods come by Watch and usage by readings, keys open a pod and end the program, and
+// the terminal is restored.
+func TestTopLive(t *testing.T) {
+	t.Parallel()
+	f := &fake{streams: &streams{left: []watched{{commits: life()[:2]}}}}
+	path := f.start(t)
+	client, err := berth.Dial(t.Context(), path, berth.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	in, keys := io.Pipe()
+	out, screen := &recorder{}, &fakeScreen{}
+	s := &session{ctl: &ctl{env: env{in: in, out: out, err: io.Discard, now: func() time.Time { return testNow }}, format: formatTable}, Client: client}
+	ended := make(chan error, 1)
+	press := func(text string) {
+		if _, err := io.WriteString(keys, text); err != nil {
+			t.Error(err)
+		}
+	}
+	out.until(t, "default/web", func() {
+		go func() { ended <- s.topLive(t.Context(), topFlags{interval: 10 * time.Millisecond, by: "cpu"}, screen) }()
+	})
+	out.until(t, "1.50", func() {}) // CPU time by two readings
+	out.until(t, "node 0 is preferred by all", func() { press("\r") })
+	out.until(t, "q quit", func() { press("\x1b") })
+	press("q")
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	_ = keys.Close()
+	if all := out.all.String(); !screen.restored || !strings.HasSuffix(all, leaveScreen) {
+		t.Errorf("restored %v, the end is %q", screen.restored, all[max(0, len(all)-40):])
+	}
+}
+
+// TestTopEnds: an input that ends, such as a terminal that was closed, ends the program.
+func TestTopEnds(t *testing.T) {
+	t.Parallel()
+	f := &fake{streams: &streams{left: []watched{{commits: life()[:1]}}}}
+	client, err := berth.Dial(t.Context(), f.start(t), berth.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := &session{ctl: &ctl{env: env{in: strings.NewReader(""), out: io.Discard, err: io.Discard, now: time.Now}, format: formatTable}, Client: client}
+	if err := s.topLive(ctx, topFlags{interval: time.Second, by: "cpu"}, &fakeScreen{}); err != nil || ctx.Err() != nil {
+		t.Errorf("%v, %v", err, ctx.Err())
+	}
+}
