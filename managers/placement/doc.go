@@ -35,7 +35,6 @@
 //	withdraw        .          planned0   planned0   .          .          .          starting   .          .
 //	sent            .+         .+         .+         .+         .+         .+         .+         .          .+
 //	confirmed       .=         .~         .~         .=         .=         .=         .=         .          .~
-//	failed          .          .          .          .          .          .          .          .          .
 //	refused         .-         .-         .-         .-         .-         .-         .-         .          .-
 //	shown-created   .          created    .          .          .          .          .          created*   created
 //	shown-running   running*?  running?   running?   running?   .?         running?   .?         running*?  running?

@@ -52,7 +52,7 @@ type Event struct {
 	ID   string
 	// Name is required for Plan and Restore.
 	Name string
-	// CPUs are the set that was sent, confirmed, failed or refused, or the kernel's set.
+	// CPUs are the set that was sent, confirmed or refused, or the kernel's set.
 	// The kernel must have been read after all earlier events.
 	CPUs cpuset.Set
 	At   time.Time

@@ -155,7 +155,6 @@ func TestLostAnswers(t *testing.T) {
 	s := newStory(t)
 	s.runs("a", "0-1", "")
 	s.tell(Sent, "a", "0-3")
-	s.tell(Failed, "a", "0-3")
 	s.tell(KernelRuns, "a", "0-1")
 	s.own("a")
 	s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is running")

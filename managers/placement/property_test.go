@@ -280,7 +280,6 @@ func (n *node) send(id string, cpus cpuset.Set, sure bool) bool {
 		n.tell(Refused, id, cpus)
 		return false
 	}
-	n.tell(Failed, id, cpus)
 	return false
 }
 

@@ -32,9 +32,8 @@ const (
 	Restore      EventKind = "restore"       // the runtime stored it before this tracker began
 	Allow        EventKind = "allow"         // the call that allows its start has returned
 	Withdraw     EventKind = "withdraw"      // that answer was not sent after all, or the container's removal has failed
-	Sent         EventKind = "sent"          // a write of CPUs is sent
+	Sent         EventKind = "sent"          // a write of CPUs is sent; without an answer it may be carried out now, later or never
 	Confirmed    EventKind = "confirmed"     // that write was answered
-	Failed       EventKind = "failed"        // that write may be carried out now, later or never
 	Refused      EventKind = "refused"       // that write was certainly not carried out
 	ShownCreated EventKind = "shown-created" // a list or a stream shows it without a process
 	ShownRunning EventKind = "shown-running" // a list or a stream shows it with a process
@@ -57,7 +56,6 @@ allow           starting   starting   created    starting   running    paused   
 withdraw        .          planned0   planned0   .          .          .          starting   .          .
 sent            .+         .+         .+         .+         .+         .+         .+         .          .+
 confirmed       .=         .~         .~         .=         .=         .=         .=         .          .~
-failed          .          .          .          .          .          .          .          .          .
 refused         .-         .-         .-         .-         .-         .-         .-         .          .-
 shown-created   .          created    .          .          .          .          .          created*   created
 shown-running   running*?  running?   running?   running?   .?         running?   .?         running*?  running?

@@ -39,7 +39,7 @@ func TestTableIsDocumented(t *testing.T) {
 func TestTableIsWhole(t *testing.T) {
 	t.Parallel()
 	kinds := []EventKind{
-		Plan, Restore, Allow, Withdraw, Sent, Confirmed, Failed, Refused, ShownCreated, ShownRunning, ShownPaused,
+		Plan, Restore, Allow, Withdraw, Sent, Confirmed, Refused, ShownCreated, ShownRunning, ShownPaused,
 		Ended, Unlisted, KernelRuns, KernelEmpty, Stop, StartOverdue,
 	}
 	if len(table) != len(kinds) {
@@ -66,7 +66,7 @@ func TestEveryCell(t *testing.T) {
 	for kind, row := range table {
 		for from, c := range row {
 			cpus := cpuset.Of(3)
-			if kind == Confirmed || kind == Failed || kind == Refused {
+			if kind == Confirmed || kind == Refused {
 				cpus = cpuset.Of(2)
 			}
 			x := &Container{ID: "x", Name: "p/x", Phase: from, Since: then, confirmed: cpuset.Of(0, 1), flight: []cpuset.Set{cpuset.Of(2)}, PossibleCPUs: cpuset.Range(0, 2)}

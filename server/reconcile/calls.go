@@ -202,12 +202,8 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 
 // answered applies the answer of a write. The caller holds mu.
 func (l *Loop) answered(id string, w *write) error {
-	kind := placement.Confirmed
-	if w.err != nil {
-		kind = placement.Failed
-	}
-	if !w.noted && !w.values.CPUs.IsEmpty() {
-		l.record(placement.Event{Kind: kind, ID: id, CPUs: w.values.CPUs})
+	if !w.noted && w.err == nil && !w.values.CPUs.IsEmpty() {
+		l.record(placement.Event{Kind: placement.Confirmed, ID: id, CPUs: w.values.CPUs})
 	}
 	w.noted = true
 	return w.err

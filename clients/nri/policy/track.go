@@ -164,7 +164,8 @@ func (p *Policy) arrived() {
 	}
 }
 
-// outcome tells the tracker what became of CPUs that were sent.
+// outcome tells the tracker what became of CPUs that were sent. If nobody knows, they stay on
+// their way.
 func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
 	now, seen, blind := p.observe(m)
 	switch {
@@ -173,9 +174,7 @@ func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
 	case seen && err == nil, errors.Is(err, errRefused):
 		p.apply(m, placement.Refused, cpus)
 		p.kick()
-	case err != nil || blind != nil:
-		p.apply(m, placement.Failed, cpus)
-	default:
+	case err == nil && blind == nil:
 		p.apply(m, placement.Confirmed, cpus)
 	}
 }
