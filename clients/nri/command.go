@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -109,7 +111,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	p := policy.New(policy.Config{
 		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
-		Timeout: runtime.timeout, CPUsOf: cpusOf, Move: moveSandbox, Log: log,
+		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
@@ -232,6 +234,20 @@ func cpusOf(pid int) (cpuset.Set, error) {
 	_, rest, _ := strings.Cut(string(text), "\nCpus_allowed_list:")
 	list, _, _ := strings.Cut(rest, "\n")
 	return cpuset.Parse(strings.TrimSpace(list))
+}
+
+// bornAt reads when a process began, in ticks since the boot: proc_pid_stat(5).
+func bornAt(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	const starttime = 22 - 3 // the fields are counted from 1, and two come before the name's end
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) <= starttime {
+		return 0, errdefs.Internalf("/proc/%d/stat has %d fields", pid, len(fields)+2)
+	}
+	return strconv.ParseUint(fields[starttime], 10, 64)
 }
 
 // moveSandbox puts a sandbox's process on some CPUs. What the runtime says may be out of

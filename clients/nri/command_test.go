@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -94,6 +96,20 @@ func TestCPUsOf(t *testing.T) {
 	}
 	if cpus, err := cpusOf(1 << 30); err == nil {
 		t.Errorf("a process that is not there has CPUs %s", cpus)
+	}
+}
+
+// TestBornAt: two processes have other beginnings, and one has the same each time.
+func TestBornAt(t *testing.T) {
+	t.Parallel()
+	first, err := bornAt(1)
+	own, errOwn := bornAt(os.Getpid())
+	again, errAgain := bornAt(os.Getpid())
+	if err = errors.Join(err, errOwn, errAgain); err != nil || own <= first || own != again {
+		t.Errorf("the first process began at %d, this one at %d and %d: %v", first, own, again, err)
+	}
+	if at, err := bornAt(1 << 30); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a process that is not there began at %d: %v", at, err)
 	}
 }
 

@@ -28,6 +28,9 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
 	for _, pod := range pods {
 		s := p.sandbox(pod)
+		if was := sandboxes[s.id]; was != nil && was.pid == s.pid && was.born != 0 {
+			s.born = was.born
+		}
 		var err error
 		if s.spec, err = p.find(ctx, s); err != nil {
 			p.Log.Warn("look for a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
@@ -71,6 +74,9 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	m := &member{id: c.GetId(), name: c.GetName(), pod: s, asked: r, mems: r.GetCpu().GetMems()}
 	if known != nil {
 		m.allowed = known.allowed
+		if known.pid == int(c.GetPid()) {
+			m.pid, m.born = known.pid, known.born
+		}
 	} else {
 		p.apply(m, placement.Restore, cpuset.Set{})
 	}
@@ -99,7 +105,7 @@ func (p *Policy) runs(s *sandbox) bool {
 	if s.pid == 0 {
 		return true
 	}
-	_, err := p.CPUsOf(s.pid)
+	_, err := p.cpusOf(s.pid, &s.born)
 	return !gone(err)
 }
 

@@ -42,6 +42,9 @@ type Config struct {
 	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
 	// ended.
 	CPUsOf func(pid int) (cpuset.Set, error)
+	// BornAt reads when a process began, as a number that differs for another process with the
+	// same pid; nil if pids are not used again.
+	BornAt func(pid int) (uint64, error)
 	// Move puts a sandbox's own process on some CPUs; nil where that is nobody's job. The
 	// runtime says that the process is in the pod's cgroup, which may be empty; class
 	// PermissionDenied means that it is not.
@@ -136,8 +139,10 @@ type sandbox struct {
 	// leaving says that it has ended as far as the runtime tells, and that a process of it
 	// is still there.
 	leaving bool
-	// pid is the sandbox's own process, 0 if the runtime does not tell; it is on cpus.
+	// pid is the sandbox's own process, 0 if the runtime does not tell; it is on cpus. born is
+	// when it began, 0 before that was read.
 	pid  int
+	born uint64
 	cpus cpuset.Set
 	// names has the containers that are, or were, admitted apart; true for those
 	// that have ended.
@@ -165,6 +170,7 @@ type member struct {
 	answered, pushed cpuset.Set
 	behind           bool
 	pid              int
+	born             uint64 // when the process began, 0 before that was read
 	bound            bool
 	// allowed says that it has CPUs of its own and was let start on them.
 	allowed bool
@@ -208,8 +214,9 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 		s = newSandbox(pod)
 		p.sandboxes[s.id] = s
 	}
-	if pid := int(pod.GetPid()); pid != 0 {
-		s.pid = pid
+	if pid := int(pod.GetPid()); pid != 0 && pid != s.pid {
+		s.pid, s.born = pid, 0
+		p.runs(s) // it is this process from now on
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -94,6 +95,25 @@ func (p *Policy) moveSandboxes() {
 	}
 }
 
+// cpusOf reads the CPUs of a process, and at first when it began. Another process with the same
+// pid means that it has ended.
+func (p *Policy) cpusOf(pid int, born *uint64) (cpuset.Set, error) {
+	cpus, err := p.CPUsOf(pid)
+	if err != nil || p.BornAt == nil {
+		return cpus, err
+	}
+	at, err := p.BornAt(pid)
+	switch {
+	case err != nil:
+		return cpuset.Set{}, err
+	case *born == 0:
+		*born = at
+	case *born != at:
+		return cpuset.Set{}, fs.ErrNotExist
+	}
+	return cpus, nil
+}
+
 // observe tells the tracker where a member's process may run now, as the kernel has it.
 // A process may have narrowed its own affinity and may widen it again: as long as it is
 // within what the member was given, it counts with all of that. Without a process nothing
@@ -102,7 +122,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 	if m.pid == 0 {
 		return cpuset.Set{}, false, nil
 	}
-	now, err = p.CPUsOf(m.pid)
+	now, err = p.cpusOf(m.pid, &m.born)
 	switch {
 	case gone(err):
 		p.apply(m, placement.Ended, cpuset.Set{})
@@ -121,9 +141,11 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 // began tells the tracker of a member's process. What it was sent before may have come
 // too late for its start: the kernel says what holds.
 func (p *Policy) began(m *member, pid int) {
-	m.pid = pid
+	if m.pid != pid {
+		m.pid, m.born = pid, 0
+	}
 	p.apply(m, placement.ShownRunning, cpuset.Set{})
-	now, err := p.CPUsOf(pid)
+	now, err := p.cpusOf(pid, &m.born)
 	switch {
 	case gone(err):
 		p.apply(m, placement.Ended, cpuset.Set{})
@@ -135,7 +157,7 @@ func (p *Policy) began(m *member, pid int) {
 // end tells the tracker of a member's end. Its process may still be there.
 func (p *Policy) end(m *member) {
 	if m.pid != 0 {
-		if _, err := p.CPUsOf(m.pid); gone(err) {
+		if _, err := p.cpusOf(m.pid, &m.born); gone(err) {
 			p.apply(m, placement.Ended, cpuset.Set{})
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,6 +258,41 @@ func TestStoppedPodRuns(t *testing.T) {
 	}
 	if got := d.uids(); len(got) > 0 || len(e.policy.sandboxes) > 0 || len(e.policy.members) > 0 {
 		t.Errorf("berthd still has %v; known are %v and %v", got, e.policy.sandboxes, e.policy.members)
+	}
+}
+
+// TestPIDUsedAgain: another process that has got the number of a container's, or of a sandbox's,
+// does not hold what these had.
+func TestPIDUsedAgain(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	var again atomic.Bool // all numbers are other processes' now
+	e := newEngine(t, Config{Client: d.Client, BornAt: func(int) (uint64, error) {
+		if again.Load() {
+			return 2, nil
+		}
+		return 1, nil
+	}})
+	first, second := pod("first", "guaranteed"), pod("second", "guaranteed")
+	for _, p := range []*api.PodSandbox{first, second} {
+		e.run(p, container(p, "main", p.GetName()+"-1", 2000, gib))
+	}
+	if err := e.policy.StopPodSandbox(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.uids(); len(got) != 2 {
+		t.Errorf("processes run, and berthd has %v", got)
+	}
+	// The list of a runtime that starts again names the same process.
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{first, second}, []*api.Container{
+		{Id: "first-1", Name: "main", PodSandboxId: first.GetId(), Pid: 1, State: api.ContainerState_CONTAINER_RUNNING},
+		{Id: "second-1", Name: "main", PodSandboxId: second.GetId(), Pid: 2, State: api.ContainerState_CONTAINER_RUNNING},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again.Store(true)
+	if e.policy.sweepNow(t.Context()); len(d.uids()) > 0 {
+		t.Errorf("no process is left, and berthd has %v", d.uids())
 	}
 }
 
