@@ -18,8 +18,8 @@
 //   - orphan: the cgroup of a pod that is not in the ledger.
 //   - runtime container: a bound container that a runtime has created, in a cgroup of the
 //     runtime.
-//   - opening: a pod of a runtime before the start of its first container. Its cgroup has only
-//     the shared CPUs and its own, because its sandbox may start at any moment.
+//   - opening: a pod of a runtime without a container. Its cgroup has only the shared CPUs and
+//     its own, because its sandbox may start at any moment.
 //   - unlisted: a runtime container that the last two lists lack. If it has processes, it
 //     cannot be moved.
 //   - key: the id of a container in the tracker (managers/placement): its runtime id if a

@@ -29,6 +29,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 		return l.pass(ctx, view)
 	}
 	start := l.Now()
+	l.trackChanges()
 	t, err := l.touched(view)
 	if err != nil {
 		return fmt.Errorf("compute the cgroup tree: %w", err)

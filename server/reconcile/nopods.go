@@ -36,9 +36,7 @@ func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error)
 	if err == nil && l.NoPodCgroups {
 		nodes = nodes[1:] // the pod's own comes first
 	}
-	if _, opens := l.opening[p.UID()]; opens && err == nil {
-		nodes[0].Values.CPUs = l.openingCPUs(view, p.UID())
-	}
+	l.restrictOpening(view, nodes)
 	return nodes, err
 }
 

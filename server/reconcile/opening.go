@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
@@ -10,11 +12,11 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// opening is a pod of a runtime before the start of its first container. The runtime starts
-// the process of its sandbox before it reports it, on the CPUs of the pod's cgroup. So that
-// cgroup has only the shared CPUs and the own CPUs of the pod, and the tracker has it.
+// opening is a pod of a runtime without a container. The runtime starts the process of its
+// sandbox before it reports it, on the CPUs of the pod's cgroup. So that cgroup has only the
+// shared CPUs and the own CPUs of the pod, and the tracker has it.
 //
-// At the first start the cgroups in it get CPUs of their own, and the pod's cgroup gets all:
+// At the next start the cgroups in it get CPUs of their own, and the pod's cgroup gets all:
 // a runtime writes its containers' CPUs at times that berthd does not choose.
 type opening struct {
 	name cgroup.Name
@@ -29,6 +31,16 @@ func (l *Loop) openingCPUs(view *ledger.View, uid string) cpuset.Set {
 		return cpus.Union(ownCPUs(view, p))
 	}
 	return cpus.Union(l.opening[uid].own)
+}
+
+// restrictOpening sets the CPUs of opening pods' cgroups in nodes. The caller holds mu.
+func (l *Loop) restrictOpening(view *ledger.View, nodes []cgroup.Node) {
+	for i := range nodes {
+		uid, _ := l.Layout.PodUID(nodes[i].Name)
+		if _, opens := l.opening[uid]; opens {
+			nodes[i].Values.CPUs = l.openingCPUs(view, uid)
+		}
+	}
 }
 
 // ownCPUs returns the CPUs of a pod's containers that are not shared.
@@ -49,6 +61,27 @@ func (l *Loop) beginOpening(view *ledger.View, p *ledger.Pod, node *cgroup.Node,
 	node.Values.CPUs = l.openingCPUs(view, p.UID())
 	l.watchOpening(view, p.UID(), node.Values.CPUs)
 	return true
+}
+
+// openAgain restricts the cgroup of a pod again after its last container has ended: the runtime
+// may start another sandbox in it before the next container. The caller holds mu.
+func (l *Loop) openAgain(view *ledger.View, uid string) {
+	p, known := view.Pod(uid)
+	_, opens := l.opening[uid]
+	if !known || opens || l.Runtime == nil || l.NoPodCgroups || l.leaving[uid] || hasContainers(view, uid) || l.isStarting(uid) {
+		return
+	}
+	name, err := l.Layout.Pod(p.QoS, uid)
+	if err != nil {
+		return
+	}
+	l.opening[uid] = opening{name: name}
+	l.watchOpening(view, uid, view.Rules().Machine.CPUs())
+}
+
+// isStarting returns whether a start in a pod may be in progress. The caller holds mu.
+func (l *Loop) isStarting(uid string) bool {
+	return slices.ContainsFunc(l.tracker.Starts(), func(c placement.Container) bool { return strings.HasPrefix(c.Name, uid+"/") })
 }
 
 // watchOpening adds an opening pod's cgroup, with its present CPUs, to the tracker. The caller

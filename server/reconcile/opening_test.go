@@ -8,10 +8,12 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/runtime"
 )
 
 // open admits a pod that shares CPUs, as the engine does: its cgroup is made before the commit.
@@ -227,6 +229,58 @@ func TestContainerIsNoSandbox(t *testing.T) {
 			}
 			if _, known := b.tracker.Get("/kubepods/podown/found"); known || len(b.sharers["own"]) != 1 {
 				t.Errorf("the container is a sandbox: known %t, %v", known, b.sharers)
+			}
+		})
+	}
+}
+
+// A sandbox that takes the place of another one begins on the shared CPUs, too: a runtime starts it
+// when the containers of the pod have ended.
+func TestSandboxesBeginAgain(t *testing.T) {
+	t.Parallel()
+	for version, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			b, d := newFakeRuntime(t, facts)
+			b.commit(exclusivePod("own", "2-3"))
+			b.must(b.prestart("own1", "own"))
+			b.open("b")
+			path := b.begin("b")
+			for i, id := range []string{"b1", "b2", "b3"} {
+				d.create(id, "b", "0-1")
+				b.must(b.prestart(id, "b"))
+				d.start(t, id)
+				b.must(b.Follow(t.Context()))
+				b.runsOn("/kubepods/podb", "0-3")
+				b.must(b.tree.Remove(t.Context(), name("/kubepods/podb/"+id)))
+				if i == 1 { // without its sandbox
+					b.must(b.tree.Remove(t.Context(), name(path)))
+				}
+				d.set(func() { d.boxes[id].Phase = runtime.Exited })
+				if i == 0 {
+					b.update(func(d *ledger.Draft) { d.Unbind(id) }) // the agent says it
+					b.must(b.Follow(t.Context()))
+				} else {
+					b.pass()
+					b.must(b.Follow(t.Context()))
+				}
+				b.runsOn("/kubepods/podb", "0-1")
+				if i == 1 {
+					b.runsOn(b.begin("b"), "0-1")
+				}
+			}
+			b.set("/kubepods/podb", cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Range(0, 3)}})
+			b.pass()
+			b.runsOn("/kubepods/podb", "0-1") // whoever has changed it
+			// What is left of it does not hold others up.
+			b.commit(exclusivePod("one", "1"))
+			b.must(b.prestart("one1", "one"))
+			b.runsOn("/kubepods/podb", "0")
+			b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
+			b.update(func(d *ledger.Draft) { d.RemovePod("b") })
+			b.must(b.Follow(t.Context()))
+			if _, opens := b.opening["b"]; opens {
+				t.Error("the pod is removed, and opening")
 			}
 		})
 	}

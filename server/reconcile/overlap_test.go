@@ -175,12 +175,25 @@ func (h *simulation) happen(id string) {
 			note("%s", id)
 		}
 	case "sandbox":
-		// Its process begins on the CPUs of the pod's cgroup, before the pod has containers.
+		// Its process begins on the CPUs of the pod's cgroup, before the pod has containers, or
+		// in place of another one when they have ended. The loop follows an end at once.
 		for p := range view.Pods() {
-			uid := p.UID()
+			uid, again := p.UID(), false
 			_, opens := h.opening[uid]
-			for _, s := range h.boxes {
-				opens = opens && s.pod != uid
+			for id, s := range h.boxes {
+				opens = opens && (s.pod != uid || h.fake.boxes[id].Phase == runtime.Exited)
+				again = again || s.pod == uid
+			}
+			if opens && again {
+				if err := h.Follow(ctx); err != nil {
+					note("%s: %v", uid, err)
+					continue
+				}
+				h.cleared()
+				if path := h.sandboxes[uid]; path != "" && rapid.Bool().Draw(h.r, "ends") {
+					h.must(h.tree.Remove(ctx, name(path)))
+					delete(h.sandboxes, uid)
+				}
 			}
 			if opens && h.sandboxes[uid] == "" && rapid.Bool().Draw(h.r, "begins") {
 				path := "/kubepods/pod" + uid + "/" + uid + "-sandbox"

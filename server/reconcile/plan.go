@@ -55,6 +55,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
 	l.findOpening(view, p.seen)
+	l.restrictOpening(view, p.desired)
 	if p.findings, err = l.frozenAbove(ctx, tiers); err != nil {
 		return p, err
 	}

@@ -50,9 +50,14 @@ func (l *Loop) changed() {
 // track updates the tracker to the current view: the bound containers and their CPUs. Its
 // time grows with the changes, unless the shared CPUs have changed. The caller holds mu.
 func (l *Loop) track() {
+	l.giveUp()
+	l.trackChanges()
+}
+
+// trackChanges is track without the end of starts that take too long.
+func (l *Loop) trackChanges() {
 	last, view := l.tracked, l.View()
 	l.tracked = view
-	l.giveUp()
 	all := last == nil || last.SharedCPUs() != view.SharedCPUs() || last.Rules().OfflineCPUs != view.Rules().OfflineCPUs
 	if last == nil {
 		for b := range view.Bindings() {
@@ -65,6 +70,7 @@ func (l *Loop) track() {
 				l.restore(c.Binding)
 			case c.Kind == ledger.Unbound && !c.Binding.Own:
 				l.forget(c.Binding.ID)
+				l.openAgain(view, c.Binding.Owner.Pod)
 			case c.Kind == ledger.Unbound:
 				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
 			case c.Pod != nil && !all:
