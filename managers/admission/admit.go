@@ -14,8 +14,8 @@ import (
 // Admit decides about a pod and, unless it is a dry run, carries the decision out. The same
 // pod gets the same answer again. A rejection is a verdict. Errors are of class Invalid for
 // an invalid pod, Precondition for a known uid with another specification or owner, Exists
-// for the admission id of another pod, and Unavailable if the journal or the cgroup tree
-// cannot be written at the moment.
+// for the admission id of another pod or of a refused attempt with another specification, and
+// Unavailable if the journal or the cgroup tree cannot be written at the moment.
 func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	record, notes, err := e.Record(req.Pod, "admit")
 	if err != nil {
@@ -45,6 +45,9 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	defer unlock()
 	v, err := e.admit(ctx, c)
 	if err == nil && v.Outcome != Admitted {
+		if given {
+			e.refused.remember(c.record.Agent(), c.record.AdmissionID, c.attempted())
+		}
 		e.explain(hint.Unobserved(ctx), c)
 		if v.Outcome != Deferred || !e.saidBefore(c) {
 			e.saveTrace(ctx, c)
@@ -88,6 +91,8 @@ type candidate struct {
 }
 
 func (c *candidate) uid() string { return c.record.UID() }
+
+func (c *candidate) attempted() attempted { return attempted{c.uid(), c.record.Digest} }
 
 func (c *candidate) scope() Scope { return Scope{Owner: c.record.OwnedBy} }
 
@@ -138,8 +143,8 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
 }
 
-// named refuses an admission id that admitted another pod here, because clients distinguish
-// admissions by their ids.
+// named refuses an admission id that admitted another pod here, or that was refused with
+// another specification, because clients distinguish admissions by their ids.
 func (e *Engine) named(view *ledger.View, c *candidate) error {
 	if !c.given {
 		return nil
@@ -148,7 +153,7 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 		return errdefs.Existsf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID()).
 			Coded(errdefs.AdmissionIDUsed, "admission_id", p.AdmissionID, "pod_uid", p.UID())
 	}
-	return nil
+	return e.refused.check(c.record.Agent(), c.record.AdmissionID, c.attempted())
 }
 
 // assign sets the managers that decide about the candidate on a view. An admission keeps

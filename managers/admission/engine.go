@@ -59,6 +59,7 @@ type Engine struct {
 	// pods serializes operations on one pod. remote serializes the planning of admissions
 	// that call the same plugin or provider.
 	pods, remote namedLocks
+	refused      refusedIDs
 	synced       atomic.Bool // the agent has sent Sync since the start
 }
 

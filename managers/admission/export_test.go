@@ -13,3 +13,22 @@ func (e *Engine) Hold(ctx context.Context) (release func(), err error) { return 
 
 // SetUser replaces what tells the user of a call.
 func (e *Engine) SetUser(user func(ctx context.Context) string) { e.user = user }
+
+// RememberedRefusals is the number of ids that RefusedIDs has at most.
+const RememberedRefusals = rememberedRefusals
+
+// RefusedIDs are the ids of refused attempts.
+type RefusedIDs struct{ ids refusedIDs }
+
+// Remember binds an id.
+func (r *RefusedIDs) Remember(owner, id, uid, digest string) {
+	r.ids.remember(owner, id, attempted{uid, digest})
+}
+
+// Check refuses an id that is bound to something else.
+func (r *RefusedIDs) Check(owner, id, uid, digest string) error {
+	return r.ids.check(owner, id, attempted{uid, digest})
+}
+
+// Len returns how many ids are remembered.
+func (r *RefusedIDs) Len() int { return len(r.ids.ids) }

@@ -64,6 +64,9 @@ func (e *Engine) Resize(ctx context.Context, req ResizeRequest) (Resized, error)
 	}
 	out, err := r.run(ctx)
 	out.ID = r.id
+	if err == nil && out.Outcome != Admitted && !req.DryRun && req.AdmissionID != "" {
+		e.refused.remember(r.scope.agent(), r.id, attempted{req.UID, r.digest})
+	}
 	return out, err
 }
 
@@ -116,6 +119,8 @@ type resizing struct {
 	id string
 	// wanted is the pod of the last view with the changes.
 	wanted workload.Pod
+	// digest is that of wanted.
+	digest string
 	trace  *ledger.Trace
 }
 
@@ -249,7 +254,7 @@ func (r *resizing) change(have *ledger.Pod) (digest string, notes []string, err 
 	if err != nil {
 		return "", nil, err
 	}
-	r.wanted = record.Pod
+	r.wanted, r.digest = record.Pod, record.Digest
 	return record.Digest, notes, nil
 }
 
@@ -268,7 +273,7 @@ func (r *resizing) named(view *ledger.View, have *ledger.Pod, digest string) err
 	if p, ok := view.Admitted(id); ok {
 		return used("admission id %q is that of the admission of pod %s: every resize has a name of its own", id, p.UID())
 	}
-	return nil
+	return r.engine.refused.check(r.scope.agent(), id, attempted{have.UID(), digest})
 }
 
 // current refuses a resize of a pod that has changed since the caller has read it.

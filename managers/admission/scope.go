@@ -16,16 +16,17 @@ type Scope struct {
 	All bool
 }
 
-func (s Scope) has(owner string) bool {
-	return s.All || owner == cmp.Or(s.Owner, ledger.DefaultOwner)
-}
+// agent returns the name of the calling agent.
+func (s Scope) agent() string { return cmp.Or(s.Owner, ledger.DefaultOwner) }
+
+func (s Scope) has(owner string) bool { return s.All || owner == s.agent() }
 
 // check returns an error of class Precondition for a pod of another owner.
 func (s Scope) check(uid, owner string) error {
 	if s.has(owner) {
 		return nil
 	}
-	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner, cmp.Or(s.Owner, ledger.DefaultOwner)).
+	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner, s.agent()).
 		Coded(errdefs.OwnerDiffers, "pod_uid", uid, "owner", owner)
 }
 

@@ -209,7 +209,10 @@ type AdmitRequest struct {
 	Subject isAdmitRequest_Subject `protobuf_oneof:"subject"`
 	// Decide and explain, but change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// The caller's name for this attempt; a retry with the same name is safe.
+	// The caller's name for this attempt; a retry with the same name is safe. After
+	// DEADLINE_EXCEEDED, CANCELLED or a lost connection the outcome is unknown: repeat the
+	// request with the same name. The name of an attempt with another pod or another spec is
+	// ALREADY_EXISTS, also if that attempt was refused.
 	// Empty means that berth makes one up. At most 128 characters.
 	AdmissionId string `protobuf:"bytes,3,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// The current allocations of the containers of a running pod that is not in the ledger,
@@ -1043,7 +1046,7 @@ type ResizeRequest struct {
 	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The caller's name for this attempt; a retry with the same name is safe. Empty means
 	// that berth makes one up. At most 128 characters. The name of another request is
-	// ALREADY_EXISTS.
+	// ALREADY_EXISTS, also if that request was refused.
 	AdmissionId string `protobuf:"bytes,7,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// The revision at which the caller has read the pod. If the pod has changed since, the
 	// call is ABORTED: read the pod again. 0: no condition, the last caller wins.
