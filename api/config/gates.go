@@ -27,7 +27,7 @@ var fixedGates = map[string]fixedGate{
 	"InPlacePodLevelResourcesVerticalScaling":  {true, "pod-level resources can be resized in place"},
 	"InPlacePodVerticalScalingExclusiveCPUs":   {false, "who has CPUs of its own is refused another number of them"},
 	"InPlacePodVerticalScalingExclusiveMemory": {false, "who has memory of its own is refused another amount of it"},
-	"KubeletPodResourcesDynamicResources":      {false, "podresources tells of no dynamic resources"},
+	"KubeletPodResourcesDynamicResources":      {false, "podresources reports no dynamic resources"},
 	"KubeletPodResourcesGet":                   {true, "podresources serves Get"},
 	"KubeletInUserNamespace":                   {false, "kernel settings are as kernelTunables of berth's own file says"},
 	"KubeletPodResourcesListUseActivePods":     {true, "podresources lists the pods that are admitted"},
@@ -37,7 +37,7 @@ var fixedGates = map[string]fixedGate{
 	"TopologyManagerPolicyBetaOptions":         {true, "all options of the topology manager's policies can be used"},
 	"TopologyManagerPolicyOptions":             {true, "all options of the topology manager's policies can be used"},
 	"WindowsCPUAndMemoryAffinity":              {false, "there are cgroups only, which Windows does not have"},
-	"ResourceHealthStatus":                     {true, "the health of devices is told"},
+	"ResourceHealthStatus":                     {true, "the health of devices is reported"},
 }
 
 // gateNotes names the gates of a kubelet's file that are about berth's job and ask

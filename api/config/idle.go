@@ -22,7 +22,7 @@ type idleField struct {
 }
 
 const (
-	whyEviction = "berth evicts nobody; of eviction only evictionHard counts, as what pods do not get"
+	whyEviction = "berth evicts no pod; of the eviction settings only evictionHard counts, as a reservation"
 	whyNoCgroup = "pods have no cgroups while cgroupsPerQOS is false"
 )
 

@@ -288,10 +288,10 @@ func (c Config) validateKept(vs *errdefs.Violations) {
 		}
 	}
 	if c.Node.RuntimeCgroup != "" && c.Node.RuntimePIDFile == "" && c.RuntimeEndpoint == "" {
-		vs.Addf("node.runtimeCgroups", "needs node.runtimePidFile or runtimeEndpoint (--runtime-endpoint), which tell the runtime's process")
+		vs.Addf("node.runtimeCgroups", "needs node.runtimePidFile or runtimeEndpoint (--runtime-endpoint), which identify the runtime's process")
 	}
 	if c.Node.AgentCgroup != "" && c.Node.AgentPIDFile == "" {
-		vs.Addf("node.agentCgroups", "needs node.agentPidFile, which tells the agent's process")
+		vs.Addf("node.agentCgroups", "needs node.agentPidFile, which identifies the agent's process")
 	}
 }
 

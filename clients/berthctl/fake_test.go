@@ -36,7 +36,7 @@ import (
 	"github.com/berthd/berth/server/socket"
 )
 
-// fake is a berthd whose state is made up: two pods on a machine of two nodes.
+// fake is a berthd whose state is simulated: two pods on a machine of two nodes.
 // What it was asked for is kept.
 type fake struct {
 	mu    sync.Mutex

@@ -23,7 +23,7 @@ func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*i
 	out := &inspectv1.ImportResponse{Format: 2, Revision: 13, SharedCpus: sharedCPUs()}
 	if len(req.GetPods()) == 0 {
 		if !req.GetSkipUnknown() {
-			return nil, errdefs.Preconditionf("nobody knows the owner of CPUs 1-2 of %s/app", webUID)
+			return nil, errdefs.Preconditionf("the owner of of CPUs 1-2 of %s/app", webUID)
 		}
 		out.Skipped = []string{"CPUs 1-2 of " + webUID + "/app"}
 		return out, nil

@@ -29,7 +29,7 @@ func (c *ctl) reload() *cobra.Command {
 		}
 		return s.show(answer, func(w io.Writer) { sayReload(w, answer, dryRun) })
 	})
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "tell what would change, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would change, and change nothing")
 	return cmd
 }
 

@@ -184,7 +184,7 @@ func (w *watcher) text(event *allocationv1.Event) (what, text string) {
 	case *allocationv1.Event_Machine:
 		return "machine", machineText(e.Machine)
 	}
-	return "unknown", "an event that this berthctl does not know"
+	return "unknown", "an event of an unknown type: use a newer berthctl"
 }
 
 // learn keeps the name of a pod.

@@ -34,8 +34,8 @@ func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, e
 	e.waits(ctx)
 	view := e.Ledger.View()
 	if first, now := view.RevisionOf(0), view.Revision(); req.Known < first || req.Known > now {
-		return nil, errdefs.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
-			"is not one of this ledger, which has those from %d to %d: read the revision again, then make the list", req.Known, first, now).
+		return nil, errdefs.Preconditionf("known_revision %d is not a revision of this ledger, which has %d to %d: "+
+			"read the revision again, then list the living pods", req.Known, first, now).
 			Coded(errdefs.RevisionUnknown)
 	}
 	alive := make(map[string]bool, len(req.Living))

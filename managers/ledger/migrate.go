@@ -93,7 +93,7 @@ func renamed(e Entry, bucket, key string) Entry {
 // the entries are too new, or too old.
 func migrate(entries []Entry, from, to int, chain []migration) ([]Entry, error) {
 	if from > to {
-		return nil, errdefs.Unsupportedf("open ledger: its schema has version %d, this berth knows versions up to %d; "+
+		return nil, errdefs.Unsupportedf("open ledger: its schema has version %d, this berth reads versions up to %d; "+
 			"run the newer berth, or move the file away to start empty", from, to)
 	}
 	oldest := to - len(chain)

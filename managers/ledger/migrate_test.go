@@ -125,7 +125,7 @@ func TestMigrateRefuses(t *testing.T) {
 		class   errdefs.Class // of the error; damage is no error
 		want    string
 	}{
-		"newer":            {at(7), nil, errdefs.Unsupported, "version 7, this berth knows versions up to 2"},
+		"newer":            {at(7), nil, errdefs.Unsupported, "version 7, this berth reads versions up to 2"},
 		"older than known": {at(0), nil, errdefs.Unsupported, "version 0, this berth reads versions 2 to 2"},
 		"broken migration": {at(1), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, errdefs.Corrupt, "migrate from version 1: no way"},
 		"negative":         {at(-1), nil, errdefs.Corrupt, "is no version"},

@@ -76,7 +76,7 @@ func (sh *shape) describe(cpus, nodes int) string {
 	if sh.caches > 1 {
 		outer += fmt.Sprintf(" of %d L3 groups", sh.caches)
 	}
-	text := fmt.Sprintf("made up: %s of %d cores of %d threads", outer, sh.cores, sh.threads)
+	text := fmt.Sprintf("simulated: %s of %d cores of %d threads", outer, sh.cores, sh.threads)
 	if sh.memoryOnly > 0 {
 		text += fmt.Sprintf(", and %d memory-only nodes", sh.memoryOnly)
 	}

@@ -72,7 +72,7 @@ func TestParseShapeOptions(t *testing.T) {
 	if got, want := fmt.Sprint(row), "[10 12 20 20 20]"; got != want {
 		t.Errorf("distances of node 0 are %s, want %s", got, want)
 	}
-	if want := "made up: 2 sockets of 2 NUMA nodes of 4 cores of 1 threads, and 1 memory-only nodes: 16 CPUs, 5 nodes in all"; s.Description != want {
+	if want := "simulated: 2 sockets of 2 NUMA nodes of 4 cores of 1 threads, and 1 memory-only nodes: 16 CPUs, 5 nodes in all"; s.Description != want {
 		t.Errorf("description is %q, want %q", s.Description, want)
 	}
 }
@@ -141,5 +141,5 @@ func FuzzParseShape(f *testing.F) {
 func ExampleParseShape() {
 	s, _ := machine.ParseShape("2s4n32c2t")
 	fmt.Println(s.Description)
-	// Output: made up: 2 sockets of 4 NUMA nodes of 32 cores of 2 threads: 512 CPUs, 8 nodes in all
+	// Output: simulated: 2 sockets of 4 NUMA nodes of 32 cores of 2 threads: 512 CPUs, 8 nodes in all
 }

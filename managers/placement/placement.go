@@ -333,7 +333,7 @@ type Blocker struct {
 func (b Blocker) String() string {
 	what := map[Phase]string{
 		Starting: "which is being started", Created: "which is being started", Stopping: "which is ending",
-		Unknown: "of which nobody tells where it runs",
+		Unknown: "whose CPUs are unknown",
 	}[b.Phase]
 	if what == "" {
 		what = "which is " + string(b.Phase)

@@ -90,7 +90,7 @@ func TestToldContainersCount(t *testing.T) {
 		"written since": {func(s *story) { s.tell(Sent, "a", "0-1"); s.tell(Confirmed, "a", "0-1") },
 			"CPUs 2-3 may be in use by container pod/a, which is being started"},
 		"listed once and then not": {func(s *story) { s.tell(ShownCreated, "a", ""); s.tell(Unlisted, "a", "") },
-			"CPUs 2-3 may be in use by container pod/a, of which nobody tells where it runs"},
+			"CPUs 2-3 may be in use by container pod/a, whose CPUs are unknown"},
 		"seen elsewhere": {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-1") }, ""},
 		"seen":           {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-3") }, "CPUs 2-3 may be in use by container pod/a, which is running"},
 		"seen, moved": {func(s *story) {

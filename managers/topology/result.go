@@ -89,7 +89,7 @@ func (r *Result) Text() string {
 	var text string
 	switch r.Stage {
 	case Unasked:
-		text = "policy none: nobody is asked"
+		text = "policy none: no provider is called"
 	case Preferred:
 		text = nodes(r.Affinity) + " preferred by all"
 	default:

@@ -23,7 +23,7 @@ func TestResultsExplain(t *testing.T) {
 		losers  int
 		text    string
 	}{
-		{"none", None, nil, Unasked, 0, 0, "policy none: nobody is asked"},
+		{"none", None, nil, Unasked, 0, 0, "policy none: no provider is called"},
 		{"agreed", Restricted, []hint.Reply{reply(p(1), p(2), n(1, 2))}, Preferred, 1, 1, "node 1 is preferred by all"},
 		{"any", SingleNUMANode, nil, Preferred, 0, 0, "any nodes are preferred by all"},
 		{"apart", Restricted, []hint.Reply{named("a", reply(p(1), n(0, 1))), named("b", reply(p(0), n(0, 1)))}, NotPreferred, 1, 2,

@@ -91,7 +91,7 @@ func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
 		p, ok := ctx.Value(handedOver{}).(handedOver)
 		switch {
 		case !ok || p.pid != pid:
-			return errdefs.Internalf("place process %d: nobody has handed it over", pid)
+			return errdefs.Internalf("place process %d: the caller has not passed it", pid)
 		case p.missing != nil:
 			return p.missing
 		}
@@ -130,7 +130,7 @@ func (o ownProviders) Unregister(ctx context.Context, name string) error {
 func (o ownProviders) caller(ctx context.Context) (hintproxy.Caller, error) {
 	who, known := rpc.PeerOf(ctx)
 	if !known {
-		return hintproxy.Caller{}, errdefs.PermissionDeniedf("the connection does not tell whose provider it is")
+		return hintproxy.Caller{}, errdefs.PermissionDeniedf("the connection does not identify the provider's user")
 	}
 	return hintproxy.Caller{UID: who.UID, Trusted: who.UID == 0 || who.UID == o.self}, nil
 }
@@ -176,7 +176,7 @@ func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.
 	case err != nil || req.DryRun || v.Repeated:
 	case v.Outcome == admission.Admitted:
 		if text := unexpected(v.Notes); text != "" {
-			r.line(ctx, slog.LevelWarn, "pod admitted without something that it asks for", &req.Pod, "admitted", "notes", text)
+			r.line(ctx, slog.LevelWarn, "pod admitted without a resource that it requests", &req.Pod, "admitted", "notes", text)
 		}
 	case v.Outcome == admission.Deferred:
 		r.line(ctx, slog.LevelInfo, "pod deferred", &req.Pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)

@@ -71,7 +71,7 @@ func (a *App) checkRuntime(ctx context.Context) (driver cgroup.Driver, notes []s
 	case err != nil:
 		return "", []string{fmt.Sprintf("runtimeEndpoint (--runtime-endpoint): the runtime does not answer now, and a start waits %s for it: %v", runtimeTimeout, err)}
 	case found == "":
-		return "", []string{fmt.Sprintf("the container runtime does not tell its cgroup driver; it has to be cgroups.driver (--cgroup-driver), which is %s", a.Config.Cgroups.Driver)}
+		return "", []string{fmt.Sprintf("the container runtime does not report its cgroup driver; it must be cgroups.driver (--cgroup-driver), which is %s", a.Config.Cgroups.Driver)}
 	case string(found) != a.Config.Cgroups.Driver:
 		notes = append(notes, fmt.Sprintf("the container runtime's cgroup driver, %s, holds, not cgroups.driver (--cgroup-driver), which is %s", found, a.Config.Cgroups.Driver))
 	}

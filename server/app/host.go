@@ -112,7 +112,7 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 		err = errors.Join(err, sysctl.Set(proc, differences))
 	default:
 		if len(differences) > 0 {
-			a.Log.WarnContext(ctx, "the kernel is not set as Kubernetes wants it", "differences", differences)
+			a.Log.WarnContext(ctx, "kernel settings differ from what Kubernetes expects", "differences", differences)
 		}
 		if err != nil {
 			a.Log.WarnContext(ctx, "look at kernel settings", "error", err)
@@ -147,7 +147,7 @@ func LimitMemory(ctx context.Context, c config.Config, log *slog.Logger) {
 	limit, ok, err := memlimit.Own(os.DirFS("/proc"), os.DirFS(c.Cgroups.Mount))
 	switch {
 	case err != nil:
-		log.WarnContext(ctx, "berthd does not know its memory limit", "error", err)
+		log.WarnContext(ctx, "berthd's memory limit is unknown", "error", err)
 	case ok:
 		debug.SetMemoryLimit(limit - limit/10)
 		log.InfoContext(ctx, "memory", "limit", limit, "collected from", limit-limit/10)
@@ -287,7 +287,7 @@ var needs = []need{
 		realCgroups},
 	{confine.SysResource, "lower the scores of the out-of-memory killer", "berthd and guaranteed pods are killed as soon as others when memory runs out",
 		realCgroups},
-	{confine.DACOverride, "make cgroups in the root cgroup, which nobody may write to", "berthd does not start, unless cgroups.root (--cgroup-root) exists",
+	{confine.DACOverride, "create cgroups in the root cgroup, which is not writable", "berthd does not start, unless cgroups.root (--cgroup-root) exists",
 		realCgroups},
 	{confine.DACOverride, "set the scores of the out-of-memory killer of other users' processes", "these processes keep their scores",
 		realCgroups},

@@ -238,7 +238,7 @@ func (a *App) policyLine() string {
 		return fmt.Sprintf("the policy that was set at %s is dropped: %v", d.SetAt.UTC().Format(time.RFC3339), why)
 	}
 	if o := a.Ledger.View().Override(); o != nil {
-		return fmt.Sprintf("the policy that was set at %s stands in place of the configuration's", o.SetAt.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the policy that was set at %s replaces the configured one", o.SetAt.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

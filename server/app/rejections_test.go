@@ -83,7 +83,7 @@ func TestRejectionsAreLogged(t *testing.T) {
 			answers: answers{verdict: admission.Verdict{Outcome: admission.Admitted, Notes: []admission.Note{
 				{Text: "of others", Expected: true}, {Text: "no gpu"}, {Text: "no fpga"},
 			}}},
-			want: `level=WARN msg="pod admitted without something that it asks for" event=verdict verdict=admitted pod=default/worker uid=u1 notes="no gpu; no fpga" request_id=""` + "\n",
+			want: `level=WARN msg="pod admitted without a resource that it requests" event=verdict verdict=admitted pod=default/worker uid=u1 notes="no gpu; no fpga" request_id=""` + "\n",
 		},
 		"only what is configured": {answers: answers{verdict: admission.Verdict{
 			Outcome: admission.Admitted, Notes: []admission.Note{{Text: "of others", Expected: true}},

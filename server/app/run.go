@@ -246,7 +246,7 @@ func (a *App) startLines() (lines []string) {
 		lines = append(lines, "broken: "+f.Text)
 	}
 	if c := a.Config; c.Memory.CheckFreeHugePages != config.PagesIgnore && c.Machine != "" {
-		lines = append(lines, "free huge pages are not looked at: the machine is made up")
+		lines = append(lines, "free huge pages are not read: the machine is simulated")
 	}
 	return append(lines, a.first.Memory.Warnings()...)
 }
@@ -309,7 +309,7 @@ const statusEvery = 10 * time.Second
 // matter for the log only: it will act on its own.
 func (a *App) notify(status string, states ...string) {
 	if err := a.Service.Status(status, states...); err != nil {
-		a.Log.Warn("the service manager was not told", "status", status, "error", err)
+		a.Log.Warn("the service manager could not be notified", "status", status, "error", err)
 	}
 }
 

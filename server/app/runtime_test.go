@@ -39,8 +39,8 @@ func TestRuntimeReportsItsDriver(t *testing.T) {
 		losing  bool
 	}{
 		"tells":         {cri.New(cri.Config{Driver: &systemd}), "systemd", "not the configured one", false},
-		"too old to":    {cri.New(cri.Config{}), "cgroupfs", "does not tell its cgroup driver", true},
-		"says nothing":  {speechless{cri.New(cri.Config{})}, "cgroupfs", "does not tell its cgroup driver", false},
+		"too old to":    {cri.New(cri.Config{}), "cgroupfs", "does not report its cgroup driver", true},
+		"says nothing":  {speechless{cri.New(cri.Config{})}, "cgroupfs", "does not report its cgroup driver", false},
 		"there is none": {nil, "cgroupfs", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {

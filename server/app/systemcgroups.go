@@ -184,7 +184,7 @@ func (c *systemCgroups) keep(ctx context.Context, k keptProcess) (pid int, err e
 		return 0, err
 	}
 	if pid == 1 && k.part != nodev1.SystemContainer_PART_BERTHD {
-		return 0, errdefs.Preconditionf("process 1 has made its socket and serves it on demand, so it does not tell who does: name its pid file")
+		return 0, errdefs.Preconditionf("its socket belongs to process 1 (socket activation), so the serving process is unknown: set its pid file")
 	}
 	here, err := procfs.InCallersNamespace(c.proc.FS(), pid)
 	if err != nil || !here {

@@ -119,7 +119,7 @@ func TestKeptProcesses(t *testing.T) {
 		"only moved":        {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: noScore}, false, []int{40}, "0\n", ""},
 		"only looked at":    {keptProcess{find: is(40), score: noScore}, false, nil, "0\n", ""},
 		"in a container":    {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: -999}, true, nil, "0\n", ""},
-		"made by the first": {keptProcess{part: nodev1.SystemContainer_PART_RUNTIME, find: is(1), in: cgroup.Name{"runtime"}, score: -999}, false, nil, "0\n", "name its pid file"},
+		"made by the first": {keptProcess{part: nodev1.SystemContainer_PART_RUNTIME, find: is(1), in: cgroup.Name{"runtime"}, score: -999}, false, nil, "0\n", "set its pid file"},
 		"gone":              {keptProcess{find: is(41), in: cgroup.Name{"runtime"}, score: -999}, false, nil, "0\n", "there is no process 41"},
 		"unknown":           {keptProcess{find: func(context.Context) (int, error) { return 0, away }, score: -999}, false, nil, "0\n", "nobody there"},
 	} {

@@ -280,7 +280,7 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 				t.Errorf("notes %q", notes)
 			}
 		}
-		d.says("pod admitted without something that it asks for")
+		d.says("pod admitted without a resource that it requests")
 		n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
 		d.expectResource(gpu, "connected", 2, 2)
 		for _, notes := range [][]string{d.admitted(withDevice("pod", gpu)).GetNotes(), allocated()} {

@@ -143,7 +143,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 	d.kill()
 	d = n.start()
 	expect("after a crash")
-	if text := d.report(); !strings.Contains(text, "stands in place of the configuration's") {
+	if text := d.report(); !strings.Contains(text, "replaces the configured one") {
 		t.Errorf("the start says nothing of the policy:\n%s", text)
 	}
 	d.stop()

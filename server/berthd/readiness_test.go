@@ -149,7 +149,7 @@ func TestReplacedSocket(t *testing.T) {
 	if err := os.Rename(path+".other", path); err != nil {
 		t.Fatal(err)
 	}
-	d.untilReady(http.StatusServiceUnavailable, "not ready\nsocket: another program has put a file in place of socket "+path)
+	d.untilReady(http.StatusServiceUnavailable, "not ready\nsocket: another program replaced socket "+path)
 	if d.serves(cpuService) {
 		t.Error("a service is called healthy that nobody reaches")
 	}

@@ -53,7 +53,7 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	given("fail-swap-on", func(c *config.Config) error { c.Node.FailSwapOn = *swap; return nil })
 	v1 := fs.Bool("fail-cgroupv1", d.FailCgroupV1, "refuse to start on cgroup v1")
 	given("fail-cgroupv1", func(c *config.Config) error { c.Node.FailCgroupV1 = *v1; return nil })
-	tunables := fs.String("kernel-tunables", d.KernelTunables, "what to do about kernel settings that Kubernetes wants otherwise: ignore, warn, set or require")
+	tunables := fs.String("kernel-tunables", d.KernelTunables, "what to do about kernel settings that differ from what Kubernetes expects: ignore, warn, set or require")
 	given("kernel-tunables", func(c *config.Config) error { c.Node.KernelTunables = *tunables; return nil })
 	score := fs.Int("oom-score-adj", d.OOMScoreAdj, "berthd's own score of the out-of-memory killer, -1000 to 1000")
 	given("oom-score-adj", func(c *config.Config) error { c.Node.OOMScoreAdj = *score; return nil })

@@ -64,7 +64,7 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 		return nil, errdefs.Internalf("keep the answer of the device plugin for %s: %w", resource, err)
 	}
 	if n := len(wire); n > maxAnswer {
-		return nil, errdefs.Unavailablef("the device plugin for %s wants %d bytes of settings for a container, expected at most %d", resource, n, maxAnswer)
+		return nil, errdefs.Unavailablef("the device plugin for %s answers with %d bytes of settings for a container, expected at most %d", resource, n, maxAnswer)
 	}
 	return wire, nil
 }

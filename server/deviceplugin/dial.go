@@ -57,7 +57,7 @@ func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.C
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
 			_ = conn.Close()
-			return nil, errdefs.Unavailablef("failed to dial device plugin: nobody serves %s (%s): %w", path, state, context.Cause(ctx))
+			return nil, errdefs.Unavailablef("failed to dial device plugin: no process serves %s (%s): %w", path, state, context.Cause(ctx))
 		}
 	}
 	return conn, nil

@@ -79,6 +79,6 @@ func (s *Server) forgetOne(ctx context.Context, resource string, now time.Time) 
 	} else {
 		s.Inventory.Forget(resource)
 	}
-	s.Log.InfoContext(ctx, "a device resource is forgotten: its plugin did not come back, and nobody holds any of it", "resource", resource, "after", s.ForgetAfter)
+	s.Log.InfoContext(ctx, "a device resource is removed: its plugin did not come back, and no pod has any of its devices", "resource", resource, "after", s.ForgetAfter)
 	return true
 }

@@ -272,7 +272,7 @@ func TestNobodyServes(t *testing.T) {
 	b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Dial: 100 * time.Millisecond}})
 	p := b.plugin(script.Config{})
 	err := p.RegisterAs(b.ctx, &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Endpoint: "nobody.sock"})
-	if err == nil || !strings.Contains(err.Error(), "failed to dial device plugin: nobody serves") {
+	if err == nil || !strings.Contains(err.Error(), "failed to dial device plugin: no process serves") {
 		t.Errorf("%v", err)
 	}
 	if _, found := b.inv.Snapshot().Resource(gpu); found {

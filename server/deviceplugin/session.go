@@ -156,7 +156,7 @@ func (p *session) devices(list *pluginapi.ListAndWatchResponse) []device.Device 
 		if n := len(d.GetID()); n == 0 || n > maxDeviceID {
 			if !p.nameless {
 				p.nameless = true
-				p.server.Log.Warn("device plugin reports a device whose id nobody can use; it is left out",
+				p.server.Log.Warn("device plugin reports a device with an unusable id; the device is ignored",
 					"resource", p.resource, "bytes", n, "expected", fmt.Sprintf("1 to %d", maxDeviceID))
 			}
 			continue

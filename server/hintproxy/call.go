@@ -156,7 +156,7 @@ func (awayError) Waits() hint.Wait { return hint.Wait{Condition: ProviderAway} }
 
 // away returns the error for a provider that cannot be called.
 func away(provider, format string, args ...any) error {
-	err := fmt.Errorf("provider %s cannot be asked "+format, append([]any{provider}, args...)...)
+	err := fmt.Errorf("provider %s cannot be called "+format, append([]any{provider}, args...)...)
 	return awayError{&errdefs.Error{Class: errdefs.Unavailable, Message: err.Error(), Provider: provider, Err: err}}
 }
 

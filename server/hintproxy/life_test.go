@@ -371,7 +371,7 @@ func TestRegistrationsStay(t *testing.T) {
 	stop()
 	s.restart()
 	_, err := s.admit("adm", wantingSlots("pod", 1, slot))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be called") {
 		t.Errorf("%v", err)
 	}
 	var names []string
@@ -461,7 +461,7 @@ func TestRequiredByConfiguration(t *testing.T) {
 	s := newStage(t, Config{Required: []string{"slots"}})
 	s.serveScript(slotsOf("slots"))
 	_, err := s.admit("adm", wantingSlots("pod", 1, slot))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked yet: the configuration requires it") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be called yet: the configuration requires it") {
 		t.Errorf("%v", err)
 	}
 	if st := s.status("slots"); st.State != Away || !st.Required {

@@ -461,7 +461,7 @@ func TestUnconcernedPods(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := s.admit("concerned", wantingSlots("concerned", 1, slot))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked (GetHints): no process answers at /slots") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be called (GetHints): no process answers at /slots") {
 		t.Errorf("%v", err)
 	}
 	var w hint.Waiter

@@ -30,10 +30,10 @@ func newCgroupCounters() cgroupCounters {
 		}),
 		losing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: losingSupport,
-			Help: "1 beside a container runtime that cannot be asked for its cgroup driver; the version is that of the Kubernetes whose kubelet does not work with it.",
+			Help: "1 if the container runtime does not report its cgroup driver; the version is that of the first Kubernetes whose kubelet does not work with such a runtime.",
 		}, []string{labelVersion}),
-		drifts:  counters(cgroupDrifts, "Values of cgroups that somebody else changed, by control file.", labelFile),
-		orphans: prometheus.NewGauge(prometheus.GaugeOpts{Name: cgroupOrphans, Help: "Cgroups of pods that the ledger does not know."}),
+		drifts:  counters(cgroupDrifts, "Values of cgroups that another program changed, by control file.", labelFile),
+		orphans: prometheus.NewGauge(prometheus.GaugeOpts{Name: cgroupOrphans, Help: "Cgroups of pods that are not in the ledger."}),
 	}
 }
 

@@ -165,7 +165,7 @@ func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 func (a Access) authorize(ctx context.Context, fullMethod string, req any) error {
 	role, ok := RoleOf(fullMethod)
 	if !ok {
-		return errdefs.PermissionDeniedf("method %s: nobody may call it, it has no role", fullMethod)
+		return errdefs.PermissionDeniedf("method %s cannot be called: it has no role", fullMethod)
 	}
 	if r, ok := req.(requirer); ok && r.GetDryRun() && role == access.Agent {
 		role = access.Read
@@ -231,7 +231,7 @@ func (a Access) actsFor(p Peer, owner string) bool {
 func (a Access) need(ctx context.Context, fullMethod string, role access.Role, or string) error {
 	who, ok := PeerOf(ctx)
 	if !ok {
-		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not tell who calls", fullMethod, role, or).Coded(errdefs.RoleMissing, "role", string(role))
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not identify the caller", fullMethod, role, or).Coded(errdefs.RoleMissing, "role", string(role))
 	}
 	if !a.Allows(who, role) {
 		return errdefs.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who).Coded(errdefs.RoleMissing, "role", string(role))

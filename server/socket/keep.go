@@ -169,7 +169,7 @@ func (k *Keeper) look() (missing bool) {
 	case err == nil && os.SameFile(now, k.current.info):
 		k.note(nil)
 	case err == nil:
-		k.note(errdefs.Conflictf("another program has put a file in place of socket %s, so nobody reaches berthd there; remove it, and the socket comes back", k.path))
+		k.note(errdefs.Conflictf("another program replaced socket %s by a file, so clients cannot connect; remove the file, and berthd creates the socket again", k.path))
 	case errors.Is(err, fs.ErrNotExist):
 		if k.problem == nil { // else it is known why it cannot be made again
 			k.note(errdefs.Unavailablef("socket %s was removed", k.path))

@@ -176,7 +176,7 @@ func TestReplacedSocketIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "another program has put a file in place of socket "+k.path) {
+		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "another program replaced socket "+k.path) {
 			t.Errorf("the problem is %v", err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestReplacedSocketIsLeftAlone(t *testing.T) {
 	if err := k.Problem(); err != nil {
 		t.Error(err)
 	}
-	if text := k.text(); strings.Count(text, "a file in place") != 1 || strings.Count(text, "is in place again") != 1 {
+	if text := k.text(); strings.Count(text, "by a file, so clients") != 1 || strings.Count(text, "is in place again") != 1 {
 		t.Errorf("the log says\n%s", text)
 	}
 }

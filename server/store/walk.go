@@ -145,7 +145,7 @@ func (w *walker) reach(at step, high uint64) (page, bool) {
 func (w *walker) use(p page, high uint64) {
 	high = min(high, w.slots)
 	if p.id >= high || p.overflow >= high-p.id {
-		w.note("page %d: %d more pages belong to it, but pages go from 2 to %d", p.id, p.overflow, high-1)
+		w.note("page %d: it has %d overflow pages, but pages go from 2 to %d", p.id, p.overflow, high-1)
 		return
 	}
 	for i := p.id; i <= p.id+p.overflow; i++ {

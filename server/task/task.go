@@ -83,7 +83,7 @@ func (g *Group) Run(ctx context.Context, grace time.Duration) error {
 	case <-finished:
 	case <-late.C:
 		mu.Lock()
-		errs = append(errs, fmt.Errorf("some tasks still ran %s after they were told to stop", grace))
+		errs = append(errs, fmt.Errorf("some tasks still ran %s after they were stopped", grace))
 		mu.Unlock()
 	}
 	mu.Lock()

@@ -187,7 +187,7 @@ func (l *life) startContainer(ctx context.Context) (string, error) {
 	if slices.ContainsFunc(l.resources, (*devicev1.Resource).GetPreStartRequired) {
 		return "the plugin accepted two starts", nil
 	}
-	return "it starts twice; the plugin does not want to know", nil
+	return "it starts twice; PreStartContainer is not requested by the plugin", nil
 }
 
 // manyPods admits and removes pods from many sides at once.

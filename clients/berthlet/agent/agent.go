@@ -286,7 +286,7 @@ func (a *Agent) followNode(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.Log.Info("berthd is away, or wants to know which pods live")
+		a.Log.Info("berthd is away, or waits for the list of living pods")
 		if a.insist(ctx, "sync the running pods with berthd", func() error {
 			if err := a.Node.Ready(ctx); err != nil {
 				return err
@@ -303,10 +303,10 @@ func (a *Agent) followNode(ctx context.Context) {
 	}
 }
 
-// synced notes that berthd knows which pods live. A berthd that knew no devices was made
+// synced notes that berthd has the list of living pods. A berthd that knew no devices was made
 // anew: pods that ask for some wait for their plugins, and whoever publishes them says so.
 func (a *Agent) synced(ctx context.Context) {
-	a.Log.Info("berthd knows which pods live")
+	a.Log.Info("berthd has the list of living pods")
 	none, err := a.Node.NoDevices(ctx)
 	switch {
 	case err != nil:

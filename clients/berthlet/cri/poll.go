@@ -57,7 +57,7 @@ func (r *Runtime) compare(ctx context.Context) error {
 			// Nobody would see its end, which may have been before it began. Kubelets end
 			// such a container too.
 			if r.startStop(c.GetId(), s.uid, 0) {
-				r.Log.Warn("end a container of which the runtime does not know how far it is", "pod", s.uid, "id", c.GetId())
+				r.Log.Warn("remove a container that the runtime reports in an unknown state", "pod", s.uid, "id", c.GetId())
 			}
 		}
 	}

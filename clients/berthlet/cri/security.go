@@ -101,7 +101,7 @@ func (r *Runtime) groups(ctx context.Context, gids []int64, strict bool) ([]int6
 	}
 	status, err := r.cri.Status(ctx, &criv1.StatusRequest{})
 	if err == nil && !status.GetFeatures().GetSupplementalGroupsPolicy() {
-		err = errdefs.Unsupportedf("spec.securityContext.supplementalGroupsPolicy: the container runtime does not know Strict; leave it out, or use containerd 2 or later")
+		err = errdefs.Unsupportedf("spec.securityContext.supplementalGroupsPolicy: the container runtime does not support Strict; leave it out, or use containerd 2 or later")
 	}
 	return gids, criv1.SupplementalGroupsPolicy_Strict, err
 }

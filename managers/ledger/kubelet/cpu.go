@@ -259,7 +259,7 @@ func (s *CPUState) Check(machine, reserved cpuset.Set, strict bool) error {
 		known = known.Union(set)
 	}
 	if known != machine {
-		return errdefs.Preconditionf("the state knows CPUs %s, and there are %s", known, machine)
+		return errdefs.Preconditionf("the state names CPUs %s, and the machine has %s", known, machine)
 	}
 	return nil
 }

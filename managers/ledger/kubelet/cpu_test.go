@@ -137,8 +137,8 @@ func TestCheckCPU(t *testing.T) {
 		{"reserved CPU given away", CPUState{Shared: set("1,4-7"), Containers: one}, false, "not in the shared pool"},
 		{"reserved CPU in the pool", CPUState{Shared: set("0-1,4-7"), Containers: one}, true, "are in the shared pool"},
 		{"held twice", CPUState{Shared: set("0-2,4-7"), Containers: one}, false, "too"},
-		{"CPU lost", CPUState{Shared: set("0-1,4-6"), Containers: one}, false, "there are 0-7"},
-		{"CPU too many", CPUState{Shared: set("0-1,4-8"), Containers: one}, false, "there are 0-7"},
+		{"CPU lost", CPUState{Shared: set("0-1,4-6"), Containers: one}, false, "the machine has 0-7"},
+		{"CPU too many", CPUState{Shared: set("0-1,4-8"), Containers: one}, false, "the machine has 0-7"},
 	} {
 		err := row.state.Check(set("0-7"), set("0"), row.strict)
 		switch {

@@ -43,7 +43,7 @@ func TestReadCPU(t *testing.T) {
 		{"without CPUs", `{"policyName":"static","defaultCpuSet":"0-7","entries":{"one":{"c":""}}}`, "static",
 			"", `one/c has CPUs "" and requests 2 exclusive CPUs|one/c has an entry without CPUs`},
 		{"lost CPUs", `{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"one":{"c":"1-2"}}}`, "static",
-			"one/c=1-2 exclusive", "a kubelet with this machine and reservation would not go on from the file: the state knows CPUs 0-2,4-7, and there are 0-7"},
+			"one/c=1-2 exclusive", "a kubelet with this machine and reservation would not go on from the file: the state names CPUs 0-2,4-7, and the machine has 0-7"},
 		{"none", `{"policyName":"none","defaultCpuSet":""}`, "none", "", ""},
 		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "", "the file is one of policy none, and berth runs under static"},
 	} {
@@ -110,7 +110,7 @@ func TestUnknownOwnersAreCounted(t *testing.T) {
 		entries = append(entries, `"id`+n+`":"`+n+`"`)
 	}
 	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`), Input{View: view, Settings: Settings{Policy: "static"}})
-	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more;") {
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more is unknown;") {
 		t.Errorf("got %v", err)
 	}
 	twice := map[string]ledger.Owner{"a": {Pod: "p", Container: "c"}, "b": {Pod: "p", Container: "c"}}

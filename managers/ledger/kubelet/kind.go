@@ -103,7 +103,7 @@ func Read(kind Kind, data []byte, in Input) (Facts, error) {
 	}
 	facts.File = k.file
 	if len(facts.Skipped) > 0 && !in.SkipUnknown {
-		return Facts{}, errdefs.Preconditionf("import %s: nobody knows the owner of %s; give these pods too, or skip what is unknown",
+		return Facts{}, errdefs.Preconditionf("import %s: the owner of %s is unknown; add these pods, or skip unknown entries",
 			k.file, first(facts.Skipped))
 	}
 	return facts, nil

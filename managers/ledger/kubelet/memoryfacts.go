@@ -82,7 +82,7 @@ func (s spots) noteRest(facts *Facts) {
 			}
 		}
 		if !nodes.IsEmpty() {
-			facts.note("%s are counted as held, and nobody holds them", MemoryBlock{nodes, resource, s[resource].Total()})
+			facts.note("%s are counted as allocated, and no entry allocates them", MemoryBlock{nodes, resource, s[resource].Total()})
 		}
 	}
 }

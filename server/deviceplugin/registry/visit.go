@@ -92,7 +92,7 @@ func (r *Registry) introduce(ctx context.Context, path string) (resource string,
 		// What ended the call from this side is nothing that was decided.
 		if ctx.Err() == nil && !errors.Is(err, errForeign) {
 			if nerr := r.notify(ctx, client, err); nerr != nil {
-				r.Log.Warn("a plugin does not know that it was refused", "socket", path, "error", nerr)
+				r.Log.Warn("a refused plugin could not be notified", "socket", path, "error", nerr)
 			}
 		}
 		return "", plugin, err

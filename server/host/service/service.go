@@ -138,7 +138,7 @@ func (m *Manager) Notify(states ...string) error {
 		err = errors.Join(err, c.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("tell the service manager %s: %w", states[0], err)
+		return fmt.Errorf("notify the service manager of %s: %w", states[0], err)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func TestNotify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Notify(Ready); err == nil || !strings.Contains(err.Error(), "tell the service manager READY=1") {
+	if err := m.Notify(Ready); err == nil || !strings.Contains(err.Error(), "notify the service manager of READY=1") {
 		t.Error(err)
 	}
 }

@@ -150,7 +150,7 @@ func (d *discovery) noteLostCPUs() {
 		}
 	}
 	if lost := d.online.Minus(b.Set()); !lost.IsEmpty() {
-		d.notef("CPUs %s are online and left out: they are in no node, or the kernel does not tell their core", lost)
+		d.notef("CPUs %s are online and not used: they are in no NUMA node, or the kernel does not report their core", lost)
 	}
 }
 

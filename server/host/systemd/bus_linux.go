@@ -44,7 +44,7 @@ const (
 )
 
 var (
-	errNoUnit = errors.New("systemd does not know the unit")
+	errNoUnit = errors.New("the unit is not loaded in systemd")
 	errSilent = errors.New("systemd does not answer")
 )
 

@@ -116,7 +116,7 @@ func TestMemoryCapturesComeBack(t *testing.T) {
 			}
 			twice := false
 			for _, note := range in.GetNotes() {
-				if strings.HasSuffix(note, "are counted as held, and nobody holds them") {
+				if strings.HasSuffix(note, "are counted as allocated, and no entry allocates them") {
 					twice = true
 				} else if !strings.HasSuffix(note, "has an entry without memory") && !strings.Contains(note, "import its kind too") {
 					t.Errorf("%s: %s: %s", c.Capture, state, note)

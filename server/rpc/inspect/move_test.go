@@ -261,7 +261,7 @@ func TestImportFailures(t *testing.T) {
 		}},
 		"unknown pods": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods)}, rpctest.Failure{
 			Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
-			Message: "import cpu_manager_state: nobody knows the owner of CPUs 1 of a/main, CPUs 2 of b/main; give these pods too, or skip what is unknown",
+			Message: "import cpu_manager_state: the owner of CPUs 1 of a/main, CPUs 2 of b/main is unknown; add these pods, or skip unknown entries",
 		}},
 		"no file": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{")}, rpctest.Failure{
 			Code: codes.DataLoss, Reason: "DATA_CORRUPT", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input",
