@@ -24,6 +24,9 @@ go mod tidy -diff || { echo "run go mod tidy"; exit 1; }
 step "architecture rules"
 go test ./hack/archtest
 
+step "scripts of the page"
+hack/page.sh
+
 # vet compiles the tests too. One system after another: each build uses every core.
 step "builds for other systems"
 portable=(./managers/... ./api/... ./clients/hintprovider/...)

@@ -18,7 +18,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		programs.Remove()
+		os.Exit(code)
+	}))
+}
 
 var testNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 

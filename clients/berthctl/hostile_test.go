@@ -19,12 +19,12 @@ import (
 const hostile = "\x1b]0;x\x07\nFORGED\u009b31m\u202e"
 
 // twist adds it to all texts of a message, but those that are kept as they are.
-func twist(m protoreflect.Message, kept []string) {
+func twist(m protoreflect.Message, kept []string, added string) {
 	text := func(v protoreflect.Value) protoreflect.Value {
 		if slices.Contains(kept, v.String()) {
 			return v
 		}
-		return protoreflect.ValueOfString(v.String() + hostile)
+		return protoreflect.ValueOfString(v.String() + added)
 	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -34,7 +34,7 @@ func twist(m protoreflect.Message, kept []string) {
 				case protoreflect.StringKind:
 					v.Map().Set(k, text(e))
 				case protoreflect.MessageKind:
-					twist(e.Message(), kept)
+					twist(e.Message(), kept, added)
 				}
 				return true
 			})
@@ -44,13 +44,13 @@ func twist(m protoreflect.Message, kept []string) {
 				case protoreflect.StringKind:
 					v.List().Set(i, text(v.List().Get(i)))
 				case protoreflect.MessageKind:
-					twist(v.List().Get(i).Message(), kept)
+					twist(v.List().Get(i).Message(), kept, added)
 				}
 			}
 		case f.Kind() == protoreflect.StringKind:
 			m.Set(f, text(v))
 		case f.Kind() == protoreflect.MessageKind:
-			twist(v.Message(), kept)
+			twist(v.Message(), kept, added)
 		}
 		return true
 	})
@@ -60,12 +60,14 @@ func twist(m protoreflect.Message, kept []string) {
 type twisted struct {
 	grpc.ServiceRegistrar
 	kept []string
+	// added is the hostile text.
+	added string
 }
 
 func (w twisted) answer(m any) any {
 	if m, ok := m.(proto.Message); ok && m.ProtoReflect().IsValid() {
 		m = proto.Clone(m)
-		twist(m.ProtoReflect(), w.kept)
+		twist(m.ProtoReflect(), w.kept, w.added)
 		return m
 	}
 	return m
@@ -119,7 +121,7 @@ func TestHostileAnswers(t *testing.T) {
 					if s.fake != nil {
 						f = &fake{empty: s.fake.empty, sick: s.fake.sick}
 					}
-					f.twist = func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return twisted{r, kept} }
+					f.twist = func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return twisted{r, kept, hostile} }
 					got := invoke(t.Context(), f.start(t), s.stdin, strings.Fields(s.args)...)
 					all := got.out + "\n" + got.err
 					if strings.Contains(s.args, "--color always") { // the colors are berthctl's own

@@ -1,0 +1,308 @@
+package page
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// Bounds of what callers may cost together.
+const (
+	// maxBody bounds the text of a trial, maxStreams the open streams of events.
+	maxBody    = 256 << 10
+	maxStreams = 32
+	// trialsPerSecond and trialBurst bound trials; a rejected pod makes berthd look for changes
+	// for up to a quarter of a second.
+	trialsPerSecond = 2
+	trialBurst      = 5
+	// callTimeout bounds a call.
+	callTimeout = 20 * time.Second
+)
+
+//go:embed static
+var static embed.FS
+
+// Options of a page.
+type Options struct {
+	// Conn reaches berthd; calls have its rights.
+	Conn grpc.ClientConnInterface
+	// ReadPod reads the pod of a trial from YAML or JSON.
+	ReadPod func(text []byte) (*typesv1.Pod, error)
+	// About tells which berthd the page shows, in a line.
+	About string
+}
+
+// server answers requests.
+type server struct {
+	Options
+	trials  *rate.Limiter
+	streams chan struct{}
+}
+
+// New makes the handler of the page and its data.
+func New(o Options) http.Handler {
+	s := &server{Options: o, trials: rate.NewLimiter(trialsPerSecond, trialBurst), streams: make(chan struct{}, maxStreams)}
+	mux := http.NewServeMux()
+	files, err := fs.Sub(static, "static")
+	if err != nil {
+		panic(err) // the directory is embedded
+	}
+	mux.Handle("GET /", http.FileServerFS(files))
+	mux.HandleFunc("GET /api/v1/about", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]json.RawMessage{"about": quoted(s.About)})
+	})
+	for path, read := range map[string]func(context.Context, *http.Request) (any, error){
+		"machine": s.machine, "state": s.state, "pods": s.pods, "usage": s.usage, "policy": s.policy, "traces": s.traces, "trace": s.trace,
+	} {
+		mux.HandleFunc("GET /api/v1/"+path, s.handle(read))
+	}
+	mux.HandleFunc("GET /api/v1/events", s.events)
+	mux.HandleFunc("POST /api/v1/trials/pod", s.trial(s.tryPod))
+	mux.HandleFunc("POST /api/v1/trials/policy", s.trial(s.tryPolicy))
+	return guard(mux)
+}
+
+// quoted is a text as JSON.
+func quoted(text string) json.RawMessage {
+	raw, _ := json.Marshal(text) // a string always has a form
+	return raw
+}
+
+// handle serves a call that reads.
+func (s *server) handle(read func(context.Context, *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		got, err := read(ctx, r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		answer(w, got)
+	}
+}
+
+// trial serves a dry run, within the bounds of its text and of the rate.
+func (s *server) trial(try func(ctx context.Context, body []byte) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(trialHeader) == "" {
+			http.Error(w, "the header "+trialHeader+" is missing", http.StatusForbidden)
+			return
+		}
+		if !s.trials.Allow() {
+			fail(w, status.Error(codes.ResourceExhausted, "too many trials: try again in a second"))
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			fail(w, status.Errorf(codes.InvalidArgument, "the text is too long: at most %d bytes are read", maxBody))
+			return
+		}
+		s.handle(func(ctx context.Context, _ *http.Request) (any, error) { return try(ctx, body) })(w, r)
+	}
+}
+
+func (s *server) machine(ctx context.Context, _ *http.Request) (any, error) {
+	m, err := nodev1.NewNodeServiceClient(s.Conn).GetMachine(ctx, &nodev1.GetMachineRequest{})
+	if err == nil {
+		m.SnapshotJson = nil // the page draws from the messages
+	}
+	return m, err
+}
+
+// state is what the managers have, of one revision as far as there is a quiet moment.
+func (s *server) state(ctx context.Context, _ *http.Request) (any, error) {
+	var out struct {
+		CPU    *cpuv1.GetStateResponse
+		Memory *memoryv1.GetStateResponse
+		Device *devicev1.GetStateResponse
+	}
+	var err error
+	for range 3 {
+		if out.CPU, err = cpuv1.NewCPUServiceClient(s.Conn).GetState(ctx, &cpuv1.GetStateRequest{}); err != nil {
+			return nil, err
+		}
+		if out.Memory, err = memoryv1.NewMemoryServiceClient(s.Conn).GetState(ctx, &memoryv1.GetStateRequest{}); err != nil {
+			return nil, err
+		}
+		if out.Device, err = devicev1.NewDeviceServiceClient(s.Conn).GetState(ctx, &devicev1.GetStateRequest{}); err != nil {
+			return nil, err
+		}
+		if out.CPU.GetRevision() == out.Memory.GetRevision() && out.CPU.GetRevision() == out.Device.GetRevision() {
+			break
+		}
+	}
+	out.CPU.Assignments, out.Memory.Assignments = nil, nil // pods have their claims
+	return map[string]proto.Message{"cpu": out.CPU, "memory": out.Memory, "device": out.Device}, nil
+}
+
+func (s *server) pods(ctx context.Context, _ *http.Request) (any, error) {
+	return allocationv1.NewAllocationServiceClient(s.Conn).List(ctx, &allocationv1.ListRequest{})
+}
+
+func (s *server) usage(ctx context.Context, _ *http.Request) (any, error) {
+	return nodev1.NewNodeServiceClient(s.Conn).GetUsage(ctx, &nodev1.GetUsageRequest{})
+}
+
+func (s *server) policy(ctx context.Context, _ *http.Request) (any, error) {
+	return topologyv1.NewTopologyServiceClient(s.Conn).GetPolicy(ctx, &topologyv1.GetPolicyRequest{})
+}
+
+func (s *server) traces(ctx context.Context, r *http.Request) (any, error) {
+	return inspectv1.NewInspectServiceClient(s.Conn).ListTraces(ctx, &inspectv1.ListTracesRequest{
+		PodUid: r.FormValue("pod"), Refused: r.FormValue("refused") == "true", PageToken: r.FormValue("page"),
+	})
+}
+
+func (s *server) trace(ctx context.Context, r *http.Request) (any, error) {
+	req := &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: r.FormValue("admission")}}
+	if uid := r.FormValue("pod"); uid != "" {
+		req.Subject = &inspectv1.GetTraceRequest_PodUid{PodUid: uid}
+	}
+	return inspectv1.NewInspectServiceClient(s.Conn).GetTrace(ctx, req)
+}
+
+// tryPod is a dry run of an admission.
+func (s *server) tryPod(ctx context.Context, body []byte) (any, error) {
+	pod, err := s.ReadPod(body)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return admissionv1.NewAdmissionServiceClient(s.Conn).Admit(ctx, &admissionv1.AdmitRequest{
+		Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: true, TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL,
+	})
+}
+
+// tryPolicy is a dry run of a change of the policy, whatever the request says.
+func (s *server) tryPolicy(ctx context.Context, body []byte) (any, error) {
+	req := &topologyv1.SetPolicyRequest{}
+	if err := protojson.Unmarshal(body, req); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "a policy as berth.topology.v1.SetPolicyRequest in JSON is expected: %v", err)
+	}
+	req.DryRun = true
+	return topologyv1.NewTopologyServiceClient(s.Conn).SetPolicy(ctx, req)
+}
+
+// events is Watch as server-sent events. The id of an event is its revision, from which a browser
+// resumes by itself.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		fail(w, status.Errorf(codes.ResourceExhausted, "there are already %d streams of events", maxStreams))
+		return
+	}
+	req := &allocationv1.WatchRequest{}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		from, err := strconv.ParseUint(last, 10, 64)
+		if err != nil {
+			fail(w, status.Error(codes.InvalidArgument, "Last-Event-ID: a revision is expected"))
+			return
+		}
+		req.FromRevision = from
+	}
+	stream, err := allocationv1.NewAllocationServiceClient(s.Conn).Watch(r.Context(), req)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	out := http.NewResponseController(w)
+	for first := true; ; first = false {
+		message, err := stream.Recv()
+		switch {
+		case first && status.Code(err) == codes.OutOfRange:
+			// The browser would ask for this revision for ever: let it begin anew.
+			w.WriteHeader(http.StatusNoContent)
+			return
+		case first && err != nil:
+			fail(w, err)
+			return
+		case err != nil:
+			return // the browser connects again
+		}
+		raw, err := protojson.Marshal(message)
+		if err != nil {
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", message.GetRevision(), raw); err != nil || out.Flush() != nil {
+			return
+		}
+	}
+}
+
+// answer writes a message, or an object of messages, as JSON.
+func answer(w http.ResponseWriter, v any) {
+	var raw []byte
+	var err error
+	marshal := protojson.MarshalOptions{EmitDefaultValues: true}
+	switch v := v.(type) {
+	case proto.Message:
+		raw, err = marshal.Marshal(v)
+	case map[string]proto.Message:
+		parts := map[string]json.RawMessage{}
+		for name, m := range v {
+			if parts[name], err = marshal.Marshal(m); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			raw, err = json.Marshal(parts)
+		}
+	default:
+		raw, err = json.Marshal(v)
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(raw)
+}
+
+// httpCodes are the statuses of errors; all others are 502, since berthd did not answer.
+var httpCodes = map[codes.Code]int{
+	codes.InvalidArgument: http.StatusBadRequest, codes.NotFound: http.StatusNotFound, codes.PermissionDenied: http.StatusForbidden,
+	codes.ResourceExhausted: http.StatusTooManyRequests, codes.FailedPrecondition: http.StatusConflict, codes.Unimplemented: http.StatusNotImplemented,
+}
+
+// fail writes an error as {"code", "message"}.
+func fail(w http.ResponseWriter, err error) {
+	code, message := status.Code(err), err.Error()
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) {
+		code, message = s.GRPCStatus().Code(), s.GRPCStatus().Message()
+	}
+	at, ok := httpCodes[code]
+	if !ok {
+		at = http.StatusBadGateway
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(at)
+	_ = json.NewEncoder(w).Encode(map[string]string{"code": code.String(), "message": message})
+}

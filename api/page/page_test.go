@@ -1,0 +1,287 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// conn is a connection to a berthd that keeps what it was asked, and answers with empty messages.
+type conn struct {
+	mu      sync.Mutex
+	methods []string
+	last    proto.Message
+	fail    error
+	watched []*allocationv1.WatchResponse
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *conn) Invoke(_ context.Context, method string, args, _ any, _ ...grpc.CallOption) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.methods, c.last = append(c.methods, method), args.(proto.Message)
+	return c.fail
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.methods = append(c.methods, method)
+	return &stream{conn: c, ctx: ctx}, nil
+}
+
+type stream struct {
+	grpc.ClientStream
+	*conn
+	ctx context.Context
+}
+
+func (s *stream) Context() context.Context { return s.ctx }
+func (s *stream) CloseSend() error         { return nil }
+func (s *stream) SendMsg(m any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = m.(proto.Message)
+	return nil
+}
+
+func (s *stream) RecvMsg(m any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watched) == 0 {
+		if s.fail != nil {
+			return s.fail
+		}
+		return io.EOF
+	}
+	proto.Merge(m.(proto.Message), s.watched[0])
+	s.watched = s.watched[1:]
+	return nil
+}
+
+// request makes a request, with headers by name.
+func request(t *testing.T, h http.Handler, method, path, body string, headers ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost:8087"+path, strings.NewReader(body))
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func text(t *testing.T, r *http.Response) string {
+	t.Helper()
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// TestGuard: only this machine's names and requests of the page itself get an answer, and every
+// answer has the policy.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	h := New(Options{Conn: &conn{}, ReadPod: ReadPod})
+	for _, tt := range []struct {
+		path    string
+		headers []string
+		want    int
+	}{
+		{"/", nil, 200},
+		{"/app.js", nil, 200},
+		{"/nothing", nil, 404},
+		{"/api/v1/pods", nil, 200},
+		{"/api/v1/pods", []string{"Host", "127.0.0.1:1"}, 200},
+		{"/api/v1/pods", []string{"Host", "[::1]:1"}, 200},
+		{"/api/v1/pods", []string{"Host", "LOCALHOST"}, 200},
+		{"/api/v1/pods", []string{"Host", "evil.example:8087"}, 403},
+		{"/api/v1/pods", []string{"Host", "localhost.evil.example"}, 403},
+		{"/api/v1/pods", []string{"Host", "192.168.0.1"}, 403},
+		{"/api/v1/pods", []string{"Host", ""}, 403},
+		{"/", []string{"Host", "evil.example"}, 403},
+		{"/api/v1/pods", []string{"Origin", "http://localhost:8087"}, 200},
+		{"/api/v1/pods", []string{"Origin", "http://localhost:1"}, 403},
+		{"/api/v1/pods", []string{"Origin", "null"}, 403},
+		{"/api/v1/pods", []string{"Sec-Fetch-Site", "same-origin"}, 200},
+		{"/api/v1/pods", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"/", []string{"Sec-Fetch-Site", "cross-site"}, 200}, // a link of another page
+	} {
+		r := request(t, h, "GET", tt.path, "", tt.headers...)
+		if r.StatusCode != tt.want {
+			t.Errorf("%s %q: %d, want %d", tt.path, tt.headers, r.StatusCode, tt.want)
+		}
+		if r.Header.Get("Content-Security-Policy") != policy || r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s %q: headers %v", tt.path, tt.headers, r.Header)
+		}
+	}
+}
+
+// TestOnlyReads: no request of any method changes anything.
+func TestOnlyReads(t *testing.T) {
+	t.Parallel()
+	c := &conn{watched: []*allocationv1.WatchResponse{{}}}
+	h := New(Options{Conn: c, ReadPod: ReadPod})
+	for _, path := range []string{"machine", "state", "pods", "usage", "policy", "traces", "trace?pod=a", "trace?admission=b", "events", "about"} {
+		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != 200 {
+			t.Errorf("%s: %d %s", path, r.StatusCode, text(t, r))
+		}
+		if r := request(t, h, "POST", "/api/v1/"+path, "", trialHeader, "1"); r.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: %d", path, r.StatusCode)
+		}
+	}
+	reads := regexp.MustCompile(`/(Get\w*|List\w*|Watch)$`)
+	for _, m := range c.methods {
+		if !reads.MatchString(m) {
+			t.Errorf("a read has called %s", m)
+		}
+	}
+	request(t, h, "POST", "/api/v1/trials/pod", "{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: {cpu: 2}}}]}}", trialHeader, "1")
+	if req, ok := c.last.(*admissionv1.AdmitRequest); !ok || !req.GetDryRun() || req.GetPod().GetSpec().GetContainers()[0].GetResources().GetLimits()["cpu"] != "2" {
+		t.Errorf("a trial of a pod has sent %v", c.last)
+	}
+	request(t, h, "POST", "/api/v1/trials/policy", `{"dryRun": false, "topologyPolicy": "none"}`, trialHeader, "1")
+	if req, ok := c.last.(*topologyv1.SetPolicyRequest); !ok || !req.GetDryRun() || req.GetTopologyPolicy() != "none" {
+		t.Errorf("a trial of a policy has sent %v", c.last)
+	}
+}
+
+func TestTrialsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := &conn{}
+	h := New(Options{Conn: c, ReadPod: ReadPod})
+	if r := request(t, h, "POST", "/api/v1/trials/policy", "{}"); r.StatusCode != http.StatusForbidden {
+		t.Errorf("without the header: %d", r.StatusCode)
+	}
+	if r := request(t, h, "POST", "/api/v1/trials/policy", strings.Repeat(" ", maxBody+1), trialHeader, "1"); r.StatusCode != http.StatusBadRequest || !strings.Contains(text(t, r), "too long") {
+		t.Errorf("a long text: %d", r.StatusCode)
+	}
+	if r := request(t, h, "POST", "/api/v1/trials/policy", `{"policy": 1}`, trialHeader, "1"); r.StatusCode != http.StatusBadRequest {
+		t.Errorf("an unknown field: %d", r.StatusCode)
+	}
+	refused := 0
+	for range trialBurst + 5 {
+		if r := request(t, h, "POST", "/api/v1/trials/policy", "{}", trialHeader, "1"); r.StatusCode == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused == 0 || len(c.methods) > 2*trialBurst {
+		t.Errorf("%d trials were refused, %d reached berthd", refused, len(c.methods))
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		code int
+		want string
+	}{
+		{status.Error(codes.PermissionDenied, "the role read is missing"), 403, `{"code":"PermissionDenied","message":"the role read is missing"}`},
+		{status.Error(codes.NotFound, "<b>no pod</b>"), 404, `{"code":"NotFound","message":"\u003cb\u003eno pod\u003c/b\u003e"}`},
+		{status.Error(codes.Unavailable, "gone"), 502, `{"code":"Unavailable","message":"gone"}`},
+		{errors.New("odd"), 502, `{"code":"Unknown","message":"odd"}`},
+	} {
+		r := request(t, New(Options{Conn: &conn{fail: tt.err}}), "GET", "/api/v1/pods", "")
+		if got := strings.TrimSpace(text(t, r)); r.StatusCode != tt.code || got != tt.want || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%v: %d %s", tt.err, r.StatusCode, got)
+		}
+	}
+}
+
+// TestEvents: events have their revisions as ids, a browser resumes from one, and one whose
+// revision is too old begins anew.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	c := &conn{watched: []*allocationv1.WatchResponse{
+		{Revision: 7, Initial: true, Events: []*allocationv1.Event{{Revision: 7, Event: &allocationv1.Event_Removed{Removed: &typesv1.PodAllocation{Uid: "a\n\ndata: forged"}}}}},
+		{Revision: 8},
+	}}
+	r := request(t, New(Options{Conn: c}), "GET", "/api/v1/events", "", "Last-Event-ID", "6")
+	got := text(t, r)
+	if r.Header.Get("Content-Type") != "text/event-stream" || strings.Count(got, "\n\n") != 2 || !strings.Contains(got, "id: 7\ndata: {") || !strings.Contains(got, "id: 8\n") {
+		t.Errorf("%v %q", r.Header, got)
+	}
+	if req, ok := c.last.(*allocationv1.WatchRequest); !ok || req.GetFromRevision() != 6 {
+		t.Errorf("it watches with %v", c.last)
+	}
+	if r := request(t, New(Options{Conn: c}), "GET", "/api/v1/events", "", "Last-Event-ID", "x"); r.StatusCode != http.StatusBadRequest {
+		t.Errorf("a wrong id: %d", r.StatusCode)
+	}
+	if r := request(t, New(Options{Conn: &conn{fail: status.Error(codes.OutOfRange, "too old")}}), "GET", "/api/v1/events", ""); r.StatusCode != http.StatusNoContent {
+		t.Errorf("a revision that is too old: %d", r.StatusCode)
+	}
+}
+
+// TestStaticFiles: no file makes markup of texts, evaluates text, or names another address.
+func TestStaticFiles(t *testing.T) {
+	t.Parallel()
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|new Function|srcdoc|\bstyle="|\bon[a-z]+="|https?://`)
+	names := 0
+	err := fs.WalkDir(static, "static", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		names++
+		raw, err := static.ReadFile(path)
+		for line := range strings.Lines(string(raw)) {
+			if found := forbidden.FindString(strings.ReplaceAll(line, "http://www.w3.org/2000/svg", "")); found != "" {
+				t.Errorf("%s has %s: %s", path, found, line)
+			}
+		}
+		return err
+	})
+	if err != nil || names < 4 {
+		t.Errorf("%d files, %v", names, err)
+	}
+}
+
+func TestReadPod(t *testing.T) {
+	t.Parallel()
+	pod, err := ReadPod([]byte("kind: Pod\nmetadata: {name: a, extra: {b: 1}}\nspec:\n  overhead: {cpu: 0.5}\n  containers: [{name: c, image: x, resources: {requests: {cpu: 1, memory: 1073741824}}}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := pod.GetSpec().GetContainers()[0].GetResources().GetRequests()
+	if pod.GetMetadata().GetNamespace() != "default" || pod.GetMetadata().GetUid() == "" || requests["cpu"] != "1" || requests["memory"] != "1073741824" || pod.GetSpec().GetOverhead()["cpu"] != "0.5" {
+		t.Errorf("%v", pod)
+	}
+	for _, bad := range []string{"", "[]", "kind: Node", "kind: [", "a: &a [*a]", "kind: Pod\nkind: Pod"} {
+		if pod, err := ReadPod([]byte(bad)); err == nil {
+			t.Errorf("%q: %v", bad, pod)
+		}
+	}
+}
+
+func FuzzReadPod(f *testing.F) {
+	f.Add([]byte("kind: Pod\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if pod, err := ReadPod(text); (pod == nil) == (err == nil) {
+			t.Errorf("%v, %v", pod, err)
+		}
+	})
+}

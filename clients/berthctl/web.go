@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/page"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+const webLong = `Serve a page for a browser that shows the machine with the pods on it, live: a map, pods, verdicts with their
+explanation, trials of pods and of policies, and devices. The page has the rights of the user who runs this command. It
+reads and makes dry runs, and it changes nothing.
+
+The command prints a link and opens it in a browser. The link works once, and only that browser gets the page: other users
+of this machine can connect to the port, and get nothing. The command ends with Ctrl+C.
+
+To see the page of another machine, forward the port with ssh: ssh -L 8087:localhost:8087 HOST berthctl web --no-browser`
+
+// webFlags are the flags of web.
+type webFlags struct {
+	listen    string
+	noBrowser bool
+}
+
+func (c *ctl) web() *cobra.Command {
+	var f webFlags
+	var cmd *cobra.Command
+	cmd = c.local(about{
+		use:   "web [--listen ADDRESS] [--no-browser]",
+		short: "Show the machine in a browser",
+		long:  webLong,
+		example: `  berthctl web
+  berthctl web --listen localhost:9000 --no-browser`,
+	}, func(ctx context.Context, _ []string) error {
+		if !cmd.Flags().Changed("timeout") {
+			c.timeout = 0
+		}
+		// The page escapes texts by itself, and has to get them as they are.
+		format := c.format
+		c.format = formatJSON
+		defer func() { c.format = format }()
+		return c.connected(ctx, func(ctx context.Context, s *session) error { return s.serveWeb(ctx, f) })
+	})
+	fs := cmd.Flags()
+	fs.StringVar(&f.listen, "listen", "localhost:8087", "loopback address to serve on; port 0 is any free one")
+	fs.BoolVar(&f.noBrowser, "no-browser", false, "only print the link")
+	return cmd
+}
+
+// Bounds of the page's connections.
+const (
+	webHeaderTimeout = 10 * time.Second
+	webIdleTimeout   = 2 * time.Minute
+	webHeaderBytes   = 64 << 10
+	webGrace         = time.Second
+)
+
+// serveWeb serves the page until the context ends.
+func (s *session) serveWeb(ctx context.Context, f webFlags) error {
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", f.listen, err)
+	}
+	defer l.Close()
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil || !at.Addr().IsLoopback() {
+		return usagef("web", "--listen %s: expected an address of this machine only, such as localhost:8087", f.listen)
+	}
+	login := page.NewLogin()
+	handler := page.New(page.Options{Conn: s.Conn(), About: "berth: " + s.Endpoint(), ReadPod: readTrial})
+	server := &http.Server{
+		Handler: login.Only(handler), ReadHeaderTimeout: webHeaderTimeout, IdleTimeout: webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the program
+	}
+	link := "http://" + at.String() + login.Path()
+	fmt.Fprintf(s.out, "%s\n", link)
+	if !f.noBrowser {
+		remove, err := openBrowser(ctx, link)
+		if err != nil {
+			fmt.Fprintf(s.err, "no browser was started: %v; open the link\n", err)
+		}
+		defer remove()
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), webGrace)
+	defer cancel()
+	if err := server.Shutdown(ending); err != nil {
+		_ = server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// readTrial reads a pod as admit --dry-run --generate-uid does.
+func readTrial(text []byte) (*typesv1.Pod, error) {
+	pods, err := podspec.Decode(bytes.NewReader(text), podspec.Options{GenerateUID: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) != 1 {
+		return nil, fmt.Errorf("expected one pod, found %d", len(pods))
+	}
+	return pods[0], nil
+}
+
+// redirect sends a browser on. The link is not on a command line, where other users could read it.
+var redirect = template.Must(template.New("redirect").Parse(
+	`<!doctype html><meta http-equiv="refresh" content="0; url={{.}}"><a href="{{.}}">berth</a>`))
+
+// openBrowser opens a link in the user's browser. The returned function removes what it left.
+func openBrowser(ctx context.Context, link string) (remove func(), err error) {
+	remove = func() {}
+	program, err := exec.LookPath("xdg-open")
+	if err != nil {
+		return remove, err
+	}
+	dir, err := os.MkdirTemp("", "berthctl-web-") // for this user only
+	if err != nil {
+		return remove, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	file := filepath.Join(dir, "open.html")
+	var text bytes.Buffer
+	if err := redirect.Execute(&text, link); err != nil {
+		return remove, err
+	}
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		return remove, err
+	}
+	cmd := exec.CommandContext(ctx, program, file)
+	if err := cmd.Start(); err != nil {
+		return remove, err
+	}
+	go func() { _ = cmd.Wait() }() // it may outlive this program, and what it says does not matter
+	return remove, nil
+}

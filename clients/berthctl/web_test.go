@@ -1,0 +1,338 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/hack/browser"
+	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd"})
+
+// serve runs berthctl web until the test ends, and returns its link.
+func serve(t *testing.T, socket string) (link string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	done := make(chan int, 1)
+	var errs bytes.Buffer
+	go func() {
+		done <- run(ctx, env{
+			in: strings.NewReader(""), out: write, err: &errs, now: time.Now, getenv: func(string) string { return "" },
+			dial: func(ctx context.Context, _ string) (*berth.Client, error) {
+				return berth.Dial(ctx, socket, berth.Options{Attempts: 1})
+			},
+		}, []string{"web", "--no-browser", "--listen", "127.0.0.1:0"})
+		_ = write.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-done; code != exitDone {
+			t.Errorf("berthctl web ended with %d: %s", code, errs.String())
+		}
+	})
+	buffer := make([]byte, 256)
+	n, err := read.Read(buffer)
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	return strings.TrimSpace(string(buffer[:n]))
+}
+
+// TestWebLogin: only who opens the link gets the page, and only the first one.
+func TestWebLogin(t *testing.T) {
+	t.Parallel()
+	link := serve(t, (&fake{}).start(t))
+	base := link[:strings.Index(link, "/login/")]
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	person, stranger := &http.Client{Jar: jar, Transport: transport}, &http.Client{Transport: transport}
+	get := func(c *http.Client, url string, want int, text string) {
+		t.Helper()
+		answer, err := c.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != want || !strings.Contains(string(body), text) {
+			t.Errorf("%s: %d %s, %v", url, answer.StatusCode, body, err)
+		}
+	}
+	get(stranger, base+"/", http.StatusForbidden, "open the link")
+	get(stranger, base+"/api/v1/pods", http.StatusForbidden, "open the link")
+	get(stranger, base+"/login/wrong", http.StatusForbidden, "has been used or is wrong")
+	get(person, link, http.StatusOK, "<title>berth</title>")
+	get(person, base+"/api/v1/pods", http.StatusOK, `"web"`)
+	get(stranger, link, http.StatusForbidden, "has been used")
+}
+
+func TestWebRefuses(t *testing.T) {
+	t.Parallel()
+	path := (&fake{}).start(t)
+	for args, want := range map[string]string{
+		"web --no-browser --listen 0.0.0.0:0": "expected an address of this machine only",
+		"web --no-browser --listen x":         "--listen x",
+	} {
+		if got := invoke(t.Context(), path, "", strings.Fields(args)...); got.code == exitDone || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+}
+
+const markup = `<img src=x onerror="window.pwned=1">'"><script>window.pwned=1</script>`
+
+// TestWebHostile shows every view of a berthd in whose answers every text is markup.
+func TestWebHostile(t *testing.T) {
+	f := &fake{streams: &streams{left: []watched{{commits: life()[:1]}}}}
+	kept := []string{"0,3-7", "0", "1-2", "0-7", "ADMISSION1", "ADMISSION9"}
+	f.twist = func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return twisted{r, kept, markup} }
+	link := serve(t, f.start(t))
+	p := browser.Open(t, 1200, 900)
+	p.Load(link)
+	p.Until(`document.getElementById('main').dataset.view === 'machine' && document.body.innerText.includes('onerror')`)
+	for _, view := range []string{"pods", "verdicts", "policy", "devices", "whatif", "machine"} {
+		p.Eval(`location.hash = '#`+view+`'`, nil)
+		p.Until(`document.getElementById('main').dataset.view === '` + view + `'`)
+		if view == "verdicts" {
+			p.Eval(`document.querySelector('td button').click()`, nil)
+			p.Until(`document.querySelector('.explanation')`)
+		}
+		if view == "whatif" {
+			p.Eval(`{ const a = document.getElementById('pod'); a.value = a.value.replace('trial', 'big'); document.getElementById('try').click(); }`, nil)
+			p.Until(`document.getElementById('result').textContent.includes('onerror')`)
+		}
+		var elements int
+		p.Eval(`document.querySelectorAll('img, main script, iframe').length + (window.pwned ? 100 : 0)`, &elements)
+		if elements != 0 {
+			t.Errorf("view %s: names became markup", view)
+		}
+	}
+	if list := p.Problems(); len(list) > 0 {
+		t.Errorf("the browser complains: %s", strings.Join(list, "\n"))
+	}
+}
+
+// daemon runs a berthd on a made-up machine.
+func daemon(t *testing.T, shape string) (socket string, client *berth.Client) {
+	t.Helper()
+	bin, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	config := filepath.Join(dir, "berth.yaml")
+	if err := os.WriteFile(config, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncgroups: {tree: memory}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := nodetest.Log(filepath.Join(dir, "log"))
+	process := nodetest.Start(t, exec.Command(filepath.Join(bin, "berthd"), "--config", config, "--root-dir", dir, "--machine", shape,
+		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "restricted"), log)
+	t.Cleanup(func() {
+		if err := process.End(os.Interrupt); err != nil {
+			t.Errorf("berthd: %v\n%s", err, log)
+		}
+	})
+	socket = filepath.Join(dir, "berth.sock")
+	client, err = berth.Dial(t.Context(), socket, berth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.WaitReady(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	return socket, client
+}
+
+func podText(name, cpus string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %[1]s, uid: %[1]s}\nspec: {containers: [{name: main, resources: {limits: {cpu: %[2]s, memory: 1Gi}}}]}\n", name, cpus)
+}
+
+func admit(t *testing.T, client *berth.Client, name, cpus string) {
+	t.Helper()
+	pod, err := readTrial([]byte(podText(name, cpus)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Admission().Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
+	if err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Fatalf("%s: %v, %v", name, answer.GetMessage(), err)
+	}
+}
+
+// checkMap compares the CPUs of a map with List.
+func checkMap(t *testing.T, p *browser.Page, client *berth.Client) {
+	t.Helper()
+	all, err := client.List(t.Context(), &allocationv1.ListRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Until(fmt.Sprintf(`document.getElementById('main').dataset.revision === '%d'`, all.GetRevision()))
+	var drawn map[string][]int
+	p.Eval(`(() => { const out = {}; for (const r of document.querySelectorAll('.map [data-cpu]')) (out[r.classList[1]] ??= []).push(Number(r.dataset.cpu)); return out; })()`, &drawn)
+	var exclusive cpuset.Set
+	for _, pod := range all.GetPods() {
+		exclusive = exclusive.Union(ownCPUs(pod))
+	}
+	if got := cpuset.Of(drawn["pod"]...); got != exclusive {
+		t.Errorf("the map has exclusive CPUs %s, List %s", got, exclusive)
+	}
+	if got, want := cpuset.Of(drawn["shared"]...), set(all.GetSharedCpus()).Minus(cpuset.Of(drawn["reserved"]...)); got != want {
+		t.Errorf("the map has shared CPUs %s, List %s", got, want)
+	}
+}
+
+// TestWebLive shows a real berthd with 60 pods that come and go.
+func TestWebLive(t *testing.T) {
+	p := browser.Open(t, 1280, 1000)
+	socket, client := daemon(t, "2s4n32c2t")
+	for i := range 60 {
+		admit(t, client, fmt.Sprintf("pod-%d", i), []string{"2", "4", "1500m", "6"}[i%4])
+	}
+	link := serve(t, socket)
+	p.Load(link)
+	p.Until(`document.getElementById('main').dataset.view === 'machine'`)
+	checkMap(t, p, client)
+	shot(t, p, "machine")
+	for i := range 60 {
+		if i%3 == 0 {
+			if _, err := client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: fmt.Sprintf("pod-%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+			admit(t, client, fmt.Sprintf("new-%d", i), "2")
+		}
+	}
+	checkMap(t, p, client)
+
+	// The delay of a change, by the browser's clock.
+	p.Eval(`window.seen = new Promise((done) => { const from = performance.now(); new MutationObserver((_, o) => {
+		if ([...document.querySelectorAll('.legend button')].some((b) => b.textContent === 'default/late')) { o.disconnect(); done(performance.now() - from); } }).observe(document.getElementById('main'), {childList: true}); }); 0`, nil)
+	admit(t, client, "late", "8")
+	var delay, drawn float64
+	p.Eval(`window.seen`, &delay)
+	p.Eval(`Number(document.getElementById('main').dataset.drawn)`, &drawn)
+	t.Logf("a change shows after %.0f ms; the browser put the map in place in %.0f ms", delay, drawn)
+
+	// What a person finds out: who has a CPU, by keyboard.
+	p.Eval(`document.querySelector('.map').focus()`, nil)
+	p.Eval(`for (let i = 0; i < 3; i++) document.querySelector('.map').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))`, nil)
+	p.Until(`document.getElementById('about').textContent.startsWith('CPU ')`)
+
+	for name, cpus := range map[string]string{"fits": "4", "large": "420"} {
+		p.Eval(`location.hash = '#whatif'`, nil)
+		p.Until(`document.getElementById('main').dataset.view === 'whatif'`)
+		text, err := json.Marshal(podText(name, cpus))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Eval(fmt.Sprintf(`{ const a = document.getElementById('pod'); a.value = %s; a.dispatchEvent(new Event('input')); document.getElementById('try').click(); }`, text), nil)
+		p.Until(`document.getElementById('result').textContent.includes('default/` + name + `')`)
+		pod, err := readTrial([]byte(podText(name, cpus)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dry, err := client.Admission().Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: true, TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var result string
+		p.Eval(`document.getElementById('result').innerText`, &result)
+		wants := []string{strings.ToLower(strings.TrimPrefix(dry.GetVerdict().String(), "VERDICT_")), dry.GetReason(), dry.GetMessage()}
+		for _, s := range dry.GetTrace().GetSuggestions() {
+			wants = append(wants, s.GetText())
+		}
+		var planned cpuset.Set
+		for _, s := range dry.GetTrace().GetSteps() {
+			planned = planned.Union(set(s.GetClaim().GetCpu().GetCpus()))
+		}
+		for _, want := range wants {
+			if !strings.Contains(result, want) {
+				t.Errorf("%s: the page does not say %q:\n%s", name, want, result)
+			}
+		}
+		var onMap []int
+		p.Eval(`[...document.querySelectorAll('#result .planned')].map((r) => Number(r.dataset.cpu))`, &onMap)
+		if got := cpuset.Of(onMap...); got != planned {
+			t.Errorf("%s: the map has CPUs %s, the dry run %s", name, got, planned)
+		}
+		shot(t, p, "whatif-"+name)
+	}
+	for _, view := range []string{"pods", "verdicts", "policy", "devices"} {
+		p.Eval(`location.hash = '#`+view+`'`, nil)
+		p.Until(`document.getElementById('main').dataset.view === '` + view + `'`)
+		shot(t, p, view)
+	}
+	p.Eval(`location.hash = '#policy'`, nil)
+	p.Until(`document.getElementById('trypolicy')`)
+	p.Eval(`document.getElementById('topologyPolicy').value = 'none'; document.getElementById('trypolicy').click()`, nil)
+	p.Until(`document.body.innerText.includes('If it came anew')`)
+	p.Media("prefers-color-scheme", "dark")
+	p.Eval(`location.hash = '#machine'`, nil)
+	p.Until(`document.querySelector('.map')`)
+	shot(t, p, "dark")
+
+	base := link[:strings.Index(link, "/login/")]
+	for _, url := range p.Requests() {
+		if !strings.HasPrefix(url, base) && url != "about:blank" {
+			t.Errorf("a request elsewhere: %s", url)
+		}
+	}
+	if list := p.Problems(); len(list) > 0 {
+		t.Errorf("the browser complains: %s", strings.Join(list, "\n"))
+	}
+}
+
+// shot keeps a picture where BERTH_SHOTS names a directory.
+func shot(t *testing.T, p *browser.Page, name string) {
+	t.Helper()
+	if dir := os.Getenv("BERTH_SHOTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), p.Picture(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReadTrial: the page reads a pod as admit --dry-run does.
+func TestReadTrial(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "no pod", "kind: [": "", podText("a", "1") + "---\n" + podText("b", "1"): "expected one pod, found 2", "kind: Node": "",
+	} {
+		if pod, err := readTrial([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v", text, pod, err)
+		}
+	}
+	pod, err := readTrial([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"))
+	if err != nil || pod.GetMetadata().GetUid() == "" || !slices.Equal(pod.GetSpec().GetContainers(), []*typesv1.Container(nil)) {
+		t.Errorf("%v, %v", pod, err)
+	}
+}
