@@ -61,11 +61,14 @@ type Config struct {
 	// RuntimeEndpoint is the socket of the container runtime (CRI v1), which then
 	// makes the containers' cgroups. Empty: berthd makes them.
 	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
-	// HTTP is the address for /metrics, /healthz and /readyz, or unix:// and the path of
+	// HTTP is the address for /metrics, /healthz, /readyz and the page, or unix:// and the path of
 	// a socket; empty: none.
 	HTTP string `json:"http,omitempty"`
 	// HTTPMode is the mode of such a socket, in octal digits; empty: 0660.
 	HTTPMode string `json:"httpMode,omitempty"`
+	// HTTPPage serves the page for a browser on an address, too, where every user of the
+	// machine can read it. A socket always has it, for users with the role read.
+	HTTPPage bool `json:"httpPage"`
 	// KubeletMetrics serves the metrics with names of the kubelet, too. Beside a kubelet,
 	// dashboards that sum over a node's targets would count twice.
 	KubeletMetrics bool `json:"kubeletMetrics"`

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/berthd/berth/api/access"
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
@@ -84,6 +85,17 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("POST /api/v1/trials/pod", s.trial(s.tryPod))
 	mux.HandleFunc("POST /api/v1/trials/policy", s.trial(s.tryPolicy))
 	return guard(mux)
+}
+
+// Reader is the role that the page needs.
+const Reader = access.Read
+
+// RoleOf is the role that a request needs: that of the call that it makes.
+func RoleOf(r *http.Request) access.Role {
+	if r.URL.Path == "/api/v1/trials/policy" {
+		return access.Admin
+	}
+	return Reader
 }
 
 // quoted is a text as JSON.
@@ -232,6 +244,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{}) // of the request; a stream has no end
 	for first := true; ; first = false {
 		message, err := stream.Recv()
 		switch {
@@ -250,6 +263,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
+		_ = out.SetWriteDeadline(time.Now().Add(callTimeout)) // a reader that does not read loses its place
 		if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", message.GetRevision(), raw); err != nil || out.Flush() != nil {
 			return
 		}

@@ -96,9 +96,17 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		}
 		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
 		l = socket.Bounded(l, httpConnections)
+		conn, err := a.pageConn()
+		if err != nil {
+			return errors.Join(err, l.Close(), a.closeSockets())
+		}
+		defer conn.Close()
+		serving, endStreams := context.WithCancel(context.WithoutCancel(ctx))
+		defer endStreams()
 		s := &http.Server{
-			Handler: a.httpHandler(), MaxHeaderBytes: 64 << 10,
+			Handler: a.httpHandler(conn), MaxHeaderBytes: 64 << 10,
 			ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+			BaseContext: func(net.Listener) context.Context { return serving }, ConnContext: a.withPeer,
 		}
 		g.Go("http", func(context.Context) error {
 			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -106,7 +114,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 			}
 			return nil
 		})
-		g.OnStop("http", s.Shutdown)
+		g.OnStop("http", func(ctx context.Context) error { endStreams(); return s.Shutdown(ctx) })
 	}
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()
@@ -280,12 +288,13 @@ func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 	}
 }
 
-// httpHandler serves metrics and health for those who do not speak gRPC.
-func (a *App) httpHandler() http.Handler {
+// httpHandler serves metrics, health and the page for those who do not speak gRPC.
+func (a *App) httpHandler(conn grpc.ClientConnInterface) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics.Handler(a.Config.KubeletMetrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
+	mux.Handle("/", a.pageHandler(conn))
 	return mux
 }
 

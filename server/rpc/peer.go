@@ -72,15 +72,24 @@ type peerCredentials struct{}
 func PeerCredentials() credentials.TransportCredentials { return peerCredentials{} }
 
 func (peerCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	who, err := PeerOfConn(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, who, nil
+}
+
+// PeerOfConn returns who has connected to a unix socket.
+func PeerOfConn(c net.Conn) (Peer, error) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return nil, nil, fmt.Errorf("connection of type %T has no file descriptor to ask for the peer", c)
+		return Peer{}, fmt.Errorf("connection of type %T has no file descriptor to ask for the peer", c)
 	}
 	who, err := peerOf(sc)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask the kernel for the peer: %w", err)
+		return Peer{}, fmt.Errorf("ask the kernel for the peer: %w", err)
 	}
-	return c, who, nil
+	return who, nil
 }
 
 func (peerCredentials) ClientHandshake(_ context.Context, _ string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {

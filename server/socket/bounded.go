@@ -1,8 +1,10 @@
 package socket
 
 import (
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // Bounded lets a listener have at most n connections at once. More of them wait, in
@@ -51,4 +53,13 @@ type member struct {
 func (m *member) Close() error {
 	m.once.Do(m.leave)
 	return m.Conn.Close()
+}
+
+// SyscallConn implements syscall.Conn where the connection does, so that the kernel can be asked
+// who is at its other end.
+func (m *member) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := m.Conn.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
