@@ -110,7 +110,7 @@ function machineView() {
       return el('li', {}, mark, el('button', { class: 'plain', 'aria-pressed': chosen, click: () => { onMap.only = chosen ? '' : p.uid; render(); } }, p.name));
     }),
     s.pods.length > 30 ? el('li', { class: 'soft' }, `and ${s.pods.length - 30} smaller pods`) : null,
-    el('li', { class: 'soft' }, '· shared or free   hatched: reserved   × offline or unhealthy   ! held and offline or unhealthy   ? unknown holder'));
+    el('li', { class: 'soft' }, 'empty: shared or free   hatched: reserved   × offline or unhealthy   ! held and offline or unhealthy   ? unknown holder'));
   queueMicrotask(() => { if (onMap.chosen >= 0) picture.querySelector(`[data-cpu="${onMap.chosen}"]`)?.classList.add('chosen'); });
   return el('section', { 'aria-label': 'Machine' }, about, picture, legend);
 }

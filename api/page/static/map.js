@@ -187,8 +187,8 @@ function drawCPU(scene, use, id, x, y, w, options) {
   const pod = u.pod === undefined ? undefined : scene.pods[u.pod];
   const faded = options.only && pod?.uid !== options.only ? ' faded' : '';
   const rect = svg('rect', { class: `cell ${u.kind}${faded}${pod?.planned ? ' planned' : ''}`, x, y, width: w, height: cell, rx: 2, 'data-cpu': id });
-  if (pod && u.pod !== undefined) rect.style.fill = color(u.pod);
-  const sign = u.kind === 'broken' ? '!' : u.kind === 'offline' ? '×' : u.kind === 'unknown' ? '?' : u.kind === 'shared' ? '·' : pod && u.pod !== undefined ? letter(u.pod) : '';
+  if (pod && u.pod !== undefined) rect.setAttribute('fill', color(u.pod));
+  const sign = u.kind === 'broken' ? '!' : u.kind === 'offline' ? '×' : u.kind === 'unknown' ? '?' : pod && u.pod !== undefined ? letter(u.pod) : '';
   if (!sign) return [rect];
   return [rect, svg('text', { class: `letter${faded}`, x: x + w / 2, y: y + cell - 4 }, sign)];
 }
@@ -214,7 +214,7 @@ function drawMemory(g, scene, node, r, at, width, options) {
   const part = (/** @type {string} */ name, /** @type {number} */ amount, /** @type {string|undefined} */ paint, /** @type {string|undefined} */ uid) => {
     const w = (amount / total) * full;
     const rect = svg('rect', { class: `cell ${name}${options.only && uid !== options.only ? ' faded' : ''}`, x, y: at + 15, width: Math.max(0, w), height: 8, 'data-pod': uid });
-    if (paint) rect.style.fill = paint;
+    if (paint) rect.setAttribute('fill', paint);
     g.append(rect);
     x += w;
   };
@@ -264,8 +264,8 @@ function drawDevices(g, scene, node, at, options) {
       const x = pad + (i % (perRow * 2)) * cell;
       const y = at + Math.floor(i / (perRow * 2)) * (cell + 2);
       const rect = svg('rect', { class: `cell ${pod !== undefined ? (ill ? 'broken' : 'pod') : ill ? 'offline' : uid ? 'unknown' : 'shared'}${options.only && uid !== options.only ? ' faded' : ''}`, x, y, width: cell - 2, height: cell, rx: 6, 'data-device': d.device.id, 'data-resource': r.name, 'data-pod': uid });
-      if (pod !== undefined) rect.style.fill = color(pod);
-      g.append(rect, svg('text', { class: 'letter', x: x + cell / 2 - 1, y: y + cell - 4 }, ill ? (pod !== undefined ? '!' : '×') : pod !== undefined ? letter(pod) : uid ? '?' : '·'));
+      if (pod !== undefined) rect.setAttribute('fill', color(pod));
+      g.append(rect, svg('text', { class: 'letter', x: x + cell / 2 - 1, y: y + cell - 4 }, ill ? (pod !== undefined ? '!' : '×') : pod !== undefined ? letter(pod) : uid ? '?' : ''));
     });
     at += Math.ceil(near.length / (perRow * 2)) * (cell + 2) + 2;
   }
