@@ -274,7 +274,8 @@ func (p *Policy) live() []*member {
 	return slices.DeleteFunc(p.all(), func(m *member) bool { return m.stopped })
 }
 
-// update gives a member CPUs, if there are any, and its memory nodes.
+// update returns an update of a member's CPUs, if there are any, and its memory nodes. A
+// member without a quota on its own CPUs loses the one that it may have.
 func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(m.id)
@@ -283,6 +284,9 @@ func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	}
 	if m.mems != "" {
 		u.SetLinuxCPUSetMems(m.mems)
+	}
+	if m.free {
+		u.SetLinuxCPUQuota(-1)
 	}
 	return u
 }

@@ -211,6 +211,8 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	if mems := memoryNodes(a.GetResources()); mems != m.mems {
 		m.mems, m.moved = mems, true
 	}
+	// It may have started before berth-nri did.
+	m.moved = m.moved || m.free && m.asked.GetCpu().GetQuota().GetValue() > 0
 	m.allowed = m.pid != 0 && !m.own.IsEmpty()
 	if m.pid == 0 {
 		return nil // StartContainer binds it

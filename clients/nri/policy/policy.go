@@ -178,7 +178,10 @@ type member struct {
 	// as long as its process is there.
 	stopped bool
 	ended   time.Time
-	// moved says that its memory nodes have changed and the runtime was not told.
+	// refused is the resize, with the reason, that was refused last.
+	refused string
+	// moved means that the runtime does not have its memory nodes, or has a quota on its own
+	// CPUs.
 	moved bool
 	// unlisted says that the runtime's last list did not have it.
 	unlisted bool

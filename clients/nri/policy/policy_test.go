@@ -614,3 +614,30 @@ func TestNothingLivesBeforeTheRuntimeHasSaidSo(t *testing.T) {
 		t.Errorf("living on an empty node are %v, %v", uids, err)
 	}
 }
+
+// TestQuotaOfEarlierContainers: a container with CPUs of its own that has started before berth-nri
+// gets them, and loses its quota, whether or not it is on them already.
+func TestQuotaOfEarlierContainers(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	before := newEngine(t, Config{Client: d.Client})
+	known, early := pod("known", "guaranteed"), pod("early", "guaranteed")
+	k, e := container(known, "main", "known-1", 2000, gib), container(early, "main", "early-1", 2000, gib)
+	own := before.run(known, k)
+	k.Linux.Resources.Cpu.Cpus = own
+	k.State, e.State = api.ContainerState_CONTAINER_RUNNING, api.ContainerState_CONTAINER_RUNNING
+	updates, err := New(before.policy.Config).Synchronize(t.Context(), []*api.PodSandbox{known, early}, []*api.Container{k, e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, u := range updates {
+		cpu := u.GetLinux().GetResources().GetCpu()
+		if got[u.GetContainerId()] = cpu.GetQuota().GetValue(); set(t, cpu.GetCpus()).Len() != 2 {
+			t.Errorf("%s gets CPUs %q, want two", u.GetContainerId(), cpu.GetCpus())
+		}
+	}
+	if !maps.Equal(got, map[string]int64{"known-1": -1, "early-1": -1}) {
+		t.Errorf("quotas %v, want -1 for both", got)
+	}
+}

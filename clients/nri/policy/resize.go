@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/containerd/nri/pkg/api"
@@ -36,7 +38,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	wanted := changed(now, r)
 	if amountsOf(wanted, m.even()) != amountsOf(m.asked, m.even()) {
 		if err := p.resize(ctx, m, wanted); err != nil {
-			p.Log.Warn("a container's resize is refused", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "let pass", p.passes(m.pod), "error", err)
+			p.logRefused(ctx, m, wanted, err)
 			if !p.passes(m.pod) {
 				return nil, refusal("resize container "+m.name, err)
 			}
@@ -52,13 +54,21 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		u = update(m, t.WantedCPUs)
 		p.send(m, t.WantedCPUs)
 	}
-	if m.free {
-		u.SetLinuxCPUQuota(-1)
-	}
 	if u.GetLinux() == nil {
 		return nil, nil // an empty one would make the runtime change nothing
 	}
 	return []*api.ContainerUpdate{u}, nil
+}
+
+// logRefused logs a refused resize. A kubelet repeats it every second, so the same one with the
+// same reason is a warning only once.
+func (p *Policy) logRefused(ctx context.Context, m *member, wanted *api.LinuxResources, err error) {
+	level, text := slog.LevelDebug, fmt.Sprint(amountsOf(wanted, m.even()), err)
+	if text != m.refused {
+		level, m.refused = slog.LevelWarn, text
+	}
+	p.Log.Log(ctx, level, "a container's resize is refused",
+		"pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "let pass", p.passes(m.pod), "error", err)
 }
 
 // changed gives resources after an update, in which what is 0 stays.

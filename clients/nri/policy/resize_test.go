@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"maps"
@@ -325,6 +326,7 @@ func TestLostMeanwhile(t *testing.T) {
 	own := e.run(trainer, tr)
 	for c, p := range map[*api.Container]string{g: "greedy-1", tr: "trainer-1"} {
 		c.State, c.Linux.Resources.Cpu.Cpus = api.ContainerState_CONTAINER_RUNNING, e.on(p)
+		c.Linux.Resources.Cpu.Quota = api.Int64(-1) // as the runtime has it after the adjustment
 	}
 	// berthd refuses this size, after it has given both their places and before it is
 	// asked for the next one.
@@ -382,5 +384,25 @@ func TestWriteTo(t *testing.T) {
 	bad := &typesv1.Container{Name: "main", Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"memory": "much"}}}
 	if err := (&member{name: "main", pod: &sandbox{}}).writeTo(bad); err == nil || !strings.Contains(err.Error(), `memory "much"`) {
 		t.Errorf("no quantity: %v", err)
+	}
+}
+
+// TestRefusedResizeIsLoggedOnce: a kubelet repeats a refused resize every second; the log has it
+// once, and again when the size or the reason changes.
+func TestRefusedResizeIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	trainer := pod("trainer", "guaranteed")
+	c := container(trainer, "main", "trainer-1", 2000, gib)
+	e.run(trainer, c)
+	for _, step := range []struct{ milli, logged int64 }{{3000, 1}, {3000, 1}, {1000, 2}, {1000, 2}, {3000, 3}} {
+		if _, err := e.resize(trainer, c, size(step.milli, step.milli, gib)); err == nil {
+			t.Errorf("a resize to %dm is not refused", step.milli)
+		}
+		if got := strings.Count(log.String(), "a container's resize is refused"); got != int(step.logged) {
+			t.Errorf("after %dm the log has %d lines, want %d:\n%s", step.milli, got, step.logged, log.String())
+		}
 	}
 }
