@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -33,15 +34,20 @@ import (
 
 // Bounds of what callers may cost together.
 const (
-	// maxBody bounds the text of a trial, maxStreams the open streams of events.
-	maxBody    = 256 << 10
-	maxStreams = 32
+	// maxBody bounds the text of a trial, maxStreams the open streams of events. A new stream
+	// begins with all pods, so streamsPerSecond and streamBurst bound how often one begins.
+	maxBody          = 256 << 10
+	maxStreams       = 16
+	streamsPerSecond = 4
+	streamBurst      = maxStreams
 	// trialsPerSecond and trialBurst bound trials; a rejected pod makes berthd look for changes
 	// for up to a quarter of a second.
 	trialsPerSecond = 2
 	trialBurst      = 5
-	// callTimeout bounds a call.
-	callTimeout = 20 * time.Second
+	// callTimeout bounds a call with the wait for its turn, and writeTimeout the writing of an
+	// answer, which a reader that does not read would delay.
+	callTimeout  = 20 * time.Second
+	writeTimeout = 10 * time.Second
 )
 
 //go:embed static
@@ -53,6 +59,9 @@ type Options struct {
 	Conn grpc.ClientConnInterface
 	// ReadPod reads the pod of a trial from YAML or JSON.
 	ReadPod func(text []byte) (*typesv1.Pod, error)
+	// Turns is how many answers are made at once; 0 is 1. The others wait. An answer can cost as
+	// much as a large list, and berthd knows all callers of a page as one.
+	Turns int
 	// About tells which berthd the page shows, in a line.
 	About string
 }
@@ -60,13 +69,17 @@ type Options struct {
 // server answers requests.
 type server struct {
 	Options
-	trials  *rate.Limiter
-	streams chan struct{}
+	trials, begins *rate.Limiter
+	// turns has an element for each answer that is being made, streams for each stream.
+	turns, streams chan struct{}
 }
 
 // New makes the handler of the page and its data.
 func New(o Options) http.Handler {
-	s := &server{Options: o, trials: rate.NewLimiter(trialsPerSecond, trialBurst), streams: make(chan struct{}, maxStreams)}
+	s := &server{
+		Options: o, trials: rate.NewLimiter(trialsPerSecond, trialBurst), begins: rate.NewLimiter(streamsPerSecond, streamBurst),
+		turns: make(chan struct{}, max(1, o.Turns)), streams: make(chan struct{}, maxStreams),
+	}
 	mux := http.NewServeMux()
 	files, err := fs.Sub(static, "static")
 	if err != nil {
@@ -109,12 +122,30 @@ func (s *server) handle(read func(context.Context, *http.Request) (any, error)) 
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
+		end, err := s.turn(ctx)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		defer end()
 		got, err := read(ctx, r)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 		if err != nil {
 			fail(w, err)
 			return
 		}
 		answer(w, got)
+	}
+}
+
+// turn waits until fewer answers are being made than may be. The returned function ends the turn;
+// it may be called more than once.
+func (s *server) turn(ctx context.Context) (end func(), err error) {
+	select {
+	case s.turns <- struct{}{}:
+		return sync.OnceFunc(func() { <-s.turns }), nil
+	case <-ctx.Done():
+		return nil, status.Error(codes.ResourceExhausted, "too many requests wait for their turn: try again")
 	}
 }
 
@@ -238,6 +269,15 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		}
 		req.FromRevision = from
 	}
+	if err := s.begins.Wait(r.Context()); err != nil {
+		return // the caller has gone
+	}
+	end, err := s.turn(r.Context())
+	if err != nil {
+		return
+	}
+	defer end()
+	defer time.AfterFunc(callTimeout, end).Stop() // a beginning that takes longer delays nobody else
 	stream, err := allocationv1.NewAllocationServiceClient(s.Conn).Watch(r.Context(), req)
 	if err != nil {
 		fail(w, err)
@@ -263,10 +303,11 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		_ = out.SetWriteDeadline(time.Now().Add(callTimeout)) // a reader that does not read loses its place
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // a reader that does not read loses its place
 		if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", message.GetRevision(), raw); err != nil || out.Flush() != nil {
 			return
 		}
+		end() // what follows are changes, which are few
 	}
 }
 

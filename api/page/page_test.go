@@ -10,7 +10,10 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -192,6 +195,52 @@ func TestTrialsAreBounded(t *testing.T) {
 	if refused == 0 || len(c.methods) > 2*trialBurst {
 		t.Errorf("%d trials were refused, %d reached berthd", refused, len(c.methods))
 	}
+}
+
+// TestTurns: answers are made one after the other, and one whose caller leaves does not keep its turn.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var most, now atomic.Int32
+		s := &server{turns: make(chan struct{}, 2)}
+		read := s.handle(func(ctx context.Context, _ *http.Request) (any, error) {
+			for n := now.Add(1); most.Load() < n; {
+				most.Store(n)
+			}
+			defer now.Add(-1)
+			select {
+			case <-ctx.Done():
+				return nil, status.FromContextError(ctx.Err()).Err()
+			case <-time.After(time.Second):
+				return &allocationv1.ListResponse{}, nil
+			}
+		})
+		var all sync.WaitGroup
+		codes := make(chan int, 10)
+		for i := range 10 {
+			all.Go(func() {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if i == 0 {
+					time.AfterFunc(time.Millisecond, leave)
+				}
+				w := httptest.NewRecorder()
+				read(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+				codes <- w.Code
+			})
+		}
+		all.Wait()
+		close(codes)
+		served := 0
+		for code := range codes {
+			if code == http.StatusOK {
+				served++
+			}
+		}
+		if most.Load() != 2 || served != 9 || len(s.turns) != 0 {
+			t.Errorf("%d at once, %d served, %d turns are kept", most.Load(), served, len(s.turns))
+		}
+	})
 }
 
 func TestErrors(t *testing.T) {

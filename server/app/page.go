@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,7 +27,7 @@ func (a *App) pageConn() (*grpc.ClientConn, error) {
 
 // pageHandler serves the page for a browser.
 func (a *App) pageHandler(conn grpc.ClientConnInterface) http.Handler {
-	return a.allowPage(page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod}))
+	return a.allowPage(page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod, Turns: runtime.GOMAXPROCS(0) / 4}))
 }
 
 // peerKey is where a request's context has the rpc.Peer of its connection, or the error of asking
