@@ -167,9 +167,9 @@ func TestListedRuleSaysTheSame(t *testing.T) {
 // Whatever comes as a provider's allocations is read or refused by field, and what is
 // read is written the same.
 func FuzzProviderAllocations(f *testing.F) {
-	for _, m := range []*hintv1.CommitRequest{
-		{}, {Allocations: []*hintv1.ProviderAllocation{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
-		{Allocations: []*hintv1.ProviderAllocation{{PodUid: "p", Claims: []*typesv1.Claim{{
+	for _, m := range []*hintv1.AllocationUpdate{
+		{}, {Changed: []*hintv1.ProviderAllocation{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
+		{Changed: []*hintv1.ProviderAllocation{{PodUid: "p", Claims: []*typesv1.Claim{{
 			PodUid: "p", ContainerName: "c", Resource: "r", Affinity: &typesv1.TopologyHint{},
 			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "b", NumaNodes: nodes(3)}, {Id: "a"}}}},
 		}}}}},
@@ -181,11 +181,11 @@ func FuzzProviderAllocations(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m := new(hintv1.CommitRequest)
+		m := new(hintv1.AllocationUpdate)
 		if proto.Unmarshal(b, m) != nil {
 			return
 		}
-		pods, err := convert.ReadAllocations("allocations", m.GetAllocations())
+		pods, err := convert.ReadAllocations("allocations", m.GetChanged())
 		if err != nil {
 			check(t, err)
 			return

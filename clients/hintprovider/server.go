@@ -38,9 +38,12 @@ type Server struct {
 
 	usage sync.Mutex // held over calls that change the provider's usage
 
-	mu     sync.Mutex
-	base   *ledger.View         // guarded by mu: the machine without pods; nil before the first Commit
-	leases map[string]time.Time // guarded by mu: ends by admission
+	mu   sync.Mutex
+	base *ledger.View // guarded by mu: the machine without pods; nil before the first Commit
+	// snapshot is the description of base. guarded by mu
+	snapshot []byte
+	lists    []list               // guarded by mu: the newest lists of allocations, oldest first
+	leases   map[string]time.Time // guarded by mu: ends by admission
 }
 
 // NewServer makes a server. now is the clock of its leases: time.Now.
@@ -136,6 +139,10 @@ func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.C
 	view, err := s.view(m.GetAllocations(), nil)
 	if err != nil {
 		return nil, toStatus(err)
+	}
+	s.remember(m.GetAllocations(), view)
+	if m.GetPartial() {
+		return &hintv1.CommitResponse{}, nil
 	}
 	s.usage.Lock()
 	defer s.usage.Unlock()

@@ -126,7 +126,7 @@ func allocated(uid string) *hintv1.ProviderAllocation {
 }
 
 func hintRequest(n int64, held ...*hintv1.ProviderAllocation) *hintv1.HintRequest {
-	return &hintv1.HintRequest{Provider: "slots", Pod: pod(n), ContainerName: "c", Allocations: held}
+	return &hintv1.HintRequest{Provider: "slots", Pod: pod(n), ContainerName: "c", Allocations: &hintv1.AllocationUpdate{Changed: held}}
 }
 
 // reserve asks for a slot under an admission.
@@ -167,7 +167,7 @@ func TestCallsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.commit(func(r *hintv1.CommitRequest) {
-		r.MachineSnapshotJson, r.Allocations = nil, []*hintv1.ProviderAllocation{allocated("p")}
+		r.MachineSnapshotJson, r.Allocations = nil, &hintv1.AllocationUpdate{Sequence: 2, Changed: []*hintv1.ProviderAllocation{allocated("p")}}
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestBadCalls(t *testing.T) {
 		"bad allocations": {func() error {
 			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: hintRequest(1, &hintv1.ProviderAllocation{})})
 			return err
-		}, codes.InvalidArgument, "allocations[0].pod_uid"},
+		}, codes.InvalidArgument, "allocations.changed[0].pod_uid"},
 		"bad affinity": {func() error {
 			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Request: hintRequest(1), Affinity: &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{}}})
 			return err
@@ -366,7 +366,7 @@ func TestLeases(t *testing.T) {
 	reserve("gone")
 	reserve("open")
 	if err := s.commit(func(r *hintv1.CommitRequest) {
-		r.Allocations, r.CommittedAdmissions = []*hintv1.ProviderAllocation{allocated("p")}, []string{"adm-p", "gone"}
+		r.Allocations, r.CommittedAdmissions = &hintv1.AllocationUpdate{Sequence: 2, Changed: []*hintv1.ProviderAllocation{allocated("p")}}, []string{"adm-p", "gone"}
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -377,5 +377,59 @@ func TestLeases(t *testing.T) {
 	s.expect(`committed [], abort open`)
 	if _, ok := s.server.Expire(); ok {
 		t.Error("a lease is left")
+	}
+}
+
+// TestUpdates: lists are changed by updates, and a list that the server does not have is an
+// error that makes berthd send everything.
+func TestUpdates(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	update := func(u *hintv1.AllocationUpdate, partial bool) error {
+		return s.commit(func(r *hintv1.CommitRequest) {
+			r.Allocations, r.Partial = u, partial
+			if u.GetBaseSequence() != 0 {
+				r.MachineSnapshotJson = nil
+			}
+		})
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(update(&hintv1.AllocationUpdate{Sequence: 1}, true))
+	s.expect(``) // it is not complete
+	must(update(&hintv1.AllocationUpdate{Sequence: 2, BaseSequence: 1, Changed: []*hintv1.ProviderAllocation{allocated("p")}}, false))
+	s.expect(`committed ["p/c a"]`)
+	must(update(&hintv1.AllocationUpdate{Sequence: 3, BaseSequence: 2, RemovedPodUids: []string{"p", "unknown"}}, false))
+	s.expect(`committed []`)
+	free := func(base uint64) (int, error) {
+		resp, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Request: &hintv1.HintRequest{
+			Provider: "slots", Pod: pod(1), ContainerName: "c", Allocations: &hintv1.AllocationUpdate{BaseSequence: base},
+		}})
+		if err != nil {
+			return 0, err
+		}
+		return len(resp.GetTopologyHints()[0].GetHints()), nil
+	}
+	older, err := free(2) // a question that was sent before the last commit
+	must(err)
+	newest, err := free(3)
+	must(err)
+	if older >= newest {
+		t.Errorf("%d hints while a slot is taken, %d afterwards", older, newest)
+	}
+	for _, base := range []uint64{4, 99} {
+		if _, err := free(base); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("based on list %d: %v", base, err)
+		}
+	}
+	for i := range uint64(20) {
+		must(update(&hintv1.AllocationUpdate{Sequence: 4 + i, BaseSequence: 3 + i}, false))
+	}
+	if _, err := free(3); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("based on a list that is too old: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package hintproxy
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,26 +67,21 @@ func (p *proxy) speaksOf(resource string) bool {
 	return p.serves(resource)
 }
 
-func (p *proxy) hintRequest(view *ledger.View, req hint.Request) *hintv1.HintRequest {
-	return &hintv1.HintRequest{
-		Provider: p.Name(), Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container,
-		Allocations: convert.ProviderAllocations(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask()),
-	}
-}
-
 // remote identifies a call by everything that its answer depends on: the message to the
 // provider, and the pod's amounts of the provider's resources. The rest of the pod is the
 // same for all calls of an admission.
-func (p *proxy) remote(method string, view *ledger.View, req hint.Request, more proto.Message) (hint.RemoteCall, error) {
-	q := &hintv1.HintRequest{Allocations: convert.ProviderAllocations(view, p.Name()), NumaNodes: convert.Mask(view.Machine().NodeMask())}
-	inputs := fmt.Appendln(nil, p.amounts(req))
-	var err error
-	for _, m := range []proto.Message{q, more} {
-		if inputs, err = (proto.MarshalOptions{Deterministic: true}).MarshalAppend(inputs, m); err != nil {
+func (p *proxy) remote(method string, q *question, more proto.Message) (hint.RemoteCall, error) {
+	inputs := sha256.New()
+	fmt.Fprintln(inputs, p.amounts(q.req))
+	whole := &hintv1.HintRequest{Allocations: &hintv1.AllocationUpdate{Changed: q.all}, NumaNodes: q.nodes}
+	for _, m := range []proto.Message{whole, more} {
+		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
 			return hint.RemoteCall{}, p.unreadable(method, err)
 		}
+		inputs.Write(text)
 	}
-	return hint.RemoteCall{Party: p.Name(), Name: method + " for " + req.Owner().Container, Inputs: string(inputs)}, nil
+	return hint.RemoteCall{Party: p.Name(), Name: method + " for " + q.req.Owner().Container, Inputs: string(inputs.Sum(nil))}, nil
 }
 
 // amounts returns the amounts of the provider's resources that each container requests; all
@@ -112,13 +108,13 @@ func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) 
 	if !p.concerned(req) {
 		return nil, nil
 	}
-	rc, err := p.remote("GetHints", view, req, nil)
+	q := p.question(view, req)
+	rc, err := p.remote("GetHints", q, nil)
 	if err != nil {
 		return nil, err
 	}
 	answers, err := hint.Call(ctx, rc, func(ctx context.Context) ([]hint.ResourceAnswer, error) {
-		request := p.hintRequest(view, req)
-		return ask(ctx, p, "GetHints", func(ctx context.Context) ([]hint.ResourceAnswer, error) {
+		return put(ctx, p, "GetHints", q, func(ctx context.Context, request *hintv1.HintRequest) ([]hint.ResourceAnswer, error) {
 			resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Request: request})
 			if err != nil {
 				return nil, err
@@ -165,13 +161,13 @@ func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, a
 	if !p.concerned(req) {
 		return nil, nil
 	}
-	rc, err := p.remote("Plan", view, req, convert.Hint(&affinity))
+	q := p.question(view, req)
+	rc, err := p.remote("Plan", q, convert.Hint(&affinity))
 	if err != nil {
 		return nil, err
 	}
 	claims, err := hint.Call(ctx, rc, func(ctx context.Context) ([]ledger.Claim, error) {
-		request := p.hintRequest(view, req)
-		return ask(ctx, p, "Plan", func(ctx context.Context) ([]ledger.Claim, error) {
+		return put(ctx, p, "Plan", q, func(ctx context.Context, request *hintv1.HintRequest) ([]ledger.Claim, error) {
 			resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Request: request, Affinity: convert.Hint(&affinity)})
 			if err != nil {
 				return nil, err

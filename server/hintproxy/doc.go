@@ -18,8 +18,9 @@
 // A provider registers. berthd connects and sends the machine and the allocations. When the
 // provider has confirmed them, it is put on the bus. Each admission requests hints and a
 // plan, then a reservation. After every change of the allocations, and on every new
-// connection, berthd sends all allocations until the provider confirms. Only Unregister ends a
-// registration.
+// connection, berthd sends them until the provider confirms: all of them on a new connection,
+// and then the difference to the list that the provider has. Requests have the difference to
+// that list, too. Only Unregister ends a registration.
 //
 // A provider may run as any user. Its registration belongs to that user, who must also own
 // the socket and run the process behind it. The configuration defines which settings of

@@ -54,14 +54,14 @@ func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Re
 	if pod, ok := view.Pod(req.Pod.UID); ok {
 		m.Claims = convert.Claims(pod.Claims)
 	}
-	rc, err := p.remote("Validate", view, req, m)
+	q := p.question(view, req)
+	rc, err := p.remote("Validate", q, m)
 	if err != nil {
 		return err
 	}
 	_, err = hint.Call(ctx, rc, func(ctx context.Context) (struct{}, error) {
-		whole := &hintv1.ValidateRequest{Request: p.hintRequest(view, req), Claims: m.GetClaims()}
-		return ask(ctx, p, "Validate", func(ctx context.Context) (none struct{}, err error) {
-			resp, err := p.client.Validate(ctx, whole)
+		return put(ctx, p, "Validate", q, func(ctx context.Context, request *hintv1.HintRequest) (none struct{}, err error) {
+			resp, err := p.client.Validate(ctx, &hintv1.ValidateRequest{Request: request, Claims: m.GetClaims()})
 			if err != nil {
 				return none, err
 			}
@@ -95,7 +95,7 @@ func (p *proxy) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []
 	}
 	ctx, cancel := p.parts.WithTimeout(context.Background(), min(explainTime, p.registration.Deadline))
 	defer cancel()
-	resp, err := p.client.Explain(ctx, &hintv1.ExplainRequest{Request: p.hintRequest(view, req), NumaNodes: convert.Mask(nodes)})
+	resp, err := p.client.Explain(ctx, &hintv1.ExplainRequest{Request: p.request(p.question(view, req)), NumaNodes: convert.Mask(nodes)})
 	if err != nil {
 		p.mu.Lock()
 		p.quiet = p.parts.Now().Add(explainRest)

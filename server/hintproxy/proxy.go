@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -103,6 +104,10 @@ type proxy struct {
 	// telling is held while allocations are sent, so that they arrive in the order of
 	// generations.
 	telling chan struct{}
+	// sequences is the number of the last list that was sent. telling guards it. It begins with
+	// a random number, because another proxy or an earlier berthd may have sent lists to the
+	// same process.
+	sequences uint64
 
 	lines *rate.Limiter // of the log, because a provider can come and go often
 
@@ -116,6 +121,7 @@ type proxy struct {
 	away         string                       // why introduced is false
 	foreign      string                       // why the endpoint was refused
 	told         []*hintv1.ProviderAllocation // the last confirmed allocations
+	sequence     uint64                       // the number of told; 0: the provider does not have it
 	confirmed    map[string]ledger.Lease      // the ledger's leases at that time, by id
 	again        bool                         // send the allocations even if they are confirmed
 	decided      bool                         // the provider knows that no admission of an earlier berthd is running
@@ -149,7 +155,8 @@ func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, decided bool) 
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
-		breaker: breaker.New(cfg.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
+		sequences: 1 + rand.Uint64N(1<<62),
+		breaker:   breaker.New(cfg.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
 		away:         "no process has answered at " + o.Endpoint + " yet",
 		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/grpc/status"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/api/convert"
@@ -16,8 +17,9 @@ import (
 	"github.com/berthd/berth/server/logs"
 )
 
-// tell sends the undelivered aborts, and then the current allocations. It does nothing if the
-// provider has confirmed the same allocations on this connection.
+// tell sends the undelivered aborts, and then what has changed in the allocations. It does
+// nothing if the provider has confirmed the same allocations on this connection. A provider
+// that lacks the list of an update gets everything.
 func (p *proxy) tell(ctx context.Context) error {
 	select {
 	case p.telling <- struct{}{}:
@@ -28,31 +30,57 @@ func (p *proxy) tell(ctx context.Context) error {
 	if err := p.sendAborts(ctx); err != nil {
 		return err
 	}
+	err := p.send(ctx)
+	if status.Code(err) == codes.FailedPrecondition {
+		p.mu.Lock()
+		_, sequence := p.list()
+		p.mu.Unlock()
+		if sequence == 0 {
+			return err // it was everything
+		}
+		p.forget(sequence)
+		return p.send(ctx)
+	}
+	return err
+}
+
+// send sends what has changed in the allocations since the provider confirmed them; everything
+// on a new connection. telling must be held.
+func (p *proxy) send(ctx context.Context) error {
 	view := p.parts.Ledger.View()
 	allocations := convert.ProviderAllocations(view, p.Name())
 	p.mu.Lock()
 	connection, introduced, decided, silent := p.connection, p.introduced, p.decided, p.silent
-	known := introduced && !p.again && slices.EqualFunc(allocations, p.told, func(a, b *hintv1.ProviderAllocation) bool { return proto.Equal(a, b) })
+	told, sequence := p.list()
+	update := difference(told, sequence, allocations)
+	known := introduced && !p.again && len(update.GetChanged())+len(update.GetRemovedPodUids()) == 0
 	p.mu.Unlock()
 	leases := p.leases(view)
 	if silent || known && !p.owes(leases) {
 		return nil
 	}
-	req := &hintv1.CommitRequest{Provider: p.Name(), Allocations: allocations, DiscardReservations: !decided}
-	for _, l := range leases {
-		req.CommittedAdmissions = append(req.CommittedAdmissions, l.AdmissionID)
-	}
-	if !introduced {
-		snapshot, err := view.Machine().Marshal()
-		if err != nil {
-			return errdefs.Internalf("describe the machine to provider %s: %w", p.Name(), err)
+	divided := parts(update, p.sequences+1)
+	for i, part := range divided {
+		req := &hintv1.CommitRequest{Provider: p.Name(), Allocations: part, Partial: i < len(divided)-1}
+		if part.GetBaseSequence() == 0 {
+			snapshot, err := view.Machine().Marshal()
+			if err != nil {
+				return errdefs.Internalf("describe the machine to provider %s: %w", p.Name(), err)
+			}
+			req.MachineSnapshotJson = snapshot
 		}
-		req.MachineSnapshotJson = snapshot
+		if !req.GetPartial() {
+			req.DiscardReservations = !decided
+			for _, l := range leases {
+				req.CommittedAdmissions = append(req.CommittedAdmissions, l.AdmissionID)
+			}
+		}
+		p.sequences = part.GetSequence()
+		if _, err := p.client.Commit(ctx, req); err != nil {
+			return err
+		}
 	}
-	if _, err := p.client.Commit(ctx, req); err != nil {
-		return err
-	}
-	p.confirm(connection, leases, allocations)
+	p.confirm(connection, leases, allocations, p.sequences)
 	return nil
 }
 
@@ -82,7 +110,7 @@ func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 
 // confirm records that the provider knows its allocations, and that the leases' admissions are
 // committed.
-func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation) {
+func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation, sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connection != p.connection {
@@ -101,7 +129,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hi
 			close(p.confirmation)
 		}
 	}
-	p.told, p.again, p.decided = allocations, false, true
+	p.told, p.sequence, p.again, p.decided = allocations, sequence, false, true
 	clear(p.confirmed)
 	for _, l := range leases {
 		p.confirmed[l.ID] = l

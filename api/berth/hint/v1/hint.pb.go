@@ -775,6 +775,85 @@ func (x *ProviderAllocation) GetClaims() []*v1.Claim {
 	return nil
 }
 
+// AllocationUpdate says how a list of allocations differs from another one. The first list
+// of a connection is complete, the next ones are based on lists before. A list has the
+// allocations of all pods with claims of the provider.
+type AllocationUpdate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the list with these changes. A provider keeps the newest lists, at least
+	// the last one. The numbers of a connection ascend and begin anywhere. 0 in a HintRequest:
+	// the list is for this request only.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The number of the list that the changes apply to. 0: the empty list, so changed has all
+	// allocations.
+	BaseSequence uint64 `protobuf:"varint,2,opt,name=base_sequence,json=baseSequence,proto3" json:"base_sequence,omitempty"`
+	// The allocations of pods that the base does not have, or that replace those in the base.
+	// In order of pod uids.
+	Changed []*ProviderAllocation `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
+	// Pods of the base that have nothing any more.
+	RemovedPodUids []string `protobuf:"bytes,4,rep,name=removed_pod_uids,json=removedPodUids,proto3" json:"removed_pod_uids,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *AllocationUpdate) Reset() {
+	*x = AllocationUpdate{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocationUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocationUpdate) ProtoMessage() {}
+
+func (x *AllocationUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocationUpdate.ProtoReflect.Descriptor instead.
+func (*AllocationUpdate) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AllocationUpdate) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AllocationUpdate) GetBaseSequence() uint64 {
+	if x != nil {
+		return x.BaseSequence
+	}
+	return 0
+}
+
+func (x *AllocationUpdate) GetChanged() []*ProviderAllocation {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *AllocationUpdate) GetRemovedPodUids() []string {
+	if x != nil {
+		return x.RemovedPodUids
+	}
+	return nil
+}
+
 // HintRequest is the pod or container that GetHints, Plan, Validate and Explain are about.
 type HintRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -784,9 +863,9 @@ type HintRequest struct {
 	Pod *v1.Pod `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	// The container that is asked about; empty: the pod as a whole.
 	ContainerName string `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
-	// What pods hold of the provider, what is planned for this pod included.
-	// Nothing else is taken.
-	Allocations []*ProviderAllocation `protobuf:"bytes,4,rep,name=allocations,proto3" json:"allocations,omitempty"`
+	// What pods have of the provider, including what is reserved and what is planned for this
+	// pod. Everything else is free.
+	Allocations *AllocationUpdate `protobuf:"bytes,4,opt,name=allocations,proto3" json:"allocations,omitempty"`
 	// The machine's NUMA nodes.
 	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,5,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -795,7 +874,7 @@ type HintRequest struct {
 
 func (x *HintRequest) Reset() {
 	*x = HintRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[9]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +886,7 @@ func (x *HintRequest) String() string {
 func (*HintRequest) ProtoMessage() {}
 
 func (x *HintRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[9]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +899,7 @@ func (x *HintRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HintRequest.ProtoReflect.Descriptor instead.
 func (*HintRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{9}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HintRequest) GetProvider() string {
@@ -844,7 +923,7 @@ func (x *HintRequest) GetContainerName() string {
 	return ""
 }
 
-func (x *HintRequest) GetAllocations() []*ProviderAllocation {
+func (x *HintRequest) GetAllocations() *AllocationUpdate {
 	if x != nil {
 		return x.Allocations
 	}
@@ -868,7 +947,7 @@ type GetHintsRequest struct {
 
 func (x *GetHintsRequest) Reset() {
 	*x = GetHintsRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[10]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +959,7 @@ func (x *GetHintsRequest) String() string {
 func (*GetHintsRequest) ProtoMessage() {}
 
 func (x *GetHintsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[10]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +972,7 @@ func (x *GetHintsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHintsRequest.ProtoReflect.Descriptor instead.
 func (*GetHintsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{10}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetHintsRequest) GetRequest() *HintRequest {
@@ -914,7 +993,7 @@ type GetHintsResponse struct {
 
 func (x *GetHintsResponse) Reset() {
 	*x = GetHintsResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[11]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1005,7 @@ func (x *GetHintsResponse) String() string {
 func (*GetHintsResponse) ProtoMessage() {}
 
 func (x *GetHintsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[11]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1018,7 @@ func (x *GetHintsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHintsResponse.ProtoReflect.Descriptor instead.
 func (*GetHintsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{11}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetHintsResponse) GetTopologyHints() []*v1.TopologyHints {
@@ -961,7 +1040,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[12]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1052,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[12]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1065,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{12}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PlanRequest) GetRequest() *HintRequest {
@@ -1019,7 +1098,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[13]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1110,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[13]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1123,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{13}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PlanResponse) GetOutcome() isPlanResponse_Outcome {
@@ -1100,7 +1179,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1191,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[14]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1204,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{14}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Plan) GetClaims() []*v1.Claim {
@@ -1149,7 +1228,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1240,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[15]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1253,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{15}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1219,7 +1298,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1310,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[16]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1323,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{16}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReserveRequest) GetProvider() string {
@@ -1308,7 +1387,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1399,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[17]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1412,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{17}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReserveResponse) GetOutcome() isReserveResponse_Outcome {
@@ -1395,7 +1474,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1486,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[18]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1499,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{18}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reservation) GetGrants() []*Grant {
@@ -1445,7 +1524,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1536,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[19]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1549,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{19}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Grant) GetEdits() *v1.ContainerEdits {
@@ -1487,13 +1566,13 @@ func (x *Grant) GetOpaque() []byte {
 	return nil
 }
 
-// CommitRequest tells a provider everything that pods hold of it.
+// CommitRequest brings a provider's list of allocations up to date.
 type CommitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider that is meant.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// In order of pod uids; pods without claims are left out.
-	Allocations []*ProviderAllocation `protobuf:"bytes,2,rep,name=allocations,proto3" json:"allocations,omitempty"`
+	// Complete in the first Commit of a connection, and after FAILED_PRECONDITION.
+	Allocations *AllocationUpdate `protobuf:"bytes,2,opt,name=allocations,proto3" json:"allocations,omitempty"`
 	// Everything that is reserved and not among the allocations is free: no admission is
 	// under way. berthd sends it first after a start.
 	DiscardReservations bool `protobuf:"varint,3,opt,name=discard_reservations,json=discardReservations,proto3" json:"discard_reservations,omitempty"`
@@ -1503,13 +1582,16 @@ type CommitRequest struct {
 	// Admissions that were committed since the last confirmation. What is reserved
 	// for them and not among the allocations is free: the pod has gone already.
 	CommittedAdmissions []string `protobuf:"bytes,5,rep,name=committed_admissions,json=committedAdmissions,proto3" json:"committed_admissions,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// The list is not complete yet: keep it and answer. Updates of more than 1 MiB come in
+	// several parts, each based on the part before; the last one is not partial.
+	Partial       bool `protobuf:"varint,6,opt,name=partial,proto3" json:"partial,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1603,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[20]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1616,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{20}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CommitRequest) GetProvider() string {
@@ -1544,7 +1626,7 @@ func (x *CommitRequest) GetProvider() string {
 	return ""
 }
 
-func (x *CommitRequest) GetAllocations() []*ProviderAllocation {
+func (x *CommitRequest) GetAllocations() *AllocationUpdate {
 	if x != nil {
 		return x.Allocations
 	}
@@ -1572,6 +1654,13 @@ func (x *CommitRequest) GetCommittedAdmissions() []string {
 	return nil
 }
 
+func (x *CommitRequest) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
 // CommitResponse is empty.
 type CommitResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1581,7 +1670,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1682,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[21]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1695,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{21}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{22}
 }
 
 // AbortRequest names the admission that failed.
@@ -1621,7 +1710,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1722,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[22]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1735,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{22}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AbortRequest) GetProvider() string {
@@ -1672,7 +1761,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1773,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[23]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1786,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{23}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{24}
 }
 
 // ValidateRequest shows a whole plan.
@@ -1714,7 +1803,7 @@ type ValidateRequest struct {
 
 func (x *ValidateRequest) Reset() {
 	*x = ValidateRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1815,7 @@ func (x *ValidateRequest) String() string {
 func (*ValidateRequest) ProtoMessage() {}
 
 func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[24]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1828,7 @@ func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
 func (*ValidateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{24}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ValidateRequest) GetRequest() *HintRequest {
@@ -1766,7 +1855,7 @@ type ValidateResponse struct {
 
 func (x *ValidateResponse) Reset() {
 	*x = ValidateResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1867,7 @@ func (x *ValidateResponse) String() string {
 func (*ValidateResponse) ProtoMessage() {}
 
 func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[25]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1880,7 @@ func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
 func (*ValidateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{25}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ValidateResponse) GetRefusal() *Refusal {
@@ -1813,7 +1902,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1914,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1927,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{26}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExplainRequest) GetRequest() *HintRequest {
@@ -1866,7 +1955,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1967,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1980,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{27}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExplainResponse) GetShortages() []*v1.Shortage {
@@ -1945,12 +2034,17 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12-\n" +
-	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\xf8\x01\n" +
+	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\xba\x01\n" +
+	"\x10AllocationUpdate\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12#\n" +
+	"\rbase_sequence\x18\x02 \x01(\x04R\fbaseSequence\x12;\n" +
+	"\achanged\x18\x03 \x03(\v2!.berth.hint.v1.ProviderAllocationR\achanged\x12(\n" +
+	"\x10removed_pod_uids\x18\x04 \x03(\tR\x0eremovedPodUids\"\xf6\x01\n" +
 	"\vHintRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12%\n" +
 	"\x03pod\x18\x02 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
-	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\x12C\n" +
-	"\vallocations\x18\x04 \x03(\v2!.berth.hint.v1.ProviderAllocationR\vallocations\x12:\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\x12A\n" +
+	"\vallocations\x18\x04 \x01(\v2\x1f.berth.hint.v1.AllocationUpdateR\vallocations\x12:\n" +
 	"\n" +
 	"numa_nodes\x18\x05 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"G\n" +
 	"\x0fGetHintsRequest\x124\n" +
@@ -1986,13 +2080,14 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\x06grants\x18\x01 \x03(\v2\x14.berth.hint.v1.GrantR\x06grants\"U\n" +
 	"\x05Grant\x124\n" +
 	"\x05edits\x18\x01 \x01(\v2\x1e.berth.types.v1.ContainerEditsR\x05edits\x12\x16\n" +
-	"\x06opaque\x18\x02 \x01(\fR\x06opaque\"\x8a\x02\n" +
+	"\x06opaque\x18\x02 \x01(\fR\x06opaque\"\xa2\x02\n" +
 	"\rCommitRequest\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\x12C\n" +
-	"\vallocations\x18\x02 \x03(\v2!.berth.hint.v1.ProviderAllocationR\vallocations\x121\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12A\n" +
+	"\vallocations\x18\x02 \x01(\v2\x1f.berth.hint.v1.AllocationUpdateR\vallocations\x121\n" +
 	"\x14discard_reservations\x18\x03 \x01(\bR\x13discardReservations\x122\n" +
 	"\x15machine_snapshot_json\x18\x04 \x01(\fR\x13machineSnapshotJson\x121\n" +
-	"\x14committed_admissions\x18\x05 \x03(\tR\x13committedAdmissions\"\x10\n" +
+	"\x14committed_admissions\x18\x05 \x03(\tR\x13committedAdmissions\x12\x18\n" +
+	"\apartial\x18\x06 \x01(\bR\apartial\"\x10\n" +
 	"\x0eCommitResponse\"M\n" +
 	"\fAbortRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
@@ -2051,7 +2146,7 @@ func file_berth_hint_v1_hint_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_hint_v1_hint_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_hint_v1_hint_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_berth_hint_v1_hint_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_berth_hint_v1_hint_proto_goTypes = []any{
 	(Mode)(0),                     // 0: berth.hint.v1.Mode
 	(Capability)(0),               // 1: berth.hint.v1.Capability
@@ -2065,97 +2160,99 @@ var file_berth_hint_v1_hint_proto_goTypes = []any{
 	(*Provider)(nil),              // 9: berth.hint.v1.Provider
 	(*Lease)(nil),                 // 10: berth.hint.v1.Lease
 	(*ProviderAllocation)(nil),    // 11: berth.hint.v1.ProviderAllocation
-	(*HintRequest)(nil),           // 12: berth.hint.v1.HintRequest
-	(*GetHintsRequest)(nil),       // 13: berth.hint.v1.GetHintsRequest
-	(*GetHintsResponse)(nil),      // 14: berth.hint.v1.GetHintsResponse
-	(*PlanRequest)(nil),           // 15: berth.hint.v1.PlanRequest
-	(*PlanResponse)(nil),          // 16: berth.hint.v1.PlanResponse
-	(*Plan)(nil),                  // 17: berth.hint.v1.Plan
-	(*Refusal)(nil),               // 18: berth.hint.v1.Refusal
-	(*ReserveRequest)(nil),        // 19: berth.hint.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 20: berth.hint.v1.ReserveResponse
-	(*Reservation)(nil),           // 21: berth.hint.v1.Reservation
-	(*Grant)(nil),                 // 22: berth.hint.v1.Grant
-	(*CommitRequest)(nil),         // 23: berth.hint.v1.CommitRequest
-	(*CommitResponse)(nil),        // 24: berth.hint.v1.CommitResponse
-	(*AbortRequest)(nil),          // 25: berth.hint.v1.AbortRequest
-	(*AbortResponse)(nil),         // 26: berth.hint.v1.AbortResponse
-	(*ValidateRequest)(nil),       // 27: berth.hint.v1.ValidateRequest
-	(*ValidateResponse)(nil),      // 28: berth.hint.v1.ValidateResponse
-	(*ExplainRequest)(nil),        // 29: berth.hint.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 30: berth.hint.v1.ExplainResponse
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*v1.Claim)(nil),              // 33: berth.types.v1.Claim
-	(*v1.Pod)(nil),                // 34: berth.types.v1.Pod
-	(*v1.NUMANodeSet)(nil),        // 35: berth.types.v1.NUMANodeSet
-	(*v1.TopologyHints)(nil),      // 36: berth.types.v1.TopologyHints
-	(*v1.TopologyHint)(nil),       // 37: berth.types.v1.TopologyHint
-	(*v1.ContainerEdits)(nil),     // 38: berth.types.v1.ContainerEdits
-	(*v1.Shortage)(nil),           // 39: berth.types.v1.Shortage
+	(*AllocationUpdate)(nil),      // 12: berth.hint.v1.AllocationUpdate
+	(*HintRequest)(nil),           // 13: berth.hint.v1.HintRequest
+	(*GetHintsRequest)(nil),       // 14: berth.hint.v1.GetHintsRequest
+	(*GetHintsResponse)(nil),      // 15: berth.hint.v1.GetHintsResponse
+	(*PlanRequest)(nil),           // 16: berth.hint.v1.PlanRequest
+	(*PlanResponse)(nil),          // 17: berth.hint.v1.PlanResponse
+	(*Plan)(nil),                  // 18: berth.hint.v1.Plan
+	(*Refusal)(nil),               // 19: berth.hint.v1.Refusal
+	(*ReserveRequest)(nil),        // 20: berth.hint.v1.ReserveRequest
+	(*ReserveResponse)(nil),       // 21: berth.hint.v1.ReserveResponse
+	(*Reservation)(nil),           // 22: berth.hint.v1.Reservation
+	(*Grant)(nil),                 // 23: berth.hint.v1.Grant
+	(*CommitRequest)(nil),         // 24: berth.hint.v1.CommitRequest
+	(*CommitResponse)(nil),        // 25: berth.hint.v1.CommitResponse
+	(*AbortRequest)(nil),          // 26: berth.hint.v1.AbortRequest
+	(*AbortResponse)(nil),         // 27: berth.hint.v1.AbortResponse
+	(*ValidateRequest)(nil),       // 28: berth.hint.v1.ValidateRequest
+	(*ValidateResponse)(nil),      // 29: berth.hint.v1.ValidateResponse
+	(*ExplainRequest)(nil),        // 30: berth.hint.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 31: berth.hint.v1.ExplainResponse
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*v1.Claim)(nil),              // 34: berth.types.v1.Claim
+	(*v1.Pod)(nil),                // 35: berth.types.v1.Pod
+	(*v1.NUMANodeSet)(nil),        // 36: berth.types.v1.NUMANodeSet
+	(*v1.TopologyHints)(nil),      // 37: berth.types.v1.TopologyHints
+	(*v1.TopologyHint)(nil),       // 38: berth.types.v1.TopologyHint
+	(*v1.ContainerEdits)(nil),     // 39: berth.types.v1.ContainerEdits
+	(*v1.Shortage)(nil),           // 40: berth.types.v1.Shortage
 }
 var file_berth_hint_v1_hint_proto_depIdxs = []int32{
 	0,  // 0: berth.hint.v1.RegisterRequest.mode:type_name -> berth.hint.v1.Mode
-	31, // 1: berth.hint.v1.RegisterRequest.deadline:type_name -> google.protobuf.Duration
+	32, // 1: berth.hint.v1.RegisterRequest.deadline:type_name -> google.protobuf.Duration
 	1,  // 2: berth.hint.v1.RegisterRequest.capabilities:type_name -> berth.hint.v1.Capability
 	9,  // 3: berth.hint.v1.ListProvidersResponse.providers:type_name -> berth.hint.v1.Provider
 	0,  // 4: berth.hint.v1.Provider.mode:type_name -> berth.hint.v1.Mode
-	31, // 5: berth.hint.v1.Provider.deadline:type_name -> google.protobuf.Duration
+	32, // 5: berth.hint.v1.Provider.deadline:type_name -> google.protobuf.Duration
 	2,  // 6: berth.hint.v1.Provider.state:type_name -> berth.hint.v1.State
 	10, // 7: berth.hint.v1.Provider.leases:type_name -> berth.hint.v1.Lease
 	1,  // 8: berth.hint.v1.Provider.capabilities:type_name -> berth.hint.v1.Capability
-	32, // 9: berth.hint.v1.Lease.expire_time:type_name -> google.protobuf.Timestamp
-	33, // 10: berth.hint.v1.ProviderAllocation.claims:type_name -> berth.types.v1.Claim
-	34, // 11: berth.hint.v1.HintRequest.pod:type_name -> berth.types.v1.Pod
-	11, // 12: berth.hint.v1.HintRequest.allocations:type_name -> berth.hint.v1.ProviderAllocation
-	35, // 13: berth.hint.v1.HintRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	12, // 14: berth.hint.v1.GetHintsRequest.request:type_name -> berth.hint.v1.HintRequest
-	36, // 15: berth.hint.v1.GetHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
-	12, // 16: berth.hint.v1.PlanRequest.request:type_name -> berth.hint.v1.HintRequest
-	37, // 17: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.TopologyHint
-	17, // 18: berth.hint.v1.PlanResponse.plan:type_name -> berth.hint.v1.Plan
-	18, // 19: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
-	33, // 20: berth.hint.v1.Plan.claims:type_name -> berth.types.v1.Claim
-	34, // 21: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
-	33, // 22: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
-	31, // 23: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
-	21, // 24: berth.hint.v1.ReserveResponse.reservation:type_name -> berth.hint.v1.Reservation
-	18, // 25: berth.hint.v1.ReserveResponse.refusal:type_name -> berth.hint.v1.Refusal
-	31, // 26: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
-	22, // 27: berth.hint.v1.Reservation.grants:type_name -> berth.hint.v1.Grant
-	38, // 28: berth.hint.v1.Grant.edits:type_name -> berth.types.v1.ContainerEdits
-	11, // 29: berth.hint.v1.CommitRequest.allocations:type_name -> berth.hint.v1.ProviderAllocation
-	12, // 30: berth.hint.v1.ValidateRequest.request:type_name -> berth.hint.v1.HintRequest
-	33, // 31: berth.hint.v1.ValidateRequest.claims:type_name -> berth.types.v1.Claim
-	18, // 32: berth.hint.v1.ValidateResponse.refusal:type_name -> berth.hint.v1.Refusal
-	12, // 33: berth.hint.v1.ExplainRequest.request:type_name -> berth.hint.v1.HintRequest
-	35, // 34: berth.hint.v1.ExplainRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	39, // 35: berth.hint.v1.ExplainResponse.shortages:type_name -> berth.types.v1.Shortage
-	3,  // 36: berth.hint.v1.HintBusService.Register:input_type -> berth.hint.v1.RegisterRequest
-	5,  // 37: berth.hint.v1.HintBusService.Unregister:input_type -> berth.hint.v1.UnregisterRequest
-	7,  // 38: berth.hint.v1.HintBusService.ListProviders:input_type -> berth.hint.v1.ListProvidersRequest
-	13, // 39: berth.hint.v1.HintProviderService.GetHints:input_type -> berth.hint.v1.GetHintsRequest
-	15, // 40: berth.hint.v1.HintProviderService.Plan:input_type -> berth.hint.v1.PlanRequest
-	19, // 41: berth.hint.v1.HintProviderService.Reserve:input_type -> berth.hint.v1.ReserveRequest
-	23, // 42: berth.hint.v1.HintProviderService.Commit:input_type -> berth.hint.v1.CommitRequest
-	25, // 43: berth.hint.v1.HintProviderService.Abort:input_type -> berth.hint.v1.AbortRequest
-	27, // 44: berth.hint.v1.HintProviderService.Validate:input_type -> berth.hint.v1.ValidateRequest
-	29, // 45: berth.hint.v1.HintProviderService.Explain:input_type -> berth.hint.v1.ExplainRequest
-	4,  // 46: berth.hint.v1.HintBusService.Register:output_type -> berth.hint.v1.RegisterResponse
-	6,  // 47: berth.hint.v1.HintBusService.Unregister:output_type -> berth.hint.v1.UnregisterResponse
-	8,  // 48: berth.hint.v1.HintBusService.ListProviders:output_type -> berth.hint.v1.ListProvidersResponse
-	14, // 49: berth.hint.v1.HintProviderService.GetHints:output_type -> berth.hint.v1.GetHintsResponse
-	16, // 50: berth.hint.v1.HintProviderService.Plan:output_type -> berth.hint.v1.PlanResponse
-	20, // 51: berth.hint.v1.HintProviderService.Reserve:output_type -> berth.hint.v1.ReserveResponse
-	24, // 52: berth.hint.v1.HintProviderService.Commit:output_type -> berth.hint.v1.CommitResponse
-	26, // 53: berth.hint.v1.HintProviderService.Abort:output_type -> berth.hint.v1.AbortResponse
-	28, // 54: berth.hint.v1.HintProviderService.Validate:output_type -> berth.hint.v1.ValidateResponse
-	30, // 55: berth.hint.v1.HintProviderService.Explain:output_type -> berth.hint.v1.ExplainResponse
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	33, // 9: berth.hint.v1.Lease.expire_time:type_name -> google.protobuf.Timestamp
+	34, // 10: berth.hint.v1.ProviderAllocation.claims:type_name -> berth.types.v1.Claim
+	11, // 11: berth.hint.v1.AllocationUpdate.changed:type_name -> berth.hint.v1.ProviderAllocation
+	35, // 12: berth.hint.v1.HintRequest.pod:type_name -> berth.types.v1.Pod
+	12, // 13: berth.hint.v1.HintRequest.allocations:type_name -> berth.hint.v1.AllocationUpdate
+	36, // 14: berth.hint.v1.HintRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	13, // 15: berth.hint.v1.GetHintsRequest.request:type_name -> berth.hint.v1.HintRequest
+	37, // 16: berth.hint.v1.GetHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	13, // 17: berth.hint.v1.PlanRequest.request:type_name -> berth.hint.v1.HintRequest
+	38, // 18: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.TopologyHint
+	18, // 19: berth.hint.v1.PlanResponse.plan:type_name -> berth.hint.v1.Plan
+	19, // 20: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
+	34, // 21: berth.hint.v1.Plan.claims:type_name -> berth.types.v1.Claim
+	35, // 22: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
+	34, // 23: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
+	32, // 24: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
+	22, // 25: berth.hint.v1.ReserveResponse.reservation:type_name -> berth.hint.v1.Reservation
+	19, // 26: berth.hint.v1.ReserveResponse.refusal:type_name -> berth.hint.v1.Refusal
+	32, // 27: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
+	23, // 28: berth.hint.v1.Reservation.grants:type_name -> berth.hint.v1.Grant
+	39, // 29: berth.hint.v1.Grant.edits:type_name -> berth.types.v1.ContainerEdits
+	12, // 30: berth.hint.v1.CommitRequest.allocations:type_name -> berth.hint.v1.AllocationUpdate
+	13, // 31: berth.hint.v1.ValidateRequest.request:type_name -> berth.hint.v1.HintRequest
+	34, // 32: berth.hint.v1.ValidateRequest.claims:type_name -> berth.types.v1.Claim
+	19, // 33: berth.hint.v1.ValidateResponse.refusal:type_name -> berth.hint.v1.Refusal
+	13, // 34: berth.hint.v1.ExplainRequest.request:type_name -> berth.hint.v1.HintRequest
+	36, // 35: berth.hint.v1.ExplainRequest.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	40, // 36: berth.hint.v1.ExplainResponse.shortages:type_name -> berth.types.v1.Shortage
+	3,  // 37: berth.hint.v1.HintBusService.Register:input_type -> berth.hint.v1.RegisterRequest
+	5,  // 38: berth.hint.v1.HintBusService.Unregister:input_type -> berth.hint.v1.UnregisterRequest
+	7,  // 39: berth.hint.v1.HintBusService.ListProviders:input_type -> berth.hint.v1.ListProvidersRequest
+	14, // 40: berth.hint.v1.HintProviderService.GetHints:input_type -> berth.hint.v1.GetHintsRequest
+	16, // 41: berth.hint.v1.HintProviderService.Plan:input_type -> berth.hint.v1.PlanRequest
+	20, // 42: berth.hint.v1.HintProviderService.Reserve:input_type -> berth.hint.v1.ReserveRequest
+	24, // 43: berth.hint.v1.HintProviderService.Commit:input_type -> berth.hint.v1.CommitRequest
+	26, // 44: berth.hint.v1.HintProviderService.Abort:input_type -> berth.hint.v1.AbortRequest
+	28, // 45: berth.hint.v1.HintProviderService.Validate:input_type -> berth.hint.v1.ValidateRequest
+	30, // 46: berth.hint.v1.HintProviderService.Explain:input_type -> berth.hint.v1.ExplainRequest
+	4,  // 47: berth.hint.v1.HintBusService.Register:output_type -> berth.hint.v1.RegisterResponse
+	6,  // 48: berth.hint.v1.HintBusService.Unregister:output_type -> berth.hint.v1.UnregisterResponse
+	8,  // 49: berth.hint.v1.HintBusService.ListProviders:output_type -> berth.hint.v1.ListProvidersResponse
+	15, // 50: berth.hint.v1.HintProviderService.GetHints:output_type -> berth.hint.v1.GetHintsResponse
+	17, // 51: berth.hint.v1.HintProviderService.Plan:output_type -> berth.hint.v1.PlanResponse
+	21, // 52: berth.hint.v1.HintProviderService.Reserve:output_type -> berth.hint.v1.ReserveResponse
+	25, // 53: berth.hint.v1.HintProviderService.Commit:output_type -> berth.hint.v1.CommitResponse
+	27, // 54: berth.hint.v1.HintProviderService.Abort:output_type -> berth.hint.v1.AbortResponse
+	29, // 55: berth.hint.v1.HintProviderService.Validate:output_type -> berth.hint.v1.ValidateResponse
+	31, // 56: berth.hint.v1.HintProviderService.Explain:output_type -> berth.hint.v1.ExplainResponse
+	47, // [47:57] is the sub-list for method output_type
+	37, // [37:47] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_berth_hint_v1_hint_proto_init() }
@@ -2163,11 +2260,11 @@ func file_berth_hint_v1_hint_proto_init() {
 	if File_berth_hint_v1_hint_proto != nil {
 		return
 	}
-	file_berth_hint_v1_hint_proto_msgTypes[13].OneofWrappers = []any{
+	file_berth_hint_v1_hint_proto_msgTypes[14].OneofWrappers = []any{
 		(*PlanResponse_Plan)(nil),
 		(*PlanResponse_Refusal)(nil),
 	}
-	file_berth_hint_v1_hint_proto_msgTypes[17].OneofWrappers = []any{
+	file_berth_hint_v1_hint_proto_msgTypes[18].OneofWrappers = []any{
 		(*ReserveResponse_Reservation)(nil),
 		(*ReserveResponse_Refusal)(nil),
 	}
@@ -2177,7 +2274,7 @@ func file_berth_hint_v1_hint_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_hint_v1_hint_proto_rawDesc), len(file_berth_hint_v1_hint_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -241,6 +241,10 @@ const (
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
 // failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
+//
+// FAILED_PRECONDITION means that the provider does not have the machine, or the list of
+// allocations that an AllocationUpdate is based on. berthd then sends both in a Commit, and
+// repeats the call once.
 type HintProviderServiceClient interface {
 	// GetHints answers where a request could sit.
 	GetHints(ctx context.Context, in *GetHintsRequest, opts ...grpc.CallOption) (*GetHintsResponse, error)
@@ -251,8 +255,8 @@ type HintProviderServiceClient interface {
 	// has the same answer. Every commit and abort before it has been told, or tried
 	// in vain.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
-	// Commit tells everything that pods hold of the provider. What it had reserved
-	// for the admissions in there is theirs now, and what it had given to others is
+	// Commit brings the list of all allocations up to date. What the provider had reserved
+	// for the admissions in the list is theirs now, and what it had given to others is
 	// free. berthd repeats it until it succeeds. A provider that has reserved
 	// nothing, because it was started anew meanwhile, takes the allocations as they
 	// are.
@@ -360,6 +364,10 @@ func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequ
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
 // failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
+//
+// FAILED_PRECONDITION means that the provider does not have the machine, or the list of
+// allocations that an AllocationUpdate is based on. berthd then sends both in a Commit, and
+// repeats the call once.
 type HintProviderServiceServer interface {
 	// GetHints answers where a request could sit.
 	GetHints(context.Context, *GetHintsRequest) (*GetHintsResponse, error)
@@ -370,8 +378,8 @@ type HintProviderServiceServer interface {
 	// has the same answer. Every commit and abort before it has been told, or tried
 	// in vain.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
-	// Commit tells everything that pods hold of the provider. What it had reserved
-	// for the admissions in there is theirs now, and what it had given to others is
+	// Commit brings the list of all allocations up to date. What the provider had reserved
+	// for the admissions in the list is theirs now, and what it had given to others is
 	// free. berthd repeats it until it succeeds. A provider that has reserved
 	// nothing, because it was started anew meanwhile, takes the allocations as they
 	// are.
