@@ -27,7 +27,7 @@ image: ## Make OCI images of berthd, berth-nri and berthlet in dist/, without a 
 release: ## Make packages, images, tarballs, SBOM and checksums of the committed version in dist/
 	hack/release.sh
 
-generate: ## Generate api/ from proto/
+generate: ## Generate api/ and the reference of the API from proto/
 	hack/gen.sh
 
 released: ## Keep the schema of proto/ as the released one, which make check compares with; only for a release that may break clients

@@ -17,6 +17,7 @@ diff <(echo "$old") <(echo "$new") || { echo "api/ is out of date, run make gene
 for f in $new; do
 	cmp "api/$f" "$fresh/api/$f" || { echo "api/ is out of date, run make generate"; exit 1; }
 done
+cmp docs/api-reference.md "$fresh/docs/api-reference.md" || { echo "docs/api-reference.md is out of date, run make generate"; exit 1; }
 
 step "go.mod"
 go mod tidy -diff || { echo "run go mod tidy"; exit 1; }
