@@ -1,6 +1,6 @@
-// Package hintprovider turns a hint.Provider into a server for berthd: an external provider
-// in Go. docs/providers.md describes how to write one; clients/hintprovider/nic is an
-// example.
+// Package hintprovider is the SDK for external hint providers in Go. Its types are those of
+// the API (api/berth/...), so a provider in another module does not depend on packages of
+// managers/, which may change at any time. docs/providers.md describes how to write a provider.
 //
 //	err := hintprovider.Run(ctx, provider, hintprovider.Options{
 //		Socket: "/run/nic/nic.sock", Required: true, Resources: []string{"example.com/nic"},
@@ -8,21 +8,10 @@
 //
 // Words:
 //
-//   - allocations: the claims of pods on the provider's resources. berthd sends all of them
-//     once for each connection, and then changes. The view that the provider's methods see is
-//     made of them.
-//   - list: all allocations at one time, with a sequence number. An update names the list that
-//     it changes. The server keeps the newest lists, and asks berthd for everything if it does
-//     not have that list.
-//   - reserve: what Prepare does; it holds what was planned for a time, the lease.
-//   - usage: what a provider itself knows to be taken, reserved or held.
+//   - request: the pod or container that a call is about, with the allocations of that moment.
+//   - reserve: what Prepare does; the claims are reserved for a time, the lease.
 //
-// A provider inside berthd sees the whole ledger. An external provider sees the machine,
-// the requested pod, and its own claims; the records of other pods only have the names of
-// the containers with such claims.
-//
-// Invariants: methods that change a provider's usage (Prepare, Abort, Committed)
-// are called one at a time, Hints and Plan also beside them and each other; a lease
-// that runs out is aborted without berthd; after a restart of either side Committed
-// is called before anything else.
+// Invariants: methods that change what a provider has reserved (Prepare, Abort, Committed) are
+// called one at a time, Hints and Plan also beside them and each other. Committed is called
+// before all other methods, and again after each restart of either side.
 package hintprovider

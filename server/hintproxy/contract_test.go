@@ -8,7 +8,7 @@ import (
 	"time"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
@@ -26,7 +26,7 @@ func (answering) Preferred(context.Context, string, []string, []string, int) ([]
 }
 
 func (answering) Allocate(_ context.Context, resource string, ids []string) ([]byte, error) {
-	return hintprovider.Edits(&typesv1.ContainerEdits{Envs: map[string]string{resource: ids[0]}})
+	return hintserver.Edits(&typesv1.ContainerEdits{Envs: map[string]string{resource: ids[0]}})
 }
 
 const gpu = "example.com/gpu"

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -296,8 +296,8 @@ func (s *stage) alone(name string) int {
 }
 
 // serveProvider serves a provider of the SDK at /name.
-func (s *stage) serveProvider(p hint.Provider) (server *hintprovider.Server, stop func()) {
-	server = hintprovider.NewServer(p, s.clock.Now)
+func (s *stage) serveProvider(p hint.Provider) (server *hintserver.Server, stop func()) {
+	server = hintserver.NewServer(p, s.clock.Now)
 	stop = s.endpoints.serve("/"+p.Name(), server.Register)
 	s.t.Cleanup(stop)
 	return server, stop

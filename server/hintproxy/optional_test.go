@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -81,7 +81,7 @@ func (s *stage) advised(change func(*ledger.ExternalProvider)) *adviser {
 	s.t.Helper()
 	a := &adviser{keeper: slotsOf("slots")}
 	s.t.Cleanup(s.endpoints.serve("/slots", func(r grpc.ServiceRegistrar) {
-		hintv1.RegisterHintProviderServiceServer(r, mute{hintprovider.NewServer(a, s.clock.Now), a})
+		hintv1.RegisterHintProviderServiceServer(r, mute{hintserver.NewServer(a, s.clock.Now), a})
 	}))
 	s.register("slots", change)
 	return a

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -138,7 +138,7 @@ func (s *script) Abort(ctx context.Context, q *hintv1.AbortRequest) (*hintv1.Abo
 
 // serveScript serves an honest provider behind a script at /name.
 func (s *stage) serveScript(k *keeper) (sc *script, stop func()) {
-	sc = &script{timeUp: s.timeUp, HintProviderServiceServer: hintprovider.NewServer(k, s.clock.Now)}
+	sc = &script{timeUp: s.timeUp, HintProviderServiceServer: hintserver.NewServer(k, s.clock.Now)}
 	stop = s.endpoints.serve("/"+k.Name(), func(r grpc.ServiceRegistrar) { hintv1.RegisterHintProviderServiceServer(r, sc) })
 	s.t.Cleanup(stop)
 	return sc, stop

@@ -16,7 +16,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -113,7 +113,7 @@ func TestBytesOfAQuestion(t *testing.T) {
 
 // recorded is a provider that keeps the requests, and may have lost its lists.
 type recorded struct {
-	*hintprovider.Server
+	*hintserver.Server
 
 	mu      sync.Mutex
 	lost    int // calls that fail because the list is lost; guarded by mu
@@ -179,7 +179,7 @@ func TestListsOfAProvider(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	k := slotsOf("slots")
-	r := &recorded{Server: hintprovider.NewServer(k, s.clock.Now)}
+	r := &recorded{Server: hintserver.NewServer(k, s.clock.Now)}
 	stop := s.endpoints.serve("/slots", func(g grpc.ServiceRegistrar) { hintv1.RegisterHintProviderServiceServer(g, r) })
 	s.register("slots")
 	if commits, _ := r.seen(); len(commits) == 0 || commits[0] != 0 {

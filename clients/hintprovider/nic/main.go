@@ -1,5 +1,5 @@
-// Command nic is a hint provider that hands out network cards: an example to start
-// from, and a process for tests.
+// Command nic is a hint provider that hands out network cards: an example that
+// is written like those inside berthd, and a process for tests.
 //
 //	nic --sysfs /sys --socket /run/berth-nic/nic.sock --resource example.com/nic
 //
@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 )
 
 func main() {
@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	p := newProvider(*name, *resource, os.DirFS(*sysfs), os.Stdout)
-	options := hintprovider.Options{
+	options := hintserver.Options{
 		Socket: *socket, Berth: *endpoint,
 		Required: *required, Deadline: *deadline, Resources: []string{*resource},
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -61,5 +61,5 @@ func run(ctx context.Context, args []string) error {
 	if *endpoint == "none" {
 		options.Berth, options.NoRegistration = "", true
 	}
-	return hintprovider.Run(ctx, p, options)
+	return hintserver.Run(ctx, p, options)
 }

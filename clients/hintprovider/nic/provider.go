@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -27,10 +27,10 @@ type provider struct {
 }
 
 var (
-	_ hint.Provider          = (*provider)(nil)
-	_ hint.Aborter           = (*provider)(nil)
-	_ hint.Explainer         = (*provider)(nil)
-	_ hintprovider.Committer = (*provider)(nil)
+	_ hint.Provider        = (*provider)(nil)
+	_ hint.Aborter         = (*provider)(nil)
+	_ hint.Explainer       = (*provider)(nil)
+	_ hintserver.Committer = (*provider)(nil)
 )
 
 func newProvider(name, resource string, sysfs fs.FS, out io.Writer) *provider {
@@ -233,7 +233,7 @@ func (p *provider) Prepare(_ context.Context, admissionID string, req hint.Reque
 			return nil, errdefs.Invalidf("the claim of %s on %s is not one on cards", c.Owner, c.Resource)
 		}
 		ids := c.Devices.IDs()
-		edits, err := hintprovider.Edits(&typesv1.ContainerEdits{
+		edits, err := hintserver.Edits(&typesv1.ContainerEdits{
 			Envs: map[string]string{p.variable(): strings.Join(ids, ",")},
 		})
 		if err != nil {

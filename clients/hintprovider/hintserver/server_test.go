@@ -1,4 +1,4 @@
-package hintprovider_test
+package hintserver_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
@@ -88,12 +88,12 @@ type stage struct {
 	t *testing.T
 	*slots
 	clock  *clock
-	server *hintprovider.Server
+	server *hintserver.Server
 }
 
 func newStage(t *testing.T) *stage {
 	s := &stage{t: t, slots: newSlots(), clock: &clock{time.Unix(1000, 0)}}
-	s.server = hintprovider.NewServer(s.slots, s.clock.Now)
+	s.server = hintserver.NewServer(s.slots, s.clock.Now)
 	return s
 }
 
@@ -293,7 +293,7 @@ func TestFailuresAreErrors(t *testing.T) {
 // ledger's claims reads them too.
 func TestEditsAreAPluginsAnswer(t *testing.T) {
 	t.Parallel()
-	text, err := hintprovider.Edits(&typesv1.ContainerEdits{
+	text, err := hintserver.Edits(&typesv1.ContainerEdits{
 		Envs: map[string]string{"A": "1"}, Annotations: map[string]string{"b": "2"},
 		Mounts:     []*typesv1.Mount{{ContainerPath: "/c", HostPath: "/h", ReadOnly: true}},
 		Devices:    []*typesv1.DeviceNode{{ContainerPath: "/dev/c", HostPath: "/dev/h", Permissions: "rw"}},

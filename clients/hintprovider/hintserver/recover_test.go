@@ -1,4 +1,4 @@
-package hintprovider_test
+package hintserver_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 )
 
 // brittle panics at the abort of one admission.
@@ -36,7 +36,7 @@ func TestPanicInTheProvider(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- hintprovider.Run(ctx, p, hintprovider.Options{
+		ended <- hintserver.Run(ctx, p, hintserver.Options{
 			Socket: socket, NoRegistration: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 	}()

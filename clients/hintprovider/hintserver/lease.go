@@ -1,4 +1,4 @@
-package hintprovider
+package hintserver
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package hintprovider_test
+package hintserver_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/clients/hintprovider/hintserver"
 )
 
 // timeout bounds everything that a test waits for; no test takes that long unless
@@ -95,11 +95,11 @@ func await[T any](t *testing.T, what string, c <-chan T) (v T) {
 }
 
 // run runs the slots in the background.
-func run(t *testing.T, o hintprovider.Options) (ended <-chan error, stop func()) {
+func run(t *testing.T, o hintserver.Options) (ended <-chan error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- hintprovider.Run(ctx, newSlots(), o) }()
+	go func() { done <- hintserver.Run(ctx, newSlots(), o) }()
 	t.Cleanup(cancel)
 	return done, cancel
 }
@@ -114,7 +114,7 @@ func TestRunRegistersWithEachBerthd(t *testing.T) {
 		return nil
 	}}
 	socket := filepath.Join(dir, "slots.sock")
-	ended, stop := run(t, hintprovider.Options{
+	ended, stop := run(t, hintserver.Options{
 		Socket: socket, Berth: dir + "/berth.sock", Required: true, Deadline: time.Second, Resources: []string{"example.com/slot"}, Index: 3,
 	})
 	kill := b.start(t, dir+"/berth.sock")
@@ -152,7 +152,7 @@ func TestRunGivesUp(t *testing.T) {
 		dir := place(t)
 		b := &berthd{registered: make(chan *hintv1.RegisterRequest, 1), answers: func(int) error { return status.Error(code, "never") }}
 		b.start(t, dir+"/berth.sock")
-		ended, _ := run(t, hintprovider.Options{Socket: dir + "/slots.sock", Berth: dir + "/berth.sock"})
+		ended, _ := run(t, hintserver.Options{Socket: dir + "/slots.sock", Berth: dir + "/berth.sock"})
 		if err := await(t, "the end", ended); err == nil || !strings.Contains(err.Error(), "register provider slots: never") {
 			t.Errorf("%s: %v", code, err)
 		}
@@ -174,7 +174,7 @@ func TestRunNeedsItsSocket(t *testing.T) {
 	for path, want := range map[string]string{
 		"": "expected a path", file: "no socket", dir + "/busy": "another process already serves", dir + "/no/such/dir": "no such file",
 	} {
-		ended, _ := run(t, hintprovider.Options{Socket: path, NoRegistration: true})
+		ended, _ := run(t, hintserver.Options{Socket: path, NoRegistration: true})
 		if err := await(t, "the end", ended); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("socket %q: %v, want %q", path, err, want)
 		}
@@ -186,7 +186,7 @@ func TestRunNeedsItsSocket(t *testing.T) {
 	}
 	stale.SetUnlinkOnClose(false)
 	_ = stale.Close()
-	ended, stop := run(t, hintprovider.Options{Socket: dir + "/stale", NoRegistration: true})
+	ended, stop := run(t, hintserver.Options{Socket: dir + "/stale", NoRegistration: true})
 	conn, err := grpc.NewClient("unix://"+dir+"/stale", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
