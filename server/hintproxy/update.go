@@ -82,7 +82,7 @@ func (p *proxy) forget(sequence uint64) {
 func difference(from []*hintv1.ProviderAllocation, sequence uint64, to []*hintv1.ProviderAllocation) *hintv1.AllocationUpdate {
 	u := &hintv1.AllocationUpdate{BaseSequence: sequence}
 	for len(from) > 0 || len(to) > 0 {
-		order := 0
+		var order int
 		switch {
 		case len(to) == 0:
 			order = -1
