@@ -38,15 +38,17 @@ func (c *ctl) describePod() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if pod, err = s.whole(ctx, pod); err != nil {
+		got, err := s.whole(ctx, pod)
+		if err != nil {
 			return err
 		}
-		return s.show(pod, func(w io.Writer) { s.describeAll(w, pod) })
+		return s.show(got.GetPod(), func(w io.Writer) { s.describeAll(w, got) })
 	})
 }
 
 // describeAll tells all about a pod.
-func (c *ctl) describeAll(w io.Writer, pod *typesv1.PodAllocation) {
+func (c *ctl) describeAll(w io.Writer, got *allocationv1.GetResponse) {
+	pod := got.GetPod()
 	f := table.NewFields("")
 	f.Add("Pod", podName(pod))
 	f.Add("UID", pod.GetUid())
@@ -54,6 +56,7 @@ func (c *ctl) describeAll(w io.Writer, pod *typesv1.PodAllocation) {
 	f.Add("Cgroup", pod.GetCgroupParent())
 	f.Add("Admitted", c.admitted(pod))
 	f.Add("Admission", pod.GetAdmissionId())
+	f.Add("Annotations", pairs(got.GetSpec().GetMetadata().GetAnnotations())...)
 	f.Add("Holds", claimTexts(pod.GetClaims())...)
 	fmt.Fprint(w, f)
 	for _, a := range pod.GetContainers() {

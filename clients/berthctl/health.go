@@ -12,13 +12,10 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-// whole reads a pod with the history of its devices' health, which a list does not have.
-func (s *session) whole(ctx context.Context, p *typesv1.PodAllocation) (*typesv1.PodAllocation, error) {
-	got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: p.GetUid()})
-	if err != nil {
-		return nil, err
-	}
-	return got.GetPod(), nil
+// whole reads a pod with its specification and the history of its devices' health, which a list
+// does not have.
+func (s *session) whole(ctx context.Context, p *typesv1.PodAllocation) (*allocationv1.GetResponse, error) {
+	return s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: p.GetUid()})
 }
 
 // healthTexts spells the health of the devices in claims and how it came about, one each; nothing of devices whose plugin

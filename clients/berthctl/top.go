@@ -222,14 +222,15 @@ func (l *topLive) podLines(ctx context.Context, uid string) []string {
 	own := *l.ctl // its shared CPUs belong to the loop
 	s := &session{ctl: &own, Client: l.Client}
 	var text bytes.Buffer
+	var got *allocationv1.GetResponse
 	pod, err := s.find(ctx, uid)
 	if err == nil {
-		pod, err = s.whole(ctx, pod)
+		got, err = s.whole(ctx, pod)
 	}
 	if err != nil {
 		fmt.Fprintf(&text, "%v\n", err)
 	} else {
-		s.describeAll(&text, pod)
+		s.describeAll(&text, got)
 	}
 	trace, err := s.Inspect().GetTrace(ctx, &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: uid}})
 	if err != nil {

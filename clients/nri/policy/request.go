@@ -131,9 +131,12 @@ func (m *member) apart() (*typesv1.Pod, error) {
 		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
 	}
 	return &typesv1.Pod{
-		Metadata: &typesv1.PodMetadata{Name: s.name + "." + m.name, Namespace: s.namespace, Uid: s.key(m.name)},
-		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
-		Status:   &typesv1.PodStatus{QosClass: s.qos},
+		Metadata: &typesv1.PodMetadata{
+			Name: s.name + "." + m.name, Namespace: s.namespace, Uid: s.key(m.name),
+			Annotations: map[string]string{specificationAnnotation: "container"},
+		},
+		Spec:   &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
+		Status: &typesv1.PodStatus{QosClass: s.qos},
 	}, nil
 }
 

@@ -17,6 +17,11 @@ import (
 // server: "file" or "http".
 const sourceAnnotation = "kubernetes.io/config.source"
 
+// specificationAnnotation is the annotation in berthd that says where the specification of a pod
+// came from: kubelet, manifest, annotation, or container for a container that is admitted by the
+// resources that its runtime has.
+const specificationAnnotation = "nri.berthd.github.io/specification"
+
 // Source knows the specifications of pods, as the kubelet does.
 type Source interface {
 	// Pod returns the pod with a uid; nil if the source does not know the pod, or cannot say now.
@@ -39,7 +44,7 @@ func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, sour
 		if pod, err := p.Kubelet.Pod(ctx, s.uid); err != nil {
 			p.Log.Warn("ask the kubelet for a pod; other sources are tried", "pod", s.namespace+"/"+s.name, "error", err)
 		} else if pod != nil {
-			return s.claim(pod), "kubelet", nil
+			return s.claim(pod, "kubelet"), "kubelet", nil
 		}
 	}
 	if pod, err = p.manifest(s); pod != nil || err != nil {
@@ -66,7 +71,7 @@ func (p *Policy) manifest(s *sandbox) (*typesv1.Pod, error) {
 	}
 	for _, m := range manifests {
 		if s.is(m.Pod.GetMetadata(), p.NodeName) {
-			return s.claim(m.Pod), nil
+			return s.claim(m.Pod, "manifest"), nil
 		}
 	}
 	return nil, nil
@@ -87,7 +92,7 @@ func annotated(s *sandbox, text string) (*typesv1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.claim(pods[0]), nil
+	return s.claim(pods[0], "annotation"), nil
 }
 
 // is tells whether a manifest is a pod's. Manifests of static pods have no uid, and
@@ -104,14 +109,14 @@ func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 
 // claim gives a specification the pod's identity. Dynamic resources are removed from it,
 // because the kubelet, which runs the pod, allocates them itself.
-func (s *sandbox) claim(pod *typesv1.Pod) *typesv1.Pod {
+func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
 	pod.Spec.ResourceClaims = nil
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Resources != nil {
 			c.Resources.Claims = nil
 		}
 	}
-	pod.Metadata = &typesv1.PodMetadata{Name: s.name, Namespace: s.namespace, Uid: s.uid}
+	pod.Metadata = &typesv1.PodMetadata{Name: s.name, Namespace: s.namespace, Uid: s.uid, Annotations: map[string]string{specificationAnnotation: source}}
 	if s.qos != "" {
 		pod.Status = &typesv1.PodStatus{QosClass: s.qos}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
@@ -68,6 +69,35 @@ func TestKubeletKnows(t *testing.T) {
 	}
 	if got := d.uids(); !slices.Equal(got, []string{"job-uid", "late-uid"}) {
 		t.Errorf("berthd has %v, want both pods as a whole", got)
+	}
+}
+
+// TestSpecificationIsNamed: berthd has, with each pod, where its specification came from.
+func TestSpecificationIsNamed(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1")}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Annotation: "spec", Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
+	for name, row := range map[string]struct{ key, want string }{
+		"job": {"job-uid", "kubelet"}, "web": {"web-uid", "manifest"}, "noted": {"noted-uid", "annotation"}, "other": {"other-uid.main", "container"},
+	} {
+		p := pod(name, "guaranteed")
+		if name == "noted" {
+			p.Annotations = map[string]string{"spec": `{"containers":[{"name":"main","image":"x","resources":{"limits":{"cpu":"1","memory":"1Gi"}}}]}`}
+		}
+		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := e.create(p, container(p, "main", name+"-1", 1000, gib)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{PodUid: row.key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if source := got.GetSpec().GetMetadata().GetAnnotations()[specificationAnnotation]; source != row.want {
+			t.Errorf("the specification of %s is from %q, want %q", name, source, row.want)
+		}
 	}
 }
 
