@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"sync"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/convert"
@@ -66,10 +67,16 @@ func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev
 type service struct {
 	nodev1.UnimplementedNodeServiceServer
 	Parts
+	// machine describes the machine once: of one with thousands of CPUs that takes milliseconds.
+	machine func() (*nodev1.GetMachineResponse, error)
 }
 
 // New makes the service.
-func New(p Parts) nodev1.NodeServiceServer { return &service{Parts: p} }
+func New(p Parts) nodev1.NodeServiceServer {
+	s := &service{Parts: p}
+	s.machine = sync.OnceValues(s.describe)
+	return s
+}
 
 // GetCapacity implements NodeService.
 func (s *service) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
@@ -114,6 +121,10 @@ func amounts(q workload.Quantities) map[string]string { return convert.AmountTex
 
 // GetMachine implements NodeService.
 func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
+	return s.machine()
+}
+
+func (s *service) describe() (*nodev1.GetMachineResponse, error) {
 	snapshot, err := s.Machine.Marshal()
 	if err != nil {
 		return nil, err
