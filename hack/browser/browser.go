@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // programs are the names of Chromium in distributions.
@@ -111,6 +112,7 @@ func Open(t testing.TB, width, height int) *Page {
 	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
 		p.call(domain+".enable", nil, nil)
 	}
+	p.call("Performance.enable", map[string]any{"timeDomain": "threadTicks"}, nil)
 	return p
 }
 
@@ -247,6 +249,26 @@ func (p *Page) Until(condition string) {
 	p.Eval(`new Promise((done, fail) => { const end = performance.now() + 60000; const look = () => {
 		if (`+condition+`) done(true); else if (performance.now() > end) fail(new Error('a minute has passed: ' + document.body.innerText.slice(0, 500)));
 		else setTimeout(look, 5); }; look(); })`, nil)
+}
+
+// ProcessorTime is what scripts, styles, layout and painting have used of a processor, in the
+// main thread of the page.
+func (p *Page) ProcessorTime() time.Duration {
+	p.t.Helper()
+	var got struct {
+		Metrics []struct {
+			Name  string  `json:"name"`
+			Value float64 `json:"value"`
+		} `json:"metrics"`
+	}
+	p.call("Performance.getMetrics", nil, &got)
+	for _, m := range got.Metrics {
+		if m.Name == "TaskDuration" {
+			return time.Duration(m.Value * float64(time.Second))
+		}
+	}
+	p.t.Fatal("the browser does not tell TaskDuration")
+	return 0
 }
 
 // Picture returns the page as PNG.

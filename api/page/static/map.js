@@ -13,6 +13,9 @@ const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const cell = 15;
 const perRow = 16;
 const pad = 10;
+// Up to so many CPUs each has its letter. On more, the first one of a pod in a row has it: texts
+// and round corners take a browser longest, so the corners are square there, too.
+const everyLetter = 1024;
 
 /** @param {number} i */
 export function letter(i) { return letters[i] ?? '+'; }
@@ -153,11 +156,17 @@ function drawNode(scene, use, node, cpus, x, y, width, options) {
     g.append(svg('text', { x: pad, y: at + 10, class: 'note' }, `cache ${cache}`));
     at += 14;
     let i = 0;
+    let labelled = -1; // the pod whose letter stands in this row
     for (const [, threads] of [...cores].sort((a, b) => a[0] - b[0])) {
       const cx = pad + (i % perRow) * cell * 2;
       const cy = at + Math.floor(i / perRow) * (cell + 2);
       const w = (cell * 2 - 3) / threads.length;
-      threads.forEach((/** @type {any} */ c, /** @type {number} */ t) => g.append(...drawCPU(scene, use, c.cpu, cx + t * w, cy, w, options)));
+      if (i % perRow === 0) labelled = -1;
+      threads.forEach((/** @type {any} */ c, /** @type {number} */ t) => {
+        const pod = use.get(c.cpu)?.pod ?? -1;
+        g.append(...drawCPU(scene, use, c.cpu, cx + t * w, cy, w, options, scene.machine.cpus.length <= everyLetter || pod !== labelled));
+        labelled = pod;
+      });
       i++;
     }
     at += Math.ceil(i / perRow) * (cell + 2) + 4;
@@ -181,14 +190,15 @@ function drawNode(scene, use, node, cpus, x, y, width, options) {
  * @param {number} y
  * @param {number} w
  * @param {{only?: string}} options
+ * @param {boolean} label
  */
-function drawCPU(scene, use, id, x, y, w, options) {
+function drawCPU(scene, use, id, x, y, w, options, label) {
   const u = use.get(id) ?? { kind: 'unknown' };
   const pod = u.pod === undefined ? undefined : scene.pods[u.pod];
   const faded = options.only && pod?.uid !== options.only ? ' faded' : '';
-  const rect = svg('rect', { class: `cell ${u.kind}${faded}${pod?.planned ? ' planned' : ''}`, x, y, width: w, height: cell, rx: 2, 'data-cpu': id });
+  const rect = svg('rect', { class: `cell ${u.kind}${faded}${pod?.planned ? ' planned' : ''}`, x, y, width: w, height: cell, rx: scene.machine.cpus.length <= everyLetter ? 2 : null, 'data-cpu': id });
   if (pod && u.pod !== undefined) rect.setAttribute('fill', color(u.pod));
-  const sign = u.kind === 'broken' ? '!' : u.kind === 'offline' ? '×' : u.kind === 'unknown' ? '?' : pod && u.pod !== undefined ? letter(u.pod) : '';
+  const sign = u.kind === 'broken' ? '!' : u.kind === 'offline' ? '×' : u.kind === 'unknown' ? '?' : pod && u.pod !== undefined && label ? letter(u.pod) : '';
   if (!sign) return [rect];
   return [rect, svg('text', { class: `letter${faded}`, x: x + w / 2, y: y + cell - 4 }, sign)];
 }
