@@ -96,12 +96,16 @@ func (s *Set) Start(sources Sources) {
 	}
 }
 
+// maxScrapes bounds the scrapes at a time: each reads files of every container.
+const maxScrapes = 4
+
 // Handler serves the metrics. Without kubelet those with names of the kubelet are left out.
 func (s *Set) Handler(kubelet bool) http.Handler {
+	options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}
 	if !kubelet {
-		return promhttp.HandlerFor(prometheus.GathererFunc(ownOnly(s.registry.Gather)), promhttp.HandlerOpts{})
+		return promhttp.HandlerFor(prometheus.GathererFunc(ownOnly(s.registry.Gather)), options)
 	}
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(s.registry, options)
 }
 
 // Call is told of every call of a service.

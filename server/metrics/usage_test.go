@@ -109,6 +109,39 @@ func TestUsageIsBounded(t *testing.T) {
 	}
 }
 
+// TestScrapesAreBounded: whoever scrapes without end has others wait for no more than a few scrapes.
+func TestScrapesAreBounded(t *testing.T) {
+	t.Parallel()
+	view := bindingsOf(t, map[string][]string{"a": {"a1"}}, func(uid string) string { return uid })
+	begun, end := make(chan struct{}, maxScrapes), make(chan struct{})
+	s := New()
+	s.registry.MustRegister(&usageCollector{func() *ledger.View { return view }, func(context.Context, ledger.Binding) (cgroup.Usage, bool) {
+		begun <- struct{}{}
+		<-end
+		return cgroup.Usage{}, true
+	}})
+	h := s.Handler(true)
+	scrape := func() int {
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+		return answer.Code
+	}
+	codes := make(chan int, maxScrapes)
+	for range maxScrapes {
+		go func() { codes <- scrape() }()
+		<-begun
+	}
+	if code := scrape(); code != http.StatusServiceUnavailable {
+		t.Errorf("one scrape too many: %d", code)
+	}
+	close(end)
+	for range maxScrapes {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("a scrape: %d", code)
+		}
+	}
+}
+
 // TestStepsAreBounded: providers that nobody has heard of share a series.
 func TestStepsAreBounded(t *testing.T) {
 	t.Parallel()
