@@ -412,8 +412,12 @@ type applied struct {
 func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
 	l.applying = g
 	defer func() { l.applying = runtimeContainers{} }()
-	err := l.prepare(ctx, g)
+	held, err := l.prepare(ctx, g)
 	done := l.apply(ctx, ops)
+	for _, c := range held { // others may have left now
+		withheld, failed := l.prepareOne(ctx, c)
+		err = errors.Join(err, withheld, failed)
+	}
 	done.err = errors.Join(err, done.err, l.repeat(ctx, g))
 	return done
 }

@@ -50,7 +50,9 @@ type simulation struct {
 	boxes map[string]*simulated
 	// sandboxes are the cgroups of those that run, by the uid of the pod.
 	sandboxes map[string]string
-	log       []string
+	// alone are the present own CPUs of the pods that have some.
+	alone map[string]string
+	log   []string
 	// calmed says that nothing comes in between any more.
 	calmed bool
 }
@@ -75,7 +77,7 @@ func newSimulation(t *testing.T, r *rapid.T, facts cgroup.Facts) *simulation {
 	b, d := newFakeRuntime(t, facts)
 	b.set("/elsewhere", cgroup.Values{})
 	d.hidden, d.closed = map[string]bool{}, map[string]bool{}
-	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}}
+	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}, alone: maps.Clone(alone)}
 	h.must(b.RemovePod(t.Context(), b.ledger.View(), "a"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("a") })
 	h.come("a")
@@ -104,7 +106,7 @@ func (h *simulation) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
 		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "sandbox", "sandbox", "count", "again", "lose", "show",
-		"follow", "pass", "away", "late", "late", "wait", "resize",
+		"follow", "pass", "away", "late", "late", "wait", "resize", "grow",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
 	view := h.ledger.View()
@@ -259,6 +261,13 @@ func (h *simulation) happen(id string) {
 		}
 		h.wait(rapid.SampledFrom([]time.Duration{placement.StartTime / 2, placement.StartTime}).Draw(h.r, "for"))
 		note("")
+	case "grow":
+		// Or it gets fewer CPUs of its own.
+		if _, here := view.Pod("own"); here {
+			h.alone["own"] = rapid.SampledFrom([]string{"3", "2-3"}).Draw(h.r, "own")
+			h.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("own", h.alone["own"])) })
+			note("own has %s", h.alone["own"])
+		}
 	case "resize":
 		uid := rapid.SampledFrom([]string{"a", "b"}).Draw(h.r, "uid")
 		if _, here := view.Pod(uid); here {
@@ -288,7 +297,7 @@ func (h *simulation) comeOrGo(not string) {
 
 func (h *simulation) come(uid string) {
 	p := ledgertest.Pod(uid, "c")
-	if list, own := alone[uid]; own {
+	if list, own := h.alone[uid]; own {
 		p = ledgertest.With(p, ledgertest.Exclusive("c", list))
 	} else {
 		p.QoS, p.Pod.QoS = workload.Guaranteed, workload.Guaranteed
@@ -404,12 +413,18 @@ func (h *simulation) cleared() {
 // check looks for somebody on the CPUs of a container that was let start.
 func (h *simulation) check() {
 	for own, s := range h.boxes {
-		list, alone := alone[s.pod]
+		list, alone := h.alone[s.pod]
 		if !alone || !s.told {
 			continue
 		}
 		set, err := cpuset.Parse(list)
 		h.must(err)
+		// What it got since its start was allowed it has when it is sent, or is read by a start.
+		has := h.fake.boxes[own].values.CPUs
+		if s.read != nil {
+			has = has.Union(s.read.CPUs)
+		}
+		set = set.Intersect(has)
 		for uid, path := range h.sandboxes {
 			if on := h.allowed(h.seen(path)); uid != s.pod && on.Overlaps(set) {
 				h.r.Fatalf("the sandbox of %s is on %s, and %s of %s was let start on %s:\n%s", uid, on, own, s.pod, list, errors.Join(lines(h.log)...))
@@ -471,4 +486,90 @@ func lines(log []string) (out []error) {
 		out = append(out, errors.New(l))
 	}
 	return out
+}
+
+// A container that runs gets more CPUs of its own only after all others have left them, whoever
+// writes them.
+func TestMoreOwnCPUsAreFreeFirst(t *testing.T) {
+	t.Parallel()
+	for version, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, runtime %t", version, beside), func(t *testing.T) {
+				t.Parallel()
+				b, d := newFakeRuntime(t, facts)
+				shared, own := "/kubepods/poda/a1", "/kubepods/podown/own1"
+				start := func(id, pod string) {
+					if beside {
+						d.create(id, pod, "0-3")
+						b.must(b.prestart(id, pod))
+						d.start(t, id)
+						return
+					}
+					path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box(id, pod)})
+					b.must(err)
+					b.must(b.tree.Move(t.Context(), name(path), b.tree.Spawn(memtree.Mortal)))
+					b.update(func(d *ledger.Draft) {
+						bound := box(id, pod)
+						bound.CgroupPath, bound.Own = path, true
+						d.Bind(bound)
+					})
+				}
+				if !beside {
+					b.Runtime, shared, own = nil, "/kubepods/poda/c", "/kubepods/podown/c"
+				}
+				start("a1", "a")
+				b.commit(exclusivePod("own", "3"))
+				start("own1", "own")
+				b.must(b.Follow(t.Context()))
+				b.runsOn(shared, "0-2")
+				b.runsOn(own, "3")
+				d.set(func() { d.stopped = map[string]error{"a1": errRefused} })
+				b.refuse[shared] = errRefused
+				b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("own", "2-3")) })
+				for range 2 {
+					if err := b.Follow(t.Context()); err == nil {
+						t.Error("a container that cannot be moved is no error")
+					}
+					b.runsOn(own, "3")
+					if err := b.Pass(t.Context()); err == nil {
+						t.Error("a container that cannot be moved is no error in a pass")
+					}
+					b.runsOn(own, "3")
+				}
+				d.set(func() { d.stopped = nil })
+				clear(b.refuse)
+				b.must(errors.Join(b.Follow(t.Context()), b.Follow(t.Context())))
+				b.runsOn(shared, "0-1")
+				b.runsOn(own, "2-3")
+			})
+		}
+	}
+}
+
+// The same holds for a container whose start was allowed and that has no process yet.
+func TestMoreOwnCPUsBeforeAProcess(t *testing.T) {
+	t.Parallel()
+	b, d := newFakeRuntime(t, memtree.V2())
+	d.create("a1", "a", "0-3")
+	b.must(b.prestart("a1", "a"))
+	d.start(t, "a1")
+	b.commit(exclusivePod("own", "3"))
+	d.create("own1", "own", "3")
+	b.must(b.prestart("own1", "own"))
+	b.must(b.Follow(t.Context()))
+	d.set(func() { d.stopped = map[string]error{"a1": errRefused} })
+	b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("own", "2-3")) })
+	for range 2 {
+		if err := errors.Join(b.Follow(t.Context()), b.Pass(t.Context())); err == nil {
+			t.Error("a container that cannot be moved is no error")
+		}
+		if got := d.boxes["own1"].values.CPUs.String(); got != "3" {
+			t.Errorf("it starts on %s, and a1 runs on 0-2", got)
+		}
+	}
+	d.set(func() { d.stopped = nil })
+	b.must(errors.Join(b.Follow(t.Context()), b.Follow(t.Context())))
+	if got := d.boxes["own1"].values.CPUs.String(); got != "2-3" {
+		t.Errorf("it starts on %s when a1 has left", got)
+	}
 }

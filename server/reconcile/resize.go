@@ -149,7 +149,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	}
 	l.applying = g
 	defer func() { l.applying = runtimeContainers{} }()
-	if err := l.prepare(ctx, g); err != nil {
+	if _, err := l.prepare(ctx, g); err != nil { // a pass sends the CPUs that are held
 		return err
 	}
 	for _, op := range cgroup.Diff(nodes, seen) {

@@ -474,20 +474,30 @@ func (l *Loop) mayRun(id string) bool {
 }
 
 // prepare sends the ledger's values to containers that do not run yet, and checks whether
-// they have a process nevertheless. The caller holds mu.
-func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
+// they have a process nevertheless. held are those without some own CPUs, which other
+// containers have not left yet. The caller holds mu.
+func (l *Loop) prepare(ctx context.Context, g runtimeContainers) (held []runtimeContainer, err error) {
 	var errs []error
 	for _, c := range g.all {
 		if c.runs {
 			continue
 		}
-		err := l.send(ctx, c.id, c.values)
-		if err == nil {
-			err = l.lookAt(ctx, c.id)
+		withheld, err := l.prepareOne(ctx, c)
+		if withheld != nil {
+			held = append(held, c)
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return held, errors.Join(errs...)
+}
+
+// prepareOne is prepare for one container. withheld is the error about CPUs that were not sent.
+func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, err error) {
+	withheld = l.granted(c.id, &c.values)
+	if err = l.send(ctx, c.id, c.values); err == nil {
+		err = l.lookAt(ctx, c.id)
+	}
+	return withheld, err
 }
 
 // repeat sends values again whose write may have failed, although the kernel has the right
