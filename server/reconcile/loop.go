@@ -470,8 +470,8 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 		return false, nil // the container has ended since the plan
 	}
 	created, err = l.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
-	if inside && created && (op.Kind == cgroup.Set || l.ending.has(op.Name)) {
-		// The container has ended during the write.
+	if created && (op.Kind == cgroup.Set && l.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
+		// The container has ended, or the pod was removed, during the write.
 		l.drift.forgetAll(op.Name)
 		return false, errors.Join(withheld, l.Tree.Remove(ctx, op.Name))
 	}

@@ -58,8 +58,9 @@ func (l *Loop) beginOpening(view *ledger.View, p *ledger.Pod, node *cgroup.Node,
 		return false
 	}
 	l.opening[p.UID()] = opening{node.Name, ownCPUs(view, p)}
-	node.Values.CPUs = l.openingCPUs(view, p.UID())
-	l.watchOpening(view, p.UID(), node.Values.CPUs)
+	now := l.View() // other pods may have been committed since view
+	node.Values.CPUs = l.openingCPUs(now, p.UID())
+	l.watchOpening(now, p.UID(), node.Values.CPUs)
 	return true
 }
 

@@ -234,6 +234,62 @@ func TestContainerIsNoSandbox(t *testing.T) {
 	}
 }
 
+// A start waits for a sandbox that is being removed with its pod, and does not fail at once.
+func TestSandboxOfALeavingPod(t *testing.T) {
+	t.Parallel()
+	for _, started := range []bool{false, true} {
+		t.Run(fmt.Sprintf("started %t", started), func(t *testing.T) {
+			t.Parallel()
+			b, d := newFakeRuntime(t, memtree.V1())
+			b.open("b")
+			path := b.begin("b")
+			if started {
+				d.create("b1", "b", "0-3")
+				b.must(b.prestart("b1", "b"))
+				d.start(t, "b1")
+			}
+			b.removing = func() error {
+				b.commit(exclusivePod("own", "2-3"))
+				b.refuse["/kubepods/podb"], b.refuse[path] = errRefused, errRefused
+				err := b.tryToStart(b.ledger.View(), admission.Start{Binding: box("own1", "own")})
+				if !errors.Is(err, errBlocked) || !waits(err) {
+					t.Errorf("a start beside the removal: %v", err)
+				}
+				return errRefused
+			}
+			if err := b.RemovePod(t.Context(), b.ledger.View(), "b"); !errors.Is(err, errRefused) {
+				t.Errorf("the removal: %v", err)
+			}
+			b.removing = nil
+			clear(b.refuse)
+			b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: box("own1", "own")}))
+			b.runsOn(path, "0-1")
+		})
+	}
+}
+
+// A removal that has just taken the cgroup of a pod away is not undone by a start that moves it.
+func TestLeavingPodIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	b, _ := newFakeRuntime(t, memtree.V1())
+	b.open("b")
+	b.removing = func() error {
+		b.removing = nil
+		b.must(b.tree.Remove(t.Context(), name("/kubepods/podb")))
+		b.commit(exclusivePod("own", "2-3"))
+		if err := b.tryToStart(b.ledger.View(), admission.Start{Binding: box("own1", "own")}); err != nil && !waits(err) {
+			t.Errorf("a start beside the removal: %v", err)
+		}
+		return nil
+	}
+	b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
+	b.update(func(d *ledger.Draft) { d.RemovePod("b") })
+	if b.seen("/kubepods/podb").State != cgroup.Absent {
+		t.Error("the removed cgroup is there")
+	}
+	b.must(b.prestart("own1", "own"))
+}
+
 // A sandbox that takes the place of another one begins on the shared CPUs, too: a runtime starts it
 // when the containers of the pod have ended.
 func TestSandboxesBeginAgain(t *testing.T) {

@@ -188,8 +188,21 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	return nil
 }
 
-// recordAll applies an event to all containers of a pod. The caller holds mu.
+// recordAll applies an event to all containers and sandboxes of a pod. The caller holds mu.
 func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind) {
+	var sandboxes []cgroup.Name
+	if o, opens := l.opening[uid]; opens {
+		sandboxes = append(sandboxes, o.name)
+	}
+	for _, s := range l.sharers[uid] {
+		sandboxes = append(sandboxes, s.name)
+	}
+	for _, name := range sandboxes {
+		l.record(placement.Event{Kind: kind, ID: name.String()})
+		if kind == placement.Withdraw {
+			l.record(placement.Event{Kind: placement.ShownRunning, ID: name.String()}) // no start is in progress
+		}
+	}
 	for b := range view.BindingsOf(uid) {
 		l.record(placement.Event{Kind: kind, ID: l.key(b)})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -305,6 +306,8 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 		return nil
 	}
 	err := l.follow(ctx, view, runtimeIDs(blocked))
+	// The list may have shown the end of a pod's last container, so that the pod opens again.
+	l.moveAway(ctx, view, slices.DeleteFunc(l.tracker.Block(key, l.Now()), func(b placement.Blocker) bool { return !strings.HasPrefix(b.ID, "/") }))
 	for _, b := range l.tracker.Block(key, l.Now()) {
 		err = errors.Join(err, l.lookAt(ctx, b.ID))
 	}
