@@ -104,6 +104,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 		}
 		// A container that the specification does not have: one for debugging.
 	}
+	m.ofPod = p.sharesPod(m)
 	pod, err := m.apart()
 	if err != nil {
 		return nil, err

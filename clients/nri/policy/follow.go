@@ -201,6 +201,7 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	}
 	a, err := p.allocate(ctx, m, key)
 	m.pod.apart = m.pod.apart || err == nil && !m.pod.whole
+	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)
 	if berth.NeedsAdmission(err) {
 		a, err = p.allocateOrAdmit(ctx, m)
 	}

@@ -128,6 +128,8 @@ type sandbox struct {
 	cgroup string
 	// qos is empty where the cgroup's name does not tell it.
 	qos string
+	// resources are those of the pod's cgroup, nil if the runtime does not report them.
+	resources *api.LinuxResources
 	// spec is what the pod is made of, nil if nobody knows; whole says that berthd
 	// has it under its uid.
 	spec  *typesv1.Pod
@@ -172,6 +174,8 @@ type member struct {
 	pid              int
 	born             uint64 // when the process began, 0 before that was read
 	bound            bool
+	// ofPod means that its resources are those of the pod as a whole; see sharesPod.
+	ofPod bool
 	// allowed says that it has CPUs of its own and was let start on them.
 	allowed bool
 	// stopped says that the runtime has told of its end, at the time ended. It stays known
@@ -206,7 +210,8 @@ func (s *sandbox) lists(name string) bool {
 func newSandbox(pod *api.PodSandbox) *sandbox {
 	return &sandbox{
 		id: pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
-		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()), names: map[string]bool{}, made: map[string]bool{},
+		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()),
+		resources: pod.GetLinux().GetPodResources(), names: map[string]bool{}, made: map[string]bool{},
 	}
 }
 

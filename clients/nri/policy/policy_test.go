@@ -641,3 +641,31 @@ func TestQuotaOfEarlierContainers(t *testing.T) {
 		t.Errorf("quotas %v, want -1 for both", got)
 	}
 }
+
+// TestPodLevelResources: the kubelet writes the amounts of a pod with pod-level resources on each of
+// its containers. Without the specification, the first gets them and the others share CPUs; a
+// container after an init container of the same size is not mistaken for one.
+func TestPodLevelResources(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	whole := pod("whole", "guaranteed")
+	whole.Linux.PodResources = container(whole, "", "", 3000, gib).Linux.Resources
+	own := set(t, e.run(whole, container(whole, "a", "whole-a", 3000, gib)))
+	if own.Len() != 3 {
+		t.Errorf("the first container has CPUs %s, want three", own)
+	}
+	for _, name := range []string{"b", "c"} {
+		if cpus := set(t, e.run(whole, container(whole, name, "whole-"+name, 3000, gib))); cpus.Overlaps(own) || cpus.Len() != 5 {
+			t.Errorf("container %s has CPUs %s, want the shared ones", name, cpus)
+		}
+	}
+	staged := pod("staged", "guaranteed")
+	staged.Linux.PodResources = container(staged, "", "", 2000, gib).Linux.Resources
+	first := container(staged, "first", "staged-first", 2000, gib)
+	e.run(staged, first)
+	e.stop(staged, first)
+	if cpus := set(t, e.run(staged, container(staged, "main", "staged-main", 2000, gib))); cpus.Len() != 2 || cpus.Overlaps(own) {
+		t.Errorf("the container after the init container has CPUs %s, want two of its own", cpus)
+	}
+}

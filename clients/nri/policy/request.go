@@ -123,12 +123,29 @@ func pageSize(text string) (int64, error) {
 // even tells whether a container's limits are its requests, whatever its quota is.
 func (m *member) even() bool { return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() }
 
-// apart describes a container as a pod of its own.
+// sharesPod reports whether a container has the resources of its pod as a whole and not its own.
+// For a pod with pod-level resources (KEP-2837) the kubelet writes the pod's amounts on each
+// container. Of containers that run together, only one can have all amounts of the pod by itself,
+// so each further one shares them.
+func (p *Policy) sharesPod(m *member) bool {
+	all := amountsOf(m.pod.resources, false)
+	isAll := func(m *member) bool {
+		a := amountsOf(m.asked, false)
+		return a.cpuRequest > 0 && a.cpuRequest == all.cpuRequest && a.memoryLimit == all.memoryLimit
+	}
+	return isAll(m) && p.some(m.pod, func(o *member) bool { return o.name != m.name && !o.stopped && p.may(o) && isAll(o) })
+}
+
+// apart describes a container as a pod of its own. One that has only what its pod has gets
+// shared CPUs.
 func (m *member) apart() (*typesv1.Pod, error) {
-	s := m.pod
+	s, qos := m.pod, m.pod.qos
 	resources, err := rebuilt(m.asked, m.even())
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
+	}
+	if m.ofPod {
+		resources, qos = nil, string(workload.BestEffort)
 	}
 	return &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{
@@ -136,7 +153,7 @@ func (m *member) apart() (*typesv1.Pod, error) {
 			Annotations: map[string]string{specificationAnnotation: "container"},
 		},
 		Spec:   &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
-		Status: &typesv1.PodStatus{QosClass: s.qos},
+		Status: &typesv1.PodStatus{QosClass: qos},
 	}, nil
 }
 
