@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -17,6 +19,9 @@ func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 		AdmissionId: t.AdmissionID, PodUid: t.Pod, Namespace: t.Namespace, Name: t.Name,
 		Admitted: t.Admitted, DryRun: t.DryRun,
 		Reason: t.Reason, Message: t.Message, Tried: int32(t.Tried),
+	}
+	if !t.Time.IsZero() {
+		out.DecideTime = timestamppb.New(t.Time)
 	}
 	if v != nil {
 		out.Revision = v.RevisionOf(t.Generation)

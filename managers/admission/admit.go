@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -100,13 +101,13 @@ func (c *candidate) scope() Scope { return Scope{Owner: c.record.OwnedBy} }
 const usualSteps = 8
 
 // begin starts the trace of a new attempt on a view.
-func (c *candidate) begin(view *ledger.View) {
+func (c *candidate) begin(view *ledger.View, now time.Time) {
 	p := &c.record.Pod
 	c.failed = nil
 	c.trace = &ledger.Trace{
 		AdmissionID: c.record.AdmissionID,
 		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,
-		Generation: view.Generation(), DryRun: c.dryRun,
+		Generation: view.Generation(), DryRun: c.dryRun, Time: now,
 		Steps: make([]ledger.Step, 0, len(c.notes)+usualSteps*len(p.Containers)+usualSteps),
 	}
 	for _, n := range c.notes {

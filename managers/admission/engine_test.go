@@ -145,7 +145,7 @@ func TestRejectionLeavesNothing(t *testing.T) {
 			if view.NumPods() != 0 || !view.ExclusiveCPUs().IsEmpty() || len(h.cgroups.pods) != 0 {
 				t.Errorf("left behind: %d pods, CPUs %s, cgroups %v", view.NumPods(), view.ExclusiveCPUs(), h.cgroups.pods)
 			}
-			if kept, ok := view.Trace(v.Trace.AdmissionID); !ok || kept.Reason != string(c.reason) {
+			if kept, ok := view.Trace(v.Trace.AdmissionID); !ok || kept.Reason != string(c.reason) || kept.Time.Unix() != 1000 {
 				t.Errorf("the trace was not kept: %+v", kept)
 			}
 			// The same room serves the next pod.

@@ -56,7 +56,7 @@ func (c *candidate) living(view *ledger.View) (takenOver, bool) {
 // takeOver returns a draft in which the pod has its current allocations. The draft is also
 // returned with an error.
 func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, l takenOver) (*ledger.Draft, error) {
-	c.begin(view)
+	c.begin(view, e.Now())
 	c.bindings = nil
 	draft := ledger.NewDraft(view)
 	record := *c.record

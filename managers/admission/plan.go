@@ -15,7 +15,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	if l, ok := c.living(view); ok {
 		return e.takeOver(ctx, view, c, l)
 	}
-	c.begin(view)
+	c.begin(view, e.Now())
 	draft := ledger.NewDraft(view)
 	draft.PutPod(c.record)
 	if err := e.planScope(ctx, draft, c); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -213,7 +214,7 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	if err := workload.CheckResize(&have.Pod, &r.wanted, e.Features).Err(fmt.Sprintf("resize of pod %.200q", &r.wanted)); err != nil {
 		return Resized{}, err
 	}
-	r.begin(view, notes)
+	r.begin(view, e.Now(), notes)
 	record := *have
 	record.Pod, record.Digest, record.Trace, record.ResizeID = r.wanted, digest, r.trace, r.id
 	draft := ledger.NewDraft(view)
@@ -292,11 +293,11 @@ func (r *resizing) current(view *ledger.View, have *ledger.Pod) error {
 	return nil
 }
 
-func (r *resizing) begin(view *ledger.View, notes []string) {
+func (r *resizing) begin(view *ledger.View, now time.Time, notes []string) {
 	p := &r.wanted
 	r.trace = &ledger.Trace{
 		AdmissionID: r.id, Pod: p.UID, Namespace: p.Namespace, Name: p.Name,
-		Generation: view.Generation(), DryRun: r.request.DryRun,
+		Generation: view.Generation(), DryRun: r.request.DryRun, Time: now,
 	}
 	for _, n := range notes {
 		r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})

@@ -1,5 +1,7 @@
 package ledger
 
+import "time"
+
 // StepKind is the kind of a step of an admission.
 type StepKind string
 
@@ -37,11 +39,13 @@ type Trace struct {
 	Name        string `json:"name,omitempty"`
 	// Generation of the view of the decision.
 	Generation uint64 `json:"generation"`
-	Admitted   bool   `json:"admitted"`
-	DryRun     bool   `json:"dry_run,omitempty"`
-	Reason     string `json:"reason,omitempty"`
-	Message    string `json:"message,omitempty"`
-	Steps      []Step `json:"steps"`
+	// Time of the decision; zero in a trial, and in traces of an earlier berthd.
+	Time     time.Time `json:"time,omitzero"`
+	Admitted bool      `json:"admitted"`
+	DryRun   bool      `json:"dry_run,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Steps    []Step    `json:"steps"`
 	// Suggestions are changes with which a rejected pod would fit, at this generation.
 	// Tried is the number of dry runs for them. No suggestions with Tried above 0 means
 	// that no change of the usual kinds helps.

@@ -2559,7 +2559,9 @@ type Trace struct {
 	Suggestions []*Suggestion `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	// How many dry runs looked for them. With some and no suggestion, no change of
 	// the usual kinds helps.
-	Tried         int32 `protobuf:"varint,12,opt,name=tried,proto3" json:"tried,omitempty"`
+	Tried int32 `protobuf:"varint,12,opt,name=tried,proto3" json:"tried,omitempty"`
+	// When it was decided. Absent in a simulation.
+	DecideTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=decide_time,json=decideTime,proto3" json:"decide_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2676,6 +2678,13 @@ func (x *Trace) GetTried() int32 {
 		return x.Tried
 	}
 	return 0
+}
+
+func (x *Trace) GetDecideTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecideTime
+	}
+	return nil
 }
 
 // TraceStep is one event of an admission. Fields that do not apply are empty.
@@ -3721,7 +3730,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"admit_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tadmitTime\x12\x14\n" +
 	"\x05owner\x18\n" +
-	" \x01(\tR\x05owner\"\xfd\x02\n" +
+	" \x01(\tR\x05owner\"\xba\x03\n" +
 	"\x05Trace\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
@@ -3735,7 +3744,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05steps\x18\n" +
 	" \x03(\v2\x19.berth.types.v1.TraceStepR\x05steps\x12<\n" +
 	"\vsuggestions\x18\v \x03(\v2\x1a.berth.types.v1.SuggestionR\vsuggestions\x12\x14\n" +
-	"\x05tried\x18\f \x01(\x05R\x05tried\"\xfb\x03\n" +
+	"\x05tried\x18\f \x01(\x05R\x05tried\x12;\n" +
+	"\vdecide_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"decideTime\"\xfb\x03\n" +
 	"\tTraceStep\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.berth.types.v1.TraceStepKindR\x04kind\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x1a\n" +
@@ -4016,30 +4027,31 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	57, // 50: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
 	37, // 51: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
 	39, // 52: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	6,  // 53: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 54: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	21, // 55: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	21, // 56: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	25, // 57: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	38, // 58: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	19, // 59: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	20, // 60: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	7,  // 61: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	40, // 62: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	18, // 63: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	19, // 64: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	42, // 65: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	54, // 66: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	55, // 67: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	44, // 68: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	45, // 69: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	56, // 70: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	46, // 71: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	72, // [72:72] is the sub-list for method output_type
-	72, // [72:72] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	57, // 53: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	6,  // 54: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 55: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	21, // 56: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	21, // 57: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	25, // 58: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	38, // 59: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	19, // 60: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	20, // 61: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	7,  // 62: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	40, // 63: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	18, // 64: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	19, // 65: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	42, // 66: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	54, // 67: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	55, // 68: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	44, // 69: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	45, // 70: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	56, // 71: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	46, // 72: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
