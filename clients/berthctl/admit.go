@@ -13,56 +13,15 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
-	"github.com/berthd/berth/clients/podspec"
 )
-
-// manifest is the flags of verbs that read pods from a file.
-type manifest struct {
-	file        string
-	generateUID bool
-	// explain names the fields that are not sent.
-	explain bool
-}
-
-func (m *manifest) flags(f *pflag.FlagSet) {
-	f.StringVarP(&m.file, "filename", "f", "", "file with pods in YAML or JSON; - is standard input")
-	f.BoolVar(&m.generateUID, "generate-uid", false, "give a pod without uid one made from its namespace and name")
-}
 
 // ownerFlag declares the flag for the owner of pods.
 func ownerFlag(f *pflag.FlagSet, owner *string, what string) {
 	f.StringVar(owner, "owner", "", what+": the name of an agent, such as berthlet or kubernetes (default \"default\")")
 }
 
-// load reads the pods. Fields that are not understood are worth a warning: most are misspelt.
-func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
-	var dropped func(pod string, fields []string)
-	if m.explain {
-		dropped = func(pod string, fields []string) {
-			fmt.Fprintf(c.err, "pod %s: these fields decide nothing here and are not sent: %s\n", pod, joined(fields))
-		}
-	}
-	return podspec.Load(m.file, c.in, podspec.Options{
-		GenerateUID: m.generateUID, Dropped: dropped,
-		Ignored: func(pod, what string) {
-			fmt.Fprintf(c.err, "warning: pod %s: %s is ignored\n", pod, what)
-		},
-	})
-}
-
-// one reads a file with exactly one pod.
-func (m *manifest) one(c *ctl) (*typesv1.Pod, error) {
-	pods, err := m.load(c)
-	if err != nil {
-		return nil, err
-	}
-	if len(pods) != 1 {
-		return nil, fmt.Errorf("%s: expected one pod, found %d", m.file, len(pods))
-	}
-	return pods[0], nil
-}
-
-const admitLong = `Request CPUs, memory, devices and a cgroup for every pod in a file. A pod gets all that it requests, or nothing.
+const admitLong = `Request CPUs, memory, devices and a cgroup for every pod in the files. A pod gets all that it requests, or nothing.
+A dry run needs no uid.
 
 A pod that is admitted again gets the same answer. The exit code is 3 if a pod was rejected, and 4 if one was deferred
 and none was rejected.
@@ -78,6 +37,9 @@ const admitExample = `  # Would it fit? If not, why?
 
   # A pod without a uid, as before it is sent to an API server.
   berthctl admit -f pod.yaml --generate-uid
+
+  # Every pod of a directory and of those within it; a misspelt field is an error.
+  berthctl admit -R -f pods/ --strict
 
   # A pod of the cluster.
   kubectl get pod web -o json | berthctl admit -f -
@@ -99,29 +61,30 @@ func (c *ctl) admit() *cobra.Command {
 		short: "Request CPUs, memory, devices and a cgroup for a pod",
 		long:  admitLong, example: admitExample,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		if m.file == "" {
+		if len(m.files) == 0 {
 			return usagef("admit", "-f is missing")
 		}
 		if drawn.draw && !dryRun {
 			return usagef("admit", "--map is for --dry-run; 'berthctl map --pod' shows an admitted pod")
 		}
-		picture, err := drawn.options(s.env)
+		picture, err := drawn.options(s.ctl)
 		if err != nil {
 			return usagef("admit", "%v", err)
 		}
+		m.generateUID = m.generateUID || dryRun
 		pods, err := m.load(s.ctl)
 		if err != nil {
 			return err
 		}
 		if id != "" && len(pods) > 1 {
-			return usagef("admit", "--admission-id names one attempt, and %s has %d pods", m.file, len(pods))
+			return usagef("admit", "--admission-id names one attempt, and %s has %d pods", m.title(), len(pods))
 		}
 		running, err := holds(held)
 		if err != nil {
 			return err
 		}
 		if len(running) > 0 && len(pods) > 1 {
-			return usagef("admit", "--holds is about one pod, and %s has %d", m.file, len(pods))
+			return usagef("admit", "--holds is about one pod, and %s has %d", m.title(), len(pods))
 		}
 		end := exitDone
 		for i, pod := range pods {

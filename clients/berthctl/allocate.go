@@ -33,9 +33,9 @@ func (c *ctl) allocate() *cobra.Command {
 		container := args[len(args)-1]
 		var uid string
 		switch {
-		case m.file != "" && len(args) == 2:
+		case len(m.files) > 0 && len(args) == 2:
 			return usagef("allocate", "the pod is named twice, as %s and by -f", args[0])
-		case m.file != "":
+		case len(m.files) > 0:
 			var err error
 			if uid, err = s.admitOne(ctx, &m); err != nil {
 				return err

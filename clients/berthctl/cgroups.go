@@ -24,39 +24,32 @@ import (
 const shownDrifts = 10
 
 func (c *ctl) getCgroups() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:   "cgroups",
 		short: "Cgroups with their values, and values that others have changed",
 		long: `List the cgroups below berthd's own root, and reserved ones, with what they hold. A dash is no limit. PENDING is how many
 control files berthd would write now. What somebody else has changed is listed at the end.`,
 		example: `  berthctl get cgroups
   berthctl get cgroups -o json | jq -r '.drifts[] | .cgroup + "/" + .file'`,
-	}, func(ctx context.Context, s *session, _ []string) error {
+	}, false, func(ctx context.Context, s *session, _ []string) (*listing, error) {
 		list, err := s.Cgroup().List(ctx, &cgroupv1.ListRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(list, func(w io.Writer) {
-			t := table.New("CGROUP", "STATE", "WEIGHT", "CPU", "MEMORY", "PIDS", "CPUS", "PENDING").
-				Wide(s.wide(), "MEMS", "USES", "MANAGED", "PATH")
-			for _, g := range list.GetCgroups() {
-				v := valuesOf(g)
-				t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), limitText(v.MemoryLimitBytes, bytesText),
-					limitText(v.PidsLimit, plain), v.GetCpusetCpus().GetList(), count(len(g.GetPending())),
-					nodes(v.GetCpusetMems()), bytesText(g.GetMemoryUsageBytes()), yesNo(g.GetManaged()), g.GetLiteral())
-			}
-			fmt.Fprint(w, t)
-			drifts := list.GetDrifts()
-			if len(drifts) == 0 {
-				return
-			}
-			fmt.Fprintf(w, "\nchanged by another program:\n")
-			f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
-			for _, d := range drifts[max(len(drifts)-shownDrifts, 0):] {
-				f.Row(s.ago(d.GetFindTime()), d.GetCgroup(), d.GetFile(), d.GetFound(), d.GetWant())
-			}
-			fmt.Fprint(w, f)
-		})
+		t := table.New("CGROUP", "STATE", "WEIGHT", "CPU", "MEMORY", "PIDS", "CPUS", "PENDING").
+			Wide(s.wide(), "MEMS", "USES", "MANAGED", "PATH").Key("CGROUP").Amounts("MEMORY", "USES")
+		for _, g := range list.GetCgroups() {
+			v := valuesOf(g)
+			t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), limitText(v.MemoryLimitBytes, plain),
+				limitText(v.PidsLimit, plain), v.GetCpusetCpus().GetList(), count(len(g.GetPending())),
+				nodes(v.GetCpusetMems()), plain(max(g.GetMemoryUsageBytes(), 0)), yesNo(g.GetManaged()), g.GetLiteral())
+		}
+		f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
+		drifts := list.GetDrifts()
+		for _, d := range drifts[max(len(drifts)-shownDrifts, 0):] {
+			f.Row(s.ago(d.GetFindTime()), d.GetCgroup(), d.GetFile(), d.GetFound(), d.GetWant())
+		}
+		return &listing{answer: list, tables: []section{{table: t}, {title: "changed by another program:", table: f}}}, nil
 	})
 }
 
@@ -190,37 +183,35 @@ func (c *ctl) cgroupFields(g *cgroupv1.Cgroup, drifts []*cgroupv1.Drift) *table.
 }
 
 func (c *ctl) getNode() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:   "node",
 		short: "The node: capacity, reserved, allocatable and requested",
 		long: `List the capacity, the reserved amount and the allocatable amount of every resource of the node, and the sum of the
 requests of all admitted pods.`,
 		example: `  berthctl get node
   berthctl get node -o wide`,
-	}, func(ctx context.Context, s *session, _ []string) error {
+	}, false, func(ctx context.Context, s *session, _ []string) (*listing, error) {
 		capacity, err := s.Node().GetCapacity(ctx, &nodev1.GetCapacityRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		allocatable, err := s.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		reserved, err := s.Node().GetReservation(ctx, &nodev1.GetReservationRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(allocatable, func(w io.Writer) {
-			t := table.New("RESOURCE", "CAPACITY", "RESERVED", "ALLOCATABLE", "REQUESTED").
-				Wide(s.wide(), "SYSTEM", "KUBE", "EVICTION", "LIMIT")
-			for _, name := range slices.Sorted(maps.Keys(capacity.GetCapacity())) {
-				text := func(amounts map[string]string) string { return amountText(name, amounts) }
-				t.Row(name, text(capacity.GetCapacity()), text(reserved.GetReservation()), text(allocatable.GetAllocatable()),
-					text(allocatable.GetRequested()), text(reserved.GetSystem()), text(reserved.GetKube()), text(reserved.GetEviction()),
-					text(allocatable.GetLimit()))
-			}
-			fmt.Fprint(w, t)
-		})
+		t := table.New("RESOURCE", "CAPACITY", "RESERVED", "ALLOCATABLE", "REQUESTED").
+			Wide(s.wide(), "SYSTEM", "KUBE", "EVICTION", "LIMIT").Key("RESOURCE")
+		for _, name := range slices.Sorted(maps.Keys(capacity.GetCapacity())) {
+			text := func(amounts map[string]string) string { return amountText(name, amounts) }
+			t.Row(name, text(capacity.GetCapacity()), text(reserved.GetReservation()), text(allocatable.GetAllocatable()),
+				text(allocatable.GetRequested()), text(reserved.GetSystem()), text(reserved.GetKube()), text(reserved.GetEviction()),
+				text(allocatable.GetLimit()))
+		}
+		return &listing{answer: allocatable, tables: []section{{table: t}}}, nil
 	})
 }
 

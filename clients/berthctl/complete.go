@@ -10,6 +10,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 )
 
 // completionTime is how long somebody who presses the tab key is kept waiting.
@@ -47,6 +48,16 @@ func isWord(word string) bool {
 // candidates lists what an argument may be, given those before it.
 func (s *session) candidates(ctx context.Context, what string, before []string) (out []cobra.Completion, err error) {
 	switch what {
+	case "DECISION":
+		all, err := s.allTraces(ctx, &inspectv1.ListTracesRequest{})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range all.GetTraces() {
+			if name := t.GetNamespace() + "/" + t.GetName(); !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
 	case "POD", "NAMESPACE/NAME":
 		list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{})
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 func (c *ctl) describe() *cobra.Command {
-	return group(about{
+	cmd := group(about{
 		use:   "describe",
 		short: "Show all about a pod, a container, a cgroup or the node",
 		example: `  berthctl describe pod default/web
@@ -25,16 +25,22 @@ func (c *ctl) describe() *cobra.Command {
   berthctl describe cgroup /kubepods/burstable
   berthctl describe node`,
 	}, c.describePod(), c.describeContainer(), c.describeCgroup(), c.describeNode())
+	shortNames(cmd)
+	return cmd
 }
 
 func (c *ctl) describePod() *cobra.Command {
-	return c.verb(about{
+	var in namespaces
+	cmd := c.verb(about{
 		use:     "pod POD",
 		short:   "Show all about a pod",
 		example: `  berthctl describe pod default/web`,
 		args:    []string{"POD"},
 	}, func(ctx context.Context, s *session, args []string) error {
-		pod, err := s.find(ctx, args[0])
+		if err := in.check("describe pod"); err != nil {
+			return err
+		}
+		pod, err := s.find(ctx, in.pod(args[0]))
 		if err != nil {
 			return err
 		}
@@ -44,6 +50,8 @@ func (c *ctl) describePod() *cobra.Command {
 		}
 		return s.show(got.GetPod(), func(w io.Writer) { s.describeAll(w, got) })
 	})
+	in.flags(cmd.Flags(), inNamespace)
+	return cmd
 }
 
 // describeAll tells all about a pod.
@@ -108,13 +116,17 @@ func affinity(h *typesv1.TopologyHint) string {
 }
 
 func (c *ctl) describeContainer() *cobra.Command {
-	return c.verb(about{
+	var in namespaces
+	cmd := c.verb(about{
 		use:     "container POD CONTAINER",
 		short:   "Show all about a container",
 		example: `  berthctl describe container default/web app`,
 		args:    []string{"POD", "CONTAINER"},
 	}, func(ctx context.Context, s *session, args []string) error {
-		pod, err := s.find(ctx, args[0])
+		if err := in.check("describe container"); err != nil {
+			return err
+		}
+		pod, err := s.find(ctx, in.pod(args[0]))
 		if err != nil {
 			return err
 		}
@@ -142,6 +154,8 @@ func (c *ctl) describeContainer() *cobra.Command {
 		}
 		return fmt.Errorf("pod %s has no container %s: it has %s", podName(pod), args[1], containerNames(pod))
 	})
+	in.flags(cmd.Flags(), inNamespace)
+	return cmd
 }
 
 // addPlacement adds where a container may run, and who keeps it from its start.

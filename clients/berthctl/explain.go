@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ import (
 const explainLong = `Explain the last decision about a pod: the answer of each resource manager, the result of the topology policy, the
 missing resources and their holders. Decisions about rejected pods are stored, too.
 
-The pod is named by uid, by namespace/name, by the id of the admission, or by name alone in the namespace "default".
+The pod is named by uid, by namespace/name, by the id of the admission, or by its name alone if no other pod has that name.
 -o wide prints every step.`
 
 const explainExample = `  berthctl explain default/web
@@ -26,16 +27,20 @@ const explainExample = `  berthctl explain default/web
 
 func (c *ctl) explain() *cobra.Command {
 	var drawn mapFlags
+	var in namespaces
 	cmd := c.verb(about{
 		use:   "explain POD",
 		short: "Explain why a pod was admitted or rejected",
 		long:  explainLong, example: explainExample, args: []string{"POD"},
 	}, func(ctx context.Context, s *session, args []string) error {
-		picture, err := drawn.options(s.env)
+		picture, err := drawn.options(s.ctl)
 		if err != nil {
 			return usagef("explain", "%v", err)
 		}
-		answer, err := s.trace(ctx, args[0])
+		if err := in.check("explain"); err != nil {
+			return err
+		}
+		answer, err := s.trace(ctx, in.pod(args[0]))
 		if err != nil {
 			return err
 		}
@@ -48,18 +53,17 @@ func (c *ctl) explain() *cobra.Command {
 		}
 		return s.showExplained(ctx, answer.GetTrace(), picture)
 	})
+	in.flags(cmd.Flags(), inNamespace)
+	cmd.ValidArgsFunction = c.complete([]string{"DECISION"})
 	drawn.declare(cmd, "draw the NUMA nodes on which something was missing, as they are now")
 	return cmd
 }
 
 // trace finds the explanation that is meant by a uid, an admission id or a name.
 func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceResponse, error) {
-	byName := &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: what}}
-	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}}, {Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}, byName}
+	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}}, {Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}}
 	if strings.Contains(what, "/") {
-		requests = requests[2:]
-	} else {
-		byName.Subject = &inspectv1.GetTraceRequest_PodName{PodName: "default/" + what}
+		requests = []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodName{PodName: what}}}
 	}
 	for _, req := range requests {
 		answer, err := s.Inspect().GetTrace(ctx, req)
@@ -70,7 +74,32 @@ func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceRe
 			return nil, err
 		}
 	}
+	if !strings.Contains(what, "/") {
+		return s.traceByName(ctx, what)
+	}
 	return nil, fmt.Errorf("no admission is remembered for %s", what)
+}
+
+// traceByName finds the newest explanation of the pod with a name, in any namespace.
+func (s *session) traceByName(ctx context.Context, name string) (*inspectv1.GetTraceResponse, error) {
+	all, err := s.allTraces(ctx, &inspectv1.ListTracesRequest{Name: name})
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, t := range all.GetTraces() {
+		if qualified := t.GetNamespace() + "/" + t.GetName(); t.GetName() == name && !slices.Contains(found, qualified) {
+			found = append(found, qualified)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("no admission is remembered for %s", name)
+	case 1:
+		return s.Inspect().GetTrace(ctx, &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: found[0]}})
+	}
+	slices.Sort(found)
+	return nil, fmt.Errorf("%d pods are called %s: name one of %s", len(found), name, strings.Join(found, ", "))
 }
 
 // explainHead says what the decision was.

@@ -81,7 +81,7 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 	case errors.As(err, &usage):
 		return fmt.Sprintf("see '%s --help'", usage.verb)
 	case errors.As(err, new(*unknownPodError)):
-		return "'berthctl get pods' lists those that are admitted"
+		return "'berthctl get pods' lists those that are admitted, 'berthctl get rejections' those that were not"
 	case errors.Is(err, podspec.ErrNoUID):
 		return "--generate-uid makes one from namespace and name"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,8 @@ type fake struct {
 	twist func(grpc.ServiceRegistrar) grpc.ServiceRegistrar
 	// readings is how often usage was read.
 	readings uint64
+	// leaves is the number of the list from which the first pod is missing; 0 is none.
+	leaves atomic.Int32
 	// streams are what Watch serves.
 	streams *streams
 }
@@ -299,7 +302,11 @@ func (f fakeAllocation) GetRevision(context.Context, *allocationv1.GetRevisionRe
 func (f fakeAllocation) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
 	f.ask(req)
 	out := &allocationv1.ListResponse{Revision: 12, SharedCpus: sharedCPUs()}
-	for _, p := range f.pods() {
+	pods := f.pods()
+	if f.leaves.Add(-1) == 0 {
+		pods = pods[1:]
+	}
+	for _, p := range pods {
 		if (req.GetNamespace() == "" || req.GetNamespace() == p.GetNamespace()) && (req.GetName() == "" || req.GetName() == p.GetName()) {
 			out.Pods = append(out.Pods, p)
 		}

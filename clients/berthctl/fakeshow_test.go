@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -41,7 +42,7 @@ func traces() []*typesv1.Trace {
 			},
 		},
 		{
-			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12,
+			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12, DecideTime: timestamppb.New(testNow.Add(-90 * time.Second)),
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "2 devices are needed, and 1 is free"},
@@ -78,6 +79,8 @@ func traces() []*typesv1.Trace {
 			Message: "nothing exclusive is given out yet",
 			Steps:   []*typesv1.TraceStep{{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "nothing exclusive is given out yet"}},
 		},
+		{AdmissionId: "ADMISSION5", PodUid: "55555555-0000-4000-8000-000000000005", Namespace: "shop", Name: "cart", Revision: 1, Admitted: true},
+		{AdmissionId: "ADMISSION6", PodUid: "66666666-0000-4000-8000-000000000006", Namespace: "shop", Name: "early", Revision: 1, Admitted: true},
 	}
 }
 
@@ -108,13 +111,17 @@ func (f fakeInspect) ListTraces(_ context.Context, req *inspectv1.ListTracesRequ
 	if req.GetReason() == "None" {
 		return out, nil
 	}
-	rest := traces()
-	if req.GetPageToken() == "" {
-		rest, out.NextPageToken = rest[:1], "next"
-	} else {
-		rest = rest[1:2]
-	}
-	for _, t := range rest {
+	for i, t := range traces() {
+		wanted := (req.GetName() == "" || req.GetName() == t.GetName()) && (req.GetNamespace() == "" || req.GetNamespace() == t.GetNamespace()) &&
+			(req.GetPodUid() == "" || req.GetPodUid() == t.GetPodUid()) && !(req.GetRefused() && t.GetAdmitted())
+		// A page has one trace, and its token is where the next begins.
+		if !wanted || i < len(req.GetPageToken()) {
+			continue
+		}
+		if len(out.GetTraces()) == 1 {
+			out.NextPageToken = strings.Repeat("x", i)
+			break
+		}
 		t.Steps, t.Suggestions = nil, nil
 		out.Traces = append(out.Traces, t)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berthd/berth/clients/berthctl/table"
@@ -23,16 +26,30 @@ const (
 	formatWide  format = "wide"
 	formatJSON  format = "json"
 	formatYAML  format = "yaml"
+	// formatName prints the names of objects, as other verbs take them.
+	formatName format = "name"
+	// formatPath is the beginning of a format with an expression.
+	formatPath = "jsonpath="
 )
 
 func formats() []string {
-	return []string{string(formatTable), string(formatWide), string(formatJSON), string(formatYAML)}
+	return []string{string(formatTable), string(formatWide), string(formatName), string(formatJSON), string(formatYAML), formatPath}
 }
 
 // String, Set and Type make it a flag.
 func (f *format) String() string { return string(*f) }
 
 func (f *format) Set(text string) error {
+	if expression, ok := strings.CutPrefix(text, formatPath); ok {
+		if expression == "" {
+			return errors.New("expected jsonpath={EXPRESSION}, such as jsonpath={.pods[*].name}")
+		}
+		if _, err := parsePath(expression); err != nil {
+			return err
+		}
+		*f = format(text)
+		return nil
+	}
 	if !slices.Contains(formats(), text) {
 		return fmt.Errorf("expected one of %s", strings.Join(formats(), ", "))
 	}
@@ -42,11 +59,34 @@ func (f *format) Set(text string) error {
 
 func (f *format) Type() string { return "format" }
 
+// path returns the expression of a format, empty for another format.
+func (f format) path() string {
+	expression, _ := strings.CutPrefix(string(f), formatPath)
+	if expression == string(f) {
+		return ""
+	}
+	return expression
+}
+
+func parsePath(expression string) (*jsonpath.JSONPath, error) {
+	p := jsonpath.New("output").AllowMissingKeys(true)
+	// As kubectl, which takes an expression without braces too.
+	if !strings.Contains(expression, "{") {
+		expression = "{" + expression + "}"
+	}
+	if err := p.Parse(expression); err != nil {
+		return nil, fmt.Errorf("jsonpath %s: %w", expression, err)
+	}
+	return p, nil
+}
+
 // wide reports whether people want all columns.
 func (c *ctl) wide() bool { return c.format == formatWide }
 
 // forPrograms reports whether a program reads the output.
-func (c *ctl) forPrograms() bool { return c.format == formatJSON || c.format == formatYAML }
+func (c *ctl) forPrograms() bool {
+	return c.format == formatJSON || c.format == formatYAML || c.format.path() != ""
+}
 
 // show prints an answer: the message itself for programs, what people writes for people.
 func (c *ctl) show(m proto.Message, people func(w io.Writer)) error {
@@ -62,10 +102,44 @@ func (c *ctl) show(m proto.Message, people func(w io.Writer)) error {
 
 // say prints for people.
 func (c *ctl) say(people func(w io.Writer)) error {
-	var b bytes.Buffer
-	people(&b)
-	_, err := c.out.Write([]byte(table.Text(b.String())))
+	p := &sheet{color: c.colored()}
+	people(p)
+	_, err := c.out.Write(p.text.Bytes())
 	return err
+}
+
+// sheet collects what people read. All that is written to it is escaped, but for the colors that paint adds.
+type sheet struct {
+	text  bytes.Buffer
+	color bool
+}
+
+func (p *sheet) Write(b []byte) (int, error) {
+	p.text.WriteString(table.Text(string(b)))
+	return len(b), nil
+}
+
+// paint writes a text in a color, if the output has colors.
+func paint(w io.Writer, color, text string) {
+	if p, ok := w.(*sheet); ok && p.color {
+		p.text.WriteString(table.Painted(color, table.Text(text)))
+		return
+	}
+	fmt.Fprint(w, text)
+}
+
+// table writes a table with the colors of its states.
+func (c *ctl) table(w io.Writer, t *table.Table, style table.Style) {
+	p, ok := w.(*sheet)
+	if !ok {
+		fmt.Fprint(w, t.Print(style))
+		return
+	}
+	if p.color {
+		style.Paint = stateColor
+	}
+	// A table escapes its cells itself.
+	p.text.WriteString(t.Print(style))
 }
 
 // marshal gives a message as JSON. Zeros are there, so that programs find every number and every list; what is absent in
@@ -88,6 +162,9 @@ func (c *ctl) print(raw []byte) error {
 		_, err = fmt.Fprintf(c.out, "---\n%s", text)
 		return err
 	}
+	if expression := c.format.path(); expression != "" {
+		return c.printPath(expression, raw)
+	}
 	// protojson varies its blanks on purpose; indenting removes them.
 	var b bytes.Buffer
 	if err := json.Indent(&b, raw, "", "  "); err != nil {
@@ -95,5 +172,44 @@ func (c *ctl) print(raw []byte) error {
 	}
 	b.WriteByte('\n')
 	_, err := c.out.Write(table.JSON(b.Bytes()))
+	return err
+}
+
+// oneLines spells the strings of a document so that none looks like several, and a terminal shows them.
+func oneLines(document any) any {
+	switch v := document.(type) {
+	case string:
+		return table.Printable(v)
+	case []any:
+		for i := range v {
+			v[i] = oneLines(v[i])
+		}
+	case map[string]any:
+		for key, value := range v {
+			v[key] = oneLines(value)
+		}
+	}
+	return document
+}
+
+// printPath prints what an expression selects of a document.
+func (c *ctl) printPath(expression string, raw []byte) error {
+	p, err := parsePath(expression)
+	if err != nil {
+		return err
+	}
+	var document any
+	if err := utiljson.Unmarshal(raw, &document); err != nil {
+		return fmt.Errorf("print the answer: %w", err)
+	}
+	var b bytes.Buffer
+	if err := p.Execute(&b, oneLines(document)); err != nil {
+		return fmt.Errorf("jsonpath %s: %w", expression, err)
+	}
+	text := table.Text(b.String())
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	_, err = io.WriteString(c.out, text)
 	return err
 }

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -24,22 +24,68 @@ func (c *ctl) get() *cobra.Command {
 		example: `  berthctl get pods
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu`,
-	}, c.getPods(), c.getSpec(), c.getTraces(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
+	}, c.getPods(), c.getSpec(), c.getRejections(), c.getTraces(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
 		c.getNode(), c.getCgroups())
-	// Who has kubectl in the fingers writes "get pod".
-	for _, verb := range cmd.Commands() {
-		if one, plural := strings.CutSuffix(verb.Name(), "s"); plural {
-			verb.Aliases = []string{one}
-		}
-	}
+	shortNames(cmd)
 	return cmd
 }
 
+// short are the names that kubectl has for kinds, or would have.
+var short = map[string][]string{
+	"pods": {"po"}, "pod": {"po"}, "containers": {"co"}, "container": {"co"}, "node": {"nodes", "no"}, "devices": {"dev"}, "device": {"dev"},
+	"resources": {"res"}, "memory": {"mem"}, "providers": {"prov"}, "cgroups": {"cg"}, "cgroup": {"cg"}, "rejections": {"rej"},
+}
+
+// shortNames gives the verbs of a group their singular, their plural and their short names.
+func shortNames(group *cobra.Command) {
+	for _, verb := range group.Commands() {
+		verb.Aliases = slices.Clone(short[verb.Name()])
+		if one, plural := strings.CutSuffix(verb.Name(), "s"); plural {
+			verb.Aliases = append(verb.Aliases, one)
+		} else if _, known := short[verb.Name()+"s"]; known {
+			verb.Aliases = append(verb.Aliases, verb.Name()+"s")
+		}
+	}
+}
+
+// namespaces is the flags that select the namespaces of pods.
+type namespaces struct {
+	namespace string
+	all       bool
+}
+
+func (n *namespaces) flags(f *pflag.FlagSet, what string) {
+	f.StringVarP(&n.namespace, "namespace", "n", "", what)
+	f.BoolVarP(&n.all, "all-namespaces", "A", false, "pods of all namespaces, which is the default")
+}
+
+// check refuses flags that contradict each other.
+func (n *namespaces) check(verb string) error {
+	if n.all && n.namespace != "" {
+		return usagef(verb, "--all-namespaces contradicts --namespace %s", n.namespace)
+	}
+	return nil
+}
+
+// pod gives the name of a pod that was named in a namespace.
+func (n *namespaces) pod(name string) string {
+	if n.namespace == "" || strings.Contains(name, "/") {
+		return name
+	}
+	return n.namespace + "/" + name
+}
+
+// inNamespace is the namespace of verbs about one pod.
+const inNamespace = "namespace of the pod, if POD is only its name"
+
 // filter is the flags of verbs that list pods.
-type filter struct{ namespace, resource, owner string }
+type filter struct {
+	namespaces
+	resource, owner string
+}
 
 func (f *filter) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
+	f.namespaces.flags(cmd.Flags(), "only pods of this namespace")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "only pods that hold this resource")
 	cmd.Flags().StringVar(&f.owner, "owner", "", "only pods of this agent, such as berthlet or kubernetes")
 }
@@ -48,8 +94,8 @@ func (f *filter) request() *allocationv1.ListRequest {
 	return &allocationv1.ListRequest{Namespace: f.namespace, Resource: f.resource, Owner: f.owner}
 }
 
-// sayNone says that no pod matches.
-func (f *filter) sayNone(w io.Writer) {
+// none says that no pod matches.
+func (f *filter) none() string {
 	pod, what := "no pod", "is admitted"
 	if f.namespace != "" {
 		pod += " in namespace " + f.namespace
@@ -60,12 +106,12 @@ func (f *filter) sayNone(w io.Writer) {
 	if f.resource != "" {
 		what = "holds " + f.resource
 	}
-	fmt.Fprintln(w, pod, what)
+	return pod + " " + what
 }
 
 func (c *ctl) getPods() *cobra.Command {
 	var f filter
-	cmd := c.verb(about{
+	cmd := c.lister(about{
 		use:   "pods [POD]",
 		short: "Admitted pods",
 		long:  "List all admitted pods, or one of them. CPUS has the exclusive CPUs of the pod.",
@@ -73,26 +119,20 @@ func (c *ctl) getPods() *cobra.Command {
   berthctl get pods default/web -o json
   berthctl get pods -n shop --resource example.com/gpu -o wide`,
 		args: []string{"[POD]"},
-	}, func(ctx context.Context, s *session, args []string) error {
+	}, true, func(ctx context.Context, s *session, args []string) (*listing, error) {
 		list, err := s.pods(ctx, "get pods", args, &f)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(list, func(w io.Writer) {
-			if len(list.GetPods()) == 0 {
-				f.sayNone(s.err)
-				return
-			}
-			t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
-				Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER")
-			for _, p := range list.GetPods() {
-				claims := allClaims(p)
-				t.Row(p.GetNamespace(), p.GetName(), qos(p.GetQosClass()), strconv.Itoa(len(p.GetContainers())),
-					orShared(ownCPUs(p)), deviceCounts(claims), s.age(p),
-					memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId(), p.GetOwner())
-			}
-			fmt.Fprint(w, t)
-		})
+		t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
+			Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
+		for _, p := range list.GetPods() {
+			claims := allClaims(p)
+			t.Row(p.GetNamespace(), p.GetName(), qos(p.GetQosClass()), strconv.Itoa(len(p.GetContainers())),
+				orShared(ownCPUs(p)), deviceCounts(claims), s.age(p),
+				memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId(), p.GetOwner())
+		}
+		return &listing{answer: list, tables: []section{{table: t}}, none: f.none()}, nil
 	})
 	f.flags(cmd)
 	return cmd
@@ -144,7 +184,7 @@ func orShared(own cpuset.Set) string {
 
 func (c *ctl) getContainers() *cobra.Command {
 	var f filter
-	cmd := c.verb(about{
+	cmd := c.lister(about{
 		use:   "containers [POD]",
 		short: "Containers of admitted pods",
 		long: `List the containers of all admitted pods, or of one, in the order of admission. OWN says whether the CPUs are the
@@ -152,26 +192,20 @@ container's own.`,
 		example: `  berthctl get containers
   berthctl get containers default/web -o wide`,
 		args: []string{"[POD]"},
-	}, func(ctx context.Context, s *session, args []string) error {
+	}, true, func(ctx context.Context, s *session, args []string) (*listing, error) {
 		list, err := s.pods(ctx, "get containers", args, &f)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(list, func(w io.Writer) {
-			t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.wide(), "MEMORY", "IDS", "UID")
-			for _, p := range list.GetPods() {
-				for _, a := range p.GetContainers() {
-					t.Row(podName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.cpus(a), yesNo(a.GetExclusiveCpus()),
-						hintText(a.GetAffinity()), deviceCounts(a.GetClaims()), memory(a.GetClaims()),
-						joined(a.GetContainerIds()), p.GetUid())
-				}
+		t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.wide(), "MEMORY", "IDS", "UID").Key("POD", "CONTAINER")
+		for _, p := range list.GetPods() {
+			for _, a := range p.GetContainers() {
+				t.Row(podName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.cpus(a), yesNo(a.GetExclusiveCpus()),
+					hintText(a.GetAffinity()), deviceCounts(a.GetClaims()), memory(a.GetClaims()),
+					joined(a.GetContainerIds()), p.GetUid())
 			}
-			if t.Len() == 0 {
-				f.sayNone(s.err)
-				return
-			}
-			fmt.Fprint(w, t)
-		})
+		}
+		return &listing{answer: list, tables: []section{{table: t}}, none: f.none()}, nil
 	})
 	f.flags(cmd)
 	return cmd
@@ -179,15 +213,18 @@ container's own.`,
 
 // pods lists pods that match, or the one that is named.
 func (s *session) pods(ctx context.Context, verb string, args []string, f *filter) (*allocationv1.ListResponse, error) {
+	if err := f.check(verb); err != nil {
+		return nil, err
+	}
 	if len(args) == 0 {
 		list, err := s.List(ctx, f.request())
 		s.shared = list.GetSharedCpus()
 		return list, err
 	}
-	if *f != (filter{}) {
+	if f.owner != "" || f.resource != "" {
 		return nil, usagef(verb, "POD names one pod, so there is nothing to filter")
 	}
-	pod, err := s.find(ctx, args[0])
+	pod, err := s.find(ctx, f.pod(args[0]))
 	if err != nil {
 		return nil, err
 	}

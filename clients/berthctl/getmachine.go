@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,43 +21,64 @@ import (
 )
 
 func (c *ctl) getCPUs() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:   "cpus",
 		short: "CPU pools and exclusive CPUs with their owners",
-		long: `List the pools of CPUs and then every assignment. A CPU is in the pool "shared", for containers without exclusive
-CPUs, or in the pool "exclusive". The lines below that pool have the containers with their exclusive CPUs.`,
+		long: `List the pools of CPUs, and below each pool the containers that have CPUs of it, ordered by CPU. A CPU is in the pool
+"shared", for containers without exclusive CPUs, or in the pool "exclusive".`,
 		example: `  berthctl get cpus
   berthctl get cpus -o json | jq -r .shared.list`,
-	}, func(ctx context.Context, s *session, _ []string) error {
+	}, true, func(ctx context.Context, s *session, _ []string) (*listing, error) {
 		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(state, func(w io.Writer) {
-			fmt.Fprintf(w, "policy %s%s\n\n", state.GetPolicy(), options(state.GetOptions()))
-			t := table.New("POOL", "CPUS", "COUNT", "OWNER").Wide(s.wide(), "NUMA", "UID")
-			for _, pool := range []struct {
-				name string
-				cpus *typesv1.CPUSet
-			}{
-				{"all", state.GetAll()},
-				{"reserved", state.GetReserved()},
-				{"shared", state.GetShared()},
-				{"exclusive", state.GetExclusive()},
-			} {
-				t.Row(pool.name, pool.cpus.GetList(), strconv.Itoa(set(pool.cpus).Len()))
-			}
-			if len(state.GetAssignments()) > 0 {
-				known := s.names(ctx)
-				for _, a := range state.GetAssignments() {
-					cpus := a.GetCpu().GetCpus()
-					t.Row(convert.Word(a.GetCpu().GetSharing()), cpus.GetList(), strconv.Itoa(set(cpus).Len()), known.owner(claimOwner(a)),
-						hintText(a.GetAffinity()), a.GetPodUid())
-				}
-			}
-			fmt.Fprint(w, t)
-		})
+		var known names
+		if len(state.GetAssignments()) > 0 {
+			known = s.names(ctx)
+		}
+		return &listing{
+			answer: state, head: "policy " + state.GetPolicy() + options(state.GetOptions()),
+			tables: []section{{table: cpuTable(state, known, s.wide())}},
+		}, nil
 	})
+}
+
+// cpuTable has the pools, and below each its assignments by CPU.
+func cpuTable(state *cpuv1.GetStateResponse, known names, wide bool) *table.Table {
+	t := table.New("POOL", "CPUS", "COUNT", "OWNER").Wide(wide, "NUMA", "UID").Key("POOL", "CPUS", "OWNER")
+	claims := slices.Clone(state.GetAssignments())
+	slices.SortStableFunc(claims, func(a, b *typesv1.Claim) int {
+		first, _ := set(a.GetCpu().GetCpus()).Min()
+		second, _ := set(b.GetCpu().GetCpus()).Min()
+		return cmp.Compare(first, second)
+	})
+	row := func(pool string, a *typesv1.Claim) {
+		cpus := a.GetCpu().GetCpus()
+		t.Row(pool, cpus.GetList(), strconv.Itoa(set(cpus).Len()), known.owner(claimOwner(a)), hintText(a.GetAffinity()), a.GetPodUid())
+	}
+	for _, pool := range []struct {
+		name string
+		cpus *typesv1.CPUSet
+	}{
+		{"all", state.GetAll()},
+		{"reserved", state.GetReserved()},
+		{"shared", state.GetShared()},
+		{"exclusive", state.GetExclusive()},
+	} {
+		t.Row(pool.name, pool.cpus.GetList(), strconv.Itoa(set(pool.cpus).Len()))
+		for _, a := range claims {
+			if convert.Word(a.GetCpu().GetSharing()) == pool.name {
+				row(pool.name, a)
+			}
+		}
+	}
+	for _, a := range claims {
+		if name := convert.Word(a.GetCpu().GetSharing()); name != "shared" && name != "exclusive" {
+			row(name, a)
+		}
+	}
+	return t
 }
 
 // claimOwner returns the owner of a claim.
@@ -74,37 +95,38 @@ func options(m map[string]string) string {
 }
 
 func (c *ctl) getNUMA() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:   "numa",
 		short: "NUMA nodes: CPUs, memory, huge pages",
 		long: `List the NUMA nodes with their memory and huge pages, their shared CPUs and their assigned CPUs. FREE is the memory that
 pods can still get, if the memory manager allocates memory by node.`,
 		example: `  berthctl get numa -o wide`,
-	}, func(ctx context.Context, s *session, _ []string) error {
+	}, true, func(ctx context.Context, s *session, _ []string) (*listing, error) {
 		machine, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		memory, err := s.Memory().GetState(ctx, &memoryv1.GetStateRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(&nodev1.GetMachineResponse{Nodes: machine.GetNodes()}, func(w io.Writer) {
-			shared, taken := set(state.GetShared()), set(state.GetExclusive())
-			t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE", "HUGEPAGES").Wide(s.wide(), "DISTANCES")
-			for _, n := range machine.GetNodes() {
-				cpus := set(n.GetCpus())
-				t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
-					table.Bytes(n.GetMemoryBytes()), freeMemory(memory, n.GetNumaNode()), hugePages(n), distances(n))
-			}
-			fmt.Fprint(w, t)
-		})
+		shared, taken := set(state.GetShared()), set(state.GetExclusive())
+		t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE", "HUGEPAGES").Wide(s.wide(), "DISTANCES").Key("NODE").Amounts("MEMORY", "FREE")
+		for _, n := range machine.GetNodes() {
+			cpus := set(n.GetCpus())
+			t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
+				number(n.GetMemoryBytes()), freeMemory(memory, n.GetNumaNode()), hugePages(n), distances(n))
+		}
+		return &listing{answer: &nodev1.GetMachineResponse{Nodes: machine.GetNodes()}, tables: []section{{table: t}}}, nil
 	})
 }
+
+// number spells a number of bytes for a column of amounts.
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // hugePages spells the huge pages of a node: how many of which size.
 func hugePages(n *nodev1.NUMANode) string {
@@ -127,38 +149,32 @@ func distances(n *nodev1.NUMANode) string {
 }
 
 func (c *ctl) getDevices() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:   "devices [RESOURCE]",
 		short: "Devices and their holders",
 		example: `  berthctl get devices
   berthctl get devices example.com/gpu`,
 		args: []string{"[RESOURCE]"},
-	}, func(ctx context.Context, s *session, args []string) error {
+	}, true, func(ctx context.Context, s *session, args []string) (*listing, error) {
 		state, err := s.Device().GetState(ctx, &devicev1.GetStateRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(args) == 1 {
 			state.Resources = slices.DeleteFunc(state.GetResources(), func(r *devicev1.Resource) bool { return r.GetName() != args[0] })
 			if len(state.GetResources()) == 0 {
-				return fmt.Errorf("no device plugin has registered %s", args[0])
+				return nil, fmt.Errorf("no device plugin has registered %s", args[0])
 			}
 		}
-		return s.show(state, func(w io.Writer) {
-			t := table.New("RESOURCE", "DEVICE", "HEALTH", "NUMA", "HOLDER").Wide(s.wide(), "PLUGIN", "SINCE", "UID")
-			known := s.names(ctx)
-			for _, r := range state.GetResources() {
-				for _, d := range r.GetDevices() {
-					t.Row(r.GetName(), d.GetDevice().GetId(), health(d.GetDevice().GetHealth()), nodes(d.GetDevice().GetNumaNodes()),
-						known.owners(d.GetHolders()), convert.Word(r.GetPluginState()), s.healthSince(d.GetDevice()), holderUIDs(d))
-				}
+		t := table.New("RESOURCE", "DEVICE", "HEALTH", "NUMA", "HOLDER").Wide(s.wide(), "PLUGIN", "SINCE", "UID").Key("RESOURCE", "DEVICE")
+		known := s.names(ctx)
+		for _, r := range state.GetResources() {
+			for _, d := range r.GetDevices() {
+				t.Row(r.GetName(), d.GetDevice().GetId(), health(d.GetDevice().GetHealth()), nodes(d.GetDevice().GetNumaNodes()),
+					known.owners(d.GetHolders()), convert.Word(r.GetPluginState()), s.healthSince(d.GetDevice()), holderUIDs(d))
 			}
-			if t.Len() == 0 {
-				fmt.Fprintln(s.err, "there are no devices")
-				return
-			}
-			fmt.Fprint(w, t)
-		})
+		}
+		return &listing{answer: state, tables: []section{{table: t}}, none: "there are no devices"}, nil
 	})
 }
 
@@ -174,27 +190,21 @@ func holderUIDs(d *devicev1.DeviceState) string {
 }
 
 func (c *ctl) getResources() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:     "resources",
 		short:   "Device resources with their counts and plugins",
 		long:    `List the resources of device plugins. A plugin is "connected", "stopped", or "expected" (it has not registered again since the start of berthd).`,
 		example: `  berthctl get resources -o wide`,
-	}, func(ctx context.Context, s *session, _ []string) error {
+	}, true, func(ctx context.Context, s *session, _ []string) (*listing, error) {
 		list, err := s.Device().ListResources(ctx, &devicev1.ListResourcesRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(list, func(w io.Writer) {
-			if len(list.GetResources()) == 0 {
-				fmt.Fprintln(s.err, "no device plugin has registered")
-				return
-			}
-			t := table.New("RESOURCE", "CAPACITY", "ALLOCATABLE", "IN-USE", "PLUGIN").Wide(s.wide(), "ENDPOINT", "PRE-START", "PREFERRED")
-			for _, r := range list.GetResources() {
-				t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()), convert.Word(r.GetPluginState()),
-					r.GetEndpoint(), yesNo(r.GetPreStartRequired()), yesNo(r.GetPreferredAllocationAvailable()))
-			}
-			fmt.Fprint(w, t)
-		})
+		t := table.New("RESOURCE", "CAPACITY", "ALLOCATABLE", "IN-USE", "PLUGIN").Wide(s.wide(), "ENDPOINT", "PRE-START", "PREFERRED").Key("RESOURCE")
+		for _, r := range list.GetResources() {
+			t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()), convert.Word(r.GetPluginState()),
+				r.GetEndpoint(), yesNo(r.GetPreStartRequired()), yesNo(r.GetPreferredAllocationAvailable()))
+		}
+		return &listing{answer: list, tables: []section{{table: t}}, none: "no device plugin has registered"}, nil
 	})
 }

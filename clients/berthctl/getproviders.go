@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -14,7 +12,7 @@ import (
 )
 
 func (c *ctl) getProviders() *cobra.Command {
-	return c.verb(about{
+	return c.lister(about{
 		use:   "providers",
 		short: "Hint providers, in the order of their calls",
 		long: `List the hint providers in the order in which berthd calls them: the managers inside berthd, and external providers. A
@@ -23,19 +21,17 @@ failed three times in a row and is not called for a while. LEASES are admissions
 the reason of the state, or the last failure.`,
 		example: `  berthctl get providers
   berthctl get providers -o wide`,
-	}, func(ctx context.Context, s *session, _ []string) error {
+	}, false, func(ctx context.Context, s *session, _ []string) (*listing, error) {
 		list, err := s.HintBus().ListProviders(ctx, &hintv1.ListProvidersRequest{})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.show(list, func(w io.Writer) {
-			t := table.New("ORDER", "NAME", "KIND", "MODE", "STATE", "LEASES", "RESOURCES", "MESSAGE").
-				Wide(s.wide(), "DEADLINE", "INDEX", "ENDPOINT", "ADMISSIONS")
-			for i, p := range list.GetProviders() {
-				t.Row(append([]string{strconv.Itoa(i + 1), p.GetName()}, s.providerCells(p)...)...)
-			}
-			fmt.Fprint(w, t)
-		})
+		t := table.New("ORDER", "NAME", "KIND", "MODE", "STATE", "LEASES", "RESOURCES", "MESSAGE").
+			Wide(s.wide(), "DEADLINE", "INDEX", "ENDPOINT", "ADMISSIONS").Key("NAME")
+		for i, p := range list.GetProviders() {
+			t.Row(append([]string{strconv.Itoa(i + 1), p.GetName()}, s.providerCells(p)...)...)
+		}
+		return &listing{answer: list, tables: []section{{table: t}}}, nil
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 func (c *ctl) getSpec() *cobra.Command {
-	return c.verb(about{
+	var in namespaces
+	cmd := c.verb(about{
 		use:   "spec POD",
 		short: "A pod as it was admitted",
 		long: `Print an admitted pod as Kubernetes has it, with the fields that berth keeps: the requests and limits after the last
@@ -21,7 +22,10 @@ resize, defaults applied, and the QoS class. The output is YAML, or JSON with -o
   berthctl get spec default/web | berthctl admit -f - --dry-run --explain`,
 		args: []string{"POD"},
 	}, func(ctx context.Context, s *session, args []string) error {
-		pod, err := s.find(ctx, args[0])
+		if err := in.check("get spec"); err != nil {
+			return err
+		}
+		pod, err := s.find(ctx, in.pod(args[0]))
 		if err != nil {
 			return err
 		}
@@ -41,9 +45,11 @@ resize, defaults applied, and the QoS class. The output is YAML, or JSON with -o
 		if err != nil {
 			return fmt.Errorf("print the pod: %w", err)
 		}
-		if s.format != formatJSON {
+		if !s.forPrograms() {
 			s.format = formatYAML
 		}
 		return s.print(raw)
 	})
+	in.flags(cmd.Flags(), inNamespace)
+	return cmd
 }

@@ -63,6 +63,12 @@ func podYAML(name string) string {
 
 const hintPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"u1"},"spec":{"initContainers":[{"name":"log","restartPolicy":"Always"}],"containers":[{"name":"app"}]}}`
 
+// noUID is podYAML without a uid.
+func noUID(name string) string { return strings.Replace(podYAML(name), ", uid: u-"+name, "", 1) }
+
+// misspelt has a field and a resource that no pod has.
+const misspelt = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: u-web}\nspec: {nodename: x, containers: [{name: app, resources: {limits: {cpus: 2, memory: 1Gi}, request: {cpu: 1}}}]}\n"
+
 var (
 	empty = &fake{empty: true}
 	sick  = &fake{sick: true}
@@ -76,7 +82,7 @@ var goldens = map[string][]step{
 	"complete": {
 		{args: "__complete describe pod d"}, {args: "__complete allocate default/web a"}, {args: "__complete get devices e"},
 		{args: "__complete remove x", fake: sick}, {args: "__complete simulate --policy r"}, {args: "__complete topology --export m"},
-		{args: "__complete get pods default/web d"},
+		{args: "__complete get pods default/web d"}, {args: "__complete explain d"}, {args: "__complete get pods -o n"},
 	},
 	"usage": {
 		{args: "admti"}, {args: "get"}, {args: "get pds"}, {args: "get pods a b"}, {args: "describe pod"},
@@ -201,6 +207,8 @@ var goldens = map[string][]step{
 		{args: "resize " + twinUID + " --set c:limits.cpu=2 --max-disruption move-cpus"}, {args: "resize web"}, {args: "resize web -f -"},
 		{args: "resize --set app:limits.cpu=1"}, {args: "resize web --set app:limits=2"}, {args: "resize web --set app:limits.cpu=1 --set app:limits.cpu=2"},
 		{args: "resize web --set app:limits.cpu=1 --max-disruption all"},
+		{args: "resize web app --cpu 3 --memory 2Gi"}, {args: "resize " + twinUID + " --cpu 3"}, {args: "resize web --cpu 3"}, {args: "resize web nobody --cpu 3"},
+		{args: "resize web app"}, {args: "resize web app --set app:limits.cpu=1"}, {args: "resize -f - --cpu 2"},
 	},
 	"get": {
 		{args: "get pods"}, {args: "get pods -o wide"}, {args: "get pods -n test"}, {args: "get pods -n test -o json"},
@@ -226,12 +234,35 @@ var goldens = map[string][]step{
 	"explain": {
 		{args: "explain default/web"}, {args: "explain web -o wide"}, {args: "explain default/big"}, {args: "explain " + otherUID},
 		{args: "explain notes"}, {args: "explain notes -o wide"},
-		{args: "explain ADMISSION3"}, {args: "explain early -o json"},
+		{args: "explain ADMISSION3"}, {args: "explain default/early -o json"},
 	},
 	"hints": {
 		{args: "hints -f -", stdin: hintPod},
 		{args: "hints -f -", stdin: hintPod, fake: empty},
 		{args: "hints -f - -o yaml", stdin: hintPod, fake: empty},
+	},
+	"habits": {
+		{args: "get po"}, {args: "get pod -A"}, {args: "get no"}, {args: "get nodes --no-headers"}, {args: "get dev"}, {args: "get co --no-headers"},
+		{args: "get pods -o name"}, {args: "get containers -o name -n test"}, {args: "get devices -o name"}, {args: "get numa -o name"}, {args: "get rejections -o name"},
+		{args: "get pods -o jsonpath={.pods[*].name}"}, {args: "get pods -o jsonpath={range.pods[*]}{.namespace}/{.name}{\"\\n\"}{end}"},
+		{args: "get pods -o jsonpath=.revision"}, {args: "get pods -o jsonpath={.nothing}"},
+		{args: "get pods twin -n test"}, {args: "describe po web -n default"}, {args: "describe co twin c -n shop"}, {args: "get spec web -n default -o jsonpath={.status.qosClass}"},
+		{args: "explain big"}, {args: "explain cart"}, {args: "explain early"}, {args: "explain early -n shop"},
+		{args: "get rejections"}, {args: "get rejections -o wide"}, {args: "get rejections -n nowhere"}, {args: "get devices --color always"},
+		{args: "get traces --refused --color always"},
+		{args: "get pods -A -n shop"}, {args: "watch -A -n shop"}, {args: "get pods -o jsonpath="}, {args: "get pods -o jsonpath={.pods[}"},
+		{args: "admit -f - -o name", stdin: podYAML("web")}, {args: "get pods --color blue"}, {args: "get providers -w"},
+	},
+	"files": {
+		{args: "admit -f testdata/manifests/a.yaml -f testdata/manifests/b.json"}, {args: "admit -f testdata/manifests/a.yaml,testdata/manifests/b.json -o jsonpath={.verdict}"},
+		{args: "admit -f testdata/manifests"}, {args: "admit -R -f testdata/manifests --dry-run"}, {args: "admit -f - -f testdata/manifests/b.json", stdin: podYAML("early")},
+		{args: "admit -f - -f -", stdin: podYAML("web")}, {args: "admit -f testdata/manifests/nowhere.yaml"}, {args: "admit -f testdata/import"},
+		{args: "admit -f - --dry-run", stdin: noUID("web")}, {args: "admit -f -", stdin: noUID("web")}, {args: "hints -f -", stdin: noUID("web")},
+		{args: "resize -f - --dry-run", stdin: noUID("web")}, {args: "resize -f -", stdin: noUID("nobody")},
+		{args: "admit -f - --dry-run", stdin: misspelt}, {args: "admit -f - --dry-run --strict", stdin: misspelt},
+		{args: "simulate --machine 8c -f - --strict", stdin: misspelt}, {args: "simulate --machine 8c -f testdata/manifests -R"},
+		{args: "hints -f -", stdin: strings.Replace(hintPod, `{"name":"app"}`, `{"name":"app","resources":{"limits":{"example.com/fpga":"1"}}}`, 1), fake: empty},
+		{args: "simulate --machine 64c --config testdata/simulate/elsewhere.yaml --more testdata/simulate/fpga.yaml --most 3"},
 	},
 	"topology": {
 		{args: "topology"}, {args: "topology -o wide"}, {args: "topology --export"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/workload"
 )
 
 const hintsLong = `Show the topology hints of every resource manager for a pod, and the result of the topology policy. Nothing is changed.
@@ -28,9 +30,10 @@ func (c *ctl) hints() *cobra.Command {
 		example: `  berthctl hints -f pod.yaml
   berthctl hints -f pod.yaml -o json | jq '.rounds[].merged'`,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		if m.file == "" {
+		if len(m.files) == 0 {
 			return usagef("hints", "-f is missing")
 		}
+		m.generateUID = true
 		pod, err := m.one(s.ctl)
 		if err != nil {
 			return err
@@ -43,6 +46,7 @@ func (c *ctl) hints() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		warnUnprovided(s.ctl, pod, rounds)
 		if s.forPrograms() {
 			return s.printRounds(policy, rounds)
 		}
@@ -56,7 +60,7 @@ func (c *ctl) hints() *cobra.Command {
 			}
 		})
 	})
-	m.flags(cmd.Flags())
+	m.readFlags(cmd.Flags())
 	return cmd
 }
 
@@ -92,6 +96,35 @@ func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.
 		rounds = append(rounds, r)
 	}
 	return rounds, nil
+}
+
+// warnUnprovided warns of devices about which no provider has said anything.
+func warnUnprovided(c *ctl, pod *typesv1.Pod, rounds []round) {
+	for _, name := range extended(pod) {
+		answered := slices.ContainsFunc(rounds, func(r round) bool {
+			return slices.ContainsFunc(r.answers.GetProviders(), func(p *topologyv1.ProviderHints) bool {
+				return slices.ContainsFunc(p.GetTopologyHints(), func(a *typesv1.TopologyHints) bool { return a.GetResource() == name })
+			})
+		})
+		if !answered {
+			fmt.Fprintf(c.err, "warning: pod %s/%s requests %s, which has no provider here\n", pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), name)
+		}
+	}
+}
+
+// extended lists the extended resources that a pod requests.
+func extended(pod *typesv1.Pod) []string {
+	names := map[string]bool{}
+	for _, list := range [][]*typesv1.Container{pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()} {
+		for _, c := range list {
+			for name := range c.GetResources().GetLimits() {
+				if workload.Resource(name).IsExtended() {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // write prints a round for people, with all placements or the first of each answer.

@@ -37,7 +37,6 @@ type mapFlags struct {
 	width, lines int
 	detail       string
 	ascii        bool
-	color        string
 }
 
 var details = map[string]nodemap.Detail{
@@ -57,14 +56,11 @@ func (f *mapFlags) declare(cmd *cobra.Command, draw string) {
 	fs.IntVar(&f.lines, "lines", 60, "lines that the map may have with --detail auto; 0 is no limit")
 	fs.StringVar(&f.detail, "detail", "auto", "auto, threads, cores, caches or nodes")
 	fs.BoolVar(&f.ascii, "ascii", false, "draw with ASCII characters only (default where the locale is not UTF-8)")
-	if fs.Lookup("color") == nil && cmd.InheritedFlags().Lookup("color") == nil {
-		fs.StringVar(&f.color, "color", "auto", "auto, always or never; auto is a terminal without NO_COLOR")
-	}
 	choices(cmd, "detail", detailNames()...)
 }
 
-// options turns the flags into options for an output.
-func (f *mapFlags) options(e env) (nodemap.Options, error) {
+// options turns the flags into options for the output.
+func (f *mapFlags) options(c *ctl) (nodemap.Options, error) {
 	detail, ok := details[f.detail]
 	if !ok {
 		return nodemap.Options{}, fmt.Errorf("--detail %s: expected one of %s", f.detail, strings.Join(detailNames(), ", "))
@@ -72,21 +68,11 @@ func (f *mapFlags) options(e env) (nodemap.Options, error) {
 	if f.width < 0 || f.lines < 0 {
 		return nodemap.Options{}, fmt.Errorf("--width and --lines: expected 0 or more")
 	}
-	o := nodemap.Options{Width: f.width, Lines: f.lines, Detail: detail, ASCII: f.ascii || !utf8Locale(e.getenv)}
-	terminal := terminalWidth(e.out)
+	o := nodemap.Options{Width: f.width, Lines: f.lines, Detail: detail, ASCII: f.ascii || !utf8Locale(c.getenv), Color: c.colored()}
 	if o.Width == 0 {
-		if o.Width = terminal; o.Width == 0 {
+		if o.Width = terminalWidth(c.out); o.Width == 0 {
 			o.Width = 100
 		}
-	}
-	switch f.color {
-	case "always":
-		o.Color = true
-	case "auto":
-		o.Color = terminal > 0 && e.getenv("NO_COLOR") == ""
-	case "never":
-	default:
-		return o, fmt.Errorf("--color %s: expected one of auto, always, never", f.color)
 	}
 	return o, nil
 }
@@ -125,7 +111,7 @@ func (c *ctl) machineMap() *cobra.Command {
 		short: "Draw the machine with the pods on it",
 		long:  mapLong, example: mapExample,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		o, err := f.options(s.env)
+		o, err := f.options(s.ctl)
 		if err != nil {
 			return usagef("map", "%v", err)
 		}

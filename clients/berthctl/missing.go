@@ -34,14 +34,17 @@ func shortages(t *typesv1.Trace) []*typesv1.Shortage {
 	})
 }
 
+// amountOf spells an amount of a resource.
+func amountOf(resource string, n uint64) string {
+	if resource == "memory" || strings.HasPrefix(resource, "hugepages-") {
+		return table.Bytes(n)
+	}
+	return strconv.FormatUint(n, 10)
+}
+
 // shortText says what was missing and who holds it.
 func shortText(s *typesv1.Shortage, n names) string {
-	amount := func(n uint64) string {
-		if r := s.GetResource(); r == "memory" || strings.HasPrefix(r, "hugepages-") {
-			return table.Bytes(n)
-		}
-		return strconv.FormatUint(n, 10)
-	}
+	amount := func(n uint64) string { return amountOf(s.GetResource(), n) }
 	text := s.GetResource()
 	if s.GetNumaNodes() != nil {
 		text += " on " + nodeNoun(nodes(s.GetNumaNodes()))

@@ -12,10 +12,12 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/podspec"
 )
 
-const resizeLong = `Change the cpu and memory of admitted pods while they run. --set names single amounts of one pod; all others stay. A
-file gives the cpu and memory of all containers of its pods; the rest of the file is not compared.
+const resizeLong = `Change the cpu and memory of admitted pods while they run. --cpu and --memory change a container, its request and its
+limit where it has both. --set names single amounts of one pod; all others stay. A file gives the cpu and memory of all
+containers of its pods; the rest of the file is not compared. A pod without uid in a file is the admitted pod of that name.
 
 berthd changes the pod's cgroup, and the cgroups of containers that it made itself. Containers of a container runtime
 are changed by the runtime; 'berthctl allocate' prints the new values.
@@ -23,15 +25,17 @@ are changed by the runtime; 'berthctl allocate' prints the new values.
 The revision of 'berthctl get pods' or of an earlier resize goes with --if-revision: if the pod has changed since, the
 resize fails, and changes nothing.`
 
-const resizeExample = `  berthctl resize default/web --set app:requests.cpu=500m --set app:limits.memory=1Gi
+const resizeExample = `  berthctl resize default/web app --cpu 2 --memory 1Gi
+  berthctl resize default/web --set app:requests.cpu=500m --set app:limits.memory=1Gi
   berthctl resize default/web --set limits.cpu=4 --max-disruption none --dry-run
   berthctl resize -f pod.yaml`
 
 // resizing is the flags of a resize.
 type resizing struct {
 	manifest
-	sets       []string
-	disruption string
+	cpu, memory string
+	sets        []string
+	disruption  string
 	// common has what the flags say about every pod.
 	common admissionv1.ResizeRequest
 }
@@ -39,10 +43,10 @@ type resizing struct {
 func (c *ctl) resize() *cobra.Command {
 	r := &resizing{}
 	cmd := c.verb(about{
-		use:   "resize (POD --set [CONTAINER:]LIST.RESOURCE=AMOUNT… | -f FILE) [--dry-run]",
+		use:   "resize (POD CONTAINER [--cpu AMOUNT] [--memory AMOUNT] | POD --set [CONTAINER:]LIST.RESOURCE=AMOUNT… | -f FILE) [--dry-run]",
 		short: "Change the cpu and memory of an admitted pod in place",
 		long:  resizeLong, example: resizeExample,
-		args: []string{"[POD]"},
+		args: []string{"[POD]", "[CONTAINER]"},
 	}, func(ctx context.Context, s *session, args []string) error {
 		requests, titles, err := r.requests(ctx, s, args)
 		if err != nil {
@@ -71,7 +75,9 @@ func (c *ctl) resize() *cobra.Command {
 		return nil
 	})
 	f := cmd.Flags()
-	r.flags(f)
+	r.readFlags(f)
+	f.StringVar(&r.cpu, "cpu", "", "the new cpu of the container, as 2 or 500m")
+	f.StringVar(&r.memory, "memory", "", "the new memory of the container, as 1Gi")
 	f.StringArrayVar(&r.sets, "set", nil, "an amount of a container, or without CONTAINER of the pod as a whole, as `[CONTAINER:]LIST.RESOURCE=AMOUNT` (app:limits.cpu=2); may be repeated")
 	f.StringVar(&r.disruption, "max-disruption", "", "how much containers may be disturbed: "+strings.Join(disruptions(), ", ")+" (default as much as needed)")
 	f.Uint64Var(&r.common.IfRevision, "if-revision", 0, "fail if the pod has changed since this revision; 0 is no condition")
@@ -88,12 +94,14 @@ func (r *resizing) requests(ctx context.Context, s *session, args []string) (req
 		return nil, nil, err
 	}
 	switch {
-	case len(args) == 0 && r.file == "":
-		return nil, nil, usagef("resize", "-f is missing, or a pod with --set")
-	case len(args) > 0 && (r.file != "" || len(r.sets) == 0):
-		return nil, nil, usagef("resize", "a pod needs --set, and -f needs neither")
-	case len(args) == 0 && len(r.sets) > 0:
-		return nil, nil, usagef("resize", "--set needs a pod")
+	case len(args) == 0 && len(r.files) == 0:
+		return nil, nil, usagef("resize", "-f is missing, or a pod")
+	case len(r.files) > 0 && (len(args) > 0 || len(r.sets) > 0 || r.cpu != "" || r.memory != ""):
+		return nil, nil, usagef("resize", "-f has the pods and their amounts: it goes with no POD, --set, --cpu or --memory")
+	case len(r.sets) > 0 && (len(args) == 2 || r.cpu != "" || r.memory != ""):
+		return nil, nil, usagef("resize", "--set names the container itself: it goes with no CONTAINER, --cpu or --memory")
+	case len(args) > 0 && len(r.sets) == 0 && r.cpu == "" && r.memory == "":
+		return nil, nil, usagef("resize", "--cpu or --memory is missing, or --set")
 	case len(args) > 0:
 		req, err := sets(r.sets)
 		if err != nil {
@@ -103,18 +111,31 @@ func (r *resizing) requests(ctx context.Context, s *session, args []string) (req
 		if err != nil {
 			return nil, nil, err
 		}
+		if len(r.sets) == 0 {
+			if err := r.amounts(req, pod, args[1:]); err != nil {
+				return nil, nil, err
+			}
+		}
 		req.PodUid = pod.GetUid()
 		requests, titles = append(requests, req), append(titles, podName(pod))
 	default:
+		r.generateUID = true
 		pods, err := r.load(s.ctl)
 		if err != nil {
 			return nil, nil, err
 		}
 		if r.common.GetAdmissionId() != "" && len(pods) > 1 {
-			return nil, nil, usagef("resize", "--admission-id names one attempt, and %s has %d pods", r.file, len(pods))
+			return nil, nil, usagef("resize", "--admission-id names one attempt, and %s has %d pods", r.title(), len(pods))
 		}
 		for _, pod := range pods {
 			meta := pod.GetMetadata()
+			if podspec.GeneratedUID(pod) {
+				have, err := s.find(ctx, meta.GetNamespace()+"/"+meta.GetName())
+				if err != nil {
+					return nil, nil, err
+				}
+				meta.Uid = have.GetUid()
+			}
 			requests, titles = append(requests, berth.ResizeTo(pod)), append(titles, meta.GetNamespace()+"/"+meta.GetName())
 		}
 	}
@@ -123,6 +144,44 @@ func (r *resizing) requests(ctx context.Context, s *session, args []string) (req
 		req.IfRevision, req.MaxDisruption = r.common.GetIfRevision(), max
 	}
 	return requests, titles, nil
+}
+
+// amounts adds --cpu and --memory for the container that is named, or the only one.
+func (r *resizing) amounts(req *admissionv1.ResizeRequest, pod *typesv1.PodAllocation, name []string) error {
+	at := 0
+	switch {
+	case len(name) > 0:
+		at = slices.IndexFunc(pod.GetContainers(), func(a *typesv1.ContainerAllocation) bool { return a.GetContainerName() == name[0] })
+		if at < 0 {
+			return fmt.Errorf("pod %s has no container %s: it has %s", podName(pod), name[0], containerNames(pod))
+		}
+	case len(pod.GetContainers()) != 1:
+		return usagef("resize", "CONTAINER is missing: pod %s has %s", podName(pod), containerNames(pod))
+	}
+	container := pod.GetContainers()[at]
+	to := changedResources(req, container.GetContainerName())
+	for _, change := range []struct{ resource, amount string }{{"cpu", r.cpu}, {"memory", r.memory}} {
+		if change.amount == "" {
+			continue
+		}
+		request, requested := container.GetResources().GetRequests()[change.resource]
+		limit, limited := container.GetResources().GetLimits()[change.resource]
+		switch {
+		case requested && limited && request != limit:
+			return fmt.Errorf("container %[1]s requests %[2]s %[3]s and is limited to %[4]s: name one of them, as --set %[1]s:requests.%[2]s=%[5]s",
+				container.GetContainerName(), change.resource, request, limit, change.amount)
+		case !requested && !limited:
+			return fmt.Errorf("container %[1]s has no %[2]s to change: name what it is to get, as --set %[1]s:limits.%[2]s=%[3]s",
+				container.GetContainerName(), change.resource, change.amount)
+		}
+		if requested {
+			to.Requests[change.resource] = change.amount
+		}
+		if limited {
+			to.Limits[change.resource] = change.amount
+		}
+	}
+	return nil
 }
 
 // sets reads the values of --set.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -33,6 +34,8 @@ type ctl struct {
 	endpoint string
 	timeout  time.Duration
 	format   format
+	// color says when the output has colors.
+	color string
 	// socket is another one than berthd's that is read.
 	socket string
 	// shared are the CPUs of containers without CPUs of their own, as the last answer has them.
@@ -49,7 +52,7 @@ type session struct {
 
 // run runs berthctl and returns its exit code.
 func run(ctx context.Context, e env, args []string) int {
-	c := &ctl{env: e, format: formatTable}
+	c := &ctl{env: e, format: formatTable, color: colorAuto}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(e.in)
@@ -86,11 +89,14 @@ func (c *ctl) root() *cobra.Command {
 		Args:                       subcommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SuggestionsMinimumDistance: typos,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if _, ok := cmd.Annotations[named]; !ok && c.format == formatName {
+				return errors.New("-o name is for the verbs of 'berthctl get' that list objects")
+			}
 			if c.timeout < 0 {
 				return fmt.Errorf("--timeout %v: expected 0, which is for ever, or more", c.timeout)
 			}
-			return nil
+			return c.checkColor()
 		},
 	}
 	// What only holds other commands is not shown as if it could be called alone.
@@ -99,8 +105,10 @@ func (c *ctl) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: what "+berth.EndpointVariable+" says, else "+berth.DefaultEndpoint+")")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 is for ever")
-	flags.VarP(&c.format, "output", "o", "table, wide, json or yaml")
+	flags.VarP(&c.format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")
 	choices(root, "output", formats()...)
+	flags.StringVar(&c.color, "color", colorAuto, "auto, always or never; auto is a terminal without the variable NO_COLOR")
+	choices(root, "color", colorNames()...)
 
 	root.AddGroup(
 		&cobra.Group{ID: groupPods, Title: "Pods:"},

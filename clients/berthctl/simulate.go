@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,6 +20,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/simulation"
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/machine"
@@ -47,7 +47,7 @@ const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.
 // simulate's flags.
 type simulateFlags struct {
 	machine, config, kubelet string
-	pods, more               string
+	pods, more               manifest
 	most                     int
 	policy, scope, cpuPolicy string
 	reserved                 string
@@ -60,8 +60,9 @@ func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.machine, "machine", "", "snapshot file or shape of the machine; empty: what the configuration says")
 	fs.StringVar(&f.config, "config", "", "berth's own configuration file")
 	fs.StringVar(&f.kubelet, "kubelet-config", "", "a kubelet's configuration file")
-	fs.StringVar(&f.pods, "pods", "", "file with pods, or directory of such files, which are taken in the order of their names; - is standard input")
-	fs.StringVar(&f.more, "more", "", "file with one pod; the output has the number of copies that would fit")
+	fs.StringSliceVarP(&f.pods.files, "pods", "f", nil, filesUsage+". The files of a directory are taken in the order of their names")
+	f.pods.readingFlags(fs)
+	fs.StringSliceVar(&f.more.files, "more", nil, "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
 	fs.StringVar(&f.policy, "policy", "", "topology policy in place of the configured one: none, best-effort, restricted, single-numa-node")
 	fs.StringVar(&f.scope, "scope", "", "topology scope in place of the configured one: container, pod")
@@ -82,7 +83,7 @@ func (c *ctl) simulate() *cobra.Command {
 		short: "Admit pods on a simulated machine",
 		long:  simulateLong, example: simulateExample,
 	}, func(ctx context.Context, _ []string) error {
-		if f.pods == "" && f.more == "" {
+		if len(f.pods.files) == 0 && len(f.more.files) == 0 {
 			return usagef("simulate", "--pods is missing")
 		}
 		if f.most < 1 {
@@ -92,11 +93,11 @@ func (c *ctl) simulate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pods, o, err := f.read(c)
+		pods, o, err := f.read(c, &scene)
 		if err != nil {
 			return err
 		}
-		picture, err := drawn.options(c.env)
+		picture, err := drawn.options(c)
 		if err != nil {
 			return usagef("simulate", "%v", err)
 		}
@@ -235,47 +236,21 @@ func (f *simulateFlags) allDevices() (map[string][]device.Device, error) {
 }
 
 // read reads the pods. Nobody gave them uids, so those that lack one get it.
-func (f *simulateFlags) read(c *ctl) (pods []*typesv1.Pod, o simulation.Options, err error) {
-	files, err := podFiles(f.pods)
-	if err != nil {
+func (f *simulateFlags) read(c *ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options, err error) {
+	f.pods.generateUID, f.more.generateUID, f.more.strict = true, true, f.pods.strict
+	if pods, err = f.pods.load(c); err != nil || len(f.more.files) == 0 {
+		return pods, o, err
+	}
+	o.Most = f.most
+	if o.More, err = f.more.one(c); err != nil {
 		return nil, o, err
 	}
-	for _, file := range files {
-		m := manifest{file: file, generateUID: true}
-		some, err := m.load(c)
-		if err != nil {
-			return nil, o, err
-		}
-		pods = append(pods, some...)
-	}
-	if f.more != "" {
-		m := manifest{file: f.more, generateUID: true}
-		o.Most = f.most
-		o.More, err = m.one(c)
-	}
-	return pods, o, err
-}
-
-// podFiles returns the files that a path means: itself, or what a directory holds.
-func podFiles(path string) ([]string, error) {
-	if path == "" {
-		return nil, nil
-	}
-	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return []string{path}, nil // podspec says what is wrong with it, and knows "-"
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
-			files = append(files, filepath.Join(path, e.Name()))
+	for _, name := range extended(o.More) {
+		domain, _, _ := strings.Cut(name, "/")
+		other := slices.ContainsFunc([]string{name, domain, admission.Everywhere}, func(e string) bool { return slices.Contains(scene.Config.Devices.Elsewhere, e) })
+		if _, simulated := scene.Devices[name]; !simulated && other {
+			fmt.Fprintf(c.err, "warning: --more: %s is not simulated, so it does not limit the number of pods (devices.elsewhere)\n", name)
 		}
 	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: the directory has no .yaml, .yml or .json file", path)
-	}
-	return files, nil
+	return pods, o, nil
 }

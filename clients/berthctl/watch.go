@@ -20,7 +20,8 @@ import (
 )
 
 const watchLong = `Show every change as it happens, until interrupted: pods that come and go, container ids that are bound, the shared
-CPUs, device plugins and the health of devices. The output begins with the current state, or with --from after a revision
+CPUs, device plugins and the health of devices. Each line begins with the time at which berthctl received it, and the
+revision. The output begins with the current state, or with --from after a revision
 of an earlier output. The command continues after a restart of berthd, and then shows the changes in between. --types
 selects kinds of changes. --namespace, --resource and --owner select pods and their containers; a pod must match all.
 
@@ -30,15 +31,20 @@ func (c *ctl) watch() *cobra.Command {
 	var from uint64
 	var types []string
 	req := &allocationv1.WatchRequest{}
+	var in namespaces
 	var cmd *cobra.Command
 	cmd = c.local(about{
-		use:   "watch [--from REVISION] [--types TYPE,…] [--namespace NAMESPACE] [--resource NAME] [--owner NAME]",
+		use:   "watch [--from REVISION] [--types TYPE,…] [--namespace NAMESPACE | -A] [--resource NAME] [--owner NAME]",
 		short: "Show changes as they happen",
 		long:  watchLong,
 		example: `  berthctl watch
   berthctl watch --types added,removed --namespace default
   berthctl watch --from 1806172160000006 -o json`,
 	}, func(ctx context.Context, _ []string) error {
+		if err := in.check("watch"); err != nil {
+			return err
+		}
+		req.Namespace = in.namespace
 		var err error
 		if req.Types, err = eventTypes(types); err != nil {
 			return err
@@ -57,7 +63,7 @@ func (c *ctl) watch() *cobra.Command {
 	f := cmd.Flags()
 	f.Uint64Var(&from, "from", 0, "a revision that was shown before; 0 begins with what is there")
 	f.StringSliceVar(&types, "types", nil, "show only these: "+strings.Join(typeNames(), ", "))
-	f.StringVarP(&req.Namespace, "namespace", "n", "", "show only pods of this namespace and their containers")
+	in.flags(f, "show only pods of this namespace and their containers")
 	f.StringVar(&req.Resource, "resource", "", "show only pods that hold this resource, their containers, and its devices")
 	f.StringVar(&req.Owner, "owner", "", "show only pods of this agent, such as berthlet or kubernetes, and their containers")
 	return cmd
@@ -96,6 +102,8 @@ type watcher struct {
 	request *allocationv1.WatchRequest
 	// revision up to which all was shown.
 	revision uint64
+	// each, if set, is called for every message in place of printing it.
+	each func(*allocationv1.WatchResponse) error
 	// seen is set once something came.
 	seen  bool
 	names names
@@ -138,7 +146,11 @@ func (w *watcher) stream(ctx context.Context) error {
 			return err
 		}
 		w.revision, w.seen = message.GetRevision(), true
-		if err := w.print(message); err != nil {
+		show := w.print
+		if w.each != nil {
+			show = w.each
+		}
+		if err := show(message); err != nil {
 			return err
 		}
 	}
@@ -153,7 +165,7 @@ func (w *watcher) print(message *allocationv1.WatchResponse) error {
 		for _, e := range message.GetEvents() {
 			what, text := w.text(e)
 			// Who comes back with what is shown misses nothing: not what is in the next message.
-			fmt.Fprintf(out, "%-6d  %-8s  %s\n", min(e.GetRevision(), message.GetRevision()), what, text)
+			fmt.Fprintf(out, "%s  %-6d  %-8s  %s\n", w.now().Format(time.TimeOnly), min(e.GetRevision(), message.GetRevision()), what, text)
 		}
 	})
 }

@@ -91,9 +91,15 @@ func (u *until) Write(p []byte) (int, error) {
 // follow runs watch until it has printed a number of lines.
 func follow(t *testing.T, s *streams, lines int, args ...string) result {
 	t.Helper()
+	return followed(t, &fake{streams: s}, lines, append([]string{"watch"}, args...)...)
+}
+
+// followed runs a verb until it has printed a number of lines.
+func followed(t *testing.T, f *fake, lines int, args ...string) result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	path := (&fake{streams: s}).start(t)
+	path := f.start(t)
 	out, errs := &until{lines: lines, end: cancel}, &bytes.Buffer{}
 	code := run(ctx, env{
 		in: strings.NewReader(""), out: out, err: errs,
@@ -101,7 +107,7 @@ func follow(t *testing.T, s *streams, lines int, args ...string) result {
 			return berth.Dial(ctx, path, berth.Options{})
 		},
 		now: func() time.Time { return testNow },
-	}, append([]string{"watch"}, args...))
+	}, args)
 	return result{out.String(), errs.String(), code}
 }
 
@@ -145,19 +151,19 @@ func life() []*allocationv1.WatchResponse {
 	}
 }
 
-const lifeText = `7       added     default/web on CPUs 1-2 of its own, memory=1Gi@0, example.com/gpu=1
-7       shared    CPUs 0,3-7
-7       policy    as configured, CPU 0 reserved
-7       machine   CPUs 0-7
-7       resource  example.com/gpu: plugin connected, 1 of 2 healthy, not gpu-1
-8       bound     c0ffee is default/web/app
-8       device    example.com/gpu gpu-0 is Unhealthy, held by default/web/app
-8       device    example.com/gpu gpu-1 is missing
-9       changed   test/twin on the shared CPUs
-10      unbound   c0ffee is default/web/app no more
-10      removed   default/web
-11      policy    set at 2026-11-20T12:00:00Z
-12      machine   CPUs 0-7, of which 7 off line
+const lifeText = `12:00:00  7       added     default/web on CPUs 1-2 of its own, memory=1Gi@0, example.com/gpu=1
+12:00:00  7       shared    CPUs 0,3-7
+12:00:00  7       policy    as configured, CPU 0 reserved
+12:00:00  7       machine   CPUs 0-7
+12:00:00  7       resource  example.com/gpu: plugin connected, 1 of 2 healthy, not gpu-1
+12:00:00  8       bound     c0ffee is default/web/app
+12:00:00  8       device    example.com/gpu gpu-0 is Unhealthy, held by default/web/app
+12:00:00  8       device    example.com/gpu gpu-1 is missing
+12:00:00  9       changed   test/twin on the shared CPUs
+12:00:00  10      unbound   c0ffee is default/web/app no more
+12:00:00  10      removed   default/web
+12:00:00  11      policy    set at 2026-11-20T12:00:00Z
+12:00:00  12      machine   CPUs 0-7, of which 7 off line
 `
 
 func TestWatchShowsEverything(t *testing.T) {
@@ -228,5 +234,39 @@ func TestWatchFilters(t *testing.T) {
 		if got.code != exitUsage || !strings.Contains(got.err, "--types: no events are called \""+name+"\", only added, bound, changed") {
 			t.Errorf("exit %d: %s", got.code, got.err)
 		}
+	}
+}
+
+// TestGetWatch: the list, then what changes, also what goes; the age alone is no change.
+func TestGetWatch(t *testing.T) {
+	t.Parallel()
+	stream := func() *streams {
+		return &streams{left: []watched{{from: 12, commits: []*allocationv1.WatchResponse{{Revision: 13}, {Revision: 14}}}}}
+	}
+	for args, row := range map[string]struct {
+		lists int32
+		lines int
+		want  string
+	}{
+		"get po -w": {2, 5, `EVENT     NAMESPACE  NAME  QOS         CONTAINERS  CPUS    DEVICES            AGE
+ADDED     default    web   Guaranteed  2           1-2     example.com/gpu=1  5m
+ADDED     shop       twin  Burstable   1           shared  -                  3d
+ADDED     test       twin  BestEffort  1           shared  -                  -
+DELETED   default    web   Guaranteed  2           1-2     example.com/gpu=1  5m
+`},
+		"get pods default/web --watch --no-headers": {2, 2, `ADDED     default  web  Guaranteed  2  1-2  example.com/gpu=1  5m
+DELETED   default  web  Guaranteed  2  1-2  example.com/gpu=1  5m
+`},
+		"get pods -o name -w": {2, 4, "default/web\nshop/twin\ntest/twin\ndefault/web\n"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{streams: stream()}
+			f.leaves.Store(row.lists)
+			got := followed(t, f, row.lines, strings.Fields(args)...)
+			if got != (result{row.want, "", exitDone}) {
+				t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
+			}
+		})
 	}
 }

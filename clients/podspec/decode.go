@@ -31,10 +31,7 @@ func Decode(r io.Reader, o Options) ([]*typesv1.Pod, error) {
 
 // Load reads the pods of a file; "-" is stdin.
 func Load(path string, stdin io.Reader, o Options) ([]*typesv1.Pod, error) {
-	name := path
-	if path == "-" {
-		name = "standard input"
-	} else {
+	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
@@ -44,9 +41,17 @@ func Load(path string, stdin io.Reader, o Options) ([]*typesv1.Pod, error) {
 	}
 	pods, err := Decode(stdin, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", FileName(path), err)
 	}
 	return pods, nil
+}
+
+// FileName names a file of Load in messages.
+func FileName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
 }
 
 // flatten appends the pods of an object: its own, or those of a list.
@@ -114,6 +119,11 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", name, misfit(doc, err))
+	}
+	for _, what := range unknownResources(&pod) {
+		if unknown = append(unknown, what); o.Ignored != nil {
+			o.Ignored(name, what)
+		}
 	}
 	if fields := Dropped(&pod); o.Dropped != nil && len(fields) > 0 {
 		o.Dropped(name, fields)

@@ -60,6 +60,11 @@ func title(namespace, name string) string {
 	return cmp.Or(namespace, corev1.NamespaceDefault) + "/" + cmp.Or(name, "(no name)")
 }
 
+// GeneratedUID returns whether the uid of a pod is one that GenerateUID makes.
+func GeneratedUID(p *typesv1.Pod) bool {
+	return p.GetMetadata().GetUid() == madeUID(p.GetMetadata().GetNamespace(), p.GetMetadata().GetName())
+}
+
 // madeUID makes a UUID of version 8 (RFC 9562, section 5.8) from a pod's name.
 func madeUID(namespace, name string) string {
 	u := sha256.Sum256([]byte("berth pod " + namespace + "/" + name))

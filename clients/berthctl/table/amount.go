@@ -44,3 +44,26 @@ func Count(n int, noun string) string {
 	}
 	return strconv.Itoa(n) + " " + noun + "s"
 }
+
+// unit is a binary unit: 1 is Ki, 2 is Mi.
+type unit int
+
+// spell gives an amount in the unit, with one digit behind the point where it is not whole.
+func (u unit) spell(n uint64) string {
+	if n == 0 {
+		return "0"
+	}
+	s := strconv.FormatFloat(float64(n)/float64(uint64(1)<<(10*u)), 'f', 1, 64)
+	return strings.TrimSuffix(s, ".0") + []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}[u]
+}
+
+// commonUnit is the largest unit, at most Gi, in which no amount but 0 is below 1, and at least Ki.
+func commonUnit(amounts []uint64) unit {
+	u := unit(3)
+	for _, n := range amounts {
+		for n > 0 && u > 1 && n>>(10*u) == 0 {
+			u--
+		}
+	}
+	return u
+}

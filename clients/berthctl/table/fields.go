@@ -22,4 +22,4 @@ func (f *Fields) Add(name string, values ...string) {
 }
 
 // String gives the fields, a line for each value.
-func (f *Fields) String() string { return align(f.indent, f.lines) }
+func (f *Fields) String() string { return align(f.indent, f.lines, nil, nil) }

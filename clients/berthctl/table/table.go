@@ -1,6 +1,8 @@
 package table
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -10,6 +12,10 @@ type Table struct {
 	headers []string
 	narrow  int
 	rows    [][]string
+	// key are the columns that name a row.
+	key []int
+	// amounts are the columns with numbers of bytes.
+	amounts []int
 }
 
 // New makes a table.
@@ -26,25 +32,179 @@ func (t *Table) Wide(wide bool, headers ...string) *Table {
 	return t
 }
 
+// Key says which columns name a row, also those that are not shown.
+func (t *Table) Key(headers ...string) *Table {
+	t.key = t.columns(headers)
+	return t
+}
+
+// Amounts says which columns have numbers of bytes. A column has one unit, so that its amounts can be compared.
+func (t *Table) Amounts(headers ...string) *Table {
+	t.amounts = t.columns(headers)
+	return t
+}
+
+// Has returns whether there is such a column.
+func (t *Table) Has(header string) bool { return slices.Contains(t.headers, header) }
+
+func (t *Table) columns(headers []string) []int {
+	out := make([]int, len(headers))
+	for i, h := range headers {
+		out[i] = slices.Index(t.headers, h)
+	}
+	return out
+}
+
 // Row adds a row; it has a cell for every column, the wide ones included.
 func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// Empty returns a table with the same columns and no rows.
+func (t *Table) Empty() *Table {
+	out := *t
+	out.rows = nil
+	return &out
+}
 
 // Len returns the number of rows.
 func (t *Table) Len() int { return len(t.rows) }
 
-// String gives the table, headers included.
-func (t *Table) String() string {
-	lines := [][]string{t.headers[:t.narrow]}
+// Names returns the name of every row: the cells of its key, with slashes.
+func (t *Table) Names() []string {
+	out := make([]string, len(t.rows))
+	for i, row := range t.rows {
+		out[i] = t.name(row)
+	}
+	return out
+}
+
+func (t *Table) name(row []string) string {
+	var parts []string
+	for _, at := range t.key {
+		parts = append(parts, cell(row, at))
+	}
+	return strings.Join(parts, "/")
+}
+
+// The column that Changes adds, and its words, which are those of kubectl.
+const (
+	eventColumn = "EVENT"
+	added       = "ADDED"
+	modified    = "MODIFIED"
+	deleted     = "DELETED"
+)
+
+// EventWidth is the width of the column of events.
+const EventWidth = len(modified)
+
+// Changes returns the rows that are new, changed or gone since an earlier table with the same columns; all rows if there
+// was none. Columns that change with time alone do not count.
+func (t *Table) Changes(before *Table, ignored ...string) *Table {
+	out := &Table{headers: append([]string{eventColumn}, t.headers...), narrow: t.narrow + 1}
+	for _, at := range t.amounts {
+		out.amounts = append(out.amounts, at+1)
+	}
+	for _, at := range t.key {
+		out.key = append(out.key, at+1)
+	}
+	known := map[string][]string{}
+	if before != nil {
+		for _, row := range before.rows {
+			known[t.name(row)] = row
+		}
+	}
+	skip := t.columns(ignored)
+	same := func(a, b []string) bool {
+		for i := range t.headers {
+			if !slices.Contains(skip, i) && cell(a, i) != cell(b, i) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, row := range t.rows {
+		old, was := known[t.name(row)]
+		delete(known, t.name(row))
+		switch {
+		case !was:
+			out.Row(append([]string{added}, row...)...)
+		case !same(old, row):
+			out.Row(append([]string{modified}, row...)...)
+		}
+	}
+	if before != nil {
+		for _, row := range before.rows {
+			if _, gone := known[t.name(row)]; gone {
+				out.Row(append([]string{deleted}, row...)...)
+			}
+		}
+	}
+	return out
+}
+
+// cell returns a cell of a row, empty for one that is not there.
+func cell(row []string, at int) string {
+	if at < 0 || at >= len(row) {
+		return ""
+	}
+	return row[at]
+}
+
+// Style says how a table is printed. Its zero value is plain text with headers.
+type Style struct {
+	NoHeaders bool
+	// Paint returns the color of a cell: the parameters of an SGR sequence, such as "31", or nothing. Nil paints nothing.
+	Paint func(column, cell string) string
+	// Widths, if not nil, are the least widths of the columns. Print makes them larger, so that tables below each other
+	// are aligned.
+	Widths *[]int
+}
+
+// String gives the table as plain text, headers included.
+func (t *Table) String() string { return t.Print(Style{}) }
+
+// Print gives the table in a style.
+func (t *Table) Print(style Style) string {
+	var lines [][]string
+	if !style.NoHeaders {
+		lines = append(lines, t.headers[:t.narrow])
+	}
+	units := t.units()
 	for _, row := range t.rows {
 		line := make([]string, t.narrow)
 		for i := range line {
-			if line[i] = "-"; i < len(row) && row[i] != "" {
-				line[i] = row[i]
+			line[i] = cell(row, i)
+			if unit, ok := units[i]; ok {
+				if n, err := strconv.ParseUint(line[i], 10, 64); err == nil {
+					line[i] = unit.spell(n)
+				}
+			}
+			if line[i] == "" {
+				line[i] = "-"
 			}
 		}
 		lines = append(lines, line)
 	}
-	return align("", lines)
+	return align("", lines, func(line, column int, text string) string {
+		if style.Paint == nil || line == 0 && !style.NoHeaders {
+			return ""
+		}
+		return style.Paint(t.headers[column], text)
+	}, style.Widths)
+}
+
+// units chooses a unit for every column of amounts.
+func (t *Table) units() map[int]unit {
+	out := make(map[int]unit, len(t.amounts))
+	for _, at := range t.amounts {
+		var amounts []uint64
+		for _, row := range t.rows {
+			if n, err := strconv.ParseUint(cell(row, at), 10, 64); err == nil {
+				amounts = append(amounts, n)
+			}
+		}
+		out[at] = commonUnit(amounts)
+	}
+	return out
 }
 
 const gap = 2
@@ -61,9 +221,12 @@ func printable(lines [][]string) [][]string {
 }
 
 // align puts lines of cells into columns.
-func align(indent string, lines [][]string) string {
+func align(indent string, lines [][]string, paint func(line, column int, text string) string, least *[]int) string {
 	lines = printable(lines)
 	var widths []int
+	if least != nil {
+		widths = slices.Clone(*least)
+	}
 	for _, line := range lines {
 		for i, cell := range line {
 			if i == len(widths) {
@@ -72,16 +235,32 @@ func align(indent string, lines [][]string) string {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
+	if least != nil {
+		*least = widths
+	}
 	var b strings.Builder
-	for _, line := range lines {
+	for n, line := range lines {
 		var s strings.Builder
 		s.WriteString(indent)
 		for i, cell := range line {
+			blanks := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap)
+			if paint != nil {
+				cell = Painted(paint(n, i, cell), cell)
+			}
 			s.WriteString(cell)
-			s.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
+			s.WriteString(blanks)
 		}
 		b.WriteString(strings.TrimRight(s.String(), " "))
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// Painted puts a text between the sequences of a terminal for a color; without a color it is the text. The text has to be
+// printable.
+func Painted(color, text string) string {
+	if color == "" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }

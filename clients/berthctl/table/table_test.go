@@ -120,3 +120,66 @@ func TestJSON(t *testing.T) {
 		}
 	})
 }
+
+func TestAmountsHaveOneUnit(t *testing.T) {
+	t.Parallel()
+	tab := New("NODE", "TOTAL", "HELD").Amounts("TOTAL", "HELD")
+	tab.Row("0", "16777216000", "4194304")
+	tab.Row("1", "17179869184", "0")
+	tab.Row("2", "", "1610612736")
+	want := "NODE  TOTAL   HELD\n0     15.6Gi  4Mi\n1     16Gi    0\n2     -       1536Mi\n"
+	if got := tab.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	small := New("A").Amounts("A")
+	small.Row("512")
+	if got := small.Print(Style{NoHeaders: true}); got != "0.5Ki\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestChanges: rows by their key; what changes with time alone is no change, and what is gone is told.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	tab := func(rows ...string) *Table {
+		out := New("NAME", "CPUS", "AGE").Wide(false, "UID").Key("NAME", "UID")
+		for _, r := range rows {
+			out.Row(strings.Fields(r)...)
+		}
+		return out
+	}
+	before, after := tab("a 1 5s u1", "b 2 5s u2", "c 3 5s u3"), tab("a 1 9s u1", "b 4 9s u2", "d 3 9s u4")
+	widths := []int{}
+	style := Style{NoHeaders: true, Widths: &widths}
+	want := "ADDED  a  1  5s\nADDED  b  2  5s\nADDED  c  3  5s\n"
+	if got := before.Changes(nil, "AGE").Print(style); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	want = "MODIFIED  b  4  9s\nADDED     d  3  9s\nDELETED   c  3  5s\n"
+	if got := after.Changes(before, "AGE").Print(style); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := after.Changes(after, "AGE"); got.Len() != 0 {
+		t.Errorf("changes of nothing: %v", got)
+	}
+	if got := strings.Join(after.Names(), " "); got != "a/u1 b/u2 d/u4" {
+		t.Errorf("names %s", got)
+	}
+}
+
+// TestPaint: colors surround what is escaped already, and do not move a column.
+func TestPaint(t *testing.T) {
+	t.Parallel()
+	tab := New("ID", "HEALTH", "NODE")
+	tab.Row("a\x1b[2J", "Unhealthy", "0")
+	got := tab.Print(Style{Paint: func(column, cell string) string {
+		if column == "HEALTH" && cell == "Unhealthy" {
+			return "31"
+		}
+		return ""
+	}})
+	want := "ID        HEALTH     NODE\na\\x1b[2J  \x1b[31mUnhealthy\x1b[0m  0\n"
+	if got != want {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+}
