@@ -147,7 +147,9 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 		if req.GetDryRun() {
 			would = "would be "
 		}
-		fmt.Fprintf(w, "%s/%s %s%s\n", meta.GetNamespace(), meta.GetName(), would, verdictText(answer))
+		fmt.Fprintf(w, "%s/%s ", meta.GetNamespace(), meta.GetName())
+		paint(w, verdictColor(answer.GetVerdict()), would+verdictText(answer))
+		fmt.Fprintln(w)
 		if len(answer.GetAllocations()) > 0 {
 			s.shared = answer.GetSharedCpus()
 			fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))

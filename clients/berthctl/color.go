@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 )
 
 // The colors, as parameters of SGR sequences.
@@ -38,6 +40,17 @@ func (c *ctl) colored() bool {
 		return false
 	}
 	return terminalWidth(c.out) > 0 && c.getenv("NO_COLOR") == "" && c.getenv("TERM") != "dumb"
+}
+
+// verdictColor is the color of a verdict.
+func verdictColor(v admissionv1.Verdict) string {
+	switch v {
+	case admissionv1.Verdict_VERDICT_ADMITTED:
+		return green
+	case admissionv1.Verdict_VERDICT_REJECTED:
+		return red
+	}
+	return yellow
 }
 
 // stateColor is the color of a cell that says how something is.

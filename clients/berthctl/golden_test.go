@@ -249,7 +249,7 @@ var goldens = map[string][]step{
 		{args: "get pods twin -n test"}, {args: "describe po web -n default"}, {args: "describe co twin c -n shop"}, {args: "get spec web -n default -o jsonpath={.status.qosClass}"},
 		{args: "explain big"}, {args: "explain cart"}, {args: "explain early"}, {args: "explain early -n shop"},
 		{args: "get rejections"}, {args: "get rejections -o wide"}, {args: "get rejections -n nowhere"}, {args: "get devices --color always"},
-		{args: "get traces --refused --color always"},
+		{args: "get traces --refused --color always"}, {args: "admit -f - --color always", stdin: podYAML("web") + "---\n" + podYAML("early") + "---\n" + podYAML("big")},
 		{args: "get pods -A -n shop"}, {args: "watch -A -n shop"}, {args: "get pods -o jsonpath="}, {args: "get pods -o jsonpath={.pods[}"},
 		{args: "admit -f - -o name", stdin: podYAML("web")}, {args: "get pods --color blue"}, {args: "get providers -w"},
 	},
