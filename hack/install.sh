@@ -33,6 +33,9 @@ done
 for file in deploy/monitoring/*; do
 	put 644 "$file" "$prefix/share/berth/monitoring/$(basename "$file")"
 done
+for file in deploy/examples/*; do
+	put 644 "$file" "$prefix/share/berth/examples/$(basename "$file")"
+done
 put 644 deploy/sysusers.d/berth.conf "$prefix/lib/sysusers.d/berth.conf"
 put 644 deploy/tmpfiles.d/berth.conf "$prefix/lib/tmpfiles.d/berth.conf"
 [ -e "$dest$etc/berth/berthd.yaml" ] || put 644 deploy/berthd.yaml "$etc/berth/berthd.yaml"

@@ -253,6 +253,9 @@ var goldens = map[string][]step{
 		{args: "get pods -A -n shop"}, {args: "watch -A -n shop"}, {args: "get pods -o jsonpath="}, {args: "get pods -o jsonpath={.pods[}"},
 		{args: "admit -f - -o name", stdin: podYAML("web")}, {args: "get pods --color blue"}, {args: "get providers -w"},
 	},
+	"examples": {
+		{args: "simulate --machine 8c --cpu-policy static --reserved-cpus 0 --device example.com/gpu=gpu0@0 -f ../../deploy/examples --strict"},
+	},
 	"files": {
 		{args: "admit -f testdata/manifests/a.yaml -f testdata/manifests/b.json"}, {args: "admit -f testdata/manifests/a.yaml,testdata/manifests/b.json -o jsonpath={.verdict}"},
 		{args: "admit -f testdata/manifests"}, {args: "admit -R -f testdata/manifests --dry-run"}, {args: "admit -f - -f testdata/manifests/b.json", stdin: podYAML("early")},

@@ -103,7 +103,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "how large the log of a container becomes before it starts anew; 0 for no limit")
 	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
-	root.AddCommand(statusCommand(&o.state), version.Command("berthlet"))
+	root.AddCommand(statusCommand(&o.state), logsCommand(&o.state), version.Command("berthlet"))
 	version.AddFlag(root)
 	manual.Add(root, "8")
 	return root
@@ -146,7 +146,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	pods.Runtime = runtime
 	log.Info("berthlet starts, and waits for berthd", "manifests", o.manifests, "state", o.state, "berthd", client.Endpoint())
 	return both(ctx,
-		func(ctx context.Context) error { return manifest.Open(o.manifests, log).Watch(ctx, pods.Want) },
+		func(ctx context.Context) error {
+			return manifest.Open(o.manifests, log).Watch(ctx, pods.Want, pods.Unreadable)
+		},
 		pods.Run)
 }
 

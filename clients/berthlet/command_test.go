@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/clients/berthlet/manifest"
 )
 
 // call runs a command line in this process.
@@ -93,7 +95,7 @@ func TestStatus(t *testing.T) {
 			InitContainerStatuses: []agent.ContainerStatus{{Name: "i", State: running}},
 			ContainerStatuses:     []agent.ContainerStatus{{Name: "m", State: waiting("PodInitializing", "")}},
 		},
-	}}
+	}, Unreadable: []manifest.Problem{{File: "/m/x.yaml", Error: "kind Deployment: expected Pod"}}}
 	text, err := json.Marshal(status)
 	if err != nil {
 		t.Fatal(err)
@@ -102,14 +104,15 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.TrimPrefix(`
-NAMESPACE  NAME      READY  STATUS                RESTARTS  AGE  MESSAGE
-a          runs      2/2    Running               2         90m  -
-a          crashes   0/1    CrashLoopBackOff      5         90m  -
-a          lost      0/1    CreateContainerError  0         90m  no image
-a          rejected  0/1    OutOfcpu              0         -    Pod was rejected: no
-a          done      0/1    Completed             0         90m  -
-a          goes      1/1    Terminating           0         90m  -
-a          begins    0/1    Pending               0         90m  -
+NAMESPACE  NAME       READY  STATUS                RESTARTS  AGE  MESSAGE
+a          runs       2/2    Running               2         90m  -
+a          crashes    0/1    CrashLoopBackOff      5         90m  -
+a          lost       0/1    CreateContainerError  0         90m  no image
+a          rejected   0/1    OutOfcpu              0         -    Pod was rejected: no
+a          done       0/1    Completed             0         90m  -
+a          goes       1/1    Terminating           0         90m  -
+a          begins     0/1    Pending               0         90m  -
+-          /m/x.yaml  -      Unreadable            -         -    kind Deployment: expected Pod
 `, "\n")
 	if got, err := call(t, "status", "--state-dir", dir); err != nil || got != want {
 		t.Errorf("%v, got\n%swant\n%s", err, got, want)
@@ -132,5 +135,57 @@ a          begins    0/1    Pending               0         90m  -
 	}
 	if _, err := call(t, "status", "--state-dir", dir, "-o", "xml"); err == nil {
 		t.Error("status in XML")
+	}
+}
+
+// TestLogs: the output of a container from its log, by pod and container.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	dir, root := t.TempDir(), t.TempDir()
+	container := func(name string, restarts int, lines string) agent.ContainerStatus {
+		path := filepath.Join(root, "pod", name, fmt.Sprint(restarts)+".log")
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return agent.ContainerStatus{Name: name, ContainerID: name + "-id", RestartCount: restarts, LogPath: path}
+	}
+	line := func(tag, text string) string { return "2026-01-02T15:04:05Z stdout " + tag + " " + text + "\n" }
+	app := container("app", 0, line("F", "one")+line("P", "tw")+line("F", "o")+line("F", "three"))
+	side := container("side", 1, line("F", "now"))
+	container("side", 0, line("F", "before"))
+	status := agent.Status{Pods: []agent.PodStatus{
+		{Namespace: "default", Name: "web", UID: "u1", ContainerStatuses: []agent.ContainerStatus{app, side, {Name: "late"}}},
+		{Namespace: "shop", Name: "one", UID: "u2", ContainerStatuses: []agent.ContainerStatus{app}},
+		{Namespace: "shop", Name: "web", UID: "u3"},
+	}}
+	text, err := json.Marshal(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "status.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"one": "one\ntwo\nthree\n", "default/web app --tail 2": "two\nthree\n", "web app -n default --tail 0": "", "u1 side": "now\n",
+		"u1 side --previous": "before\n", "one --timestamps --tail 1": "2026-01-02T15:04:05Z three\n", "one -f": "one\ntwo\nthree\n",
+	} {
+		if got, err := call(t, append([]string{"logs", "--state-dir", dir, "--pod-logs-dir", root}, strings.Fields(args)...)...); err != nil || got != want {
+			t.Errorf("logs %s: %v, %q, want %q", args, err, got, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"nobody": "no pod is called nobody", "web": "2 pods are called web: name one by its uid, u1 (default/web), u3 (shop/web)",
+		"u1": "CONTAINER is missing: pod default/web has app, side, late", "u1 x": "pod default/web has no container x",
+		"u1 late": "has not begun", "one --previous": "was not restarted", "one --pod-logs-dir /etc": "expected a file below /etc",
+	} {
+		if _, err := call(t, append([]string{"logs", "--state-dir", dir, "--pod-logs-dir", root}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("logs %s: %v, want %s", args, err, want)
+		}
+	}
+	if got, want := forTerminal("a\tb\x1b[2J"), "a\tb\\x1b[2J"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -29,19 +29,9 @@ func statusCommand(state *string) *cobra.Command {
 		Long:    "Show the pods from the last status that berthlet wrote. It works while berthlet is stopped, too.",
 		Example: "  berthlet status\n  berthlet status -o json | jq -r '.pods[] | select(.phase == \"Failed\") | .message'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := os.ReadFile(statusFile(*state))
-			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("no berthlet has run with the state directory %s yet", *state)
-			}
-			if errors.Is(err, fs.ErrPermission) {
-				return fmt.Errorf("%w: what berthlet keeps is root's alone, so run this as root", err)
-			}
+			s, text, err := readStatus(*state)
 			if err != nil {
 				return err
-			}
-			var s agent.Status
-			if err := json.Unmarshal(text, &s); err != nil {
-				return fmt.Errorf("read %s: %w", statusFile(*state), err)
 			}
 			switch format {
 			case "json":
@@ -58,6 +48,23 @@ func statusCommand(state *string) *cobra.Command {
 	return cmd
 }
 
+// readStatus reads what the agent wrote last, and gives the file as well.
+func readStatus(state string) (s agent.Status, text []byte, err error) {
+	text, err = os.ReadFile(statusFile(state))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s, nil, fmt.Errorf("no berthlet has run with the state directory %s yet", state)
+	case errors.Is(err, fs.ErrPermission):
+		return s, nil, fmt.Errorf("%w: what berthlet keeps is root's alone, so run this as root", err)
+	case err != nil:
+		return s, nil, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, nil, fmt.Errorf("read %s: %w", statusFile(state), err)
+	}
+	return s, text, nil
+}
+
 // show makes a table of the pods, as kubectl get pods has it.
 func show(s agent.Status, now time.Time) *table.Table {
 	t := table.New("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "MESSAGE")
@@ -69,6 +76,9 @@ func show(s agent.Status, now time.Time) *table.Table {
 		}
 		word, message := summary(p)
 		t.Row(p.Namespace, p.Name, fmt.Sprintf("%d/%d", ready, all), word, strconv.Itoa(p.Restarts()), age, message)
+	}
+	for _, u := range s.Unreadable {
+		t.Row("", u.File, "", "Unreadable", "", "", u.Error)
 	}
 	return t
 }

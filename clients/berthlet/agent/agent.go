@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/manifest"
 	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
 )
@@ -59,6 +60,8 @@ type Agent struct {
 	dropped map[string]bool // by uid: pods that were wanted and are not any more
 	launch  func(*worker)   // nil before workers may be started
 	status  map[string]PodStatus
+	// unreadable are files of manifests that could not be read; guarded by mu.
+	unreadable []manifest.Problem
 	// unread holds, by uid, the pods of earlier runs whose records cannot be read at the moment; recordless those whose
 	// records are damaged or gone. Both have no worker.
 	unread, recordless map[string]bool

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/manifest"
 )
 
 // Status is what an agent writes about its pods. Its fields are named as in the
@@ -16,6 +17,8 @@ type Status struct {
 	// Time is when it was written.
 	Time time.Time   `json:"time"`
 	Pods []PodStatus `json:"pods"`
+	// Unreadable are the files of manifests that could not be read.
+	Unreadable []manifest.Problem `json:"unreadableManifests,omitempty"`
 }
 
 // PodStatus is a pod as it is.
@@ -177,6 +180,16 @@ func (a *Agent) publish(s PodStatus) {
 	a.reportPublished()
 }
 
+// Unreadable keeps which files of manifests could not be read, for the status.
+func (a *Agent) Unreadable(problems []manifest.Problem) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Equal(a.unreadable, problems) {
+		a.unreadable = problems
+		a.reportPublished()
+	}
+}
+
 func (a *Agent) reportPublished() {
 	select {
 	case a.published <- struct{}{}:
@@ -188,7 +201,7 @@ func (a *Agent) reportPublished() {
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := Status{Time: a.Now(), Pods: []PodStatus{}}
+	out := Status{Time: a.Now(), Pods: []PodStatus{}, Unreadable: a.unreadable}
 	for _, s := range a.status {
 		out.Pods = append(out.Pods, s)
 	}

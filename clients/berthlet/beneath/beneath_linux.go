@@ -40,6 +40,11 @@ func Private(path string) error {
 	return dir.Chmod(0o700)
 }
 
+// Open opens a file or directory of any kind by its place only, as OpenOrMake, and makes nothing.
+func Open(root *os.File, path string) (*os.File, error) {
+	return walk(root, path, unix.O_PATH, func(_ int, _ string, err error) error { return err })
+}
+
 // OpenOrMake opens a file or directory of any kind by its place only (O_PATH): it
 // can be examined, mounted and opened below, but not read. Directories are made
 // where the path ends early, with the given permissions whatever the umask.

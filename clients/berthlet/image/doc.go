@@ -1,5 +1,5 @@
 // Package image finds the root file systems of containers on disk: plain
-// directories, and OCI image layouts, whose layers it unpacks for overlayfs.
+// directories, and OCI image layouts and archives of docker save, whose layers it unpacks for overlayfs.
 //
 // Words:
 //
@@ -7,6 +7,8 @@
 //     store's folder of images, and for a layout a tag behind a colon.
 //   - layout: a directory with a file "oci-layout" (OCI image specification,
 //     image-layout.md). Any other directory is a root file system as it is.
+//   - archive: a tar file, not compressed, with a layout or with what docker save
+//     writes. It is read in place.
 //   - layer: one unpacked archive of a layout, kept under its digest. What the
 //     archive says is gone (whiteouts, layer.md) becomes what overlayfs takes for
 //     that.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -37,6 +38,8 @@ type descriptor struct {
 		OS           string `json:"os"`
 		Architecture string `json:"architecture"`
 	} `json:"platform"`
+	// path is where a layer of `docker save` is, which has no digest.
+	path string
 }
 
 // document is an index (manifests) or a manifest (config, layers).
@@ -58,28 +61,50 @@ type configuration struct {
 }
 
 // layout reads an image of a layout and unpacks the layers that are not there yet.
-func (s *Store) layout(ctx context.Context, dir, tag string) (Image, error) {
+func (s *Store) layout(ctx context.Context, from source, tag string) (Image, error) {
 	var top document
-	if err := readJSON(filepath.Join(dir, "index.json"), "", &top); err != nil {
+	if err := readJSON(from, "index.json", "", &top); err != nil {
 		return Image{}, err
 	}
-	manifest, err := pick(dir, top, tag)
+	manifest, err := pick(from, top, tag)
 	if err != nil {
 		return Image{}, err
 	}
 	var config configuration
-	if err := readBlob(dir, manifest.Config.Digest, &config); err != nil {
+	if err := readBlob(from, manifest.Config.Digest, &config); err != nil {
 		return Image{}, err
 	}
-	if len(manifest.Layers) != len(config.RootFS.DiffIDs) {
-		return Image{}, errdefs.Corruptf("the manifest has %d layers, the configuration %d", len(manifest.Layers), len(config.RootFS.DiffIDs))
+	return s.image(ctx, from, config, manifest.Layers)
+}
+
+// saved reads an image of an archive of `docker save`.
+func (s *Store) saved(ctx context.Context, from source, tag string) (Image, error) {
+	manifest, err := docker(from, tag)
+	if err != nil {
+		return Image{}, err
+	}
+	var config configuration
+	if err := readJSON(from, manifest.Config, "", &config); err != nil {
+		return Image{}, err
+	}
+	layers := make([]descriptor, len(manifest.Layers))
+	for i, name := range manifest.Layers {
+		layers[i].path = name
+	}
+	return s.image(ctx, from, config, layers)
+}
+
+// image unpacks the layers that are not there yet.
+func (s *Store) image(ctx context.Context, from source, config configuration, layers []descriptor) (Image, error) {
+	if len(layers) != len(config.RootFS.DiffIDs) {
+		return Image{}, errdefs.Corruptf("the manifest has %d layers, the configuration %d", len(layers), len(config.RootFS.DiffIDs))
 	}
 	img := Image{
 		Entrypoint: config.Config.Entrypoint, Cmd: config.Config.Cmd, Env: config.Config.Env,
 		Dir: config.Config.WorkingDir, User: config.Config.User,
 	}
-	for i, layer := range manifest.Layers {
-		unpacked, err := s.layer(ctx, dir, layer, config.RootFS.DiffIDs[i])
+	for i, layer := range layers {
+		unpacked, err := s.layer(ctx, from, layer, config.RootFS.DiffIDs[i])
 		if err != nil {
 			return Image{}, err
 		}
@@ -93,13 +118,13 @@ func (s *Store) layout(ctx context.Context, dir, tag string) (Image, error) {
 }
 
 // pick follows an index to the manifest of a tag, for this machine.
-func pick(dir string, index document, tag string) (document, error) {
+func pick(from source, index document, tag string) (document, error) {
 	found := index.Manifests
 	if tag != "" {
 		found = slices.DeleteFunc(slices.Clone(found), func(d descriptor) bool { return d.Annotations[refName] != tag })
 	}
 	if len(found) == 0 {
-		return document{}, errdefs.NotFoundf("no image with the tag %q in %s", tag, dir)
+		return document{}, errdefs.NotFoundf("no image with the tag %q in %s", tag, from.name)
 	}
 	if len(found) > 1 {
 		found = slices.DeleteFunc(slices.Clone(found), func(d descriptor) bool {
@@ -107,14 +132,14 @@ func pick(dir string, index document, tag string) (document, error) {
 		})
 	}
 	if len(found) != 1 {
-		return document{}, errdefs.NotFoundf("%d images for linux/%s and the tag %q in %s, expected one: name it by its tag", len(found), runtime.GOARCH, tag, dir)
+		return document{}, errdefs.NotFoundf("%d images for linux/%s and the tag %q in %s, expected one: name it by its tag", len(found), runtime.GOARCH, tag, from.name)
 	}
 	var next document
-	if err := readBlob(dir, found[0].Digest, &next); err != nil {
+	if err := readBlob(from, found[0].Digest, &next); err != nil {
 		return document{}, err
 	}
 	if len(next.Manifests) > 0 {
-		return pick(dir, next, "")
+		return pick(from, next, "")
 	}
 	return next, nil
 }
@@ -137,23 +162,24 @@ func digester(digest string) (hash.Hash, string, error) {
 	return h, digits, nil
 }
 
-func blobPath(dir, digest string) string {
+func blobPath(digest string) string {
 	algorithm, digits, _ := strings.Cut(digest, ":")
-	return filepath.Join(dir, "blobs", algorithm, digits)
+	return path.Join("blobs", algorithm, digits)
 }
 
-func readBlob(dir, digest string, into any) error {
+func readBlob(from source, digest string, into any) error {
 	if _, _, err := digester(digest); err != nil {
 		return err
 	}
-	return readJSON(blobPath(dir, digest), digest, into)
+	return readJSON(from, blobPath(digest), digest, into)
 }
 
 // readJSON reads a document and compares its digest, where one is given.
-func readJSON(path, digest string, into any) error {
-	f, err := os.Open(path)
+func readJSON(from source, name, digest string, into any) error {
+	at := from.name + "/" + name
+	f, err := from.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errdefs.Corruptf("there is no %s", path)
+		return errdefs.Corruptf("there is no %s", at)
 	}
 	if err != nil {
 		return err
@@ -170,18 +196,18 @@ func readJSON(path, digest string, into any) error {
 		}
 		h.Write(text)
 		if got := hex.EncodeToString(h.Sum(nil)); got != digits {
-			return errdefs.Corruptf("%s has the digest %s", path, got)
+			return errdefs.Corruptf("%s has the digest %s", at, got)
 		}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return errdefs.Corruptf("%s: %w", path, err)
+		return errdefs.Corruptf("%s: %w", at, err)
 	}
 	return nil
 }
 
 // layer gives the directory of a layer, unpacking it first where it is missing.
 // Layers lie under the digest of their content, so that images share them.
-func (s *Store) layer(ctx context.Context, dir string, d descriptor, diffID string) (string, error) {
+func (s *Store) layer(ctx context.Context, from source, d descriptor, diffID string) (string, error) {
 	diff, want, err := digester(diffID)
 	if err != nil {
 		return "", err
@@ -194,13 +220,17 @@ func (s *Store) layer(ctx context.Context, dir string, d descriptor, diffID stri
 	if _, err := os.Stat(done); err == nil {
 		return done, nil
 	}
-	blob, digits, err := digester(d.Digest)
-	if err != nil {
-		return "", err
+	name := d.path
+	blob, digits := hash.Hash(sha256.New()), ""
+	if name == "" {
+		if blob, digits, err = digester(d.Digest); err != nil {
+			return "", err
+		}
+		name = blobPath(d.Digest)
 	}
-	f, err := os.Open(blobPath(dir, d.Digest))
+	f, err := from.open(name)
 	if err != nil {
-		return "", errdefs.Corruptf("layer %s: %w", d.Digest, err)
+		return "", errdefs.Corruptf("layer %s: %w", name, err)
 	}
 	defer f.Close()
 	if err := os.MkdirAll(s.layers, 0o700); err != nil {
@@ -212,25 +242,29 @@ func (s *Store) layer(ctx context.Context, dir string, d descriptor, diffID stri
 	}
 	defer func() { _ = os.RemoveAll(temporary) }()
 	raw := io.TeeReader(f, blob)
-	plain, err := decompress(d.MediaType, raw)
+	unzip := uncompressed
+	if d.path == "" {
+		unzip = func(r io.Reader) (io.Reader, error) { return decompress(d.MediaType, r) }
+	}
+	plain, err := unzip(raw)
 	if err != nil {
 		return "", err
 	}
 	plain = io.TeeReader(plain, diff)
 	if err := unpack(ctx, temporary, plain); err != nil {
-		return "", errdefs.Corruptf("layer %s: %w", d.Digest, err)
+		return "", errdefs.Corruptf("layer %s: %w", name, err)
 	}
 	// What comes behind an archive belongs to the digests too.
 	for _, rest := range []io.Reader{plain, raw} {
 		if _, err := io.Copy(io.Discard, rest); err != nil {
-			return "", errdefs.Corruptf("layer %s: %w", d.Digest, err)
+			return "", errdefs.Corruptf("layer %s: %w", name, err)
 		}
 	}
-	if got := hex.EncodeToString(blob.Sum(nil)); got != digits {
-		return "", errdefs.Corruptf("layer %s has the digest %s", d.Digest, got)
+	if got := hex.EncodeToString(blob.Sum(nil)); d.path == "" && got != digits {
+		return "", errdefs.Corruptf("layer %s has the digest %s", name, got)
 	}
 	if got := hex.EncodeToString(diff.Sum(nil)); got != want {
-		return "", errdefs.Corruptf("layer %s holds content of digest %s, expected %s", d.Digest, got, diffID)
+		return "", errdefs.Corruptf("layer %s holds content of digest %s, expected %s", name, got, diffID)
 	}
 	if err := os.Chmod(temporary, 0o755); err != nil {
 		return "", err

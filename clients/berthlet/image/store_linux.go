@@ -42,20 +42,47 @@ func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("find image %q: %w", ref, err)
 	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return Image{}, fmt.Errorf("find image %q: %w", ref, err)
+	}
+	if info.Mode().IsRegular() {
+		img, err := s.archive(ctx, path, tag)
+		if err != nil {
+			return Image{}, fmt.Errorf("read image %q: %w", ref, err)
+		}
+		return img, nil
+	}
 	if _, err := os.Stat(filepath.Join(path, layoutFile)); errors.Is(err, fs.ErrNotExist) {
 		if tag != "" {
 			return Image{}, errdefs.NotFoundf("find image %q: %s is no OCI image layout, so it has no tags", ref, path)
 		}
 		return Image{Layers: []string{path}}, nil
 	}
-	img, err := s.layout(ctx, path, tag)
+	img, err := s.layout(ctx, directory(path), tag)
 	if err != nil {
 		return Image{}, fmt.Errorf("read image %q: %w", ref, err)
 	}
 	return img, nil
 }
 
-// resolve turns a reference into a directory and a tag.
+// archive reads an image of a tar file: an OCI image layout, or what `docker save` writes.
+func (s *Store) archive(ctx context.Context, path, tag string) (Image, error) {
+	a, err := openArchive(path)
+	if err != nil {
+		return Image{}, err
+	}
+	defer a.file.Close()
+	switch {
+	case a.has(dockerManifest): // also in newer archives of docker save, which are layouts without tags, too
+		return s.saved(ctx, a.source(), tag)
+	case a.has(layoutFile):
+		return s.layout(ctx, a.source(), tag)
+	}
+	return Image{}, errdefs.NotFoundf("%s has neither %s nor %s: expected an archive of docker save or skopeo copy; unpack a root file system to a directory", path, dockerManifest, layoutFile)
+}
+
+// resolve turns a reference into a directory or a file, and a tag.
 func (s *Store) resolve(ref string) (path, tag string, err error) {
 	path = ref
 	if colon := strings.LastIndex(ref, ":"); colon > strings.LastIndex(ref, "/") {
@@ -63,7 +90,7 @@ func (s *Store) resolve(ref string) (path, tag string, err error) {
 	}
 	switch {
 	case ref == "":
-		return "", "", errdefs.Invalidf("expected a directory or an OCI image layout")
+		return "", "", errdefs.Invalidf("expected a directory, an OCI image layout or an archive of one")
 	case filepath.IsAbs(path):
 	case s.images == "":
 		return "", "", errdefs.NotFoundf("there is no folder of images, so expected an absolute path")
@@ -80,8 +107,8 @@ func (s *Store) resolve(ref string) (path, tag string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return "", "", errdefs.NotFoundf("%s is no directory", path)
+	if info, err := os.Stat(real); err != nil || !info.IsDir() && !info.Mode().IsRegular() {
+		return "", "", errdefs.NotFoundf("%s is no directory and no archive", path)
 	}
 	return real, tag, nil
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,15 +56,32 @@ type Folder struct {
 	watch func() (*fsnotify.Watcher, error)
 }
 
+// Problem is a file of the folder whose pods are not run, or not as the file has them now.
+type Problem struct {
+	File  string `json:"file"`
+	Error string `json:"error"`
+}
+
+// Problems lists the files that could not be read the last time, by name, or the folder itself.
+func (f *Folder) Problems() []Problem {
+	var out []Problem
+	for _, name := range slices.Sorted(maps.Keys(f.told)) {
+		if f.told[name] != "" {
+			out = append(out, Problem{File: filepath.Join(f.path, name), Error: f.told[name]})
+		}
+	}
+	return out
+}
+
 // Open makes a folder, which need not be there yet.
 func Open(path string, log *slog.Logger) *Folder {
 	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, told: map[string]string{}, watch: fsnotify.NewWatcher}
 }
 
 // Watch reads the folder and hands out what Read gives, at first and whenever
-// something may have changed, until the context ends. A folder that the kernel cannot watch at the moment is read once
-// a second.
-func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manifest, all bool)) error {
+// something may have changed, until the context ends. What could not be read is told after each reading. A folder that
+// the kernel cannot watch at the moment is read once a second.
+func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manifest, all bool), problems func([]Problem)) error {
 	defer f.unwatch()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -88,8 +106,10 @@ func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manife
 			f.look()
 			if manifests, all, err := f.Read(); err != nil {
 				f.log.Error("read the manifests", "error", err)
+				problems([]Problem{{File: f.path, Error: err.Error()}})
 			} else {
 				want(manifests, all)
+				problems(f.Problems())
 			}
 			if f.blind {
 				timer.Reset(unwatched)
@@ -175,6 +195,9 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 		f.report(name, err)
 	}
 	f.last = now
+	maps.DeleteFunc(f.told, func(name, _ string) bool {
+		return !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
+	})
 	return manifests, all, nil
 }
 

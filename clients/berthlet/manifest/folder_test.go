@@ -159,7 +159,7 @@ func TestWatch(t *testing.T) {
 			case told <- names(m):
 			case <-ctx.Done():
 			}
-		})
+		}, func([]manifest.Problem) {})
 	}()
 	expect := func(want ...string) {
 		t.Helper()
@@ -184,5 +184,36 @@ func TestWatch(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestProblems: files that cannot be read, and kinds that are no pods, are named until they are mended or gone.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", pod("a"))
+	write(t, dir, "b.yaml", "kind: Deployment\napiVersion: apps/v1\n")
+	write(t, dir, "c.yaml", "a: [")
+	f := manifest.Open(dir, slog.New(slog.DiscardHandler))
+	problems := func() (out []string) {
+		t.Helper()
+		if _, _, err := f.Read(); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Problems() {
+			out = append(out, filepath.Base(p.File)+": "+p.Error)
+		}
+		return out
+	}
+	got := problems()
+	if len(got) != 2 || !strings.Contains(got[0], `b.yaml: document 1: kind Deployment of apiVersion "apps/v1": expected Pod or List`) || !strings.HasPrefix(got[1], "c.yaml: document 1: not YAML") {
+		t.Errorf("%q", got)
+	}
+	write(t, dir, "c.yaml", pod("c"))
+	if err := os.Remove(filepath.Join(dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if got := problems(); got != nil {
+		t.Errorf("mended: %q", got)
 	}
 }

@@ -29,7 +29,7 @@ func TestNoWatches(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- f.Watch(ctx, func(manifests []podspec.Manifest, _ bool) { pods = len(manifests) })
+			done <- f.Watch(ctx, func(manifests []podspec.Manifest, _ bool) { pods = len(manifests) }, func([]Problem) {})
 		}()
 		synctest.Wait()
 		if pods != 0 {
