@@ -147,6 +147,7 @@ func TestFaults(t *testing.T) {
 		"options hang":         {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Hang}, hangs: true, outcome: conform.Failed, check: "options", text: "DeadlineExceeded"},
 		"no list":              {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.Refuse}, outcome: conform.Failed, check: "list", text: "the first list"},
 		"empty list":           {devices: "", outcome: conform.Warned, check: "list", text: "capacity 0"},
+		"unprintable":          {devices: "a b\x1b[2J", outcome: conform.Warned, check: "device ids", text: `"b\x1b[2J" has characters that cannot be printed`},
 		"twice":                {devices: "a b a", outcome: conform.Failed, check: "device ids", text: `"a" is in the list twice`},
 		"half a topology":      {devices: "a@0 b", outcome: conform.Warned, check: "device topology", text: "1 of 2 devices have no topology"},
 		"topology of nothing":  {devices: "a@", outcome: conform.Warned, check: "device topology", text: "without nodes"},

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
@@ -138,6 +139,8 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // how it ended; once ended is closed
+	// asked is set when it is to end.
+	asked atomic.Bool
 
 	mu  sync.Mutex
 	out bytes.Buffer // the end of what it wrote; guarded by mu
@@ -180,19 +183,47 @@ func run(command []string, kubelet string) (*process, error) {
 	return p, nil
 }
 
+// lastLines is how many lines of an output are shown.
+const lastLines = 3
+
 // lastWords are the last lines that the program wrote.
 func (p *process) lastWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(p.out.String()), "\n")
-	if lines = lines[max(0, len(lines)-3):]; lines[0] == "" {
+	// What Go writes of a crash begins with its reason, and ends with many lines of where everything was.
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			lines = lines[i:min(len(lines), i+lastLines)]
+			break
+		}
+	}
+	if lines = lines[max(0, len(lines)-lastLines):]; lines[0] == "" {
 		return "it wrote nothing"
 	}
 	return "it wrote: " + strings.Join(lines, "; ")
 }
 
+// crashed returns how the program ended, if nobody had asked it to.
+func (p *process) crashed() error {
+	select {
+	case <-p.ended:
+	default:
+		return nil
+	}
+	if p.asked.Load() {
+		return nil
+	}
+	how := "exit code 0"
+	if p.err != nil {
+		how = p.err.Error()
+	}
+	return fmt.Errorf("%w (%s); %s", errEnded, how, p.lastWords())
+}
+
 // stop asks the program to end, and kills it when ctx ends; then that is the error.
 func (p *process) stop(ctx context.Context) error {
+	p.asked.Store(true)
 	terminate(p.cmd)
 	select {
 	case <-p.ended:
@@ -205,6 +236,7 @@ func (p *process) stop(ctx context.Context) error {
 
 // kill ends the program and what it has started, as a crash does.
 func (p *process) kill() {
+	p.asked.Store(true)
 	kill(p.cmd)
 	<-p.ended
 }

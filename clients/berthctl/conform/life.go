@@ -50,6 +50,8 @@ type life struct {
 	daemon *daemon
 	// process of the plugin, if it was started here.
 	process *process
+	// crash is how the plugin ended by itself.
+	crash error
 	// resources that it has registered, by name; none until it has.
 	resources []*devicev1.Resource
 	// had is how many devices each of them had at first; what comes later is held
@@ -108,7 +110,8 @@ func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 			if skip != nil {
 				return "", skip
 			}
-			return s.run(l, ctx)
+			text, err := s.run(l, ctx)
+			return text, l.survived(err)
 		})
 	}
 	// A plugin has one list read at a time, so berthd ends first.
@@ -123,8 +126,30 @@ func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 			l.report.Checks = append(l.report.Checks, c)
 		}
 	}
-	l.report.take(ctx, "plugin ends", l.endPlugin)
+	l.report.take(ctx, "plugin ends", func(ctx context.Context) (string, error) {
+		if l.crash == nil && l.survived(nil) != nil {
+			return "", l.crash
+		}
+		return l.endPlugin(ctx)
+	})
 	return l.report, nil
+}
+
+// survived returns the error of a check, or that the plugin's command has ended meanwhile: then what was seen, also a
+// warning, is only a consequence.
+func (l *life) survived(err error) error {
+	if l.process == nil || l.crash != nil {
+		return err
+	}
+	l.crash = l.process.crashed()
+	var warned warning
+	switch {
+	case l.crash == nil || errors.Is(err, errEnded):
+		return err
+	case err == nil || errors.As(err, &warned):
+		return l.crash
+	}
+	return fmt.Errorf("%w; %w", err, l.crash)
 }
 
 // finish ends what still runs.
@@ -142,6 +167,9 @@ func (l *life) stopDaemon(ctx context.Context) {
 }
 
 func (l *life) served() error {
+	if l.crash != nil {
+		return skipped("the plugin's command has ended before")
+	}
 	if l.daemon.process == nil {
 		return skipped("there is no berthd")
 	}
@@ -350,6 +378,9 @@ func (l *life) devices(context.Context) (string, error) {
 
 // endPlugin asks the plugin to end.
 func (l *life) endPlugin(ctx context.Context) (string, error) {
+	if l.crash != nil {
+		return "", skipped("the plugin's command has ended before")
+	}
 	if l.process == nil {
 		if err := l.registered(); err != nil {
 			return "", err

@@ -98,7 +98,11 @@ func (l *life) noticed(ctx context.Context, before map[string]uint64) (string, e
 	wait := l.Wait
 	defer func() { l.Wait = wait }()
 	l.Wait = min(l.Wait, 2*l.Timeout)
-	if err := l.connected(ctx, before); err != nil {
+	err := l.connected(ctx, before)
+	if errors.Is(err, errEnded) {
+		return "", err
+	}
+	if err != nil {
 		return "", warnf("it does not take that for a restart within %s, so it relies on the other sign", l.Wait)
 	}
 	return "it registers again", l.same(ctx, l.holds(ctx))

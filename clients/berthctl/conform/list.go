@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -50,6 +52,11 @@ func (p *probe) ids(context.Context) (string, error) {
 			return "", fmt.Errorf("device %q is in the list twice; its capacity is counted wrong", id)
 		default:
 			seen[id] = true
+		}
+	}
+	for _, d := range p.devices {
+		if id := d.GetID(); strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(id) {
+			return "", warnf("device %q has characters that cannot be printed; they go to logs, environment variables and file names of containers", id)
 		}
 	}
 	return "every device has an id of its own", nil

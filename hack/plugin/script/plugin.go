@@ -31,6 +31,8 @@ const (
 	OwnSocket Signal = "own"
 	// ServerSocket: only that kubelet.sock is a new file.
 	ServerSocket Signal = "kubelet"
+	// CrashSignal: it ends with a panic when kubelet.sock is another one.
+	CrashSignal Signal = "crash"
 	// NoSignal: it registers once.
 	NoSignal Signal = "none"
 )
@@ -318,9 +320,13 @@ func (p *Plugin) signalled(registered os.FileInfo) bool {
 	if (p.Signal == BothSignals || p.Signal == OwnSocket) && p.unlinked() {
 		return true
 	}
-	if p.Signal == BothSignals || p.Signal == ServerSocket {
+	if p.Signal == BothSignals || p.Signal == ServerSocket || p.Signal == CrashSignal {
 		now, err := os.Stat(p.serverSocket())
 		if err == nil && !sameSocket(now, registered) {
+			if p.Signal == CrashSignal {
+				go func() { panic("send on closed channel") }() // where no deferred call keeps the process
+				return false
+			}
 			return true
 		}
 	}
