@@ -64,6 +64,7 @@ import (
 	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/store"
 	"github.com/berthd/berth/server/task"
+	"github.com/berthd/berth/server/tracing"
 )
 
 // LedgerFile is the name of the ledger in the state directory.
@@ -83,6 +84,8 @@ type Environment struct {
 	Reloads  <-chan os.Signal
 	// Service is the service manager that has started berthd; nil for none.
 	Service *service.Manager
+	// Tracer makes spans of calls and steps; nil for none.
+	Tracer *tracing.Tracer
 	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	Stage     *Stage
@@ -396,7 +399,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
-			WithTimeout: context.WithTimeout, Each: task.Each, Observe: a.metrics.Step,
+			WithTimeout: context.WithTimeout, Each: task.Each, Observe: a.Tracer.Steps(a.metrics.Step),
 		},
 	})
 	a.sweeper = &reconcile.Sweeper{

@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/server/host/memlimit"
 	"github.com/berthd/berth/server/host/procfs"
 	"github.com/berthd/berth/server/host/sysctl"
+	"github.com/berthd/berth/server/tracing"
 )
 
 // measureHost fills in what only the running system knows.
@@ -311,7 +312,7 @@ func httpPort(c config.Config) (port uint16, ok bool) {
 
 // Confine takes away from this process what a configuration does not need. It replaces the
 // program by itself, and returns in the new one.
-func Confine(ctx context.Context, c config.Config, files []string, log *slog.Logger) error {
+func Confine(ctx context.Context, c config.Config, files []string, traces tracing.Settings, log *slog.Logger) error {
 	a := &App{Config: c}
 	if err := a.checkDirectories(ctx); err != nil {
 		return err
@@ -324,9 +325,15 @@ func Confine(ctx context.Context, c config.Config, files []string, log *slog.Log
 		}
 	}
 	if p.Landlock {
-		rules, err := a.rules(files)
+		rules, err := a.rules(append(files, traces.Files...))
 		if err != nil {
 			return err
+		}
+		if traces.On {
+			rules.ConnectPorts = []uint16{traces.Port}
+			for _, dir := range authorities {
+				rules.Files = append(rules.Files, confine.File{Path: dir, Rights: confine.Read})
+			}
 		}
 		plan.Rules = rules
 	}
@@ -347,6 +354,9 @@ func Confine(ctx context.Context, c config.Config, files []string, log *slog.Log
 	}
 	return nil
 }
+
+// authorities are the directories in which systems keep certificates.
+var authorities = []string{"/etc/ssl", "/etc/pki", "/usr/share/ca-certificates"}
 
 // lacking says what will fail for want of a capability.
 func lacking(c config.Config, have confine.Set) (lines []string) {

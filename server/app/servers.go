@@ -67,6 +67,8 @@ func (a *App) buildServers(context.Context) error {
 		Ceiling:         a.Config.Limits.Call.Duration,
 		Log:             a.Log.With("part", "rpc"),
 		Observe:         a.metrics.Call,
+		TraceUnary:      a.Tracer.Unary(),
+		TraceStream:     a.Tracer.Stream(),
 	}
 	a.main = rpc.NewServer(frame)
 	read := convert.Reader{

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/server/host/service"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/store"
+	"github.com/berthd/berth/server/tracing"
 )
 
 func main() {
@@ -90,9 +91,22 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	// Signals are caught in what this leaves, which is a new program. Until then those
 	// that never end berthd are ignored: that outlives the change of programs.
 	signal.Ignore(append(unsupported, syscall.SIGPIPE)...)
-	if err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, log); err != nil {
+	traces, err := tracing.FromEnvironment(os.Getenv)
+	if err != nil {
 		return err
 	}
+	if err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, traces, log); err != nil {
+		return err
+	}
+	tracer, err := tracing.Start(ctx, traces, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := tracer.Stop(ctx); err != nil {
+			log.Warn("the last spans were not sent", "error", err)
+		}
+	}()
 	ctx, end := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer end()
 	reloads, tell := holdSignals()
@@ -110,7 +124,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 		return err
 	}
 	a, err := app.Build(ctx, c, app.Environment{
-		Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook,
+		Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer,
 		Load: func() (apiconfig.Config, []string, error) { return config.Load(sources) }, LogLevel: level, Reloads: reloads,
 	})
 	if err != nil {

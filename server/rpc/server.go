@@ -37,6 +37,9 @@ type Config struct {
 	Log     *slog.Logger
 	// Observe is told the outcome of every call; it may be nil.
 	Observe func(fullMethod, code string, took time.Duration)
+	// TraceUnary and TraceStream are called before all else; nil for no traces.
+	TraceUnary  grpc.UnaryServerInterceptor
+	TraceStream grpc.StreamServerInterceptor
 	// Limiter may reject calls before anything else looks at them; nil lets all
 	// pass.
 	Limiter Limiter
@@ -119,6 +122,7 @@ func NewServer(cfg Config) *Server {
 		return Status(ctx, errdefs.Internalf("panic in berthd, see its log: %v", p))
 	})
 	cfg.lines = newLines()
+	unary, stream := cfg.outermost()
 	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
 	if cfg.Access != nil {
 		cfg.limiter = newLimiter(cfg)
@@ -136,22 +140,33 @@ func NewServer(cfg Config) *Server {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
-		grpc.ChainUnaryInterceptor(
+		grpc.ChainUnaryInterceptor(append(unary,
 			requestIDUnary,
 			cfg.observeUnary,
 			recovery.UnaryServerInterceptor(recovering),
 			cfg.gateUnary,
 			statusUnary,
-		),
-		grpc.ChainStreamInterceptor(
+		)...),
+		grpc.ChainStreamInterceptor(append(stream,
 			reading.stream,
 			requestIDStream,
 			cfg.observeStream,
 			recovery.StreamServerInterceptor(recovering),
 			cfg.gateStream,
 			statusStream,
-		),
+		)...),
 	)...)}
+}
+
+// outermost are the interceptors of who traces calls.
+func (cfg Config) outermost() (unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) {
+	if cfg.TraceUnary != nil {
+		unary = append(unary, cfg.TraceUnary)
+	}
+	if cfg.TraceStream != nil {
+		stream = append(stream, cfg.TraceStream)
+	}
+	return unary, stream
 }
 
 // gateUnary applies rate limit, role and ceiling.

@@ -31,9 +31,10 @@ type Plan struct {
 // Rules say which files and ports stay. Everything that is not named is refused.
 type Rules struct {
 	Files []File
-	// TCPPorts are those that may be listened on, 0 for one that the kernel chooses. No
-	// connection over TCP may be made.
+	// TCPPorts are those that may be listened on, 0 for one that the kernel chooses.
 	TCPPorts []uint16
+	// ConnectPorts are those to which a connection over TCP may be made, on any machine.
+	ConnectPorts []uint16
 	// AbstractSockets leaves unix sockets without a path alone.
 	AbstractSockets bool
 }

@@ -76,18 +76,30 @@ func (r *Rules) restrict(version int) (err error) {
 			return fmt.Errorf("allow %s: %w", f.Path, err)
 		}
 	}
-	for _, port := range r.TCPPorts {
-		if version < 4 {
-			break
-		}
-		rule := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_BIND_TCP, uint64(port)} // struct landlock_net_port_attr
-		const ruleNetPort = 2                                                                  // LANDLOCK_RULE_NET_PORT
-		if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, fd, ruleNetPort, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
-			return fmt.Errorf("allow port %d: %w", port, errno)
+	for access, ports := range map[uint64][]uint16{
+		unix.LANDLOCK_ACCESS_NET_BIND_TCP: r.TCPPorts, unix.LANDLOCK_ACCESS_NET_CONNECT_TCP: r.ConnectPorts,
+	} {
+		for _, port := range ports {
+			if err := allowPort(fd, version, access, port); err != nil {
+				return err
+			}
 		}
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
 		return fmt.Errorf("landlock_restrict_self: %w", errno)
+	}
+	return nil
+}
+
+// allowPort adds the rule of a port.
+func allowPort(rules uintptr, version int, access uint64, port uint16) error {
+	if version < 4 {
+		return nil // ports are not handled
+	}
+	rule := struct{ access, port uint64 }{access, uint64(port)} // struct landlock_net_port_attr
+	const ruleNetPort = 2                                       // LANDLOCK_RULE_NET_PORT
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, rules, ruleNetPort, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		return fmt.Errorf("allow port %d: %w", port, errno)
 	}
 	return nil
 }
