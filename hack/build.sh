@@ -12,6 +12,13 @@ cd "$(dirname "$0")/.."
 dir=$1
 shift
 [ $# -gt 0 ] || set -- berthd berthctl berth-nri berthlet
+# Said at once, and not after minutes by the linker.
+cc=$(${GO:-go} env CC)
+if [[ " $* " == *" berthlet "* ]] && ! command -v "${cc%% *}" >/dev/null; then
+	echo "missing: ${cc%% *}, a C compiler, which berthlet needs (Debian: apt-get install gcc libc6-dev); CC names another one." >&2
+	echo "Without one: hack/build.sh $dir berthd berthctl berth-nri" >&2
+	exit 3
+fi
 # The commit is recorded where git tells it.
 vcs=false
 if git rev-parse -q --verify HEAD >/dev/null 2>&1; then vcs=auto; fi

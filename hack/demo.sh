@@ -30,7 +30,7 @@ cleanup() {
 	for dir in $(cgroup_dirs); do
 		find "$dir" -name cgroup.procs -exec cat {} + 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
 	done
-	for _ in $(seq 100); do
+	for _ in $(seq 100); do # 5 s at most
 		[ -n "$(cgroup_dirs)" ] || break
 		for dir in $(cgroup_dirs); do find "$dir" -depth -type d -exec rmdir {} + 2>/dev/null || true; done
 		sleep 0.05
@@ -38,7 +38,40 @@ cleanup() {
 	while read -r mount; do umount -l "$mount"; done < <(awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo | sort -r)
 	rm -rf "$root"
 }
-trap cleanup EXIT
+# Whoever presses Ctrl-C once more does not cut the removal off.
+trap 'trap "" INT TERM; cleanup' EXIT
+trap 'exit 130' INT TERM
+
+# limit is how many seconds anything here may take.
+limit=${BERTH_DEMO_LIMIT:-60}
+
+# await WHAT COMMAND... waits until a command succeeds. After the limit it prints what is known, and the demo ends.
+await() {
+	local what=$1 end=$((SECONDS + limit))
+	shift
+	until "$@"; do
+		if [ $SECONDS -ge $end ]; then
+			echo "$what: not within $limit s (BERTH_DEMO_LIMIT)" >&2
+			state_of_all >&2
+			exit 1
+		fi
+		sleep 0.05
+	done
+}
+
+# state_of_all prints the containers as berthlet sees them, their output, and the ends of the logs.
+state_of_all() {
+	local log
+	[ -z "$containers" ] || berthlet status --state-dir "$state" || true
+	berthctl get pods || true
+	find "$logs" -name '*.log' 2>/dev/null | while read -r log; do
+		echo "--- $log"
+		tail -n 10 "$log"
+	done
+	for log in berthd berthlet plugin; do
+		[ ! -s "$root/$log.log" ] || { echo "--- the end of $log.log"; tail -n 10 "$root/$log.log"; }
+	done
+}
 
 containers=yes tree=kernel
 probe=$(find /sys/fs/cgroup/cpuset /sys/fs/cgroup -maxdepth 0 -type d 2>/dev/null | head -n 1)
@@ -57,10 +90,16 @@ start_daemon() {
 		--cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy best-effort \
 		--fail-swap-on=false >>"$root/berthd.log" 2>&1 &
 	daemon=$!
-	until berthctl get pods >/dev/null 2>&1; do
-		kill -0 "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
-		sleep 0.05
-	done
+	await "berthd answers" answers
+}
+
+# ended PID tells whether a process has.
+ended() { ! kill -0 "$1" 2>/dev/null; }
+
+# answers tells whether berthd does; if it has ended, the demo ends.
+answers() {
+	kill -0 "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
+	berthctl get pods >/dev/null 2>&1
 }
 
 start_agent() {
@@ -102,17 +141,20 @@ begin() {
 	manifest "$@" >"$manifests/.$1"
 	mv "$manifests/.$1" "$manifests/$1.yaml"
 	run cat "$manifests/$1.yaml"
-	until [[ $(field "$1" 4) =~ ^(Running|UnexpectedAdmissionError|OutOf.*)$ ]]; do
-		kill -0 "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
-		sleep 0.05
-	done
+	await "pod $1 runs or is rejected" decided "$1"
 	[ "$(field "$1" 4)" != Running ] || heard "$1"
+}
+
+# decided UID tells whether a pod runs, or was rejected.
+decided() {
+	kill -0 "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
+	[[ $(field "$1" 4) =~ ^(Running|UnexpectedAdmissionError|OutOf.*)$ ]]
 }
 
 # heard UID prints what the container of a pod has found out about itself.
 heard() {
 	local log=$logs/default_$1_$1/main/0.log
-	until grep -q shown=all "$log" 2>/dev/null; do sleep 0.05; done
+	await "the container of $1 has written what it sees" grep -qs shown=all "$log"
 	echo "the container of $1 says:" $(sed -nE 's/^.* F ((affinity|mems|cgroup\.(memory|cpu\.shares|cpu\.weight)[^=]*|env\.EXAMPLE_COM_GPU)=.*)$/\1/p' "$log")
 }
 
@@ -128,6 +170,7 @@ where() {
 	done
 }
 
+echo "The demo takes a few seconds, on a busy machine up to a minute; each step may take $limit s at most."
 say "berthd starts; berthlet starts and runs the pods of a folder; all files are below $root"
 start_daemon
 start_agent
@@ -136,7 +179,8 @@ run berthctl topology
 say "A device plugin registers, as it would with a kubelet"
 plugin -dir "$root/device-plugins" -resource example.com/gpu -devices 'gpu0@0 gpu1@0' >"$root/plugin.log" 2>&1 &
 plugin=$!
-until berthctl get resources -o json | grep -q '"allocatable": *"2"'; do sleep 0.05; done
+registered() { berthctl get resources -o json | grep -q '"allocatable": *"2"'; }
+await "the device plugin registers" registered
 run berthctl get resources
 
 say "A pod on the shared CPUs"
@@ -171,8 +215,10 @@ run berthctl ledger check
 say "The manifests are removed: containers end, cgroups are removed, CPUs and devices are free"
 if [ -n "$containers" ]; then
 	run rm "$manifests/greedy.yaml" "$manifests/trainer.yaml" "$manifests/web.yaml"
-	until [ -z "$(field web 4)$(field trainer 4)$(field greedy 4)" ]; do sleep 0.05; done
+	gone() { [ -z "$(field web 4)$(field trainer 4)$(field greedy 4)" ]; }
+	await "the pods are gone" gone
 	kill -TERM "$agent"
+	await "berthlet ends" ended "$agent"
 	wait "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
 	agent=""
 else
@@ -182,6 +228,7 @@ fi
 run berthctl get pods
 
 kill -TERM "$daemon" "$plugin"
+await "berthd ends" ended "$daemon"
 wait "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
 wait "$plugin" 2>/dev/null || true
 daemon="" plugin=""
