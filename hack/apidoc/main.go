@@ -171,8 +171,7 @@ func (w *page) enum(e protoreflect.EnumDescriptor) {
 	}
 }
 
-// heading is the name of a type without its package, so that a nested type shows where it
-// belongs. Types of several packages may have one name, so the package is in it, too.
+// heading is the full name of a type: types of several packages have the same short name.
 func heading(d protoreflect.Descriptor) string { return string(d.FullName()) }
 
 // kind is the type of a field, with a link to its own types.
