@@ -60,8 +60,7 @@ test-all: ## Run the tests at full length under the race detector, 10 min of ran
 	$(GO) run ./hack/mutants
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
-	$(GO) build -modfile=hack/tools/go.mod -o bin/grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl
-	BERTH_GRPCURL=$(CURDIR)/bin/grpcurl $(GO) test -count=1 -run '^TestGrpcurl$$' ./hack/apiconformance
+	hack/apiconformance/test.sh
 	hack/containerd/test.sh
 	hack/monitoring/test.sh
 	hack/cluster/test.sh
