@@ -123,7 +123,7 @@ type Cgroups struct {
 	PerQOS bool `json:"cgroupsPerQOS"`
 	// ReconcilePeriod is how often the kernel's values are compared.
 	ReconcilePeriod metav1.Duration `json:"reconcilePeriod"`
-	// DriftPolicy says what happens to values that somebody else has changed: repair
+	// DriftPolicy says what happens to values that another program has changed: repair
 	// writes them again, report only reports them.
 	DriftPolicy  string          `json:"driftPolicy"`
 	CPUCFSQuota  bool            `json:"cpuCFSQuota"`
@@ -248,12 +248,12 @@ type Providers struct {
 // External limits what external hint providers may cost.
 type External struct {
 	// Required are names without which pods are not admitted, whether or not a
-	// provider has registered under them yet, and whatever mode it asks for. No other
+	// provider has registered under them yet, and whatever mode it requests. No other
 	// provider can be required.
 	Required []string `json:"required,omitempty"`
 	// Allow says what single providers may do beyond hints and claims.
 	Allow []AllowedProvider `json:"allow,omitempty"`
-	// Deadline of each call of an admission to a provider that asks for none.
+	// Deadline of each call of an admission to a provider that requests none.
 	Deadline metav1.Duration `json:"deadline"`
 	// Connect is how long a provider that registers may take to answer.
 	Connect metav1.Duration `json:"connect"`
@@ -285,7 +285,7 @@ type Verdicts struct {
 	Deferred bool `json:"deferred"`
 }
 
-// Limits bound what callers can ask for.
+// Limits bound what callers can request.
 type Limits struct {
 	// MessageBytes is how large a request may be, and MessageElements how many messages,
 	// items of lists and entries of maps may be in one of a user other than root.
@@ -387,7 +387,7 @@ const (
 	TreeMemory = "memory"
 )
 
-// What happens to values that somebody else has changed.
+// What happens to values that another program has changed.
 const (
 	DriftRepair = "repair"
 	DriftReport = "report"

@@ -16,7 +16,7 @@ import (
 // Devices is about extended resources: those that device plugins serve, and those
 // that nobody here does.
 type Devices struct {
-	// Unknown says what becomes of a pod that asks for an extended resource which no
+	// Unknown says what becomes of a pod that requests an extended resource which no
 	// plugin, no provider and no configuration knows: defer (it waits for
 	// RegistrationGrace after the start of berthd, then it is rejected), reject, or
 	// ignore (it is admitted without, as by the kubelet). A kubelet's file sets
@@ -25,7 +25,7 @@ type Devices struct {
 	// RegistrationGrace is how long after the start of berthd plugins have to register
 	// for the first time, and how long after a plugin went pods wait for it.
 	RegistrationGrace metav1.Duration `json:"registrationGrace"`
-	// Elsewhere names the resources that somebody else serves, by their names or
+	// Elsewhere names the resources that another program serves, by their names or
 	// domains; "*" means all that nobody here knows.
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	// ForgetAfter is how long after its plugin went a resource is known that nobody
@@ -33,7 +33,7 @@ type Devices struct {
 	ForgetAfter metav1.Duration `json:"forgetAfter"`
 }
 
-// What becomes of pods that ask for resources which nobody knows.
+// What becomes of pods that request resources which nobody knows.
 const (
 	UnknownDefer  = string(admission.DeferUnknown)
 	UnknownReject = string(admission.RejectUnknown)

@@ -12,7 +12,7 @@ import (
 type fixedGate struct {
 	// on is how berth behaves, whatever the gate says.
 	on bool
-	// does tells what that is.
+	// does reports what that is.
 	does string
 }
 

@@ -16,7 +16,7 @@ import (
 // here, or nothing beside the other fields.
 type idleField struct {
 	name string
-	// set tells whether a file has it and it changes nothing; why says what holds instead.
+	// set reports whether a file has it and it changes nothing; why says what holds instead.
 	set func(*kubelet.KubeletConfiguration) bool
 	why string
 }
@@ -26,7 +26,7 @@ const (
 	whyNoCgroup = "pods have no cgroups while cgroupsPerQOS is false"
 )
 
-// noPodCgroups tells whether pods have cgroups of their own.
+// noPodCgroups reports whether pods have cgroups of their own.
 func noPodCgroups(k *kubelet.KubeletConfiguration) bool {
 	return k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS
 }
@@ -70,7 +70,7 @@ func enforces(k *kubelet.KubeletConfiguration, keys ...string) bool {
 }
 
 // idleNotes names the fields of a kubelet's file that are about berth's job and change
-// nothing, and the feature gates that ask for something else than berth does.
+// nothing, and the feature gates that request something else than berth does.
 func idleNotes(k *kubelet.KubeletConfiguration) (notes []string) {
 	for _, f := range idleFields {
 		if f.set(k) {

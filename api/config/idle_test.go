@@ -83,7 +83,7 @@ func TestFieldsThatHaveAnEffectAreNotNoted(t *testing.T) {
 	}
 }
 
-// TestIdleSignalsAndGates: what else of a file asks for what berth does not do.
+// TestIdleSignalsAndGates: what else of a file requests what berth does not do.
 func TestIdleSignalsAndGates(t *testing.T) {
 	t.Parallel()
 	c := Default()

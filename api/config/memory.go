@@ -32,7 +32,7 @@ type Memory struct {
 	// the kubelet does.
 	DisjointNUMAGroups bool `json:"disjointNUMAGroups,omitempty"`
 	// CheckFreeHugePages holds the huge pages that a pod would get against those
-	// that the kernel has free at the moment: ignore, defer, which asks for
+	// that the kernel has free at the moment: ignore, defer, which requests
 	// verdicts.deferred, or reject.
 	CheckFreeHugePages string `json:"checkFreeHugePages"`
 }

@@ -94,7 +94,7 @@ func (s *shape) leaf(at string, t reflect.Type, value any) {
 	s.misfits.Addf(at, "expected %s, found %s", wanted(t), text)
 }
 
-// readsItself tells whether a type has a text form of its own.
+// readsItself reports whether a type has a text form of its own.
 func readsItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())

@@ -116,7 +116,7 @@ func (c Config) Validate() error {
 }
 
 // validateCgroups checks what goes for every kernel: a tree of version 2 can have
-// all that a configuration may ask for.
+// all that a configuration may request.
 func (c Config) validateCgroups(vs *errdefs.Violations) {
 	driver := cgroup.Driver(c.Cgroups.Driver)
 	if _, err := cgroup.NewLayout(c.Cgroups.Root, driver); err != nil {

@@ -11,7 +11,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 )
 
-// Admit asks for a pod's place. A request without an admission id gets one, which is in the answer; one without an
+// Admit requests a pod's place. A request without an admission id gets one, which is in the answer; one without an
 // owner gets that of Options. The request itself is left as it is. While berthd, or somebody it needs, is unavailable, Admit asks again with the same admission id, as
 // often as Options.Attempts allows and until the context ends: an attempt whose answer was lost is not made twice.
 //

@@ -364,7 +364,7 @@ func TestWaitReadyReportsWhatIsWrong(t *testing.T) {
 }
 
 // TestAccessors calls every service through its accessor: each method is
-// unimplemented by a server that knows the service, and its message tells which.
+// unimplemented by a server that knows the service, and its message reports which.
 func TestAccessors(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(dir(t), "berth.sock")

@@ -131,7 +131,7 @@ func (c *Client) Admission() admissionv1.AdmissionServiceClient {
 	return admissionv1.NewAdmissionServiceClient(c.conn)
 }
 
-// Allocation tells what admitted pods hold and what a runtime needs to start them.
+// Allocation reports what admitted pods hold and what a runtime needs to start them.
 func (c *Client) Allocation() allocationv1.AllocationServiceClient {
 	return allocationv1.NewAllocationServiceClient(c.conn)
 }

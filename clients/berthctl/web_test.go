@@ -70,7 +70,7 @@ func TestWebLogin(t *testing.T) {
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	person, stranger := &http.Client{Jar: jar, Transport: transport}, &http.Client{Transport: transport}
+	person, other := &http.Client{Jar: jar, Transport: transport}, &http.Client{Transport: transport}
 	get := func(c *http.Client, url string, want int, text string) {
 		t.Helper()
 		answer, err := c.Get(url)
@@ -83,12 +83,12 @@ func TestWebLogin(t *testing.T) {
 			t.Errorf("%s: %d %s, %v", url, answer.StatusCode, body, err)
 		}
 	}
-	get(stranger, base+"/", http.StatusForbidden, "open the link")
-	get(stranger, base+"/api/v1/pods", http.StatusForbidden, "open the link")
-	get(stranger, base+"/login/wrong", http.StatusForbidden, "has been used or is wrong")
+	get(other, base+"/", http.StatusForbidden, "open the link")
+	get(other, base+"/api/v1/pods", http.StatusForbidden, "open the link")
+	get(other, base+"/login/wrong", http.StatusForbidden, "has been used or is wrong")
 	get(person, link, http.StatusOK, "<title>berth</title>")
 	get(person, base+"/api/v1/pods", http.StatusOK, `"web"`)
-	get(stranger, link, http.StatusForbidden, "has been used")
+	get(other, link, http.StatusForbidden, "has been used")
 }
 
 func TestWebRefuses(t *testing.T) {

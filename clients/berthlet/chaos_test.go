@@ -91,7 +91,7 @@ func testBusy(n *node) {
 	n.noPods()
 }
 
-// atLength asks for tests of full length: make test-all.
+// atLength requests tests of full length: make test-all.
 const atLength = "BERTH_LONG"
 
 // TestChaos kills both programs again and again while pods come and go. No
@@ -253,7 +253,7 @@ func (n *node) gone(name string) {
 // steps counts what berthlets have done so far.
 func (n *node) steps() int { return strings.Count(n.log("berthlet").String(), "msg=step") }
 
-// done tells whether exactly some pods are there, and run.
+// done reports whether exactly some pods are there, and run.
 func (n *node) done(wanted []string) bool {
 	pods := n.pods()
 	for _, name := range wanted {

@@ -168,7 +168,7 @@ func (o *options) absolute() error {
 	return nil
 }
 
-// runtime opens the runtime that was asked for; changed is told the uids of pods.
+// runtime opens the runtime that was requested; changed is told the uids of pods.
 func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface {
 	container.Runtime
 	Stop()
@@ -187,7 +187,7 @@ func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface
 	})
 }
 
-// features tells what confines containers here. The built-in runtime has neither
+// features reports what confines containers here. The built-in runtime has neither
 // AppArmor nor SELinux; a container runtime leaves out silently what the machine does
 // not have.
 func (o *options) features() container.Features {

@@ -315,7 +315,7 @@ func (n *node) checkLimits(pod, name string, l *typesv1.LinuxResources, facts ma
 	}
 }
 
-// classes tells which scores for the out-of-memory killer a pod's containers may
+// classes reports which scores for the out-of-memory killer a pod's containers may
 // have, by the pod's QoS class ("Node-pressure Eviction", Kubernetes documentation).
 var classes = map[string]func(score int) bool{
 	"shared": bestEffort, "ordered": bestEffort, "exclusive": guaranteed, "device": guaranteed,

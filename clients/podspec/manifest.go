@@ -30,7 +30,7 @@ type Manifest struct {
 	Launches []Launch
 	// Problems name what the pod cannot run without and an agent cannot give. A pod with problems is not run.
 	Problems []string
-	// Notes name what the pod asks for and does not get, though it can run.
+	// Notes name what the pod requests and does not get, though it can run.
 	Notes []string
 }
 
@@ -41,7 +41,7 @@ type Volume struct {
 	HostPath string
 }
 
-// Launch tells how a container is started.
+// Launch reports how a container is started.
 type Launch struct {
 	Name, Image string
 	// Pull is imagePullPolicy as the manifest has it: "Always", "IfNotPresent",
@@ -211,7 +211,7 @@ func (m *Manifest) launch(p *corev1.Pod, c *corev1.Container, init bool, at stri
 	return out
 }
 
-// noteIgnored tells of what a container asks for and no agent of berth does.
+// noteIgnored tells of what a container requests and no agent of berth does.
 func (m *Manifest) noteIgnored(c *corev1.Container, at string) {
 	for _, ignored := range []struct {
 		field string

@@ -11,7 +11,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// ErrNoUID is returned for a pod whose metadata.uid is missing where none may be made up.
+// ErrNoUID is returned for a pod whose metadata.uid is missing where none may be simulated.
 var ErrNoUID = errors.New("metadata.uid is missing: an API server gives one to each pod, so take the pod from there, or ask for one made from namespace and name")
 
 // Options of a conversion. The zero value is good for pods that come from an API server.
@@ -129,8 +129,8 @@ func containers(list []corev1.Container) []*typesv1.Container {
 	return out
 }
 
-// podLevel converts what a pod asks for as a whole. Kubernetes has no claims there, and a pod that asks for nothing else
-// asks for nothing.
+// podLevel converts what a pod requests as a whole. Kubernetes has no claims there, and a pod that requests nothing else
+// requests nothing.
 func podLevel(r *corev1.ResourceRequirements) *typesv1.ResourceRequirements {
 	if r == nil {
 		return nil

@@ -23,14 +23,14 @@ type Security struct {
 	// Add and Drop name capabilities without "CAP_"; "ALL" is all of them.
 	Add, Drop []string
 	// Seccomp and AppArmor are profiles that confine the container, SELinux is the label of its processes; nil if none is
-	// asked for.
+	// requested.
 	Seccomp, AppArmor *Profile
 	SELinux           *SELinux
 }
 
 // Profile is a profile of seccomp or AppArmor.
 type Profile struct {
-	// Field is the path of the field that asks for it.
+	// Field is the path of the field that requests it.
 	Field string
 	// Kind is "RuntimeDefault", "Unconfined" or "Localhost", which has a name on the node.
 	Kind, Localhost string
@@ -38,7 +38,7 @@ type Profile struct {
 
 // SELinux is a label.
 type SELinux struct {
-	// Field is the path of the field that asks for it.
+	// Field is the path of the field that requests it.
 	Field                   string
 	User, Role, Type, Level string
 }

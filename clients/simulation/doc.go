@@ -1,6 +1,6 @@
 // Package simulation computes, without berthd, what a machine would answer to
 // pods: with berthd's configuration, its managers and its engine, on a machine
-// that was recorded or made up.
+// that was recorded or simulated.
 //
 // Words:
 //

@@ -32,7 +32,7 @@ type Scene struct {
 
 // Options of a run.
 type Options struct {
-	// More is tried again and again after all other pods; nil asks for no room.
+	// More is tried again and again after all other pods; nil requests no room.
 	More *typesv1.Pod
 	// Most bounds how often.
 	Most int

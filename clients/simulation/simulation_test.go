@@ -62,7 +62,7 @@ func TestManyNodes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		shape string
-		// perNode is what a pod asks for so that a node has room for two, but for
+		// perNode is what a pod requests so that a node has room for two, but for
 		// the one with the reserved CPU, which has room for one.
 		perNode, nodes, room int
 	}{
@@ -216,8 +216,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// TestWhatIsNotThere: a pod that asks for what the scene does not have does not fit,
-// whatever berthd would do about it; what is somebody else's is no matter.
+// TestWhatIsNotThere: a pod that requests what the scene does not have does not fit,
+// whatever berthd would do about it; what is another program's is no matter.
 func TestWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

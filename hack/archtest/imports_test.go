@@ -95,7 +95,7 @@ func (r importRule) subjects() (in, except []string) {
 	return in, except
 }
 
-// covers tells whether the rule holds for the file.
+// covers reports whether the rule holds for the file.
 func (r importRule) covers(s *source) bool {
 	if s.test && slices.Contains(r.Files, "!$test") {
 		return false
@@ -105,7 +105,7 @@ func (r importRule) covers(s *source) bool {
 	return (len(in) == 0 || slices.ContainsFunc(in, match)) && !slices.ContainsFunc(except, match)
 }
 
-// refuses tells whether the rule forbids to import the package, and why.
+// refuses reports whether the rule forbids to import the package, and why.
 func (r importRule) refuses(imported string) (string, bool) {
 	if r.Mode == "strict" {
 		listed := slices.ContainsFunc(r.Allow, func(entry string) bool { return names(entry, imported) })
@@ -119,7 +119,7 @@ func (r importRule) refuses(imported string) (string, bool) {
 	return "", false
 }
 
-// names tells whether an entry means the package: "x" is x and what is below
+// names reports whether an entry means the package: "x" is x and what is below
 // it, "x/" only what is below it, "x$" only x, "$gostd" the standard library.
 func names(entry, imported string) bool {
 	if entry == "$gostd" {
@@ -146,7 +146,7 @@ func braces(pattern string) []string {
 	return spelled
 }
 
-// matches tells whether the path fits the pattern, in which ** stands for any
+// matches reports whether the path fits the pattern, in which ** stands for any
 // text and * for any text within one folder.
 func matches(pattern, name string) bool {
 	quoted := regexp.QuoteMeta(pattern)

@@ -69,7 +69,7 @@ func uncommented(files []*source) []string {
 // together here so that this file does not hold them itself.
 var unfinished = regexp.MustCompile(`\b(` + strings.Join([]string{"TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"}, "|") + `)\b`)
 
-// prose tells whether a file's words are ours to choose.
+// prose reports whether a file's words are ours to choose.
 func prose(name string) bool {
 	switch path.Ext(name) {
 	case ".go":

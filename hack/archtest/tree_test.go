@@ -32,7 +32,7 @@ type source struct {
 // folder is the file's folder from the root.
 func (s *source) folder() string { return path.Dir(s.path) }
 
-// within tells whether the file lies in the folder dir or below it.
+// within reports whether the file lies in the folder dir or below it.
 func (s *source) within(dir string) bool { return strings.HasPrefix(s.path, dir+"/") }
 
 // finding words one breach at pos.
@@ -149,10 +149,10 @@ func files(t *testing.T, keep func(*source) bool) []*source {
 	return kept
 }
 
-// shipped tells whether a rule about hand-written product code holds for s.
+// shipped reports whether a rule about hand-written product code holds for s.
 func shipped(s *source) bool { return !s.test && !s.generated }
 
-// pure tells whether the rules of managers/ hold for s.
+// pure reports whether the rules of managers/ hold for s.
 func pure(s *source) bool { return shipped(s) && s.within("managers") }
 
 // report fails the test with one line for each finding.

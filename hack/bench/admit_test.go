@@ -63,7 +63,7 @@ var admitCases = []admitCase{
 	{"decision, CPU and memory, half", "2s4n32c2t", topology.Restricted, true, false, 0, false},
 }
 
-// pod asks for n CPUs, 4 GiB and, with devices, one of each.
+// pod requests n CPUs, 4 GiB and, with devices, one of each.
 func admitPod(uid string, n int64, devices bool) workload.Pod {
 	q := workload.Quantities{workload.CPU: n * 1000, workload.Memory: 4 << 30}
 	if devices {
@@ -150,7 +150,7 @@ func (d *decisions) decide() (admission.Verdict, error) {
 	return d.engine.Admit(context.Background(), admission.Request{Pod: d.pod, DryRun: true})
 }
 
-// TestAdmitAnswers keeps the benchmark honest: the pod gets all that it asks for,
+// TestAdmitAnswers keeps the benchmark honest: the pod gets all that it requests,
 // on one node.
 func TestAdmitAnswers(t *testing.T) {
 	t.Parallel()

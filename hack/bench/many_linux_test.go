@@ -212,7 +212,7 @@ func claimRecords(t testing.TB, f folders) int {
 	return len(names)
 }
 
-// pair admits a pod and removes it, and tells how long the admission took.
+// pair admits a pod and removes it, and reports how long the admission took.
 func (n *node) pair(ctx context.Context, pod *typesv1.Pod) (time.Duration, error) {
 	begun := time.Now()
 	err := n.admitPod(ctx, pod, false)

@@ -94,7 +94,7 @@ func TestMemoryAnswers(t *testing.T) {
 	}
 }
 
-// servedBy tells whether every single node of a machine, and no other set, is
+// servedBy reports whether every single node of a machine, and no other set, is
 // preferred by an answer.
 func servedBy(a hint.ResourceAnswer, nodes int) bool {
 	preferred := 0

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/server/host/cgroupfs"
 )
 
-// watched is a cgroup tree that tells how long it was busy.
+// watched is a cgroup tree that reports how long it was busy.
 type watched struct {
 	*cgroupfs.Driver
 	busy atomic.Int64 // nanoseconds

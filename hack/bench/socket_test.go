@@ -81,7 +81,7 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 	return &running{client, c, client.Admission(), healthpb.NewHealthClient(client.Conn())}
 }
 
-// wirePod asks for 8 CPUs and 4 GiB.
+// wirePod requests 8 CPUs and 4 GiB.
 func wirePod(uid string) *typesv1.Pod {
 	r := map[string]string{"cpu": "8", "memory": "4Gi"}
 	return &typesv1.Pod{
@@ -110,7 +110,7 @@ func (r *running) remove(ctx context.Context, uid string) error {
 	return err
 }
 
-// timed is a journal that tells how long its last commit took, and what it wrote.
+// timed is a journal that reports how long its last commit took, and what it wrote.
 type timed struct {
 	ledger.Journal
 	took  time.Duration

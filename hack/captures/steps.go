@@ -253,7 +253,7 @@ func (s *scenario) anew(lost bool) {
 	}
 }
 
-// isNow tells whether the kubelet that was started last decided.
+// isNow reports whether the kubelet that was started last decided.
 func (s *scenario) isNow(d decision) bool {
 	ends := func(r result) bool { return r.Step == "stop-kubelet" || r.Step == "reset" }
 	i := slices.IndexFunc(s.results, ends)
@@ -289,7 +289,7 @@ func (s *scenario) admit(pod string) error {
 	return nil
 }
 
-// isDecided tells whether a pod had been admitted or rejected when the next comparison
+// isDecided reports whether a pod had been admitted or rejected when the next comparison
 // was made.
 func (s *scenario) isDecided(pod string) bool {
 	i := slices.IndexFunc(s.results, func(r result) bool { return r.Step == "capture" })

@@ -65,7 +65,7 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 	return b, nil
 }
 
-// overwritten tells whether the recorded choice of reserved CPUs is the one that the
+// overwritten reports whether the recorded choice of reserved CPUs is the one that the
 // reference's overwriting of the chosen nodes leads to, and the manager's the one
 // that it should have led to.
 func (s cpuSetup) overwritten(topo *machine.Topology, mine, recorded cpuset.Set) bool {
@@ -145,7 +145,7 @@ const spent = "spent"
 // reference remembers it, and forgets it when another pod gets CPUs or when a
 // single container is removed, which berth never does. Where the state says that
 // CPUs of an init container cannot be reused, the view shows them as held by
-// somebody else.
+// another program.
 func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.View, error) {
 	records := seeded(pod)
 	if err := b.seed(records, s, pod.UID); err != nil {

@@ -42,7 +42,7 @@ func (s cpuSetup) pool(state cpuState, uid, container string) (cpuPool, error) {
 // free is what the operation may choose from.
 func (p cpuPool) free() cpuset.Set { return p.shared.Minus(p.reserved).Union(p.reusable) }
 
-// strict tells whether the reserved CPUs are kept out of the shared pool.
+// strict reports whether the reserved CPUs are kept out of the shared pool.
 func (s cpuSetup) strict() bool { return s.Options[cpu.StrictReservation] == "true" }
 
 // unsoundStep says why a recorded operation on a recorded state cannot be right.
@@ -191,7 +191,7 @@ func (in cpuAllocateIn) overwritten(topo *machine.Topology, pod *workload.Pod, w
 	return nil
 }
 
-// crossing tells whether a socket or cache of a machine has CPUs on several NUMA
+// crossing reports whether a socket or cache of a machine has CPUs on several NUMA
 // nodes without containing these.
 func crossing(topo *machine.Topology) bool {
 	for _, units := range []*machine.Partition{topo.BySocket(), topo.ByUncore()} {
@@ -207,7 +207,7 @@ func crossing(topo *machine.Topology) bool {
 }
 
 // holdsStep checks an operation against the rules: a refusal only where there is
-// too little; as many CPUs as asked for, all of them free before, as many as
+// too little; as many CPUs as requested, all of them free before, as many as
 // possible where the affinity wants them; nothing else in the pool changed. A
 // refusal for the recorded reason needs no other.
 func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,

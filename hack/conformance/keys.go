@@ -57,7 +57,7 @@ func unknownIn(v any, path string, unread []string, types []reflect.Type) string
 	return ""
 }
 
-// declared tells whether any of the types has a key, and of which types its value
+// declared reports whether any of the types has a key, and of which types its value
 // is; of none where a type reads the value in its own way.
 func declared(types []reflect.Type, key string) (known bool, below []reflect.Type) {
 	for _, t := range types {
@@ -106,7 +106,7 @@ func bare(t reflect.Type) reflect.Type {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// opaque tells whether a type reads JSON in its own way, or not at all yet.
+// opaque reports whether a type reads JSON in its own way, or not at all yet.
 func opaque(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface || t.Implements(unmarshaler) || reflect.PointerTo(t).Implements(unmarshaler)
 }

@@ -42,7 +42,7 @@ func (s memorySetup) bench(state memoryState) (*memoryBench, error) {
 	return s.build(state.machine())
 }
 
-// wrapped tells whether an allocatable amount went below zero.
+// wrapped reports whether an allocatable amount went below zero.
 func (s memoryState) wrapped() bool {
 	for _, node := range s.Nodes {
 		for _, t := range node.Memory {
@@ -54,7 +54,7 @@ func (s memoryState) wrapped() bool {
 	return false
 }
 
-// allocatable tells whether the state has the nodes and allocatable amounts of
+// allocatable reports whether the state has the nodes and allocatable amounts of
 // the manager.
 func (s memoryState) allocatable(nodes []memory.NodeState) bool {
 	for _, n := range nodes {

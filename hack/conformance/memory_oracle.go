@@ -122,7 +122,7 @@ func pagesName(sizeKiB uint64) string {
 	return fmt.Sprintf("hugepages-%dKi", sizeKiB)
 }
 
-// capable tells whether nodes would do on an idle machine.
+// capable reports whether nodes would do on an idle machine.
 func (o *memoryOracle) capable(nodes numa.Mask) bool {
 	for resource, bytes := range o.wants {
 		if total, _ := o.have(nodes, resource); total < bytes {
@@ -132,7 +132,7 @@ func (o *memoryOracle) capable(nodes numa.Mask) bool {
 	return true
 }
 
-// fits tells whether nodes have enough free; with reuse, what init containers left
+// fits reports whether nodes have enough free; with reuse, what init containers left
 // on exactly these nodes counts as free.
 func (o *memoryOracle) fits(nodes numa.Mask, reuse bool) bool {
 	for resource, bytes := range o.wants {
@@ -158,7 +158,7 @@ func (o *memoryOracle) have(nodes numa.Mask, resource string) (total, free uint6
 	return total, total - min(total, held)
 }
 
-// legal tells whether the nodes may be used together.
+// legal reports whether the nodes may be used together.
 func (o *memoryOracle) legal(nodes numa.Mask) bool {
 	for id := range nodes.All() {
 		n := o.state.Nodes[id]

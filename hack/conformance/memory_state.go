@@ -281,7 +281,7 @@ func equalBlocks(a, b []memoryBlock) bool {
 	})
 }
 
-// overlapping tells whether a node belongs to several groups.
+// overlapping reports whether a node belongs to several groups.
 func (s memoryState) overlapping() bool {
 	for id, node := range s.Nodes {
 		for _, other := range node.Cells {
@@ -293,7 +293,7 @@ func (s memoryState) overlapping() bool {
 	return false
 }
 
-// cutsGroup tells whether an affinity names some nodes of a group and not the
+// cutsGroup reports whether an affinity names some nodes of a group and not the
 // others.
 func (s memoryState) cutsGroup(a vector.Affinity) bool {
 	return slices.ContainsFunc(a.NUMA, func(id int) bool {

@@ -160,7 +160,7 @@ func podBlock(blocks []memoryBlock, kind string) (size uint64, ok bool) {
 	return 0, false
 }
 
-// lopsided tells whether a node is in the group of another, but not the other way
+// lopsided reports whether a node is in the group of another, but not the other way
 // round.
 func (s memoryState) lopsided(id, other int) bool {
 	return slices.Contains(s.Nodes[id].Cells, other) && !slices.Contains(s.Nodes[other].Cells, id)
@@ -236,7 +236,7 @@ func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (entry, why
 	return "", ""
 }
 
-// alike tells whether all units have the same size.
+// alike reports whether all units have the same size.
 func alike(units *machine.Partition) bool {
 	for i := range units.Len() {
 		if units.Size(i) != units.Size(0) {
@@ -282,7 +282,7 @@ func overlapping(p *workload.Pod, podCPUs cpuset.Set, sets cpuLists) (bad cpuset
 	return bad
 }
 
-// exclusive tells whether a container asks for CPUs of its own; in a pod without
+// exclusive reports whether a container requests CPUs of its own; in a pod without
 // resources of its own it needs no more than that.
 func exclusive(c *workload.Container) bool {
 	n := c.Requests[workload.CPU]
@@ -351,7 +351,7 @@ func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {
 
 // podAdmitDiffers checks that berth agrees with the recording up to the step at
 // which that goes wrong. From there on rejected pods leave nothing, admitted ones hold
-// what they ask for, and every step that was recorded rightly is decided once more by
+// what they request, and every step that was recorded rightly is decided once more by
 // itself. That nothing has two owners was checked at every step.
 func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
 	defects := in.defects(env, want)
@@ -373,7 +373,7 @@ func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGo
 	return defects[wrong].entry, nil
 }
 
-// amiss says what an admitted pod holds that is not what it asks for.
+// amiss says what an admitted pod holds that is not what it requests.
 func amiss(p *ledger.Pod) string {
 	for i := range p.Claims {
 		c := &p.Claims[i]

@@ -11,7 +11,7 @@ import (
 
 // stepByStep decides the steps from one on by themselves, each on the recorded
 // state before it. A step that was recorded rightly has to lead to the recorded
-// result and state; after any other one an admitted pod holds what it asks for and a
+// result and state; after any other one an admitted pod holds what it requests and a
 // rejected one nothing. It returns how many steps were judged by the recording.
 func (in podAdmitIn) stepByStep(env *Env, want podAdmitWant, defects []podDefect, from int) (exact int, err error) {
 	b, err := in.bench(env)

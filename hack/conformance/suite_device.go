@@ -253,7 +253,7 @@ func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHi
 	return "D4", nil
 }
 
-// refused tells whether a container has to be refused: it owns a device that is
+// refused reports whether a container has to be refused: it owns a device that is
 // gone, or another number than it wants, there are not enough that are near to
 // nodes of the machine, or one that an init container left is near to none.
 func (s deviceState) refused(nodes []int, uid string, c vector.Container, resource string) bool {

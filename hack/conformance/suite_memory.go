@@ -116,7 +116,7 @@ func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocated) st
 	return ""
 }
 
-// uncounted tells whether a container has a block of what its pod as a whole, which
+// uncounted reports whether a container has a block of what its pod as a whole, which
 // was just planned, has nothing of.
 func (in memoryAllocateIn) uncounted(want memoryAllocated, b memoryBlock) bool {
 	of := func(whole memoryBlock) bool { return whole.Type == b.Type }

@@ -85,7 +85,7 @@ type podStepGot struct {
 	Memory   memoryState
 	Devices  map[string]map[string][]string
 	// Left says what a rejected admission has changed, Wrong what a pod holds
-	// besides what it asks for; both must be empty.
+	// besides what it requests; both must be empty.
 	Left, Wrong string
 }
 

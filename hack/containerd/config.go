@@ -119,7 +119,7 @@ func (d *Daemon) SlowDown(every int, seconds float64) error {
 	return os.Rename(path+".new", path)
 }
 
-// snapshotter tells how images become file systems: by overlays, or by copies where
+// snapshotter reports how images become file systems: by overlays, or by copies where
 // the directory cannot hold an overlay.
 func snapshotter(dir string) string {
 	at := func(name string) string { return filepath.Join(dir, "overlay", name) }
@@ -137,7 +137,7 @@ func snapshotter(dir string) string {
 	return "overlayfs"
 }
 
-// MayLowerScores tells whether this process may make the out-of-memory killer spare
+// MayLowerScores reports whether this process may make the out-of-memory killer spare
 // others, which takes CAP_SYS_RESOURCE (proc(5)). Without, containers get the score
 // of containerd where they should get a lower one.
 func MayLowerScores() bool {
@@ -153,7 +153,7 @@ func MayLowerScores() bool {
 	return os.WriteFile(path, text, 0) == nil
 }
 
-// inFirstFileSystem tells whether the root is what the kernel unpacked at boot,
+// inFirstFileSystem reports whether the root is what the kernel unpacked at boot,
 // from which nobody can pivot away (pivot_root(2)).
 func inFirstFileSystem() bool {
 	text, _ := os.ReadFile("/proc/self/mountinfo")

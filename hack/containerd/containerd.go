@@ -241,7 +241,7 @@ func (d *Daemon) Load(ctx context.Context, binary string, names ...string) error
 	})
 }
 
-// close removes every pod, ends containerd, and tells what it could not undo.
+// close removes every pod, ends containerd, and reports what it could not undo.
 func (d *Daemon) close(ctx context.Context) error {
 	if d.cmd == nil {
 		return d.conn.Close() // it was never started

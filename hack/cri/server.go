@@ -113,7 +113,7 @@ func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return handle(ctx, req)
 }
 
-// Calls tells how often a method was called.
+// Calls reports how often a method was called.
 func (s *Server) Calls(method string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Server) Fail(method string, err error) {
 	s.fail[method] = err
 }
 
-// Resources tells what a container has, or would start with; nil if there is none.
+// Resources reports what a container has, or would start with; nil if there is none.
 func (s *Server) Resources(id string) *criv1.LinuxContainerResources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func words(c *criv1.ContainerConfig) []string {
 	return all[1:]
 }
 
-// outcome tells how a program ends by itself, if it does.
+// outcome reports how a program ends by itself, if it does.
 func outcome(c *criv1.ContainerConfig) (code int32, ends bool) {
 	w := words(c)
 	i := slices.Index(w, "exit")

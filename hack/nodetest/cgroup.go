@@ -36,7 +36,7 @@ func Cgroups(path string) (dirs []string) {
 	return dirs
 }
 
-// KillIn kills what runs in a cgroup and below it, and tells what that was.
+// KillIn kills what runs in a cgroup and below it, and reports what that was.
 func KillIn(path string) (killed []string) {
 	for _, dir := range Cgroups(path) {
 		text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))

@@ -56,7 +56,7 @@ func StartWith(start func(*exec.Cmd) error, cmd *exec.Cmd, log Log) (*Process, e
 	return p, nil
 }
 
-// Wait waits until the program has ended, and tells how: nil is in good order.
+// Wait waits until the program has ended, and reports how: nil is in good order.
 func (p *Process) Wait() error {
 	<-p.Ended
 	return p.err

@@ -110,7 +110,7 @@ func (d *Detector) Hold(container string, cpus cpuset.Set) {
 	}
 }
 
-// Stop ends the watching and tells what was found.
+// Stop ends the watching and reports what was found.
 func (d *Detector) Stop() (Report, error) {
 	close(d.quit)
 	err := <-d.done

@@ -77,7 +77,7 @@ type Report struct {
 // leastPlanted is how many planted overlaps a run needs.
 const leastPlanted = 10
 
-// Valid tells why a run does not count; nil if it does.
+// Valid reports why a run does not count; nil if it does.
 func (r Report) Valid() error {
 	var errs []error
 	if r.Lost > 0 {
@@ -136,7 +136,7 @@ const (
 	intruderEnd = "-intruder"
 )
 
-// intrudes tells whether a container on a holder's CPU is an overlap. Planted ones only
+// intrudes reports whether a container on a holder's CPU is an overlap. Planted ones only
 // concern each other.
 func intrudes(container, holder string) bool {
 	if id, mine := strings.CutSuffix(holder, holderEnd); mine && strings.HasPrefix(holder, planted) {

@@ -55,7 +55,7 @@ func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
 	return true, nil
 }
 
-// reach tells whether a file of the machine's could be read and written to. It writes
+// reach reports whether a file of the machine's could be read and written to. It writes
 // nothing: if it could, it would be the machine that runs the test.
 func reach(path string) {
 	can := func(flag int, use func(f *os.File) error) string {
@@ -97,7 +97,7 @@ func swap(a, b string, told <-chan os.Signal) error {
 	return nil
 }
 
-// files tells which descriptors are open that nobody here has opened: what is to
+// files reports which descriptors are open that nobody here has opened: what is to
 // something else than a pipe or the null device was left by who made the container.
 func files() error {
 	var open []string
@@ -131,7 +131,7 @@ func copyFile(from, to, digits string) error {
 	return errors.Join(err, out.Close(), syscall.Chmod(to, uint32(mode)))
 }
 
-// call makes a system call with arguments that change nothing, and tells how the
+// call makes a system call with arguments that change nothing, and reports how the
 // kernel answers: a filter answers before the kernel looks at them.
 func call(name string) string {
 	var number int

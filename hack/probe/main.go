@@ -11,7 +11,7 @@
 //	complain WORDS... writes a line to standard error
 //	cat FILE          writes a file to standard output
 //	write FILE WORD   makes a file
-//	show              tells where it runs and as what, in lines of the form name=value:
+//	show              reports where it runs and as what, in lines of the form name=value:
 //	                  its CPUs (also as sched_getaffinity(2) has them), memory nodes,
 //	                  namespaces, variables, the values of its cgroup
 //	device FILE       opens a device for reading and writing, and tells its numbers
@@ -30,10 +30,10 @@
 //	pipe PATH         makes a named pipe
 //	swap A B          exchanges two names until it is told to end
 //	copy FROM TO MODE copies a file and gives it a mode, also setuid
-//	appear PATH       tells whether there is such a file
-//	node PATH         makes a device file, and tells how that went
+//	appear PATH       reports whether there is such a file
+//	node PATH         makes a device file, and reports how that went
 //	mode PATH         tells a file's type and mode, in octal digits, and its owner
-//	files             tells which descriptors are open
+//	files             reports which descriptors are open
 //	call NAME         makes a system call that changes nothing, and tells the answer
 package main
 

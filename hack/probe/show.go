@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// show tells what the process sees of itself.
+// show reports what the process sees of itself.
 func show() error {
 	for _, part := range []func() error{showStatus, showAffinity, showCgroup, showSelf} {
 		if err := part(); err != nil {
@@ -24,7 +24,7 @@ func show() error {
 	return nil
 }
 
-// showStatus tells what proc_pid_status(5) says.
+// showStatus reports what proc_pid_status(5) says.
 func showStatus() error {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -42,7 +42,7 @@ func showStatus() error {
 	return lines.Err()
 }
 
-// showAffinity tells what sched_getaffinity(2) answers.
+// showAffinity reports what sched_getaffinity(2) answers.
 func showAffinity() error {
 	var mask [1024]uint8 // 8192 CPUs, the most that Linux can have
 	n, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))

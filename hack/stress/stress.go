@@ -1,5 +1,5 @@
 // Package stress drives a node with containers that come, go and are resized beside pods
-// with CPUs of their own, kills the node's programs meanwhile, and tells whether anybody
+// with CPUs of their own, kills the node's programs meanwhile, and reports whether anybody
 // ran on CPUs that another container held exclusively (package overlap).
 //
 // Words:
@@ -273,13 +273,13 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Variable is the environment variable that asks for a run, with the number of units.
+// Variable is the environment variable that requests a run, with the number of units.
 const Variable = "BERTH_STRESS"
 
 // SeedVariable is the environment variable that repeats a run's choices.
 const SeedVariable = "BERTH_STRESS_SEED"
 
-// Configured gives the options of a run that was asked for. The test is skipped where none
+// Configured gives the options of a run that was requested. The test is skipped where none
 // was, or where there is no CPU to hold beside the first one.
 func Configured(t *testing.T) Options {
 	t.Helper()

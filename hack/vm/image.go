@@ -19,7 +19,7 @@ import (
 
 // compiled is a package's test binary on the host.
 type compiled struct {
-	// pkg is the import path, run the tests that are asked for.
+	// pkg is the import path, run the tests that are requested.
 	pkg, run string
 	// binary is the program.
 	binary string

@@ -162,7 +162,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	return o, machine, err
 }
 
-// machine is the shape that the flags ask for.
+// machine is the shape that the flags request.
 func (o options) machine() (machine shape.Shape, err error) {
 	if o.shape != "" {
 		machine, err = shape.Named(o.shape)

@@ -18,7 +18,7 @@ import (
 )
 
 // registrar is a lessor that refuses a slot which another admission has reserved, as a
-// provider with a usage table of its own does, and notes what it is asked for.
+// provider with a usage table of its own does, and notes the requests that it gets.
 type registrar struct {
 	lessor
 	by    map[string]string // admission by slot

@@ -46,7 +46,7 @@ func whole(uid string, cpus, bytes int64) workload.Pod {
 	}
 }
 
-// with makes a pod's container ask for an amount.
+// with makes a pod's container request an amount.
 func with(p workload.Pod, r workload.Resource, amount int64) workload.Pod {
 	p.Containers[0].Limits[r] = amount // requests are the same map
 	return p

@@ -45,7 +45,7 @@ type cgroups struct {
 	during func()
 	// starting is called inside EnsureContainer, once and without the lock; placed
 	// are the generations by which containers were placed, again whether that was not
-	// for the first start that was asked for, still whether not for the first time in it.
+	// for the first start that was requested, still whether not for the first time in it.
 	starting func()
 	placed   []uint64
 	again    []bool

@@ -60,7 +60,7 @@ func (l *life) one(t *rapid.T) string {
 	return rapid.SampledFrom(slices.Sorted(maps.Keys(l.living))).Draw(t, "uid")
 }
 
-// certain tells whether nobody but a given pod may hold what is not known.
+// certain reports whether nobody but a given pod may hold what is not known.
 func (l *life) certain(uid string) bool {
 	view := l.ledger.View()
 	if view.Uncertain() != "" {

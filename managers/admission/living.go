@@ -269,7 +269,7 @@ func given(p *ledger.Pod, running []RunningAllocation) (claims []ledger.Claim, e
 }
 
 // onMachine refuses allocations that cannot be: on CPUs or NUMA nodes that the machine does not
-// have. Nobody would ever get them back, since no other pod asks for them.
+// have. Nobody would ever get them back, since no other pod requests them.
 func onMachine(view *ledger.View, running []RunningAllocation) error {
 	var vs errdefs.Violations
 	machine := view.Machine()

@@ -19,7 +19,7 @@ import (
 
 const fpga = "example.org/fpga"
 
-// wanting makes a pod that asks for some GPUs and FPGAs.
+// wanting makes a pod that requests some GPUs and FPGAs.
 func wanting(uid string, gpus, fpgas int64) workload.Pod {
 	p := guaranteed(uid, 1, gpus)
 	p.Containers[0].Limits[fpga] = fpgas
@@ -34,7 +34,7 @@ func texts(notes []admission.Note) (out []string) {
 	return out
 }
 
-// TestUnknownResources admits a pod that asks for a resource which nobody has
+// TestUnknownResources admits a pod that requests a resource which nobody has
 // registered for, under every setting, in the grace and after it.
 func TestUnknownResources(t *testing.T) {
 	t.Parallel()

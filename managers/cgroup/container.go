@@ -142,7 +142,7 @@ func (c Config) swapBytes(p *workload.Pod, ctr *workload.Container, class worklo
 	return int64(float64(request) / float64(c.MemoryBytes) * float64(c.SwapBytes))
 }
 
-// MaySwap tells whether a container gets a share of the swap space.
+// MaySwap reports whether a container gets a share of the swap space.
 func MaySwap(p *workload.Pod, ctr *workload.Container, c Config) bool {
 	return c.Facts.Version == V2 && c.Facts.SwapLimits && c.maySwap(p, ctr, p.QoSClass(c.Features))
 }

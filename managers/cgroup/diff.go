@@ -60,7 +60,7 @@ func Apply(ctx context.Context, t Tree, ops []Op) error {
 //  4. inner cgroups from the bottom up get their exact values.
 //
 // A wanted tree in which a child exceeds its parent cannot be made on v1, and
-// neither can a parent be narrowed below a child that nobody asked for; the
+// neither can a parent be narrowed below a child that nobody requested; the
 // kernel's refusal then ends Apply.
 func Diff(desired []Node, seen *Snapshot) []Op {
 	d := newDiffing(desired, seen)

@@ -1,25 +1,22 @@
-// Package cgroup knows how the tree of control groups must look: its names, the
-// values of its nodes, and in which order an existing tree becomes the wanted
-// one. It makes the kubelet's tree, value for value, for both versions of the
-// kernel's interface and for both drivers.
+// Package cgroup computes the tree of control groups: the names, the values of each cgroup,
+// and the order of operations that turn an existing tree into the wanted one. The tree equals
+// the kubelet's, value for value, for both cgroup versions and both drivers.
 //
 // Words:
 //
-//   - name: the place of a cgroup as a list of components from the root.
-//   - driver: how names are spelt on disk, as plain directories (cgroupfs) or as
-//     systemd slices.
-//   - layout: where the node that holds all pods lies, and its tiers.
-//   - tier: the parent of all pods of one QoS class; the tier of Guaranteed pods
-//     is the node of all pods itself.
-//   - values: what a cgroup is to hold. A value that is absent is left as it is.
-//   - node: a name with the values wanted there.
-//   - snapshot: what a tree was seen to hold.
-//   - op: one step from a snapshot towards the wanted nodes.
-//   - port: the Tree interface, by which a tree is reached.
+//   - name: a cgroup's position, as the list of components from the root.
+//   - driver: the form of names on disk: plain directories (cgroupfs), or systemd slices.
+//   - layout: the position of the node of all pods, and of its tiers.
+//   - tier: the parent of all pods of one QoS class. The tier of Guaranteed pods is the node
+//     of all pods.
+//   - values: the wanted contents of a cgroup's files. An absent value is not written.
+//   - node: a name with its wanted values.
+//   - snapshot: the observed values of a tree.
+//   - op: one step from a snapshot to the wanted nodes.
+//   - port: the Tree interface, through which callers read and write a tree.
 //
-// Invariants: conversions and names agree with Kubernetes 1.36; a bad name is an
-// error, never a panic; applying the ops of Diff in their order breaks no rule
-// of the kernel between parents and children at any step, and a second Diff
-// finds nothing to do. The package itself touches no cgroup: drivers under
-// server/host do.
+// Invariants: names and converted values agree with Kubernetes 1.36. A bad name is an error,
+// never a panic. The ops of Diff, applied in order, satisfy the kernel's rules between parents
+// and children after every step, and a second Diff returns no ops. The package does no I/O;
+// the drivers in server/host do.
 package cgroup

@@ -23,7 +23,7 @@ const (
 //   - BestEffort: the fewest shares.
 //
 // Huge pages follow from the requests, in every class; page sizes that the pod
-// does not ask for get a limit of 0. A quota or memory limit of 0 can come out
+// does not request get a limit of 0. A quota or memory limit of 0 can come out
 // for a Guaranteed class that was handed in; it is left as it is, like an absent
 // one. With memory QoS the request becomes memory.min or memory.low.
 func PodValues(p *workload.Pod, c Config, noQuota bool) Values {

@@ -13,7 +13,7 @@ import (
 const (
 	// PolicyNone gives nobody CPUs of their own and has no opinion on nodes.
 	PolicyNone = "none"
-	// PolicyStatic gives CPUs to containers of Guaranteed pods that ask for a
+	// PolicyStatic gives CPUs to containers of Guaranteed pods that request a
 	// whole number of them.
 	PolicyStatic = "static"
 )

@@ -22,7 +22,7 @@ func crossing(t *testing.T) *machine.Topology {
 }
 
 // A cache on two nodes is in the list of either. The reference takes it for each,
-// counts it twice, and is content with CPUs 0 and 3-4 where five are asked for.
+// counts it twice, and is content with CPUs 0 and 3-4 where five are requested.
 func TestCrossingUnitsCountOnce(t *testing.T) {
 	t.Parallel()
 	table := newTable(crossing(t))

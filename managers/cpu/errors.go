@@ -38,7 +38,7 @@ func (e *SMTAlignmentError) Error() string {
 
 // EmptyPodPoolError says that the containers of a pod with pod-level resources
 // that have CPUs of their own use up the pod's, and leave none to a container
-// that shares them (KEP-5526). Init tells that it is an init container.
+// that shares them (KEP-5526). Init means that it is an init container.
 type EmptyPodPoolError struct {
 	Init bool
 }

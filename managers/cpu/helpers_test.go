@@ -143,7 +143,7 @@ func indices(pod *workload.Pod) []int {
 }
 
 // pod makes a Guaranteed pod from words like "init:a=1", "sidecar:b=2", "c=4":
-// role, name and CPUs of a container. "c=500m" asks for thousandths.
+// role, name and CPUs of a container. "c=500m" requests thousandths.
 func pod(uid string, containers ...string) *workload.Pod {
 	p := &workload.Pod{UID: uid, Namespace: "default", Name: uid}
 	for _, text := range containers {

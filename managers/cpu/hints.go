@@ -18,7 +18,7 @@ const maxListed = 1 << 12
 // Hints tells between which node sets the CPUs of a container or pod can come
 // from. It has no answer, which means no preference, under the policy none and
 // for requests that get no CPUs of their own. An owner that holds CPUs already
-// is answered from these; if it now asks for another number, the answer is
+// is answered from these; if it now requests another number, the answer is
 // Impossible. It never returns an error.
 func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	if m.policy == PolicyNone {

@@ -48,7 +48,7 @@ func (m *Manager) Describe() hint.Description {
 // policy none.
 func (m *Manager) Reserved() cpuset.Set { return m.reserved }
 
-// StrictReservation tells whether the reserved CPUs are kept out of the shared
+// StrictReservation reports whether the reserved CPUs are kept out of the shared
 // pool too.
 func (m *Manager) StrictReservation() bool { return m.options.strict }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // planPod takes a set for a pod as a whole and divides it among the containers
-// (KEP-5526, pod scope). A pod that does not ask for a whole number of CPUs runs
+// (KEP-5526, pod scope). A pod that does not request a whole number of CPUs runs
 // in the shared pool.
 func (m *Manager) planPod(h *allocation, affinity hint.Hint) ([]ledger.Claim, error) {
 	total := h.total()

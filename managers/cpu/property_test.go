@@ -125,7 +125,7 @@ var legalOptions = []string{
 }
 
 // TestHistory: after any sequence of admissions and removals the ledger is
-// sound (the helpers check it), every container has what it asked for, nothing
+// sound (the helpers check it), every container has what it requested, nothing
 // reserved is given away, the affinity is followed as far as the free CPUs go,
 // and everything comes back.
 func TestHistory(t *testing.T) {

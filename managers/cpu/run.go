@@ -72,7 +72,7 @@ func (t *table) packed(free cpuset.Set, n int, m manner) (cpuset.Set, error) {
 
 func (r *run) count(k kind, unit int32) int { return int(r.counts[r.base[k]+int(unit)]) }
 
-// whole tells whether every CPU of a unit is free. Sockets and cores must also
+// whole reports whether every CPU of a unit is free. Sockets and cores must also
 // have the size of the machine's average: only then the reference looks at them.
 func (r *run) whole(k kind, unit int32) bool {
 	n := r.count(k, unit)
@@ -181,7 +181,7 @@ func (r *run) second() kind {
 	return node
 }
 
-// coresOf tells which cores are in a unit of the second level.
+// coresOf reports which cores are in a unit of the second level.
 func (r *run) coresOf() *relation {
 	if r.nodesFirst {
 		return &r.socketCores
@@ -227,7 +227,7 @@ func (r *run) within(outer []int32, rel *relation) []int32 {
 	return list
 }
 
-// present tells whether an inner unit with free CPUs has some of them in the
+// present reports whether an inner unit with free CPUs has some of them in the
 // outer one.
 func (r *run) present(rel *relation, outer, inner int32) bool {
 	if !rel.crossing {

@@ -58,7 +58,7 @@ func (b *Builder) Remove(id int) {
 	}
 }
 
-// Contains tells whether id is in b. Any int may be asked for.
+// Contains reports whether id is in b. Any int may be requested.
 func (b *Builder) Contains(id int) bool {
 	if id < 0 {
 		return false

@@ -111,7 +111,7 @@ func (s Set) Minus(o Set) Set {
 	return r
 }
 
-// Contains tells whether id is in s. Any int may be asked for.
+// Contains reports whether id is in s. Any int may be requested.
 func (s Set) Contains(id int) bool {
 	if id < 0 || id >= MaxCPUs {
 		return false
@@ -119,7 +119,7 @@ func (s Set) Contains(id int) bool {
 	return s.word(id/wordBits)>>(id%wordBits)&1 != 0
 }
 
-// IsSubsetOf tells whether every id of s is in o.
+// IsSubsetOf reports whether every id of s is in o.
 func (s Set) IsSubsetOf(o Set) bool {
 	for i := range s.words() {
 		if s.word(i)&^o.word(i) != 0 {
@@ -129,7 +129,7 @@ func (s Set) IsSubsetOf(o Set) bool {
 	return true
 }
 
-// Overlaps tells whether s and o have an id in common.
+// Overlaps reports whether s and o have an id in common.
 func (s Set) Overlaps(o Set) bool {
 	for i := range min(s.words(), o.words()) {
 		if s.word(i)&o.word(i) != 0 {
@@ -139,7 +139,7 @@ func (s Set) Overlaps(o Set) bool {
 	return false
 }
 
-// IsEmpty tells whether s has no ids.
+// IsEmpty reports whether s has no ids.
 func (s Set) IsEmpty() bool { return s == Set{} }
 
 // Len returns the number of ids in s.

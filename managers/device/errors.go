@@ -54,7 +54,7 @@ func (e *WaitError) Error() string {
 // Unwrap returns Err.
 func (e *WaitError) Unwrap() error { return e.Err }
 
-// Waits tells what would have to happen first.
+// Waits reports what would have to happen first.
 func (e *WaitError) Waits() hint.Wait {
 	return hint.Wait{Condition: string(e.Condition), Resource: e.Resource, Since: e.Since}
 }

@@ -181,7 +181,7 @@ func (c counts) with(nodes numa.Mask) counts {
 	return append(c, count{nodes, 1})
 }
 
-// reach tells whether at least n devices are near to a node of m.
+// reach reports whether at least n devices are near to a node of m.
 func (c counts) reach(m numa.Mask, n int) bool {
 	for i := range c {
 		if n <= 0 {

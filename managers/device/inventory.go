@@ -167,7 +167,7 @@ func (r *Resource) expired(at time.Time) Resource {
 	return next
 }
 
-// waiting tells whether the grace period runs.
+// waiting reports whether the grace period runs.
 func (r *Resource) waiting() bool { return r.State == Stopped || r.State == Expected }
 
 func compareID(d Device, id string) int { return cmp.Compare(d.ID, id) }

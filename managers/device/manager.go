@@ -36,5 +36,5 @@ func (m *Manager) Resources() (names []string) {
 	return names
 }
 
-// Describe tells that there is only one policy and that it has no options.
+// Describe means that there is only one policy and that it has no options.
 func (m *Manager) Describe() hint.Description { return hint.Description{Policy: "plugins"} }

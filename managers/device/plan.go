@@ -103,7 +103,7 @@ func (b *usage) outOf(r *Resource, pod *workload.Pod, name workload.Resource) er
 	return e
 }
 
-// started tells whether a container was started before, so that its devices are
+// started reports whether a container was started before, so that its devices are
 // in use whatever their plugin says now.
 func (b *usage) started(owner ledger.Owner) bool {
 	for binding := range b.view.BindingsOf(owner.Pod) {

@@ -17,15 +17,15 @@ type Device struct {
 	Healthy bool
 	// Nodes are the NUMA nodes it is near to. They need not exist on the machine.
 	Nodes numa.Mask
-	// Topology tells that the plugin sent a topology, possibly without nodes.
+	// Topology means that the plugin sent a topology, possibly without nodes.
 	Topology bool
-	// Alien tells that the plugin named nodes and none that any machine has: below
+	// Alien means that the plugin named nodes and none that any machine has: below
 	// zero, or more than a mask holds. Such a device is not one without nodes, which
 	// may be anywhere; it is near to no node that a pod could be placed on.
 	Alien bool
 }
 
-// near tells whether the device is near to nodes at all.
+// near reports whether the device is near to nodes at all.
 func (d Device) near() bool { return d.Alien || !d.Nodes.IsEmpty() }
 
 // Options are what a plugin says of itself (DevicePluginOptions).
@@ -75,7 +75,7 @@ type Resource struct {
 // inventory, from 1; 0 if there was none.
 func (r *Resource) Registration() uint64 { return r.session }
 
-// Awaited tells whether a plugin that was there before is to come back, or is back
+// Awaited reports whether a plugin that was there before is to come back, or is back
 // and has not told its devices yet.
 func (r *Resource) Awaited() bool { return r.State == Expected || r.State == Connected && !r.live }
 
@@ -93,7 +93,7 @@ func (r *Resource) Allocatable() int {
 	return n
 }
 
-// Healthy tells whether a device of this resource may be handed out: its plugin
+// Healthy reports whether a device of this resource may be handed out: its plugin
 // says so, and is there.
 func (r *Resource) Healthy(d Device) bool { return r.live && d.Healthy }
 

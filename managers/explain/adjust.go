@@ -18,10 +18,10 @@ type adjustable struct {
 	container int // by index; -1 for the pod's own resources
 	resource  workload.Resource
 	unit      int64
-	// asked is the amount asked for, and now the same in steps, rounded up; least
+	// asked is the amount requested, and now the same in steps, rounded up; least
 	// is the smallest that is tried.
 	asked, now, least int64
-	// unlimited tells that only the request is lowered: the limit is another one.
+	// unlimited means that only the request is lowered: the limit is another one.
 	unlimited bool
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// refusal is that of a pod that asks for four resources in amounts whose halving takes
+// refusal is that of a pod that requests four resources in amounts whose halving takes
 // about 20 steps each, on a machine where another pod holds CPUs.
 func refusal(t *testing.T) *Refusal {
 	t.Helper()

@@ -73,7 +73,7 @@ func distinct(list []ledger.Shortage) (out []ledger.Shortage) {
 	return out
 }
 
-// hopeless tells whether the nodes would not do even if they were idle.
+// hopeless reports whether the nodes would not do even if they were idle.
 func hopeless(s ledger.Shortage) bool { return s.Need > s.Free+s.Held+s.Withheld }
 
 // nearest returns the shortages of the few node sets that lack least.

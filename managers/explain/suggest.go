@@ -26,7 +26,7 @@ const (
 
 // Dry is how changes are tried, and how many of them.
 type Dry struct {
-	// Run tells whether a pod would be admitted on a view under a policy. It makes no
+	// Run reports whether a pod would be admitted on a view under a policy. It makes no
 	// remote call: where a plugin or provider gave no answer to this admission, the
 	// built-in choice stands for it.
 	Run func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool
@@ -203,7 +203,7 @@ func (s *search) removable() []*ledger.Pod {
 	return pods
 }
 
-// fills tells which pods take what the node as a whole has too little of, if that
+// fills reports which pods take what the node as a whole has too little of, if that
 // is why the pod was refused (OutOfcpu, OutOfmemory, OutOfpods): what counts
 // there is requests, also of pods that hold nothing of their own.
 func (s *search) fills() func(*ledger.Pod) bool {

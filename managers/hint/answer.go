@@ -38,7 +38,7 @@ type Wait struct {
 	Resource  string
 	// Since is when the wait began, which bounds it; zero where nothing does.
 	Since time.Time
-	// Undecided tells that nobody has looked at the request as a whole: it is no
+	// Undecided means that nobody has looked at the request as a whole: it is no
 	// refusal, even where there are no deferrals.
 	Undecided bool
 }
@@ -46,7 +46,7 @@ type Wait struct {
 // Waiter is an error that time may resolve.
 type Waiter interface {
 	error
-	// Waits tells what would have to happen.
+	// Waits reports what would have to happen.
 	Waits() Wait
 }
 

@@ -113,7 +113,7 @@ func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *led
 	return true
 }
 
-// Hints asks every provider, in order, and adds each answer to the trace. There
+// Hints calls every provider, in order, and adds each answer to the trace. There
 // is one reply for each provider, in order, without answers where an advisory
 // one failed. An error is a required provider's failure and names it; an answer
 // that breaks the rules of CheckReply is one.
@@ -287,7 +287,7 @@ func (b *Bus) giveUp(ctx context.Context, e *Entry, admissionID string, draft *l
 	}
 }
 
-// Explain asks every Explainer, in order, what a request lacks on the given
+// Explain calls every Explainer, in order, what a request lacks on the given
 // nodes.
 func (b *Bus) Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage {
 	var all []ledger.Shortage
@@ -312,7 +312,7 @@ func (b *Bus) Resources() []string {
 	return slices.Compact(all)
 }
 
-// Abort tells every Aborter, in order, that an admission failed after Prepare.
+// Abort notifies every Aborter, in order, that an admission failed after Prepare.
 func (b *Bus) Abort(ctx context.Context, admissionID string) {
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -322,7 +322,7 @@ func (b *Bus) Abort(ctx context.Context, admissionID string) {
 	}
 }
 
-// Finished asks every Finisher, in order, what nobody needs any more when a
+// Finished calls every Finisher, in order, what nobody needs any more when a
 // container of a pod starts.
 func (b *Bus) Finished(pod *ledger.Pod, starting string) []ledger.Claim {
 	var all []ledger.Claim
@@ -334,7 +334,7 @@ func (b *Bus) Finished(pod *ledger.Pod, starting string) []ledger.Claim {
 	return all
 }
 
-// Released tells every Releaser, in order, which of its claims a committed
+// Released notifies every Releaser, in order, which of its claims a committed
 // removal or start gave back.
 func (b *Bus) Released(ctx context.Context, claims []ledger.Claim) {
 	for i := range b.entries {

@@ -68,7 +68,7 @@ func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, err
 	return &Bus{entries: sorted, withTimeout: withTimeout}, nil
 }
 
-// has tells whether a member has a part in an admission.
+// has reports whether a member has a part in an admission.
 func has(m Member) bool {
 	_, provides := m.(Provider)
 	_, validates := m.(Validator)

@@ -15,7 +15,7 @@ type Hint = ledger.Affinity
 type Scope string
 
 const (
-	// ContainerScope asks for one container.
+	// ContainerScope requests one container.
 	ContainerScope Scope = "container"
 	// PodScope asks once for the pod as a whole.
 	PodScope Scope = "pod"
@@ -31,7 +31,7 @@ type Request struct {
 	Running bool
 }
 
-// Scope tells whether the request is for one container or for the whole pod.
+// Scope reports whether the request is for one container or for the whole pod.
 func (r Request) Scope() Scope {
 	if r.Container < 0 {
 		return PodScope
@@ -110,7 +110,7 @@ type Validator interface {
 	Validate(ctx context.Context, view *ledger.View, req Request) error
 }
 
-// Explainer tells what a request lacks.
+// Explainer reports what a request lacks.
 type Explainer interface {
 	// Explain compares what the request needs of this provider with what it could
 	// have on the given nodes together, whatever other nodes have: a shortage for

@@ -15,7 +15,7 @@ type Resizer interface {
 	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod) error
 }
 
-// Resize asks every provider that has a say, in order. An error is a refusal or a
+// Resize calls every provider that has a say, in order. An error is a refusal or a
 // required provider's failure.
 func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, trace *ledger.Trace) error {
 	req := Request{Pod: wanted, Container: -1}

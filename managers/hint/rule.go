@@ -61,7 +61,7 @@ func (r *Rule) check(machine numa.Mask) string {
 	return ""
 }
 
-// Allows tells whether a set of nodes is in the family. The empty set never is.
+// Allows reports whether a set of nodes is in the family. The empty set never is.
 func (r *Rule) Allows(m numa.Mask) bool {
 	if m == 0 || !m.IsSubsetOf(r.Universe) || !r.Must.IsSubsetOf(m) || r.Weights.Sum(m) < r.Need {
 		return false

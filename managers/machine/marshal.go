@@ -90,7 +90,7 @@ func breakLines(compact []byte) []byte {
 	return append(out, '\n')
 }
 
-// isEscaped tells whether the character after text is escaped: an odd number of
+// isEscaped reports whether the character after text is escaped: an odd number of
 // backslashes stands before it.
 func isEscaped(text []byte) bool {
 	return (len(text)-len(bytes.TrimRight(text, `\`)))%2 == 1

@@ -122,7 +122,7 @@ func TestParseShapeRefuses(t *testing.T) {
 }
 
 // FuzzParseShape checks that nothing panics, and that every machine that is
-// made up is a machine.
+// built is valid.
 func FuzzParseShape(f *testing.F) {
 	for _, shape := range []string{"2s4n32c2t", "1n2s16c2t", "2s1n72c32m", "1s2l4c2t,adjacent,mem=32Gi,huge=2Mi:512,huge=1Gi:4"} {
 		f.Add(shape)

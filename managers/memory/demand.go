@@ -18,7 +18,7 @@ type demand struct{ workload.Share }
 
 func (m *Manager) demand(pod *workload.Pod) demand { return demand{pod.Share(m.features)} }
 
-// of is what a container asks for by itself, zero amounts included, by resource.
+// of is what a container requests by itself, zero amounts included, by resource.
 // A container of a pod with pod-level resources must be Guaranteed by itself for
 // that (KEP-5526).
 func (d *demand) of(c *workload.Container) []want {
@@ -41,8 +41,8 @@ func wants(requests workload.Quantities, least int64) []want {
 }
 
 // total is what the pod holds at its busiest moment, of the resources that it
-// names as a whole, or else of those that some app container asks for. As in the
-// kubelet, what only init containers ask for is left out.
+// names as a whole, or else of those that some app container requests. As in the
+// kubelet, what only init containers request is left out.
 func (d *demand) total() []want {
 	if d.Whole {
 		return wants(d.Pod.Resources.Requests, 1)
@@ -78,7 +78,7 @@ func amount(list []want, resource string) int64 {
 
 // starved names the resource, if there is one, of which the containers with
 // memory of their own use up what a pod has as a whole, while a container shares
-// the rest. early tells that it is an init container that shares.
+// the rest. early means that it is an init container that shares.
 func (d *demand) starved(total []want) (resource string, early bool) {
 	amounts := func(list []want) (out []int64) {
 		for _, w := range total {

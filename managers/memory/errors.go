@@ -14,12 +14,12 @@ type Problem string
 const (
 	// NoDefault: nobody named nodes, and no node set fits.
 	NoDefault Problem = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-	// NoPreferredDefault: nobody named nodes, a preferred set was asked for, and
+	// NoPreferredDefault: nobody named nodes, a preferred set was requested, and
 	// only others fit.
 	NoPreferredDefault Problem = "failed to find the default preferred hint"
 	// NoExtension: the decided nodes do not have enough, and no wider set does.
 	NoExtension Problem = "failed to find NUMA nodes to extend the current topology hint"
-	// NoPreferredExtension: a preferred set was asked for, and the wider sets that
+	// NoPreferredExtension: a preferred set was requested, and the wider sets that
 	// have enough are not.
 	NoPreferredExtension Problem = "failed to find the extended preferred hint"
 	// GroupTaken: the decided nodes have enough, but some are used alone or in
@@ -50,7 +50,7 @@ func (e *UnknownPagesError) Error() string {
 
 // EmptyPodPoolError says that the containers of a pod with pod-level resources
 // that have memory of their own use up the pod's, and leave none to a container
-// that shares it (KEP-5526). Init tells that it is an init container.
+// that shares it (KEP-5526). Init means that it is an init container.
 type EmptyPodPoolError struct {
 	Resource string
 	Init     bool
@@ -65,7 +65,7 @@ func (e *EmptyPodPoolError) Error() string {
 }
 
 // UncountedPagesError is the refusal of a pod with pod-level resources of which a
-// container asks for huge pages that the pod does not. The kubelet takes them from
+// container requests huge pages that the pod does not. The kubelet takes them from
 // an amount of nothing (deviation N10).
 type UncountedPagesError struct{ Container, Resource string }
 

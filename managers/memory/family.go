@@ -32,7 +32,7 @@ func (t *table) family(wants []want, left []reusable) *family {
 	return f
 }
 
-// capable tells whether the nodes would do on an idle machine.
+// capable reports whether the nodes would do on an idle machine.
 func (f *family) capable(nodes numa.Mask) bool {
 	for i, w := range f.wants {
 		if c := f.caps[i]; c == nil && w.bytes > 0 || c != nil && c.allocatable.sum(nodes) < w.bytes {
@@ -42,7 +42,7 @@ func (f *family) capable(nodes numa.Mask) bool {
 	return true
 }
 
-// fits tells whether the nodes have enough free, what is handed on left out.
+// fits reports whether the nodes have enough free, what is handed on left out.
 func (f *family) fits(nodes numa.Mask) bool {
 	for i, w := range f.wants {
 		if max(f.free[i].sum(nodes), 0) < w.bytes {
@@ -52,7 +52,7 @@ func (f *family) fits(nodes numa.Mask) bool {
 	return true
 }
 
-// fitsReused tells whether the nodes have enough free with what is handed on.
+// fitsReused reports whether the nodes have enough free with what is handed on.
 func (f *family) fitsReused(nodes numa.Mask) bool {
 	for i, w := range f.wants {
 		if max(f.free[i].sum(nodes), 0)+f.reused(nodes, i) < w.bytes {
@@ -72,7 +72,7 @@ func (f *family) reused(nodes numa.Mask, want int) int64 {
 	return 0
 }
 
-// everywhere tells whether each of some nodes by itself has enough of a want.
+// everywhere reports whether each of some nodes by itself has enough of a want.
 func (f *family) everywhere(nodes numa.Mask, want int) bool {
 	for id := range nodes.All() {
 		if f.free[want][id] < f.wants[want].bytes {

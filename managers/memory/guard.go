@@ -65,7 +65,7 @@ func (g *PageGuard) Validate(_ context.Context, view *ledger.View, req hint.Requ
 	return refusal
 }
 
-// wantsPages tells whether a pod holds anything but regular memory.
+// wantsPages reports whether a pod holds anything but regular memory.
 func wantsPages(p *ledger.Pod) bool {
 	for i := range p.Claims {
 		if c := &p.Claims[i]; c.Provider == Name && c.Resource != "memory" {

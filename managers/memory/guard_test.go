@@ -63,7 +63,7 @@ func TestPageGuard(t *testing.T) {
 	}
 }
 
-// resourceOf tells which resource an error is about.
+// resourceOf reports which resource an error is about.
 func resourceOf(err error) string {
 	e := new(errdefs.Error)
 	if errors.As(err, &e) {

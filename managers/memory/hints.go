@@ -8,13 +8,13 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Hints tells which node sets can hold what a container or pod asks for. All
+// Hints reports which node sets can hold what a container or pod requests. All
 // resources of a request get the same answer. It has no answer, which means no
 // preference, under the policy None, for requests that get no memory of certain
 // nodes, and, as in the kubelet, where nothing fits: Plan then refuses. Explain
 // says at once what is missing. A resource that no node knows is
 // Impossible. An owner that holds memory already is answered from that, if it
-// still asks for the same. It never returns an error.
+// still requests the same. It never returns an error.
 func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	if m.policy == PolicyNone {
 		return nil, nil
@@ -73,7 +73,7 @@ func (f *family) answers() []hint.ResourceAnswer {
 }
 
 // regenerate answers with the nodes that are held, or, as in the kubelet, not at
-// all if what is held is not what is now asked for.
+// all if what is held is not what is now requested.
 func regenerate(held []ledger.Claim, wants []want) []hint.ResourceAnswer {
 	if len(held) != len(wants) {
 		return nil

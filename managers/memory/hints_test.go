@@ -86,8 +86,8 @@ func TestPodLevelWithoutTheGate(t *testing.T) {
 	wantText(t, "nodes", n.placed("a", "c"), "nowhere")
 }
 
-// TestHintsOfHolders: an owner that holds what it asks for is answered from that,
-// preferred whatever it was before; one that asks for something else has no
+// TestHintsOfHolders: an owner that holds what it requests is answered from that,
+// preferred whatever it was before; one that requests something else has no
 // preference.
 func TestHintsOfHolders(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func (m *Manager) Describe() hint.Description {
 	return hint.Description{Policy: m.policy}
 }
 
-// Warnings tells, in sentences for people, which nodes have less memory than is
+// Warnings lists, in sentences, which nodes have less memory than is
 // reserved on them. The kubelet's unsigned amounts wrap around there, and the
 // node takes everything.
 func (m *Manager) Warnings() []string { return slices.Clone(m.warnings) }

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Plan takes what a container asks for from the nodes of the affinity, or from
+// Plan takes what a container requests from the nodes of the affinity, or from
 // wider ones if these do not have enough; with pod scope that of the pod's
 // containers one after the other, or of the pod as a whole if it has pod-level
 // resources. An owner that holds memory already keeps it as it is, whatever it
@@ -156,7 +156,7 @@ func (h *allocation) uncounted(total []want) error {
 }
 
 // divide says what each container may use of its pod's memory. One that is
-// Guaranteed by itself has what it asks for. The others share what sidecars and
+// Guaranteed by itself has what it requests. The others share what sidecars and
 // app containers with memory of their own leave; an init container shares with
 // nobody but the sidecars before it.
 func (h *allocation) divide(total []want) [][]want {

@@ -290,7 +290,7 @@ func TestFinishedOfNobody(t *testing.T) {
 }
 
 // TestUncountedPages: huge pages of a container that its pod as a whole does not ask
-// for are refused, and nothing is held; those that it asks for are given.
+// for are refused, and nothing is held; those that it requests are given.
 func TestUncountedPages(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, machinetest.Build("1s2n1c,mem=8Gi,huge=1Gi:2"))

@@ -15,5 +15,5 @@ func hugePages(sizeKiB uint64) string {
 	return string(workload.HugePagesOf(int64(min(sizeKiB, maxBytes/1024) * 1024)))
 }
 
-// isMemory tells whether the manager hands a resource out.
+// isMemory reports whether the manager hands a resource out.
 func isMemory(r workload.Resource) bool { return r == workload.Memory || r.IsHugePages() }

@@ -28,7 +28,7 @@ func (f *family) idle() *numa.Search {
 // capable.
 func (f *family) least() int { return f.idle().Fewest() }
 
-// allows tells whether a set is in the family.
+// allows reports whether a set is in the family.
 func (f *family) allows(nodes numa.Mask) bool {
 	return f.capable(nodes) && f.legal(nodes) && f.fitsReused(nodes)
 }

@@ -161,7 +161,7 @@ func (m *Manager) Absolute() workload.Quantities {
 	return out
 }
 
-// Limit is what the cgroup of all pods may have when EnforcePods is asked for: as
+// Limit is what the cgroup of all pods may have when EnforcePods is requested: as
 // Absolute, with processes.
 func (m *Manager) Limit() workload.Quantities {
 	out := workload.Quantities{}

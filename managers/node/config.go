@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Resources of the node that no container can ask for.
+// Resources of the node that no container can request.
 const (
 	// PIDs is the number of processes.
 	PIDs workload.Resource = "pid"
@@ -70,7 +70,7 @@ type Manager struct {
 	machine  *machine.Topology
 	capacity workload.Quantities // without pods
 	pods     int64
-	// allocatable is what Allocatable tells: every admission asks for it.
+	// allocatable is what Allocatable tells: every admission requests it.
 	allocatable workload.Quantities
 }
 
@@ -179,7 +179,7 @@ var enforcementKeys = []string{
 	EnforcePods, EnforceSystem, EnforceKube, EnforceSystemCompressible, EnforceKubeCompressible, EnforceNone,
 }
 
-// Has tells whether a key is in the list.
+// Has reports whether a key is in the list.
 func (e Enforcement) Has(key string) bool {
 	for _, k := range e {
 		if k == key {

@@ -34,7 +34,7 @@ func (t Threshold) of(capacity int64) workload.Exact {
 type Thresholds map[workload.Resource]Threshold
 
 // evictionSignals are the kubelet's eviction signals with the resource that each
-// keeps free, empty where pods cannot ask for it.
+// keeps free, empty where pods cannot request it.
 var evictionSignals = map[string]workload.Resource{
 	"memory.available":            workload.Memory,
 	"nodefs.available":            workload.EphemeralStorage,
@@ -47,8 +47,8 @@ var evictionSignals = map[string]workload.Resource{
 	"pid.available":               "",
 }
 
-// KeepsNothing tells whether a signal is one of the kubelet's that keeps free nothing that
-// pods can ask for.
+// KeepsNothing reports whether a signal is one of the kubelet's that keeps free nothing that
+// pods can request.
 func KeepsNothing(signal string) bool {
 	r, known := evictionSignals[signal]
 	return known && r == ""

@@ -9,7 +9,7 @@ import (
 )
 
 // PodsNode gives the cgroup of all pods: weighed and limited by Limit where
-// EnforcePods is asked for, else by what the machine has. Its huge pages are the
+// EnforcePods is requested, else by what the machine has. Its huge pages are the
 // tiers' to limit: the kubelet writes them here too, and overwrites them within a
 // minute. Without cgroups of pods it is the configured root, with what the machine has.
 func (m *Manager) PodsNode(l cgroup.Layout) cgroup.Node {
@@ -23,7 +23,7 @@ func (m *Manager) PodsNode(l cgroup.Layout) cgroup.Node {
 	return cgroup.Node{Name: l.Pods(), Values: m.values(amounts)}
 }
 
-// ReservedNodes gives the reserved cgroups that the enforcement keys ask for, the
+// ReservedNodes gives the reserved cgroups that the enforcement keys request, the
 // system's first. Compressible keys give weights only. A name that the driver
 // cannot reach is an error of class Invalid. Unlike the kubelet, huge pages are
 // left as they are: a limit of zero would fail where a daemon holds some, and

@@ -107,7 +107,7 @@ func (d Distances) Between(i, j int) (int, bool) {
 	return int(d.table[i*d.stride+j]), true
 }
 
-// Has tells whether the distance of every ordered pair of nodes of m is known,
+// Has reports whether the distance of every ordered pair of nodes of m is known,
 // those from a node to itself included.
 func (d Distances) Has(m Mask) bool {
 	for i := range m.All() {

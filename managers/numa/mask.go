@@ -59,7 +59,7 @@ func Parse(list string) (Mask, error) {
 	return m, nil
 }
 
-// Contains tells whether id is in m. Any int may be asked for.
+// Contains reports whether id is in m. Any int may be requested.
 func (m Mask) Contains(id int) bool { return id >= 0 && m>>uint(id)&1 != 0 }
 
 // With returns m and id. An id outside 0..63 panics, as in Of.
@@ -87,13 +87,13 @@ func (m Mask) Intersect(o Mask) Mask { return m & o }
 // Minus returns the nodes of m that are not in o.
 func (m Mask) Minus(o Mask) Mask { return m &^ o }
 
-// IsSubsetOf tells whether every node of m is in o.
+// IsSubsetOf reports whether every node of m is in o.
 func (m Mask) IsSubsetOf(o Mask) bool { return m&^o == 0 }
 
-// Overlaps tells whether m and o have a node in common.
+// Overlaps reports whether m and o have a node in common.
 func (m Mask) Overlaps(o Mask) bool { return m&o != 0 }
 
-// IsEmpty tells whether m has no nodes.
+// IsEmpty reports whether m has no nodes.
 func (m Mask) IsEmpty() bool { return m == 0 }
 
 // Len returns the number of nodes in m.

@@ -26,7 +26,7 @@ type Search struct {
 	Steps, Limit int
 }
 
-// Enough tells whether a set of nodes is one that the search looks for.
+// Enough reports whether a set of nodes is one that the search looks for.
 func (s *Search) Enough(nodes Mask) bool {
 	if nodes == 0 || !nodes.IsSubsetOf(s.Universe) || !s.Must.IsSubsetOf(nodes) {
 		return false
@@ -39,7 +39,7 @@ func (s *Search) Enough(nodes Mask) bool {
 	return true
 }
 
-// Cut tells whether the limit of steps has ended the search.
+// Cut reports whether the limit of steps has ended the search.
 func (s *Search) Cut() bool { return s.Steps > s.limit() }
 
 func (s *Search) limit() int { return cmp.Or(s.Limit, maxSteps) }
@@ -198,7 +198,7 @@ func (w *walk) from(at int, chosen Mask, musts int, distance int64) bool {
 	return more
 }
 
-// possible tells whether the heaviest nodes of ids[at:] would be enough.
+// possible reports whether the heaviest nodes of ids[at:] would be enough.
 func (w *walk) possible(at, left int) bool {
 	for i, n := range w.Needs {
 		if w.sums[i]+w.heaviest[i][at*(w.size+1)+left] < n.Amount {
@@ -208,7 +208,7 @@ func (w *walk) possible(at, left int) bool {
 	return true
 }
 
-// tooFar tells whether no set with what is chosen can be nearer than the nearest.
+// tooFar reports whether no set with what is chosen can be nearer than the nearest.
 func (w *walk) tooFar(left int, distance int64) bool {
 	if w.Distances == nil || !w.found {
 		return false

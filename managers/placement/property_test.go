@@ -205,7 +205,7 @@ func (n *node) happen(id string) {
 	n.wants()
 }
 
-// readable tells whether the runtime may begin a start.
+// readable reports whether the runtime may begin a start.
 func (n *node) readable(b *box) bool { return b.stored && b.told && !b.lives() && !b.ended }
 
 func (n *node) run(id string) {

@@ -50,7 +50,7 @@ func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests
 //     together; the node of all pods is node allocatable's to weigh.
 //   - Huge pages: no tier limits them.
 //   - Memory QoS (KEP-2570): the node of all pods guarantees what Guaranteed and
-//     Burstable pods request, the Burstable tier asks for protection of its own;
+//     Burstable pods request, the Burstable tier requests protection of its own;
 //     with the policy None both are zeroed.
 //   - Reserved memory: lower tiers may not use what higher ones request.
 func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {

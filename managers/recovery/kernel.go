@@ -66,7 +66,7 @@ func (r *recovery) knownCPUs() cpuset.Set {
 	return set
 }
 
-// ownCPUs tells whether a container's CPUs are its own as far as can be seen.
+// ownCPUs reports whether a container's CPUs are its own as far as can be seen.
 func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 	rules := r.View.Rules()
 	switch {
@@ -93,7 +93,7 @@ func sharedOf(rules ledger.Rules, set cpuset.Set) cpuset.Set {
 	return set
 }
 
-// shares tells whether a container of another pod certainly runs on shared CPUs: where
+// shares reports whether a container of another pod certainly runs on shared CPUs: where
 // it does, it may be out of date and still have CPUs that are somebody's own now.
 func (r *recovery) shares(p *pod, c Container) bool {
 	return p.seen.QoS != "" && p.seen.QoS != workload.Guaranteed || c.CPUs.Overlaps(r.View.Rules().ReservedCPUs)

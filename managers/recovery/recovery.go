@@ -408,7 +408,7 @@ func (p *pod) guess(shown []ledger.Claim) {
 	p.DevicesUnknown = p.unknown.DevicesUnknown
 }
 
-// lacksDevices tells whether a pod asks for devices of which no claim is known.
+// lacksDevices reports whether a pod requests devices of which no claim is known.
 func lacksDevices(p *ledger.Pod, claims []ledger.Claim) bool {
 	for _, c := range p.Pod.Walk() {
 		for name, n := range c.Limits.Sorted() {

@@ -16,7 +16,7 @@ type oracle struct {
 	dist    numa.Distances
 }
 
-// few tells whether there are few enough choices for the oracle to look at.
+// few reports whether there are few enough choices for the oracle to look at.
 func few(lists [][]hint.Hint) bool {
 	product := 1
 	for _, list := range lists {
@@ -60,7 +60,7 @@ func written(replies []hint.Reply) [][]hint.Hint {
 	return lists
 }
 
-// enough tells whether some nodes meet every need of a rule.
+// enough reports whether some nodes meet every need of a rule.
 func enough(r *hint.Rule, nodes numa.Mask) bool {
 	met := weight(&r.Weights, nodes) >= r.Need
 	for i := range r.Also {

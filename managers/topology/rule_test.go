@@ -132,8 +132,8 @@ func TestManyNodes(t *testing.T) {
 }
 
 // Machines whose accelerators' memory is 32 nodes beside the two with CPUs.
-// Whatever asks for CPUs is merged exactly, because only the two can be the
-// result; so is whatever asks for one resource.
+// Whatever requests CPUs is merged exactly, because only the two can be the
+// result; so is whatever requests one resource.
 func TestAcceleratorMemoryAsNodes(t *testing.T) {
 	t.Parallel()
 	m := manager(t, BestEffort, false, 34)

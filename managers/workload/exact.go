@@ -7,7 +7,7 @@ import (
 )
 
 // Excess says by how much amounts were rounded up when they became whole numbers, in billionths of the amount's unit, for
-// those that were. Kubernetes adds exact quantities and rounds the sum, so two containers that ask for 1.5 bytes each need 3
+// those that were. Kubernetes adds exact quantities and rounds the sum, so two containers that request 1.5 bytes each need 3
 // bytes together, not 4. Nil, and an absent key, mean that nothing was rounded, which is so for nearly every pod.
 type Excess struct {
 	Requests Quantities `json:"requests,omitempty"`

@@ -1,4 +1,4 @@
-// Package workload describes what an agent wants to run: a pod, its containers, what they ask for, and the rules that
+// Package workload describes what an agent wants to run: a pod, its containers, what they request, and the rules that
 // follow from the pod alone (class, totals, order, reuse). It knows nothing of the machine.
 //
 // Words:
@@ -9,7 +9,7 @@
 //   - walk: the admission order of the containers: init containers and sidecars as the specification lists them, then the
 //     app containers. Pod.Containers is stored in this order.
 //   - quantities: integer amounts by resource name; milli-CPU for cpu, bytes or pieces for everything else.
-//   - pod-level resources: amounts that the pod asks for as a whole (KEP-2837).
+//   - pod-level resources: amounts that the pod requests as a whole (KEP-2837).
 //   - overhead: what the runtime itself needs for the pod's sandbox.
 //   - class: BestEffort, Burstable or Guaranteed.
 //   - feed: leave one's exclusive units to later containers of the same pod, which only finished containers can do.
@@ -100,7 +100,7 @@ func (p *Pod) Container(name string) *Container {
 	return nil
 }
 
-// HasPodLevel says whether the pod asks for anything as a whole: a request or limit for cpu, memory or huge pages. It
+// HasPodLevel says whether the pod requests anything as a whole: a request or limit for cpu, memory or huge pages. It
 // looks at the specification only; whether that counts is for the Features to say.
 func (p *Pod) HasPodLevel() bool {
 	if p.Resources == nil {

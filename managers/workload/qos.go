@@ -4,7 +4,7 @@ package workload
 type QoSClass string
 
 const (
-	// BestEffort pods ask for no cpu and no memory.
+	// BestEffort pods request no cpu and no memory.
 	BestEffort QoSClass = "BestEffort"
 	// Burstable pods are neither of the others.
 	Burstable QoSClass = "Burstable"

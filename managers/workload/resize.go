@@ -93,7 +93,7 @@ func (e *Excess) fixed() *Excess {
 	return &out
 }
 
-// changed lists the resources of which a container asks for other amounts.
+// changed lists the resources of which a container requests other amounts.
 func changed(old, wanted *Container) (out []Resource) {
 	for _, r := range resizable {
 		if !sameAmount(old.Requests, wanted.Requests, r) || !sameAmount(old.Limits, wanted.Limits, r) {
@@ -109,7 +109,7 @@ func sameAmount(a, b Quantities, r Resource) bool {
 	return inA == inB && x == y
 }
 
-// RequestsChange tells whether a resize changes what any container, or the pod as a whole, requests of a resource.
+// RequestsChange reports whether a resize changes what any container, or the pod as a whole, requests of a resource.
 func RequestsChange(old, wanted *Pod, r Resource) bool {
 	for i := range wanted.Containers {
 		have := old.Container(wanted.Containers[i].Name)

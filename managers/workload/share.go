@@ -1,6 +1,6 @@
 package workload
 
-// Share tells what the managers that give CPUs and memory to single pods do for a pod: nothing, for its containers one by
+// Share reports what the managers that give CPUs and memory to single pods do for a pod: nothing, for its containers one by
 // one, or for the pod as a whole (KEP-5526). It is the same for both.
 type Share struct {
 	Pod *Pod
@@ -19,17 +19,17 @@ func (p *Pod) Share(f Features) Share {
 	return Share{Pod: p, Guaranteed: p.QoSClass(f) == Guaranteed, Left: whole && !served, Whole: whole && served}
 }
 
-// None tells whether the pod gets nothing of its own.
+// None reports whether the pod gets nothing of its own.
 func (s *Share) None() bool { return !s.Guaranteed || s.Left }
 
-// Apart tells whether a container is served by itself. In a pod that is served as a whole it must be Guaranteed by itself
+// Apart reports whether a container is served by itself. In a pod that is served as a whole it must be Guaranteed by itself
 // for that; otherwise it shares what the others leave of the pod's.
 func (s *Share) Apart(c *Container) bool { return !s.Whole || c.Guaranteed() }
 
-// Starved tells whether the containers that have something of their own use up an amount that a pod served as a whole has,
+// Starved reports whether the containers that have something of their own use up an amount that a pod served as a whole has,
 // and leave none to a container that shares. What an init container has comes back; what sidecars and app containers have
 // does not. own gives what a container has of each of the amounts, nil for one that shares. The result is the place of such
-// an amount, -1 if there is none; early tells that it is an init container that shares.
+// an amount, -1 if there is none; early means that it is an init container that shares.
 func (s *Share) Starved(total []int64, own func(*Container) []int64) (at int, early bool) {
 	left := append([]int64{}, total...)
 	spent := func() int {

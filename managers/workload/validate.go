@@ -167,7 +167,7 @@ func (v *validation) resizePolicy(c *Container, path string) {
 	}
 }
 
-// inContainer says whether a container may ask for r: one of Kubernetes' own resources or an extended one.
+// inContainer says whether a container may request r: one of Kubernetes' own resources or an extended one.
 func (r Resource) inContainer() bool {
 	switch {
 	case r.IsHugePages():

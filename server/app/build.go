@@ -93,7 +93,7 @@ type Environment struct {
 
 // Stage stands in for parts of the running system.
 type Stage struct {
-	// Tree holds the cgroups, in place of the one that the configuration asks for;
+	// Tree holds the cgroups, in place of the one that the configuration requests;
 	// nil for none.
 	Tree interface {
 		cgroup.Tree
@@ -172,7 +172,7 @@ type StartReport struct {
 	Damage *store.Damage
 	// Drift are the differences of the nodes' memory since the last commit.
 	Drift []ledger.Finding
-	// Recovery has the case of each pod, by uid; OlderCopy tells that the ledger was an
+	// Recovery has the case of each pod, by uid; OlderCopy means that the ledger was an
 	// older copy.
 	Recovery  []recovery.Decision
 	OlderCopy bool
@@ -438,7 +438,7 @@ func (a *App) buildExternal() (err error) {
 	return err
 }
 
-// openTree opens the cgroup tree that the configuration asks for.
+// openTree opens the cgroup tree that the configuration requests.
 func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 	c := a.Config
 	if a.Stage != nil && a.Stage.Tree != nil {
@@ -495,7 +495,7 @@ func (a *App) plainTree() (cgroup.Tree, error) {
 }
 
 // checkTree reports whether this machine has the cgroup tree, with its controllers,
-// that the configuration asks for. A machine that is made up has none to look at.
+// that the configuration requests. A machine that is simulated has none to look at.
 func (a *App) checkTree() error {
 	if a.Config.Machine != "" || a.Config.Cgroups.Tree == config.TreeMemory {
 		return nil
@@ -580,7 +580,7 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 	return nil
 }
 
-// closeRuntime lets go of the container runtime, if there is one.
+// closeRuntime closes the container runtime, if there is one.
 func (a *App) closeRuntime() error {
 	if a.runtime == nil {
 		return nil

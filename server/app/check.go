@@ -24,7 +24,7 @@ import (
 const checkTimeout = 5 * time.Second
 
 // Check runs the checks of a start without its effects, and returns all that would be refused. Notes tell what a start
-// would warn about, and what could not be checked. With a machine that is made up, only what concerns it is checked.
+// would warn about, and what could not be checked. With a machine that is simulated, only what concerns it is checked.
 func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 	if cfg.Machine != "" {
 		return nil, Validate(cfg)
@@ -78,7 +78,7 @@ func (a *App) checkRuntime(ctx context.Context) (driver cgroup.Driver, notes []s
 	return found, notes
 }
 
-// besideSystemd tells where systemd and berthd would both write the root of the tree.
+// besideSystemd reports where systemd and berthd would both write the root of the tree.
 func (a *App) besideSystemd() []string {
 	c := a.Config.Cgroups
 	if _, err := os.Stat("/run/systemd/system"); err != nil || !realCgroups(a.Config) || a.driver != cgroup.Cgroupfs || c.Root != "/" {
@@ -114,7 +114,7 @@ func (a *App) checkSystem(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// checkSockets tells which sockets others have. Those of a berthd that runs with the same state are its own until it
+// checkSockets reports which sockets others have. Those of a berthd that runs with the same state are its own until it
 // ends, and one that systemd keeps is for berthd.
 func (a *App) checkSockets() (taken error, notes []string, err error) {
 	proc := os.DirFS("/proc")
@@ -155,7 +155,7 @@ func (a *App) checkSockets() (taken error, notes []string, err error) {
 	return errors.Join(errs...), notes, nil
 }
 
-// checkAddress tells whether the address for metrics is free, unless a berthd that runs has it.
+// checkAddress reports whether the address for metrics is free, unless a berthd that runs has it.
 func (a *App) checkAddress() error {
 	if _, ok := a.Config.HTTPSocket(); ok || a.Config.HTTP == "" {
 		return nil

@@ -272,11 +272,11 @@ type need struct {
 	feature    string
 	// without says what fails where berthd does not have it.
 	without string
-	// wanted tells whether a configuration uses the feature.
+	// wanted reports whether a configuration uses the feature.
 	wanted func(config.Config) bool
 }
 
-// realCgroups tells whether cgroups are the kernel's.
+// realCgroups reports whether cgroups are the kernel's.
 func realCgroups(c config.Config) bool { return c.Cgroups.Tree != config.TreeMemory }
 
 // needs is the table of docs/security.md, measured by server/berthd's

@@ -489,7 +489,7 @@ func (p *replay) startContainers(s step) {
 	}
 }
 
-// ends tells whether a container runs to its end before the next one starts.
+// ends reports whether a container runs to its end before the next one starts.
 func (p *replay) ends(pod, container string) bool {
 	p.t.Helper()
 	return slices.ContainsFunc(p.pod(pod).GetSpec().GetInitContainers(), func(c *typesv1.Container) bool {

@@ -31,7 +31,7 @@ import (
 	"github.com/berthd/berth/server/reconcile"
 )
 
-// managerSetOf makes the managers that a configuration asks for.
+// managerSetOf makes the managers that a configuration requests.
 func (a *App) managerSetOf(c config.Config) (*managerset.Set, error) {
 	cfg, err := c.ManagerSet(a.Machine)
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 	return next, changed, outlook, err
 }
 
-// change puts the policy of a configuration into force, or only tells what would become of it.
+// change puts the policy of a configuration into force, or only reports what would become of it.
 // override returns what the ledger keeps of it. The caller holds mu.
 func (p *policies) change(ctx context.Context, cfg config.Config, override func(digest string) (*ledger.Override, error), dryRun bool) (
 	changed bool, outlook admission.Outlook, err error,
@@ -209,7 +209,7 @@ func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
 	return set.Rules, true
 }
 
-// managerSetOfOverride makes the managers that an override asks for. An error says why
+// managerSetOfOverride makes the managers that an override requests. An error says why
 // it has had its day.
 func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
 	configured, err := a.files().Digest()
@@ -230,7 +230,7 @@ func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
 	return a.managerSetOf(c)
 }
 
-// policyLine tells what became of a policy that was set before; empty if there was
+// policyLine reports what became of a policy that was set before; empty if there was
 // none.
 func (a *App) policyLine() string {
 	if d := a.start.Ledger.Dropped; d != nil {
@@ -300,7 +300,7 @@ func findMachine(fileOrShape string) (*machine.Topology, error) {
 	return machine.New(snapshot)
 }
 
-// onlineCPUs tells which CPUs the kernel has on line now.
+// onlineCPUs reports which CPUs the kernel has on line now.
 func (a *App) onlineCPUs() (cpuset.Set, error) {
 	online, all, err := sysfs.Online(os.DirFS("/sys"))
 	if all {

@@ -29,7 +29,7 @@ const AfterRecovery = "app/after-recovery"
 // Failpoints returns all points of this package.
 func Failpoints() []string { return []string{AfterRecovery} }
 
-// keepsPods tells whether pods have cgroups of the kernel's, which show what lives.
+// keepsPods reports whether pods have cgroups of the kernel's, which show what lives.
 func (a *App) keepsPods() bool {
 	return a.Config.Cgroups.Tree != config.TreeMemory && a.Config.Cgroups.PerQOS
 }
@@ -89,7 +89,7 @@ func (a *App) closeRecords() error {
 	return errors.Join(errs...)
 }
 
-// probeRecords tells whether claim records can be written. Where their directory is not in its
+// probeRecords reports whether claim records can be written. Where their directory is not in its
 // place any more, it is made again. Calls come one at a time.
 func (a *App) probeRecords(ctx context.Context) error {
 	files, ok := a.records.(*claimfiles.Files)
@@ -218,7 +218,7 @@ func (a *App) observePods(ctx context.Context) (all []recovery.Observation, unse
 	}
 }
 
-// stillUncertain tells why the agent has to say which pods live although all has been
+// stillUncertain reports why the agent has to say which pods live although all has been
 // looked at: where processes cannot be seen, a pod of which neither ledger nor claim
 // record tell may live all the same.
 func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation, unseen bool) string {
@@ -241,7 +241,7 @@ func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation,
 	return view.Uncertain()
 }
 
-// keepLiving tells whether a cgroup that no pod of the ledger has stays: until the agent
+// keepLiving reports whether a cgroup that no pod of the ledger has stays: until the agent
 // has sent Sync, whatever runs there may be a living pod's.
 func (a *App) keepLiving(ctx context.Context, name cgroup.Name) (bool, error) {
 	if a.Engine.Synced() {
@@ -251,7 +251,7 @@ func (a *App) keepLiving(ctx context.Context, name cgroup.Name) (bool, error) {
 	return len(pids) > 0, err
 }
 
-// lives tells what is known of a pod that was found living by a Sync.
+// lives reports what is known of a pod that was found living by a Sync.
 func (a *App) lives(ctx context.Context, uid string) ledger.UnknownLivePod {
 	return a.reconcile.Known(ctx, uid, a.Ledger.View().BootID())
 }
@@ -280,7 +280,7 @@ func (a *App) recoveryLines() (lines []string) {
 // beside the damaged ledger has them all.
 const maxReported = 20
 
-// damageLines tells, in sentences, what was damaged and what became of it.
+// damageLines lists, in sentences, what was damaged and what became of it.
 func damageLines(d *store.Damage, r ledger.Report) []string {
 	if d == nil {
 		return nil

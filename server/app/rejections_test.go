@@ -112,7 +112,7 @@ func TestRejectionsAreLogged(t *testing.T) {
 	}
 }
 
-// TestFloodOfRejections: who asks without end gets his answers, and the log tells how
+// TestFloodOfRejections: who asks without end gets his answers, and the log reports how
 // much it has left out.
 func TestFloodOfRejections(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ var reloadable = []string{
 	"cpu.", "memory.", "reserved.", "topology.",
 }
 
-// fixed tells why other fields need a restart.
+// fixed reports why other fields need a restart.
 var fixed = []struct{ prefix, why string }{
 	{"apiVersion", "it names the format of the file"},
 	{"kind", "it names the format of the file"},
@@ -53,14 +53,14 @@ var fixed = []struct{ prefix, why string }{
 	{"verdicts.", "the parts that decide are made with it"},
 }
 
-// isReloadable tells whether a field can change while berthd runs.
+// isReloadable reports whether a field can change while berthd runs.
 func isReloadable(field string) bool {
 	return slices.ContainsFunc(reloadable, func(r string) bool {
 		return field == r || strings.HasSuffix(r, ".") && strings.HasPrefix(field, r)
 	})
 }
 
-// restartReason tells why a field cannot change while berthd runs.
+// restartReason reports why a field cannot change while berthd runs.
 func restartReason(field string) string {
 	for _, f := range fixed {
 		if strings.HasPrefix(field, f.prefix) {
@@ -80,7 +80,7 @@ func (a *App) files() config.Config {
 }
 
 // Reload reads the configuration again and puts into force what can change. The outcome
-// tells every field that differs. An error means that nothing has changed.
+// lists every field that differs. An error means that nothing has changed.
 func (a *App) Reload(ctx context.Context, dryRun bool) (node.Reloaded, error) {
 	if a.Load == nil {
 		return node.Reloaded{}, errdefs.Preconditionf("this berthd was started without files to read again")

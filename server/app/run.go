@@ -40,7 +40,7 @@ const httpConnections = 64
 // the sockets answer; it may be nil.
 //
 // The order of a start: nobody else may serve the sockets, because then the pods
-// here may be somebody else's; it is decided pod by pod what is true; the cgroup tree is
+// here may be another program's; it is decided pod by pod what is true; the cgroup tree is
 // brought to what the ledger says; then plugins may register; then
 // readers and agents may call.
 func (a *App) Run(ctx context.Context, ready func()) (err error) {
@@ -178,7 +178,7 @@ func (a *App) applyLedger(ctx context.Context) error {
 	return nil
 }
 
-// knowsDevices tells whether a view has a device resource, or devices that a pod holds.
+// knowsDevices reports whether a view has a device resource, or devices that a pod holds.
 func knowsDevices(view *ledger.View) bool {
 	for range view.SeenResources() {
 		return true
@@ -215,7 +215,7 @@ func (a *App) reportStart(ctx context.Context) {
 	}
 }
 
-// StartLines tells, in sentences, what the start found and did, and what of the
+// StartLines lists, in sentences, what the start found and did, and what of the
 // configuration changes nothing; none if there was nothing to report.
 func (a *App) StartLines() []string { return append(slices.Clone(a.Notes), a.startLines()...) }
 
@@ -322,7 +322,7 @@ func (a *App) notify(status string, states ...string) {
 	}
 }
 
-// statusLine tells what is going on, in a line.
+// statusLine reports what is going on, in a line.
 func (a *App) statusLine() string {
 	view := a.Ledger.View()
 	line := fmt.Sprintf("serves %d pods at revision %d", view.NumPods(), view.Generation())
@@ -358,7 +358,7 @@ func (a *App) followService(ctx context.Context) error {
 	})
 }
 
-// followReloadSignals reads the configuration again whenever a signal asks for it.
+// followReloadSignals reads the configuration again whenever a signal requests it.
 func (a *App) followReloadSignals(ctx context.Context) error {
 	select {
 	case <-a.plugins.Ready():
@@ -379,12 +379,12 @@ func (a *App) followReloadSignals(ctx context.Context) error {
 	}
 }
 
-// alive calls tell again and again, each time after settled has returned.
-func alive(ctx context.Context, every time.Duration, settled func(context.Context) error, tell func()) error {
+// alive calls tell again and again, each time after responds has returned.
+func alive(ctx context.Context, every time.Duration, responds func(context.Context) error, tell func()) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := settled(ctx); err != nil {
+		if err := responds(ctx); err != nil {
 			return err
 		}
 		tell()
@@ -461,7 +461,7 @@ func (a *App) newMonitor() *readiness.Monitor {
 	}, checks...)
 }
 
-// probeLedger tells whether a commit can succeed. Where the file is not in its place any
+// probeLedger reports whether a commit can succeed. Where the file is not in its place any
 // more, a commit puts it back.
 func (a *App) probeLedger(ctx context.Context) error {
 	err := a.store.Probe()

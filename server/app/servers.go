@@ -194,7 +194,7 @@ func (a *App) podRoot() cgroups.Name {
 	return a.layout.Pods()
 }
 
-// nodeStatus tells how the system is, and what it lacks that the node would want.
+// nodeStatus reports how the system is, and what it lacks that the node would want.
 func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error) {
 	out := &nodev1.GetStatusResponse{ResetExtendedResources: a.start.NoDevices}
 	if found := a.systemProcesses.Load(); found != nil {

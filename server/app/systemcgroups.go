@@ -39,7 +39,7 @@ type systemCgroups struct {
 // keptProcess is a process that is kept in a cgroup and at a score.
 type keptProcess struct {
 	part nodev1.SystemContainer_Part
-	// find tells which process it is.
+	// find reports which process it is.
 	find func(context.Context) (pid int, err error)
 	// in is the cgroup; nil leaves the process where it is. noScore is not written.
 	in    cgroup.Name
@@ -233,7 +233,7 @@ func (c *systemCgroups) gather(ctx context.Context) error {
 }
 
 // isKernels tells a thread of the kernel, or a process that has gone, from one that runs a
-// program. Its program (exe) is not asked for: that takes CAP_SYS_PTRACE.
+// program. Its program (exe) is not read: that takes CAP_SYS_PTRACE.
 func (c *systemCgroups) isKernels(pid int) bool {
 	kernels, err := procfs.KernelThread(c.proc.FS(), pid)
 	return err != nil || kernels

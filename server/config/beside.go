@@ -13,7 +13,7 @@ import (
 // maxStateBytes is how much is read of a state file; the policy stands at its beginning.
 const maxStateBytes = 1 << 20
 
-// kubeletState tells which resource managers of a node's kubelet are on, by the files in which they
+// kubeletState reports which resource managers of a node's kubelet are on, by the files in which they
 // keep what they have assigned. A file that is missing or cannot be read tells nothing.
 func kubeletState(dir string) (notes []string) {
 	for _, manager := range []struct{ name, field, off string }{

@@ -241,7 +241,7 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 	return answer, failure
 }
 
-// over tells whether the deadline has passed. The context may learn of it later than the
+// over reports whether the deadline has passed. The context may learn of it later than the
 // plugin, which then answers that the time is over.
 func over(ctx context.Context) bool {
 	end, limited := ctx.Deadline()

@@ -37,7 +37,7 @@ func (s *Server) mayForget(resource string) error {
 }
 
 // forgetAway drops the resources of a snapshot whose plugins have been away for
-// ForgetAfter and that nobody holds. It returns when to look again at the others; the
+// ForgetAfter and that no pod holds. It returns when to look again at the others; the
 // zero time if there are none.
 func (s *Server) forgetAway(ctx context.Context, snap *device.Snapshot) (next time.Time) {
 	if s.ForgetAfter == 0 {
@@ -61,7 +61,7 @@ func (s *Server) forgetAway(ctx context.Context, snap *device.Snapshot) (next ti
 	return next
 }
 
-// forgetOne drops a resource whose plugin did not come back, and tells whether that
+// forgetOne drops a resource whose plugin did not come back, and reports whether that
 // is done.
 func (s *Server) forgetOne(ctx context.Context, resource string, now time.Time) bool {
 	err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) })

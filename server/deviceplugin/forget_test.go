@@ -35,7 +35,7 @@ func (b *bench) end(p *script.Plugin) {
 }
 
 // TestForgottenByItself: a resource whose plugin does not come back is forgotten after
-// its time, once nobody holds any of it.
+// its time, once no pod holds any of it.
 func TestForgottenByItself(t *testing.T) {
 	t.Parallel()
 	t.Run("as if it had never been there", func(t *testing.T) {

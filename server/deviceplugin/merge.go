@@ -98,7 +98,7 @@ func (m *merge) add(r *pluginapi.ContainerAllocateResponse) {
 	}
 }
 
-// first tells whether a subject is spoken of for the first time, and notes a
+// first reports whether a subject is spoken of for the first time, and notes a
 // contradiction.
 func (m *merge) first(subject, value string) bool {
 	before, known := m.said[subject]

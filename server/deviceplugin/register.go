@@ -80,7 +80,7 @@ func (s *Server) check(req *pluginapi.RegisterRequest) error {
 	return nil
 }
 
-// inside tells whether an endpoint, joined to the directory as the kubelet joins
+// inside reports whether an endpoint, joined to the directory as the kubelet joins
 // it, names something in there: a name with a slash before it does. A longer
 // absolute path does too, but it is meant to be another one.
 func inside(endpoint string) bool {

@@ -35,7 +35,7 @@ type Config struct {
 	// ForgetAfter is how long after its plugin went a resource is known that nobody
 	// holds; 0 is for ever.
 	ForgetAfter time.Duration
-	// KeepName has pods that ask for such a resource refused, as by the kubelet, until
+	// KeepName has pods that request such a resource refused, as by the kubelet, until
 	// the server ends: its name stays in the inventory, without a capacity.
 	KeepName bool
 	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
@@ -152,7 +152,7 @@ func New(cfg Config, parts Parts) *Server {
 // Path returns the path of the registration socket.
 func (s *Server) Path() string { return filepath.Join(s.Dir, SocketName) }
 
-// Problem tells why plugins do not reach the registration socket by its path; nil while they do, or before Run.
+// Problem reports why plugins do not reach the registration socket by its path; nil while they do, or before Run.
 func (s *Server) Problem() error {
 	s.mu.Lock()
 	kept := s.socket

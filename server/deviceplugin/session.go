@@ -87,7 +87,7 @@ func (p *session) run(before *session) {
 	s.takeOver(p.resource)
 }
 
-// makeRoom makes room for another session of the resource. It tells whether the
+// makeRoom makes room for another session of the resource. It reports whether the
 // connection is kept.
 func (p *session) makeRoom() (kept bool) {
 	s := p.server
@@ -111,7 +111,7 @@ func (p *session) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Before anybody can ask for the devices: a resource that has pods and is not known
+	// Before anybody can request the devices: a resource that has pods and is not known
 	// after a crash would be nobody's.
 	p.remember(ctx)
 	lists := newLatest(stream.Recv)

@@ -21,7 +21,7 @@ type standby struct {
 const maxStandbys = 8
 
 // keep makes a session that has ended a standby, if its connection still lives; it
-// tells whether it did. The lock is held, here and in drop.
+// reports whether it did. The lock is held, here and in drop.
 func (s *Server) keep(p *session) bool {
 	if s.running == nil || p.found || p.conn.GetState() != connectivity.Ready {
 		return false

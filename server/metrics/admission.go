@@ -44,14 +44,14 @@ type Sources struct {
 
 // Settings are what counting depends on beside a verdict.
 type Settings struct {
-	// StaticCPUs tells that the CPU manager gives CPUs out, FullCores that it gives
+	// StaticCPUs means that the CPU manager gives CPUs out, FullCores that it gives
 	// whole cores only (the option full-pcpus-only).
 	StaticCPUs, FullCores bool
 	// Topology and Scope are the topology manager's.
 	Topology topology.Policy
 	Scope    hint.Scope
 	// PodLevelResourceManagers and MemoryQoS are the features of those names;
-	// TieredReservation tells that memory QoS acts, and guarantees requests.
+	// TieredReservation means that memory QoS acts, and guarantees requests.
 	PodLevelResourceManagers     bool
 	MemoryQoS, TieredReservation bool
 }

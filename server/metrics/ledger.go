@@ -13,7 +13,7 @@ import (
 // ledgerCollector reads the gauges from the view of the moment.
 type ledgerCollector struct {
 	view func() *ledger.View
-	// cpu tells whether CPUs are given out at all.
+	// cpu reports whether CPUs are given out at all.
 	cpu func() bool
 	// kernel lists what the kernel does otherwise than the ledger says; nil for
 	// nothing.

@@ -109,7 +109,7 @@ func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 	return h
 }
 
-// admit admits a pod whose containers ask for so many CPUs each; 0 is a part of one.
+// admit admits a pod whose containers request so many CPUs each; 0 is a part of one.
 func (h *fixture) admit(t *testing.T, uid string, cpus ...int64) admission.Verdict {
 	t.Helper()
 	p := workload.Pod{UID: uid, Name: uid}

@@ -17,7 +17,7 @@ var pinners = []struct{ provider, requests, errors, what string }{
 	{memory.Name, memoryPinningRequests, memoryPinningErrors, "memory"},
 }
 
-// pinning counts what one of the pinners was asked for.
+// pinning counts the calls of one of the pinners.
 type pinning struct {
 	provider         string
 	requests, errors prometheus.Counter
@@ -88,7 +88,7 @@ func (d *decision) share(c *ledger.Claim) (source, kind string) {
 	return "", ""
 }
 
-// asked tells whether a claim counts as a request. Where a pod has memory as a
+// asked reports whether a claim counts as a request. Where a pod has memory as a
 // whole, the kubelet counts that and, of the containers that share it, those that
 // run before the others.
 func (d *decision) asked(c *ledger.Claim) bool {
@@ -100,7 +100,7 @@ func (d *decision) asked(c *ledger.Claim) bool {
 	return kind == nodeExclusive || kind == podExclusive
 }
 
-// wholeMemory tells whether the pod was given memory as a whole.
+// wholeMemory reports whether the pod was given memory as a whole.
 func (d *decision) wholeMemory() bool {
 	return slices.ContainsFunc(d.planned(memory.Name), func(c *ledger.Claim) bool { return c.Owner.Container == "" })
 }

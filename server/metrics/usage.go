@@ -87,7 +87,7 @@ func (c *usageCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(descUsageOmitted, prometheus.GaugeValue, float64(omitted))
 }
 
-// allocatableCollector tells what the node's pods may have.
+// allocatableCollector reports what the node's pods may have.
 type allocatableCollector struct {
 	allocatable func() workload.Quantities
 }

@@ -125,7 +125,7 @@ func (m *Monitor) note(ctx context.Context, name string, err error) {
 	m.Changed(m)
 }
 
-// Serves tells whether a service works; the empty name is berthd as a whole.
+// Serves reports whether a service works; the empty name is berthd as a whole.
 func (m *Monitor) Serves(service string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

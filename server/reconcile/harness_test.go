@@ -157,7 +157,7 @@ func (b *bench) pass() {
 	}
 }
 
-// set changes a cgroup as somebody else would.
+// set changes a cgroup as another program would.
 func (b *bench) set(path string, v cgroup.Values) {
 	b.t.Helper()
 	if _, err := b.tree.Ensure(b.t.Context(), cgroup.Node{Name: cgroup.ParseCgroupfs(path), Values: v}); err != nil {

@@ -357,7 +357,7 @@ func TestOnlyProcessesThatAreStillThere(t *testing.T) {
 	}
 }
 
-// A cgroup that somebody else made after the last pass looked is not taken for the
+// A cgroup that another program made after the last pass looked is not taken for the
 // admission's own: undoing that would kill what runs there.
 func TestCreatedIsWhatTheTreeSays(t *testing.T) {
 	t.Parallel()

@@ -178,7 +178,7 @@ func TestBlockedStartsSayBywhom(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	// The view for people says the same, for as long as the start is asked for.
+	// The view for people says the same, for as long as the start is requested.
 	b.must(b.beginStart(t.Context(), "own1"))
 	_ = b.ensureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("own1", "own")})
 	known, err := b.Placements(t.Context(), "own")

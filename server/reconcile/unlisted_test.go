@@ -33,7 +33,7 @@ func TestLostContainers(t *testing.T) {
 				t.Errorf("a container of its own: %v", err)
 			}
 			b.must(b.Resize(t.Context(), b.ledger.View(), "b"))
-			// Who shares needs no place that somebody else has to leave.
+			// Who shares needs no place that another program has to leave.
 			d.create("b1", "b", "0-3")
 			b.must(b.prestart("b1", "b"))
 			if got := d.boxes["b1"].values.CPUs.String(); got != "0-1" {

@@ -58,10 +58,10 @@ func Dial(endpoint string) (*Client, error) {
 	return &Client{endpoint: path, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), cgroups: map[string]cgroup.Name{}}, nil
 }
 
-// Close lets go of the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// About tells which runtime answers, as "containerd v2.1.0". It waits for one
+// About reports which runtime answers, as "containerd v2.1.0". It waits for one
 // until ctx ends.
 func (c *Client) About(ctx context.Context) (string, error) {
 	v, err := c.cri.Version(ctx, &criv1.VersionRequest{}, grpc.WaitForReady(true))

@@ -63,7 +63,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// pod runs a sandbox and tells how to make containers in it.
+// pod runs a sandbox and reports how to make containers in it.
 func (b *bench) pod(ctx context.Context, uid string) (create func(name string, words ...string) string) {
 	b.t.Helper()
 	labels := func(name string) map[string]string {

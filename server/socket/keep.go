@@ -70,7 +70,7 @@ func (k *Keeper) Listen(activated *net.UnixListener) error {
 	return nil
 }
 
-// Problem tells why nobody reaches the socket by its path; nil while it is in place.
+// Problem reports why nobody reaches the socket by its path; nil while it is in place.
 func (k *Keeper) Problem() error {
 	k.look()
 	k.mu.Lock()
@@ -114,7 +114,7 @@ func (k *Keeper) Drain(ctx context.Context) error {
 
 // Serve calls serve with a listener and returns what that returns. While it runs, a socket that was removed is made
 // anew, with its directory, and serve is called with that listener as well; connections that are there stay. A socket
-// that somebody else has put in its place is reported and left alone. It ends when serve has closed the listener.
+// that another program has put in its place is reported and left alone. It ends when serve has closed the listener.
 func (k *Keeper) Serve(serve func(net.Listener) error) error {
 	type result struct {
 		of  *listener

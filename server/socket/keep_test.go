@@ -97,7 +97,7 @@ func (k *kept) until(what string, done func() bool) {
 	}
 }
 
-// answers tells whether the server is reached by the path.
+// answers reports whether the server is reached by the path.
 func (k *kept) answers() bool {
 	c, err := net.Dial("unix", k.path)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestRemovedSocketsComeBack(t *testing.T) {
 	}
 }
 
-// TestReplacedSocketIsLeftAlone: what somebody else has put there is reported once and stays; when it goes the socket is
+// TestReplacedSocketIsLeftAlone: what another program has put there is reported once and stays; when it goes the socket is
 // back.
 func TestReplacedSocketIsLeftAlone(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ const (
 
 // OpenLedger opens the ledger that is in the store. If it is damaged, a sound file is
 // made of all that is whole (ledger.Salvage), the damaged one is kept beside, and
-// Damage says so; the report then tells what was damaged and which pods are lost.
+// Damage says so; the report then reports what was damaged and which pods are lost.
 // Both say so again at every start until the ledger has had its first commit, since
 // the process that found the damage may not have lived to act on it; otherwise Damage
 // is nil. All other errors are those of ledger.Open. A ledger that begins has the time

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 // child opens the ledger and makes commits until it has the generation that the
-// environment asks for, saying each generation once it is acknowledged. Then it
+// environment requests, saying each generation once it is acknowledged. Then it
 // waits for the end of its standard input, with the lock held.
 func child(path string) error {
 	hook, err := failpoint.Parse(os.Getenv(childFailpoint), store.Failpoints()...)

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// inPlace tells whether a start would find this file, and this lock, under their names:
+// inPlace reports whether a start would find this file, and this lock, under their names:
 // somebody may have removed or replaced them, or their directory. It takes two looks at
 // names. A lock that is missing is taken anew. Errors: ledger.ErrDetached if the file is
 // not there, class Unavailable if that cannot be told, and Conflict, once and for all,
@@ -40,7 +40,7 @@ func (s *Store) inPlace() error {
 	return nil
 }
 
-// InPlace tells whether the next start would find what is committed. ledger.ErrDetached: no.
+// InPlace reports whether the next start would find what is committed. ledger.ErrDetached: no.
 // It waits for a commit that is under way.
 func (s *Store) InPlace() error {
 	s.mu.Lock()
@@ -51,7 +51,7 @@ func (s *Store) InPlace() error {
 	return errors.Join(s.inPlace(), s.unwritten())
 }
 
-// sameFile tells whether a path leads to an open file. No other file has its number as
+// sameFile reports whether a path leads to an open file. No other file has its number as
 // long as it is open.
 func sameFile(path string, own *syscall.Stat_t) error {
 	var there syscall.Stat_t
@@ -78,7 +78,7 @@ func stat(path string, info *syscall.Stat_t) error {
 // The place of the transaction's number in a file: behind the header of a meta page.
 const txidOffset = headerSize + 48
 
-// unwritten tells whether the file is as the last acknowledged commit left it. A copy that is written
+// unwritten reports whether the file is as the last acknowledged commit left it. A copy that is written
 // over the file while it is open does not replace it, and bbolt, which maps the file,
 // would go on with what it finds.
 func (s *Store) unwritten() error {

@@ -195,7 +195,7 @@ func TestRandomDamage(t *testing.T) {
 }
 
 // wide reports whether the damage is in more than one page: where the root and the
-// freelist are both gone, nothing tells what is in use from what was freed.
+// freelist are both gone, nothing reports what is in use from what was freed.
 func (d damage) wide() bool {
 	return len(d.hit) > 0 && d.hit[0][0]/pageSize != (d.hit[0][1]-1)/pageSize
 }

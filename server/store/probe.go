@@ -15,7 +15,7 @@ const probeFile = ".probe"
 // probeBytes is what a small commit needs.
 const probeBytes = 4096
 
-// Probe tells whether a commit can succeed now: the ledger's file is there and usable, and beside it something can be
+// Probe reports whether a commit can succeed now: the ledger's file is there and usable, and beside it something can be
 // written and synced. It waits for a commit that is under way, and changes nothing in the file. It takes one sync of the
 // disk.
 func (s *Store) Probe() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/server/store"
 )
 
-// TestProbe: it tells what keeps a commit from succeeding, and leaves nothing behind.
+// TestProbe: it reports what keeps a commit from succeeding, and leaves nothing behind.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -86,7 +86,7 @@ func readPages(path string, data []byte) ledger.Found {
 }
 
 // findMetas returns the meta pages that are sound, or that one flipped bit keeps from
-// being so, the newest first; whole tells that these are both.
+// being so, the newest first; whole means that these are both.
 func (r *rawReader) findMetas() (metas []meta, whole bool) {
 	if m, ok := r.repaired(0, 0); ok {
 		metas, r.pageSize = append(metas, m), uint64(m.pageSize)
@@ -362,7 +362,7 @@ func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
 }
 
 // find returns the values in a part of the file. A key stands right before its value, and
-// the checksum tells where it begins.
+// the checksum reports where it begins.
 func (r *rawReader) find(part []byte) (found values) {
 	for at := 0; ; at++ {
 		next := bytes.Index(part[at:], []byte(ledger.ValueStart))

@@ -312,7 +312,7 @@ func put(tx *bbolt.Tx, batch []ledger.Entry) error {
 	return nil
 }
 
-// failed tells what became of a transaction whose commit failed. Its pages count
+// failed reports what became of a transaction whose commit failed. Its pages count
 // only once a meta page names them: if readers do not see one, the transaction
 // is gone, and the next may succeed. If they do, it was written and could not be
 // synced, and only the next start will tell what the disk has.
@@ -364,7 +364,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// usable tells why a call cannot be served.
+// usable reports why a call cannot be served.
 func (s *Store) usable(ctx context.Context, operation string) error {
 	switch {
 	case s.damage != nil:

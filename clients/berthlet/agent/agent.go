@@ -105,7 +105,7 @@ func (a *Agent) Want(manifests []podspec.Manifest, all bool) {
 	a.compare()
 }
 
-// Changed tells that something has happened to a container of a pod.
+// Changed means that something has happened to a container of a pod.
 func (a *Agent) Changed(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +128,7 @@ func (a *Agent) compare() {
 	}
 	for uid, m := range a.wanted {
 		if a.workers[uid] == nil && !a.unread[uid] && a.ending != uid {
-			// The runtime tells what runs of a pod whose record was lost.
+			// The runtime reports what runs of a pod whose record was lost.
 			delete(a.recordless, uid)
 			a.begin(m, &record{Document: m.Document})
 		}
@@ -307,7 +307,7 @@ func (a *Agent) followNode(ctx context.Context) {
 }
 
 // synced notes that berthd has the list of living pods. A berthd that knew no devices was made
-// anew: pods that ask for some wait for their plugins, and whoever publishes them says so.
+// anew: pods that request some wait for their plugins, and whoever publishes them says so.
 func (a *Agent) synced(ctx context.Context) {
 	a.Log.Info("berthd has the list of living pods")
 	none, err := a.Node.NoDevices(ctx)

@@ -25,12 +25,12 @@ type Node interface {
 	// let live.
 	Sync(ctx context.Context, living func(context.Context) ([]string, error)) error
 	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)
-	// Knows tells whether a pod is admitted.
+	// Knows reports whether a pod is admitted.
 	Knows(ctx context.Context, uid string) (bool, error)
-	// Remove tells whether the pod was admitted.
+	// Remove reports whether the pod was admitted.
 	Remove(ctx context.Context, uid string) (bool, error)
 	Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error)
-	// NoDevices tells that berthd knew no device resource when it started.
+	// NoDevices means that berthd knew no device resource when it started.
 	NoDevices(ctx context.Context) (bool, error)
 	// ReservedCPUs are those that no container ever gets exclusively.
 	ReservedCPUs(ctx context.Context) (string, error)

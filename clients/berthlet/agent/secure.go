@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// unenforced names what a pod asks for to be confined by, and the runtime or the
+// unenforced names what a pod requests to be confined by, and the runtime or the
 // machine does not have. The pod would run without it, and nobody would notice.
 func unenforced(m podspec.Manifest, f container.Features) (problems []string) {
 	told := map[string]bool{} // a field of the pod is named once

@@ -35,7 +35,7 @@ type PodStatus struct {
 	// go.
 	StartTime         *time.Time `json:"startTime,omitempty"`
 	DeletionTimestamp *time.Time `json:"deletionTimestamp,omitempty"`
-	// Notes tell what the manifest asks for and does not get.
+	// Notes tell what the manifest requests and does not get.
 	Notes                 []string          `json:"notes,omitempty"`
 	InitContainerStatuses []ContainerStatus `json:"initContainerStatuses,omitempty"`
 	ContainerStatuses     []ContainerStatus `json:"containerStatuses,omitempty"`

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// do carries a step out and tells whether planning again makes sense at once: not
+// do carries a step out and reports whether planning again makes sense at once: not
 // after a signal, whose effect takes a moment.
 func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
 	w.log.Debug("step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
@@ -115,7 +115,7 @@ func (w *worker) admit(ctx context.Context) error {
 	return w.heedVerdict(ctx, answer)
 }
 
-// neverRan tells whether no container of the pod was ever made.
+// neverRan reports whether no container of the pod was ever made.
 func (w *worker) neverRan() bool {
 	for _, p := range w.rec.Containers {
 		if p.ID != "" {
@@ -216,7 +216,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 }
 
 // startCPUs lists where a container's process may be before its start. Reserved CPUs come
-// first: nobody holds them exclusively. A pod with CPUs of its own has none of them, and
+// first: no pod holds them exclusively. A pod with CPUs of its own has none of them, and
 // the container then waits on its own.
 func startCPUs(reserved, own string) (choices []string) {
 	for _, cpus := range []string{reserved, own} {

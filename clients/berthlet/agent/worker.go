@@ -74,7 +74,7 @@ func (w *worker) markUncertain() {
 	w.wake()
 }
 
-// over tells whether the pod's place was given back.
+// over reports whether the pod's place was given back.
 func (w *worker) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

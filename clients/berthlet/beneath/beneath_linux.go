@@ -19,7 +19,7 @@ func Root(path string) (*os.File, error) {
 }
 
 // Private makes a directory that nobody else can reach what is in, and takes away
-// what others may do with one that is there. One that belongs to somebody else is
+// what others may do with one that is there. One that belongs to another program is
 // refused: its owner could let others in again.
 func Private(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {

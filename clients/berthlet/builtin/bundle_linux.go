@@ -128,7 +128,7 @@ func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 	return out, nil
 }
 
-// saysUser tells what an image says about its user.
+// saysUser reports what an image says about its user.
 func saysUser(img image.Image) string {
 	if img.User == "" {
 		return "names no user"

@@ -66,7 +66,7 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	return nil
 }
 
-// made tells whether a container was made. One that a keeper is still making
+// made reports whether a container was made. One that a keeper is still making
 // is waited for.
 func (r *Runtime) made(ctx context.Context, dir string) (bool, error) {
 	for {

@@ -111,7 +111,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// kept tells whether the keeper of a container is there.
+// kept reports whether the keeper of a container is there.
 func kept(dir string) (bool, error) {
 	fd, err := unix.Open(filepath.Join(dir, lifePipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {

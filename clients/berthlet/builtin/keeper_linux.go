@@ -41,7 +41,7 @@ const (
 	lifeFD   = 4
 )
 
-// Child tells whether the process was started to be something else than its main
+// Child reports whether the process was started to be something else than its main
 // function, and if so, does not return before that is done: the first process of
 // a container, or a keeper. It has to be called before anything else.
 func Child() bool {
@@ -249,7 +249,7 @@ func (k *keeper) wait() error {
 	return errors.Join(k.log.Close(), write(k.dir, exitFile, end))
 }
 
-// ranOutOfMemory tells whether the kernel killed something in the container's
+// ranOutOfMemory reports whether the kernel killed something in the container's
 // cgroup for want of memory.
 func (k *keeper) ranOutOfMemory() bool {
 	state, err := k.container.State()

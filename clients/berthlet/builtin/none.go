@@ -10,7 +10,7 @@ import (
 // Runtime is not there in this build.
 type Runtime struct{ container.Runtime }
 
-// Child tells whether the process was started to be something else than its main
+// Child reports whether the process was started to be something else than its main
 // function: never, in this build.
 func Child() bool { return false }
 

@@ -75,7 +75,7 @@ func TestVersion2(t *testing.T) {
 var programs = nodetest.NewPrograms(map[string]string{"root/probe": "hack/probe"})
 
 // needRoot skips what takes root with its rights, with what the kernel says to
-// somebody else.
+// another program.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -16,7 +16,7 @@ import (
 
 var known = []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN", "CAP_SYS_ADMIN"}
 
-// TestUndefaulted keeps from containers what they have to ask for.
+// TestUndefaulted keeps from containers what they have to request.
 func TestUndefaulted(t *testing.T) {
 	t.Parallel()
 	for _, name := range container.Undefaulted {

@@ -127,7 +127,7 @@ type Profile struct {
 	Kind ProfileKind
 	// Localhost is the file of a seccomp profile, or the name of an AppArmor profile.
 	Localhost string
-	// Field is where the manifest asks for it.
+	// Field is where the manifest requests it.
 	Field string
 }
 
@@ -147,7 +147,7 @@ type SELinux struct{ User, Role, Type, Level string }
 // Features are what only some runtimes, or machines, can enforce.
 type Features struct{ AppArmor, SELinux bool }
 
-// Undefaulted are capabilities that no container has unless it asks for them: device
+// Undefaulted are capabilities that no container has unless it requests them: device
 // files come from berthd, and raw sockets can forge what others send.
 var Undefaulted = []string{"MKNOD", "NET_RAW"}
 

@@ -106,7 +106,7 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 	}
 }
 
-// tooLarge tells whether a log has grown beyond a limit. What is no log never has.
+// tooLarge reports whether a log has grown beyond a limit. What is no log never has.
 func tooLarge(dir *os.File, name string, limit int64) bool {
 	f, err := beneath.File(dir, name, os.O_RDONLY, 0)
 	if err != nil {

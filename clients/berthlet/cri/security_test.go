@@ -70,7 +70,7 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// TestSecurityRefused has a runtime, or an image, that cannot give what is asked for.
+// TestSecurityRefused has a runtime, or an image, that cannot give what is requested.
 func TestSecurityRefused(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -105,7 +105,7 @@ func TestSecurityRefused(t *testing.T) {
 	}
 }
 
-// TestSharedSecurity hands on what the pod as a whole asks for.
+// TestSharedSecurity hands on what the pod as a whole requests.
 func TestSharedSecurity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

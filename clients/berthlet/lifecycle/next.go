@@ -107,7 +107,7 @@ func advance(p Pod, s State, crash Backoff, now time.Time, plan *Plan) {
 	}
 }
 
-// initialized tells whether the pod has come to its app containers.
+// initialized reports whether the pod has come to its app containers.
 func initialized(p Pod, s State) bool {
 	for _, c := range p.Containers {
 		if c.Role == App && s.Containers[c.Name].Phase != Absent {
@@ -117,7 +117,7 @@ func initialized(p Pod, s State) bool {
 	return false
 }
 
-// passed tells whether an init container or sidecar lets the next one start.
+// passed reports whether an init container or sidecar lets the next one start.
 func passed(c Container, seen Seen) bool {
 	if c.Role == Sidecar {
 		return seen.Phase == Running

@@ -26,7 +26,7 @@ const (
 	Never
 )
 
-// again tells whether an end with a code is followed by another attempt.
+// again reports whether an end with a code is followed by another attempt.
 func (r Restart) again(code int) bool { return r == Always || r == OnFailure && code != 0 }
 
 // Container is a container of a pod.
@@ -59,7 +59,7 @@ const (
 	Exited
 )
 
-// alive tells whether a process of the container may be there.
+// alive reports whether a process of the container may be there.
 func (p Phase) alive() bool { return p == Created || p == Running }
 
 // Trouble is a step that failed. The zero value means that there is none.

@@ -183,7 +183,7 @@ func (w *world) pass() lifecycle.Plan {
 	return plan
 }
 
-// TestWalk leads pods through lives that are made up, checks every step, and
+// TestWalk leads pods through lives that are simulated, checks every step, and
 // sees that a pod that is deleted is released within its grace.
 func TestWalk(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@
 //     Kubernetes are such documents.
 //   - action: what a filter answers: let the call happen, an error, the end of the
 //     process.
-//   - default profile: what containers get that ask for nothing, or for
+//   - default profile: what containers get that request nothing, or for
 //     RuntimeDefault. What it allows depends on their capabilities.
 //   - table: the numbers of system calls by name, of one architecture.
 //   - compatible architecture: the older one whose programs a machine runs too.
@@ -18,7 +18,7 @@
 // default action; a call of an architecture that is not in the profile ends the
 // process; a call that is newer than the tables is answered as if the kernel did not
 // have it (ENOSYS), where the default action is not to allow it, so that a C library
-// falls back on an older one. What a profile asks for and the filter would not do is an
+// falls back on an older one. What a profile requests and the filter would not do is an
 // error, never left out.
 //
 // Not here: filters that ask another program (SCMP_ACT_NOTIFY), machines other than

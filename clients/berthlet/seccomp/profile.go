@@ -95,7 +95,7 @@ func (a Action) result(errno *uint) (uint32, error) {
 	return value | uint32(*errno), nil
 }
 
-// permits tells whether a call happens with this answer.
+// permits reports whether a call happens with this answer.
 func (a Action) permits() bool { return a == Allow || a == Log }
 
 // flags are those of seccomp(2) that a profile may have.

@@ -45,7 +45,7 @@ var machines = map[string][]architecture{
 	"arm64": {aarch64},
 }
 
-// known tells whether any table has a call.
+// known reports whether any table has a call.
 func known(name string) bool {
 	for _, a := range []architecture{x8664, x86, aarch64} {
 		if _, ok := a.calls()[name]; ok {

@@ -24,7 +24,7 @@ type Options struct {
 	Socket string
 	// Berth is where berthd listens, as for berth.Dial; empty means the default.
 	Berth string
-	// NoRegistration leaves the registration to somebody else.
+	// NoRegistration leaves the registration to another program.
 	NoRegistration bool
 	// Required: a failure of this provider refuses the admission. Otherwise it is
 	// advisory, and counts as no preference and no claims.

@@ -129,7 +129,7 @@ func hintRequest(n int64, held ...*hintv1.ProviderAllocation) *hintv1.HintReques
 	return &hintv1.HintRequest{Provider: "slots", Pod: pod(n), ContainerName: "c", Allocations: &hintv1.AllocationUpdate{Changed: held}}
 }
 
-// reserve asks for a slot under an admission.
+// reserve requests a slot under an admission.
 func (s *stage) reserve(id string) (*hintv1.ReserveResponse, error) {
 	s.t.Helper()
 	resp, err := s.server.Plan(s.t.Context(), &hintv1.PlanRequest{Request: hintRequest(1)})

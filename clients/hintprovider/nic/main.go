@@ -5,7 +5,7 @@
 //
 // The cards are the network interfaces that belong to a device; their NUMA nodes
 // are in class/net/<interface>/device/numa_node of the sysfs tree, which is read
-// for every question. A container that asks for example.com/nic gets as many cards
+// for every question. A container that requests example.com/nic gets as many cards
 // of its own and their names in the environment variable EXAMPLE_COM_NIC.
 //
 // Words:

@@ -29,7 +29,7 @@ var baseGates = map[string]bool{
 	CPUManagerPolicyAlphaOptions: true,
 }
 
-// UnmarshalJSON refuses a gate that nothing here asks for: a case that hangs on it
+// UnmarshalJSON refuses a gate that nothing here requests: a case that hangs on it
 // would be decided as if it were not there.
 func (g *Gates) UnmarshalJSON(text []byte) error {
 	var gates map[string]bool
@@ -45,7 +45,7 @@ func (g *Gates) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// On tells whether a gate is on for the case. Without PodLevelResources the gate
+// On reports whether a gate is on for the case. Without PodLevelResources the gate
 // that builds on it is off too.
 func (g Gates) On(name string) bool {
 	if name == PodLevelResourceManagers && !g.On(PodLevelResources) {

@@ -149,7 +149,7 @@ func (p *Plugin) SetHealth(id string, healthy bool) {
 	p.wake()
 }
 
-// Streams tells how many lists are being read now, and at most were at a time.
+// Streams reports how many lists are being read now, and at most were at a time.
 func (p *Plugin) Streams() (now, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,7 +315,7 @@ func (p *Plugin) registered(ctx context.Context) os.FileInfo {
 // sameSocket compares files. Inode numbers are used again, so the time counts too.
 func sameSocket(a, b os.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }
 
-// signalled tells whether the server was restarted since the registration.
+// signalled reports whether the server was restarted since the registration.
 func (p *Plugin) signalled(registered os.FileInfo) bool {
 	if (p.Signal == BothSignals || p.Signal == OwnSocket) && p.unlinked() {
 		return true
@@ -333,7 +333,7 @@ func (p *Plugin) signalled(registered os.FileInfo) bool {
 	return false
 }
 
-// unlinked tells whether the plugin's socket is gone.
+// unlinked reports whether the plugin's socket is gone.
 func (p *Plugin) unlinked() bool {
 	_, err := os.Stat(p.Socket())
 	return errors.Is(err, fs.ErrNotExist)

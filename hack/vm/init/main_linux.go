@@ -85,7 +85,7 @@ func run() {
 	line.say(job.Event{Kind: job.Done})
 }
 
-// prepare sets up what the job asks for.
+// prepare sets up what the job requests.
 func prepare(j job.Job) error {
 	if err := raiseLoopback(); err != nil {
 		return err

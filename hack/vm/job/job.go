@@ -70,7 +70,7 @@ const (
 
 // Job is what a guest does.
 type Job struct {
-	// Cgroup is what to mount; empty where somebody else does.
+	// Cgroup is what to mount; empty where another program does.
 	Cgroup Cgroup
 	Tests  []Test
 }

@@ -1,10 +1,10 @@
-// Package cgrouptest has the contract suite that every cgroup.Tree must pass: the
-// tree in memory (package memtree) and the drivers under server/host.
+// Package cgrouptest has the contract suite for cgroup.Tree. The tree in memory (package
+// memtree) and the drivers in server/host all run it.
 //
 // Words:
 //
-//   - fixture: a tree for the suite, with a place in it and processes to put there.
+//   - fixture: a tree for the suite, with a cgroup for the tests and a source of processes.
 //
-// Invariant: the suite touches nothing outside of the fixture's place, and what a
-// tree lacks skips the tests that need it by name.
+// Invariant: the suite changes nothing outside the fixture's cgroup. If a tree lacks a
+// feature, the tests that need it are skipped by name.
 package cgrouptest

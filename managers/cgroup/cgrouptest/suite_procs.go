@@ -77,7 +77,7 @@ func testMoveRefusals(t *testing.T, s *suite) {
 	}
 }
 
-// handsDown tells whether the tree has a controller of the kind whose children's
+// handsDown reports whether the tree has a controller of the kind whose children's
 // parent takes no processes: any but the threaded ones. The unified hierarchy of a
 // hybrid system may have none.
 func (s *suite) handsDown() bool {

@@ -1,18 +1,17 @@
-// Package memtree is a cgroup tree in memory that obeys the kernel's rules: for
-// tests, and for running berth where no cgroups can be written to.
+// Package memtree is a cgroup tree in memory that enforces the kernel's rules. Tests use it,
+// and berthd without access to cgroups.
 //
 // Words:
 //
 //   - group: one cgroup of the tree.
-//   - process: a number in a group; it may fork whenever another one dies, or
-//     refuse to die.
+//   - process: a number in a group. It may fork when another process dies, or survive
+//     SIGKILL.
 //
-// The rules kept here are those that decide over the order of things: on v1 a
-// CPU set lies within its parent's and is not narrowed below its children's, no
-// process enters a group without CPUs, and a quota does not exceed the parent's;
-// on v2 an empty set means the parent's, a group that hands controllers down
-// holds no processes, and a memory limit may drop below the use; on both a group
-// with processes is only removed after they were killed.
+// The tree enforces the rules that make the order of operations matter. On v1, a CPU set is a
+// subset of the parent's and a superset of each child's, no process enters a group without
+// CPUs, and a quota does not exceed the parent's. On v2, an empty set means the parent's, a
+// group that delegates controllers has no processes, and a memory limit may be below the
+// usage. On both, a group is removed only after its processes were killed.
 //
-// Invariant: after an error the tree is as a kernel would have left it.
+// Invariant: after an error the tree has the state that a kernel would have left.
 package memtree

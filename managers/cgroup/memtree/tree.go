@@ -266,7 +266,7 @@ func (t *Tree) SetOnline(cpus cpuset.Set) {
 	}
 }
 
-// RunsOn tells where a process may run.
+// RunsOn reports where a process may run.
 func (t *Tree) RunsOn(pid int) cpuset.Set {
 	t.mu.Lock()
 	defer t.mu.Unlock()

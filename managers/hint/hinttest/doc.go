@@ -1,5 +1,5 @@
-// Package hinttest is the contract of a hint provider as a test suite. Whoever
-// implements hint.Provider, inside berth or outside, runs it:
+// Package hinttest is the contract of a hint provider as a test suite. Every implementation
+// of hint.Provider runs it:
 //
 //	func TestContract(t *testing.T) {
 //		hinttest.Run(t, func() hinttest.Setup { … })
@@ -7,14 +7,13 @@
 //
 // Words:
 //
-//   - setup: a provider with a view to work on and pods to try; each call of the
-//     factory makes the same one afresh.
-//   - promise: one thing the contract asks for; a finding names the promise that
-//     a provider breaks, and on what.
+//   - setup: a provider, a view and pods for the test. Each call of the factory returns an
+//     equal, new setup.
+//   - promise: one rule of the contract. A finding names the broken promise and the object.
 //
-// The promises: a stable name; answers in form (hint.CheckReply), the same each
-// time and from each fresh provider; no memory between calls; a view that is
-// not changed; plans in form (hint.CheckPlan) that the ledger allows, again the
-// same each time; errors of plans that are typed; a Prepare that may be
-// repeated for one admission and changes nothing of a plan.
+// The promises: the name is stable. Answers have the right form (hint.CheckReply), and are the
+// same for each call and for each new provider. A provider stores nothing between calls and
+// does not change the view. Plans have the right form (hint.CheckPlan), satisfy the ledger's
+// rules, and are the same for each call. Errors of plans have a class. Prepare can be repeated
+// for one admission and does not change the plan.
 package hinttest

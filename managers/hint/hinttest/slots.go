@@ -39,7 +39,7 @@ func wanted(req hint.Request) int {
 	return int(req.Pod.Containers[req.Container].Requests[SlotResource])
 }
 
-// free returns the slots that nobody holds, on the given nodes, by id.
+// free returns the slots that no pod holds, on the given nodes, by id.
 func (s *Slots) free(view *ledger.View, nodes numa.Mask) []string {
 	taken := map[string]bool{}
 	for c := range view.Claims() {

@@ -14,7 +14,7 @@ import (
 const policyNone = "none"
 
 // readCPU makes claims of cpu_manager_state. Its shared pool becomes none: in
-// berth the pool is what nobody holds. Where the two differ the file is one that
+// berth the pool is what no pod holds. Where the two differ the file is one that
 // a kubelet refuses (CPUState.Check), and a note says so.
 func readCPU(data []byte, in Input) (Facts, error) {
 	s, unknownIDs, err := parseCPU(data, in.ContainerIDs)

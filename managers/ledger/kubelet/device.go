@@ -92,7 +92,7 @@ func badResponse(data []byte) error {
 	return errdefs.Corruptf("Data.PodDeviceEntries.AllocResp: expected a text in base64")
 }
 
-// oldDevices tells whether the file is one of format 1.
+// oldDevices reports whether the file is one of format 1.
 func oldDevices(data []byte) bool {
 	var c struct {
 		Data struct {

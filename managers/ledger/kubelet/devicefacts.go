@@ -91,7 +91,7 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, asked int64) {
 	f.Claims = append(f.Claims, claim)
 }
 
-// message tells whether bytes are a protobuf message, as far as one can tell
+// message reports whether bytes are a protobuf message, as far as one can tell
 // without knowing which: fields of known wire types, none longer than the rest.
 func message(b []byte) bool {
 	varint := func() (v uint64, ok bool) {

@@ -27,7 +27,7 @@ func deviceFile(t testing.TB, registered map[string][]string, entries ...DeviceE
 	return data
 }
 
-// wants is a container that asks for n devices of gpu.
+// wants is a container that requests n devices of gpu.
 func wants(name string, n int64) workload.Container {
 	return workload.Container{Name: name, Limits: workload.Quantities{"s.io/gpu": n}}
 }

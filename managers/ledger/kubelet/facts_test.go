@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// asking is a container that asks for so many CPUs of its own, or for half of one.
+// asking is a container that requests so many CPUs of its own, or for half of one.
 func asking(name string, cpus int64) workload.Container {
 	q := workload.Quantities{workload.CPU: cpus * 1000, workload.Memory: 1}
 	if cpus == 0 {

@@ -55,7 +55,7 @@ type Input struct {
 	// ContainerIDs are the containers of the runtime's ids, for formats that name
 	// them so.
 	ContainerIDs map[string]ledger.Owner
-	// PodLevel tells whether pods with pod-level resources are managed (feature gate
+	// PodLevel reports whether pods with pod-level resources are managed (feature gate
 	// PodLevelResourceManagers). Without it, files of the formats that have entries
 	// of such pods are refused, as by the kubelet.
 	PodLevel bool

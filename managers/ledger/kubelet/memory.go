@@ -89,7 +89,7 @@ func (s *MemoryState) tables(nodes []machine.Node, reserved map[int]map[string]u
 	return out, nil
 }
 
-// emptyTables are those of a machine on which nobody holds memory.
+// emptyTables are those of a machine on which no pod holds memory.
 func emptyTables(nodes []machine.Node, reserved map[int]map[string]uint64) map[int]MemoryNode {
 	out := make(map[int]MemoryNode, len(nodes))
 	for _, node := range nodes {
@@ -173,7 +173,7 @@ func (s *MemoryState) compare(expected map[int]MemoryNode) error {
 	return nil
 }
 
-// partition tells whether all nodes of a group say that they are in it. Where they
+// partition reports whether all nodes of a group say that they are in it. Where they
 // do not, what the kubelet expects depends on the order in which it goes through
 // the pods, which is not the same each time (kubernetes#113035).
 func (s *MemoryState) partition(group numa.Mask) bool {

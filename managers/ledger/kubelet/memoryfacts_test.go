@@ -45,7 +45,7 @@ func memoryFixture(t ledgertest.T, features memory.Features) (*memory.Manager, *
 	return m, ledgertest.New(t, ledger.Rules{Machine: topo}), settings
 }
 
-// asks is a container that asks for memory.
+// asks is a container that requests memory.
 func asks(name string, role workload.Role, bytes int64) workload.Container {
 	q := workload.Quantities{workload.CPU: 1000, workload.Memory: bytes}
 	return workload.Container{Name: name, Role: role, Requests: q, Limits: q}

@@ -67,7 +67,7 @@ type Registry struct {
 	ready chan struct{}
 	// watcher is nil while the directory is polled; it belongs to Run.
 	watcher *fsnotify.Watcher
-	// polled tells that the log says so.
+	// polled means that the log says so.
 	polled bool
 
 	mu      sync.Mutex
@@ -83,7 +83,7 @@ type socket struct {
 	done chan struct{}
 }
 
-// Socket tells how a registration socket is doing.
+// Socket reports how a registration socket is doing.
 type Socket struct {
 	Path       string
 	Registered bool

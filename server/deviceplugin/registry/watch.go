@@ -41,7 +41,7 @@ func (r *Registry) noticed(ctx context.Context, e fsnotify.Event) {
 	}
 }
 
-// within tells whether a path is a folder or below it.
+// within reports whether a path is a folder or below it.
 func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
 }

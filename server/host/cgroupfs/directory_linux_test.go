@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// TestReplacedCgroup: the directory of a cgroup that somebody else has removed and made
+// TestReplacedCgroup: the directory of a cgroup that another program has removed and made
 // again is not mistaken for the new one.
 func TestReplacedCgroup(t *testing.T) {
 	t.Parallel()
@@ -84,7 +84,7 @@ func removeAsOthersDo(t *testing.T, d *Driver, name cgroup.Name) {
 	}
 }
 
-// TestDirectoriesOfEndedPods: directories that stayed open for pods that somebody else
+// TestDirectoriesOfEndedPods: directories that stayed open for pods that another program
 // has removed are closed at the next look at what is above.
 func TestDirectoriesOfEndedPods(t *testing.T) {
 	t.Parallel()

@@ -334,7 +334,7 @@ func (d *Driver) awaitFiles(name cgroup.Name) bool {
 const subtreeControl = "cgroup.subtree_control"
 
 // request puts values into the library's form, in which zero means "leave as it
-// is". Device rules are never asked for, and freezing is not left to the library,
+// is". Device rules are never requested, and freezing is not left to the library,
 // which waits for it.
 func request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources {
 	v = v.For(f)

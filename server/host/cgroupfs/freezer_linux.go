@@ -82,7 +82,7 @@ const freezeReads = 100
 
 // freeze stops all processes of the cgroup, as far as the kernel manages to, and
 // returns what lets them go on, to their deaths if they were killed meanwhile: with
-// those below that somebody else has frozen.
+// those below that another program has frozen.
 func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
 	file, frozen, state, done := freezerV1, "FROZEN", freezerV1, "FROZEN"
 	if d.facts.Version == cgroup.V2 {

@@ -29,7 +29,7 @@ func recordTree(t *testing.T) (*Driver, cgroup.Name) {
 	return d, name
 }
 
-// TestRecordsOfOthers: a record in a cgroup that somebody else owns or can write to could be
+// TestRecordsOfOthers: a record in a cgroup that another program owns or can write to could be
 // written by that one, and is not believed. berthd's next record is, once it is root's again.
 func TestRecordsOfOthers(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ const (
 
 // Open opens the directory, and makes it where there is none. Records of another boot than
 // the given one are removed: their pods have ended, and a power cut may have left parts of
-// them. A directory that somebody else owns or can write to is an error of class
+// them. A directory that another program owns or can write to is an error of class
 // Precondition that says what to do.
 func Open(path, boot string) (*Files, error) {
 	dir, err := openDir(path)
@@ -119,7 +119,7 @@ func (f *Files) Check() (renewed int, err error) {
 }
 
 // renew makes the directory again if it, or the file with the pages, is not in its place any
-// more, and tells whether it did. The caller holds mu.
+// more, and reports whether it did. The caller holds mu.
 func (f *Files) renew() (bool, error) {
 	open, err := f.pages.file.Stat()
 	if err != nil {
@@ -207,7 +207,7 @@ func (f *Files) openPages() error {
 	return nil
 }
 
-// Close lets go of the directory. The records stay.
+// Close closes the directory. The records stay.
 func (f *Files) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

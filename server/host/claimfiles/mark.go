@@ -99,7 +99,7 @@ func (m *Mark) Set(epoch, revision uint64) error {
 	return errdefs.Unavailablef("mark the last commit: %s is removed again and again", m.path)
 }
 
-// renew opens the file again if it is not in its place any more, and tells whether it did.
+// renew opens the file again if it is not in its place any more, and reports whether it did.
 func (m *Mark) renew() (bool, error) {
 	open, err := m.file.Stat()
 	if err != nil {
@@ -120,5 +120,5 @@ func (m *Mark) renew() (bool, error) {
 	return true, nil
 }
 
-// Close lets go of the file. The mark stays.
+// Close closes the file. The mark stays.
 func (m *Mark) Close() error { return m.file.Close() }

@@ -32,7 +32,7 @@ const (
 	tooManyFree = 64
 )
 
-// fits tells whether a record can be in a page.
+// fits reports whether a record can be in a page.
 func fits(name string, record []byte) bool { return headerSize+len(name)+len(record) <= pageSize }
 
 // openPages reads which records a file has. A page that is none is free.

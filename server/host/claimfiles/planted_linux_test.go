@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// planted are ways in which somebody else could have put a file into the directory, or keep
+// planted are ways in which another program could have put a file into the directory, or keep
 // hold of one there.
 var planted = map[string]func(path string, content []byte) error{
 	"of another owner": func(path string, content []byte) error {
@@ -57,7 +57,7 @@ func plant(t *testing.T, name, way string) (path string, err error) {
 	return path, errors.Join(os.Remove(filepath.Join(path, name)), planted[way](filepath.Join(path, name), content))
 }
 
-// TestPlantedRecords: a record that somebody else could have written is not believed, and
+// TestPlantedRecords: a record that another program could have written is not believed, and
 // the pod's next record takes its place.
 func TestPlantedRecords(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestPlantedBoot(t *testing.T) {
 	}
 }
 
-// TestPlantedMark: a mark that somebody else could have written is refused by name.
+// TestPlantedMark: a mark that another program could have written is refused by name.
 func TestPlantedMark(t *testing.T) {
 	t.Parallel()
 	for way, put := range planted {

@@ -203,7 +203,7 @@ func threads() (all []map[string]string, err error) {
 	return all, err
 }
 
-// run confines a process and tells what came of it. prepare may change its command.
+// run confines a process and reports what came of it. prepare may change its command.
 func run(t *testing.T, do task, prepare ...func(*exec.Cmd)) (out outcome) {
 	t.Helper()
 	text, err := json.Marshal(do)
@@ -283,7 +283,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestCapabilitiesOfAUser: a user that was given capabilities keeps those that are asked for.
+// TestCapabilitiesOfAUser: a user that was given capabilities keeps those that are requested.
 func TestCapabilitiesOfAUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

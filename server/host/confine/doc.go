@@ -65,13 +65,13 @@ const (
 	MakeAgain
 )
 
-// Report tells what is in force.
+// Report reports what is in force.
 type Report struct {
 	// Capabilities are those that the process has.
 	Capabilities Set
 	// Landlock is the version of its interface, 0 for no rules.
 	Landlock int
-	// Filter tells that system calls are filtered.
+	// Filter means that system calls are filtered.
 	Filter bool
 	// Missing names what was asked for and this kernel does not have.
 	Missing []string
@@ -91,7 +91,7 @@ func Of(all ...Capability) (s Set) {
 	return s
 }
 
-// Has tells whether a capability is in the set.
+// Has reports whether a capability is in the set.
 func (s Set) Has(c Capability) bool { return s>>c&1 == 1 }
 
 // String lists the set in the order of the numbers; "none" if it is empty.

@@ -41,7 +41,7 @@ func Enter(p Plan) (Report, error) {
 	return r, err
 }
 
-// entered tells whether this is the program that Enter has executed.
+// entered reports whether this is the program that Enter has executed.
 func entered() (landlock int, yes bool) {
 	pid, version, _ := strings.Cut(os.Getenv(variable), ":")
 	if pid != strconv.Itoa(os.Getpid()) {

@@ -112,7 +112,7 @@ func program(machine uint32, calls []uintptr) []unix.SockFilter {
 // newestCall is the last number of a call that the list above was made with.
 const newestCall = 470
 
-// filter lets all threads make only the calls that berthd needs. It tells whether the
+// filter lets all threads make only the calls that berthd needs. It reports whether the
 // kernel can do that.
 func filter() (known bool, err error) {
 	machine, more, ok := machineCalls()

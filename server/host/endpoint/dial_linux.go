@@ -44,7 +44,7 @@ func nothing(path string, uid uint32) error {
 }
 
 // Server returns the id of the process that listens at the unix socket at a path. Where
-// somebody else has made the socket for it (systemd's socket units), that one is returned.
+// another program has made the socket for it (systemd's socket units), that one is returned.
 func Server(ctx context.Context, path string) (pid int, err error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {

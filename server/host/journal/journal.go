@@ -31,7 +31,7 @@ import (
 // Socket is where the journal takes entries.
 const Socket = "/run/systemd/journal/socket"
 
-// Connected tells whether a file is the journal's, as JOURNAL_STREAM says it of standard error:
+// Connected reports whether a file is the journal's, as JOURNAL_STREAM says it of standard error:
 // the numbers of the device and of the inode.
 func Connected(env func(string) string, file *os.File) bool {
 	info, err := file.Stat()

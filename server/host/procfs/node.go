@@ -38,7 +38,7 @@ func MaxPIDs(proc fs.FS) (int64, error) {
 	return least, nil
 }
 
-// Swapping tells whether the machine has swap space in use: whether /proc/swaps
+// Swapping reports whether the machine has swap space in use: whether /proc/swaps
 // lists any. Without the file the kernel has no swap.
 func Swapping(proc fs.FS) (bool, error) {
 	text, err := fs.ReadFile(proc, "swaps")

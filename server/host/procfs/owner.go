@@ -46,7 +46,7 @@ func Since(proc fs.FS, pid int) (ticks uint64, err error) {
 	return statField(proc, pid, begin, "when process %d began")
 }
 
-// KernelThread tells whether a process is a thread of the kernel's, which runs no program
+// KernelThread reports whether a process is a thread of the kernel's, which runs no program
 // (proc_pid_stat(5), flags; PF_KTHREAD of linux/sched.h). Every user may read that. A
 // process that has gone is an error of class NotFound.
 func KernelThread(proc fs.FS, pid int) (bool, error) {

@@ -35,7 +35,7 @@ func Listening(proc fs.FS, socket string) (inode string, err error) {
 	return "", nil
 }
 
-// HasSocket tells whether a process has a socket open; false also if nobody may know.
+// HasSocket reports whether a process has a socket open; false also if nobody may know.
 func HasSocket(proc fs.FS, pid int, inode string) bool {
 	dir := path.Join(strconv.Itoa(pid), "fd")
 	entries, err := fs.ReadDir(proc, dir)

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// InCallersNamespace tells whether a process is in the pid namespace that this /proc is of,
+// InCallersNamespace reports whether a process is in the pid namespace that this /proc is of,
 // and not in one below it, as the processes of containers are (proc_pid_status(5), NSpid).
 // Every user may read that. A kernel without namespaces has one for all. A process that has
 // gone is an error of class NotFound.

@@ -93,7 +93,7 @@ func (m *Manager) Socket(path string) *net.UnixListener {
 	return l
 }
 
-// Has tells whether there is an activated socket at a path that nobody has taken yet.
+// Has reports whether there is an activated socket at a path that nobody has taken yet.
 func (m *Manager) Has(path string) bool { return m != nil && m.sockets[path] != nil }
 
 // Left returns the paths of activated sockets that nobody has taken.

@@ -17,7 +17,7 @@ type core struct {
 	key     coreKey
 	threads []int // in the order of the directories
 	uncore  int   // id of the first uncore cache; valid if hasUncore
-	// hasUncore tells that a cache between core and node was found.
+	// hasUncore means that a cache between core and node was found.
 	hasUncore bool
 }
 

@@ -49,7 +49,7 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 	return d.out, nil
 }
 
-// Online tells which CPUs are on line in a /sys; all says that the kernel does not tell,
+// Online reports which CPUs are on line in a /sys; all says that the kernel does not tell,
 // because it cannot take CPUs off line.
 func Online(sys fs.FS) (cpus cpuset.Set, all bool, err error) {
 	t := tree{fsys: sys, mount: "/sys"}
@@ -140,7 +140,7 @@ func (d *discovery) readMemory() error {
 	return nil
 }
 
-// noteLostCPUs tells which online CPUs are in no node: the reference does not
+// noteLostCPUs reports which online CPUs are in no node: the reference does not
 // see them either.
 func (d *discovery) noteLostCPUs() {
 	var b cpuset.Builder

@@ -2,7 +2,7 @@
 // NUMA nodes, memory and huge pages, as a machine.Snapshot.
 //
 // It reads trees (fs.FS) and not paths, so that the running machine, a recorded
-// tree and one made up in a test go through the same code. Host opens the real
+// tree and one simulated in a test go through the same code. Host opens the real
 // ones. Reading happens once; CPUs that come and go later are not noticed.
 //
 // The rules are those of cadvisor 0.56, from which the kubelet takes its machine,

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// FreeHugePages tells how many huge pages the kernel has free now, by NUMA node, or
+// FreeHugePages reports how many huge pages the kernel has free now, by NUMA node, or
 // of the whole machine as node 0 where the kernel has no nodes. sys is /sys. Errors
 // name the file; those about its content are of class Corrupt.
 func FreeHugePages(sys fs.FS) ([]machine.Node, error) {

@@ -64,7 +64,7 @@ func (t tree) optional(name string) int {
 	return unknown
 }
 
-// cpus returns a file's content as a list of CPUs; absent tells that there is
+// cpus returns a file's content as a list of CPUs; absent means that there is
 // no such file.
 func (t tree) cpus(name string) (set cpuset.Set, absent bool, err error) {
 	text, err := t.text(name)

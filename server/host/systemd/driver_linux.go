@@ -40,9 +40,9 @@ func Open(o cgroupfs.Options) (*Driver, error) {
 	if o.Mount != "" && filepath.Clean(o.Mount) != Mount {
 		return nil, errdefs.Unsupportedf("open systemd's cgroup tree: it is at %s, not at %s", Mount, o.Mount)
 	}
-	// systemd takes a controller away that none of its units asks for, and gives it
+	// systemd takes a controller away that none of its units requests, and gives it
 	// back to those that do. It is the only one that it does so with, since
-	// accounting asks for the others (kubernetes#137695).
+	// accounting requests the others (kubernetes#137695).
 	o.OnDemand = []string{"cpuset"}
 	files, err := cgroupfs.Open(o)
 	if err != nil {
@@ -56,7 +56,7 @@ func Open(o cgroupfs.Options) (*Driver, error) {
 // Facts describes the tree.
 func (d *Driver) Facts() cgroup.Facts { return d.facts }
 
-// Close lets go of the tree. The cgroups stay.
+// Close closes the tree. The cgroups stay.
 func (d *Driver) Close() error { return errors.Join(d.manager.Close(), d.files.Close()) }
 
 // foreignSuffixes end the names of units that are no slices and have a cgroup.
@@ -166,7 +166,7 @@ func (d *Driver) start(ctx context.Context, at cgroup.Name, before cgroup.State)
 	}
 	created = made && before == cgroup.Absent
 	// systemd makes the directories of controllers that it knows, and hands down those
-	// that its units ask for.
+	// that its units request.
 	return created, d.files.Complete(at)
 }
 

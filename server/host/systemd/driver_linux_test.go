@@ -121,8 +121,8 @@ func TestSystemdKeepsContract(t *testing.T) {
 	})
 }
 
-// A slice without values asks for its share of the CPUs all the same: what no slice
-// asks for, systemd takes away from all of them.
+// A slice without values requests its share of the CPUs all the same: what no slice
+// requests, systemd takes away from all of them.
 func TestEverySliceAsksForTheCPUController(t *testing.T) {
 	d := open(t)
 	at, err := place(root(t, d))

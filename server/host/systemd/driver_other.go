@@ -25,5 +25,5 @@ func (d *Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
 // Reloads ends at once.
 func (d *Driver) Reloads(context.Context, func()) error { return nil }
 
-// Close lets go of the tree.
+// Close closes the tree.
 func (d *Driver) Close() error { return nil }

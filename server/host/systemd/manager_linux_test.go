@@ -117,7 +117,7 @@ func (p *pretender) Version(ctx context.Context) (int, error) { return 252, p.an
 
 func (p *pretender) Close() error { return nil }
 
-// stop has somebody else stop a unit; one that something wants stays loaded.
+// stop has another program stop a unit; one that something wants stays loaded.
 func (p *pretender) stop(unit string, wanted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
