@@ -75,7 +75,7 @@ func (s *session) serveWeb(ctx context.Context, f webFlags) error {
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", f.listen, err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }() // the server has closed it
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil || !at.Addr().IsLoopback() {
 		return usagef("web", "--listen %s: expected an address of this machine only, such as localhost:8087", f.listen)

@@ -74,7 +74,7 @@ func (l *logging) run(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // it is only read
 	if err := l.print(out, r); err != nil || !l.follow || l.previous {
 		return err
 	}

@@ -89,33 +89,11 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	}
 	g.OnStop("api socket", a.agentSocket.Drain)
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
-	if a.Config.HTTP != "" {
-		l, err := a.listenHTTP()
-		if err != nil {
-			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), a.closeSockets())
-		}
-		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
-		l = socket.Bounded(l, httpConnections)
-		conn, err := a.pageConn()
-		if err != nil {
-			return errors.Join(err, l.Close(), a.closeSockets())
-		}
-		defer conn.Close()
-		serving, endStreams := context.WithCancel(context.WithoutCancel(ctx))
-		defer endStreams()
-		s := &http.Server{
-			Handler: a.httpHandler(conn), MaxHeaderBytes: 64 << 10,
-			ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-			BaseContext: func(net.Listener) context.Context { return serving }, ConnContext: a.withPeer,
-		}
-		g.Go("http", func(context.Context) error {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		})
-		g.OnStop("http", func(ctx context.Context) error { endStreams(); return s.Shutdown(ctx) })
+	endHTTP, err := a.serveHTTP(ctx, g)
+	if err != nil {
+		return errors.Join(err, a.closeSockets())
 	}
+	defer func() { err = errors.Join(err, endHTTP()) }()
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()
 	g.Go("ready", func(ctx context.Context) error {
@@ -296,6 +274,38 @@ func (a *App) httpHandler(conn grpc.ClientConnInterface) http.Handler {
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("/", a.pageHandler(conn))
 	return mux
+}
+
+// serveHTTP adds the server for metrics, health and the page, if one is configured. end closes its
+// connection to berthd itself.
+func (a *App) serveHTTP(ctx context.Context, g *task.Group) (end func() error, err error) {
+	if a.Config.HTTP == "" {
+		return func() error { return nil }, nil
+	}
+	l, err := a.listenHTTP()
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", a.Config.HTTP, err)
+	}
+	a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
+	l = socket.Bounded(l, httpConnections)
+	conn, err := a.pageConn()
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	serving, endStreams := context.WithCancel(context.WithoutCancel(ctx))
+	s := &http.Server{
+		Handler: a.httpHandler(conn), MaxHeaderBytes: 64 << 10,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		BaseContext: func(net.Listener) context.Context { return serving }, ConnContext: a.withPeer,
+	}
+	g.Go("http", func(context.Context) error {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.OnStop("http", func(ctx context.Context) error { endStreams(); return s.Shutdown(ctx) })
+	return func() error { endStreams(); return conn.Close() }, nil
 }
 
 // listenHTTP listens on an address or on a socket.

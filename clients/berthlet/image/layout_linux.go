@@ -221,7 +221,7 @@ func (s *Store) layer(ctx context.Context, from source, d descriptor, diffID str
 		return done, nil
 	}
 	name := d.path
-	blob, digits := hash.Hash(sha256.New()), ""
+	blob, digits := sha256.New(), ""
 	if name == "" {
 		if blob, digits, err = digester(d.Digest); err != nil {
 			return "", err
