@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -205,9 +204,8 @@ func (n *node) resource(name string) *devicev1.Resource {
 	return nil
 }
 
-// state is everything that a call may change, as text: the ledger, the cgroups and the
-// providers. It waits until the cgroups are as the ledger wants them: a pass that began before
-// a call may write a value of before, and the next pass writes the new one.
+// state is everything that a call may change, as text: the ledger without traces, the cgroups
+// and the providers.
 func (n *node) state() string {
 	n.t.Helper()
 	var out strings.Builder
@@ -220,12 +218,7 @@ func (n *node) state() string {
 	}
 	dump, err := n.inspect.Dump(n.ctx(), &inspectv1.DumpRequest{})
 	add(dump, err)
-	var cgroups *cgroupv1.ListResponse
-	n.eventually("no write of a cgroup is pending", func() bool {
-		cgroups, err = cgroupv1.NewCgroupServiceClient(n.conn).List(n.ctx(), &cgroupv1.ListRequest{})
-		return err == nil && !slices.ContainsFunc(cgroups.GetCgroups(), func(c *cgroupv1.Cgroup) bool { return len(c.GetPending()) > 0 })
-	})
-	cgroups.Drifts = nil // a history of writes, which that pass may be in
+	cgroups, err := cgroupv1.NewCgroupServiceClient(n.conn).List(n.ctx(), &cgroupv1.ListRequest{})
 	add(cgroups, err)
 	providers, err := hintv1.NewHintBusServiceClient(n.conn).ListProviders(n.ctx(), &hintv1.ListProvidersRequest{})
 	add(providers, err)

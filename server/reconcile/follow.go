@@ -89,7 +89,8 @@ type touched struct {
 
 // touched compares a view with the one followed last. The caller holds mu.
 func (l *Loop) touched(view *ledger.View) (t touched, err error) {
-	t = touched{uids: map[string]bool{}, desired: l.tiers(l.expected(view)), later: map[string]cgroup.Name{}}
+	expected := l.expected(view)
+	t = touched{uids: map[string]bool{}, desired: l.tiers(expected), later: map[string]cgroup.Name{}}
 	last := l.drift.view
 	for _, c := range ledger.Changes(last, view) {
 		if c.Pod != nil {
@@ -121,7 +122,14 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 		if !ok {
 			continue
 		}
-		own, err := l.podNodes(view, p)
+		from := view
+		if written, _ := expected.Pod(uid); written != p { // it is being resized
+			draft := ledger.NewDraft(view)
+			put(draft, written)
+			from = draft.View()
+			p, _ = from.Pod(uid)
+		}
+		own, err := l.podNodes(from, p)
 		if err != nil {
 			return t, err
 		}

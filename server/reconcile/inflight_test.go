@@ -1,6 +1,9 @@
 package reconcile
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -82,34 +85,94 @@ func TestPassBeforeTheCommit(t *testing.T) {
 	}
 }
 
-// TestPassBeforeTheCommitOfAResize: a pass between a resize in the kernel and its commit
-// takes nothing back.
-func TestPassBeforeTheCommitOfAResize(t *testing.T) {
+// TestWritesBeforeTheCommitOfAResize: what is written between a resize in the kernel and its
+// commit, or between the commit and the end of the reservation, gives nothing its old value,
+// whether the pod grows or shrinks. If the resize is given up, the old values come back.
+func TestWritesBeforeTheCommitOfAResize(t *testing.T) {
 	t.Parallel()
-	const tier, pod = "/kubepods/burstable", "/kubepods/burstable/podp"
-	b := newBench(t, memtree.V1(), nil)
-	b.admit("p", workload.Burstable, cpus(1000))
-	b.pass()
-	old, _ := b.ledger.View().Pod("p")
-	p := *old
-	p.Pod.Containers = append([]workload.Container{}, old.Pod.Containers...)
-	p.Pod.Containers[0].Requests, p.Pod.Containers[0].Limits = cpus(3000), cpus(3000)
-	draft := ledger.NewDraft(b.ledger.View())
-	draft.PutPod(&p)
-	b.InFlight = draft.View
-	if err := b.Resize(t.Context(), draft.View(), "p"); err != nil {
-		t.Fatal(err)
+	sizes := func(digest string, milliCPU, milliLimit, bytes int64) func() *ledger.Pod {
+		return func() *ledger.Pod {
+			p := record(milliCPU, milliLimit, bytes)
+			p.Digest = digest
+			return p
+		}
 	}
-	wantTier, wantPod := b.shares(tier), b.shares(pod)
-	b.pass()
-	if gotTier, gotPod := b.shares(tier), b.shares(pod); gotTier != wantTier || gotPod != wantPod {
-		t.Errorf("shares of the tier %d and the pod %d, want %d and %d", gotTier, gotPod, wantTier, wantPod)
+	small, large := sizes("small", 500, 1000, 4<<20), sizes("large", 1000, 3000, 16<<20)
+	for direction, pods := range map[string][2]func() *ledger.Pod{"up": {small, large}, "down": {large, small}} {
+		for way, write := range map[string]func(b *bench) error{
+			"a pass":                         func(b *bench) error { return b.Pass(b.t.Context()) },
+			"a commit":                       func(b *bench) error { return b.Follow(b.t.Context()) },
+			"an update of the tiers by hand": func(b *bench) error { _, err := b.UpdateTiers(b.t.Context()); return err },
+			"another pod's cgroup": func(b *bench) error {
+				_, _, err := b.EnsurePod(b.t.Context(), b.ledger.View(), "other")
+				return err
+			},
+		} {
+			for _, facts := range []cgroup.Facts{memtree.V1(), memtree.V2()} {
+				from, to := pods[0], pods[1]
+				b, view := resized(t, facts, from(), to())
+				b.admit("other", workload.Burstable, cpus(200))
+				b.pass()
+				old := b.values()
+				b.InFlight = func() *ledger.View { // the reservation has the larger amounts
+					d := ledger.NewDraft(b.ledger.View())
+					d.PutPod(large())
+					return d.View()
+				}
+				b.must(b.Resize(t.Context(), view, "a"))
+				want := b.values()
+				if want == old {
+					t.Fatal("the resize has written nothing")
+				}
+				expect := func(when, want string) {
+					t.Helper()
+					b.must(write(b))
+					if got := b.values(); got != want {
+						t.Errorf("%s, %s %s:\n%swant\n%s", direction, way, when, got, want)
+					}
+				}
+				expect("before the commit", want)
+				if report, err := b.Report(t.Context()); err != nil || len(report.pending()) != 0 {
+					t.Errorf("%s, before the commit: %v is pending, %v", direction, report.pending(), err)
+				}
+				b.update(func(d *ledger.Draft) { d.PutPod(to()) })
+				expect("after the commit", want)
+				b.pass()
+				if len(b.last.Ops) != 0 || len(b.last.Drifts) != 0 || b.values() != want || len(b.uncommitted) != 0 {
+					t.Errorf("%s, %s: after the commit a pass does %v, finds %v", direction, way, b.last.Ops, b.last.Drifts)
+				}
+
+				b, view = resized(t, facts, from(), to())
+				b.admit("other", workload.Burstable, cpus(200))
+				b.InFlight = b.ledger.View
+				b.pass()
+				b.must(b.Resize(t.Context(), view, "a"))
+				b.must(b.Resize(t.Context(), b.ledger.View(), "a"))
+				expect("after it was given up", old)
+			}
+		}
 	}
-	b.InFlight = b.ledger.View // it was given up
-	b.pass()
-	if got := b.shares(tier); got >= wantTier {
-		t.Errorf("in the end the tier's shares are %d", got)
+}
+
+// values are those of all cgroups, as text.
+func (b *bench) values() string {
+	b.t.Helper()
+	seen, err := b.tree.Observe(b.t.Context(), name("/kubepods"), -1)
+	b.must(err)
+	var out strings.Builder
+	for _, o := range seen.Nodes {
+		values, err := json.Marshal(o.Values)
+		b.must(err)
+		fmt.Fprintf(&out, "%s %s\n", o.Name, values)
 	}
+	return out.String()
+}
+
+func (r Report) pending() (ops []cgroup.Op) {
+	for _, e := range r.Entries {
+		ops = append(ops, e.Pending...)
+	}
+	return ops
 }
 
 // TestOlderViewsDoNotShrinkTiers: an operation that was planned before another pod was

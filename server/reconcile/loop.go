@@ -114,10 +114,10 @@ type Loop struct {
 	// mu is held during passes and while one pod's cgroups are written, so that only one
 	// operation writes at a time. It is not held while a pod's processes are killed.
 	mu          gate
-	leaving     map[string]bool // guarded by mu: uids
-	uncommitted map[string]bool // guarded by mu: uids; see expected
-	drift       driftLog        // guarded by mu
-	orphans     []cgroup.Name   // guarded by mu: found by the last pass
+	leaving     map[string]bool        // guarded by mu: uids
+	uncommitted map[string]*ledger.Pod // guarded by mu: by uid, as they were written; see expected
+	drift       driftLog               // guarded by mu
+	orphans     []cgroup.Name          // guarded by mu: found by the last pass
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
 	// without processes; guarded by mu.
 	unbound, empty []unbound
@@ -172,7 +172,7 @@ func New(cfg Config) *Loop {
 	}
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
-	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]bool),
+	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
 		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, opening: make(map[string]opening), starting: make(map[string]int)}
 }
 

@@ -104,20 +104,28 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 }
 
 // expected returns a view with the pods whose cgroups were written for an admission or a
-// resize that is not committed yet. A pass between the two must not take from the tiers,
-// or from a resized pod, what the pod needs. The caller holds mu.
+// resize that is not committed yet, as they were written. What is written between the two must
+// not take from the tiers what the pod needs, or give a resized pod its old values. The caller
+// holds mu.
 func (l *Loop) expected(view *ledger.View) *ledger.View {
 	if len(l.uncommitted) == 0 || l.InFlight == nil {
 		return view
 	}
 	inFlight, draft := l.InFlight(), ledger.NewDraft(view)
-	for uid := range l.uncommitted {
-		p, ok := inFlight.Pod(uid)
-		if have, known := view.Pod(uid); !ok || known && have == p {
-			delete(l.uncommitted, uid) // given up, or committed
+	for uid, written := range l.uncommitted {
+		reserved, ok := inFlight.Pod(uid)
+		have, known := view.Pod(uid)
+		// A reservation ends after the commit, so it may still be there.
+		committed := known && have.Digest == written.Digest
+		if givenUp := !ok || known && have == reserved; committed || givenUp {
+			delete(l.uncommitted, uid)
 			continue
 		}
-		put(draft, p)
+		own := *written
+		if known {
+			own.Claims = have.Claims // a resize changes none
+		}
+		put(draft, &own)
 	}
 	return draft.View()
 }
@@ -128,7 +136,7 @@ func (l *Loop) expected(view *ledger.View) *ledger.View {
 // The caller holds mu.
 func (l *Loop) above(view *ledger.View, p *ledger.Pod) *ledger.View {
 	now := l.View()
-	alone := len(l.uncommitted) == 0 || len(l.uncommitted) == 1 && l.uncommitted[p.UID()]
+	alone := len(l.uncommitted) == 0 || len(l.uncommitted) == 1 && l.uncommitted[p.UID()] != nil
 	if alone && view.Generation() == now.Generation() && view.EpochID() == now.EpochID() {
 		return view
 	}

@@ -33,7 +33,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		return "", false, err
 	}
 	l.endLeaving(uid, name)
-	l.uncommitted[uid] = true
+	l.uncommitted[uid] = p
 	// The tiers are written first, because a tier's weight must include the pod before the
 	// pod runs.
 	tiers := l.drift.changed(l.enforced(qos.Above(l.above(view, p), l.Layout, l.QoS, p.QoS)))

@@ -134,7 +134,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		return err
 	}
 	defer l.mu.Unlock()
-	l.uncommitted[uid] = true
+	l.uncommitted[uid] = p
 	nodes, seen, g, err := l.resizing(ctx, view, p)
 	if err != nil {
 		return err
