@@ -327,3 +327,37 @@ func TestLostAnswers(t *testing.T) {
 		})
 	}
 }
+
+// TestLateRepeatUndoesNothing repeats a resize whose answer was lost after a later resize, also
+// without if_revision: it is refused, and the pod keeps its size.
+func TestLateRepeatUndoesNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "")
+	n.admitted(burstable("a"))
+	resize := func(id, cpu string) error {
+		_, err := n.admission.Resize(n.ctx(), &admissionv1.ResizeRequest{PodUid: "a", AdmissionId: id, Containers: []*admissionv1.ContainerResources{{
+			ContainerName: "main", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": cpu}},
+		}}})
+		return err
+	}
+	n.losing.mu.Lock()
+	n.losing.next = true
+	n.losing.mu.Unlock()
+	if err := resize("first", "300m"); status.Code(err) != codes.DeadlineExceeded {
+		t.Fatalf("the answer was not lost: %v", err)
+	}
+	if err := resize("second", "200m"); err != nil {
+		t.Fatal(err)
+	}
+	revision := n.revision()
+	if err := resize("first", "300m"); status.Code(err) != codes.AlreadyExists || reasonOf(t, err) != "ADMISSION_ID_USED" {
+		t.Errorf("repeated: %v", err)
+	}
+	got, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{PodUid: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cpu := got.GetPod().GetContainers()[0].GetResources().GetRequests()["cpu"]; cpu != "200m" || n.revision() != revision {
+		t.Errorf("the pod requests %q at revision %d, which was %d", cpu, n.revision(), revision)
+	}
+}

@@ -94,3 +94,44 @@ func TestRefusedIDsAreBounded(t *testing.T) {
 		t.Errorf("%d ids are remembered", n)
 	}
 }
+
+// TestRepeatedResizesUndoNothing: a resize whose answer was lost is repeated after a later
+// resize. The later one stays.
+func TestRepeatedResizesUndoNothing(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	h.admit(t, burstable("a", 500, 4<<20))
+	resize := func(id string, milli int64) (admission.Resized, error) {
+		req := change(workload.Quantities{workload.CPU: milli})
+		req.AdmissionID = id
+		return h.Resize(t.Context(), req)
+	}
+	for i := range int64(3) {
+		if got, err := resize(fmt.Sprint("id-", i), 600+i); err != nil || got.Outcome != admission.Admitted || got.Repeated {
+			t.Fatalf("resize %d: %+v, %v", i, got, err)
+		}
+	}
+	for i := range int64(2) {
+		got, err := resize(fmt.Sprint("id-", i), 600+i)
+		if code, _ := errdefs.CodeOf(err, errdefs.Exists); err == nil || class(t, err) != errdefs.Exists || code != errdefs.AdmissionIDUsed {
+			t.Errorf("resize %d again: %+v, %v", i, got, err)
+		}
+	}
+	if got, err := resize("id-2", 602); err != nil || !got.Repeated {
+		t.Errorf("the last resize again: %+v, %v", got, err)
+	}
+	if got, err := resize("id-0", 602); err != nil || !got.Repeated {
+		t.Errorf("an earlier id with the pod's size changes nothing: %+v, %v", got, err)
+	}
+	for i := range int64(40) {
+		if got, err := resize(fmt.Sprint("more-", i), 700+i); err != nil || got.Outcome != admission.Admitted {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if p, _ := h.ledger.View().Pod("a"); len(p.EarlierResizeIDs) != 16 || p.EarlierResizeIDs[0] != "more-23" || p.ResizeID != "more-39" {
+		t.Errorf("remembered %q and %q", p.EarlierResizeIDs, p.ResizeID)
+	}
+	if got, err := resize("new", 600); err != nil || got.Outcome != admission.Admitted || got.Repeated {
+		t.Errorf("an earlier size with a new id: %+v, %v", got, err)
+	}
+}

@@ -54,7 +54,8 @@ type Resized struct {
 // A resize to the current size is admitted again. Errors are of class NotFound for a pod
 // that is not admitted or does not have a container (Unavailable, if the ledger may lack
 // the pod), Precondition for a pod of another owner
-// and for a revision of another ledger, Exists for the admission id of another request,
+// and for a revision of another ledger, Exists for the admission id of another request or of an
+// earlier resize that a later one has replaced,
 // Conflict for a pod that has changed since the given revision, and Invalid for amounts
 // that the pod cannot have. If the kernel refuses a value, the error has its class, and the
 // pod has its old values.
@@ -216,7 +217,8 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	}
 	r.begin(view, e.Now(), notes)
 	record := *have
-	record.Pod, record.Digest, record.Trace, record.ResizeID = r.wanted, digest, r.trace, r.id
+	record.Pod, record.Digest, record.Trace = r.wanted, digest, r.trace
+	record.EarlierResizeIDs, record.ResizeID = resizeIDs(have), r.id
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&record)
 	bus, _ := e.Managers(view)
@@ -259,7 +261,21 @@ func (r *resizing) change(have *ledger.Pod) (digest string, notes []string, err 
 	return record.Digest, notes, nil
 }
 
-// named refuses an admission id that was used for another request.
+// earlierResizes is how many admission ids of a pod's earlier resizes are remembered. The
+// record of a pod has at most 2 KiB of them, because ids have a limit.
+const earlierResizes = 16
+
+// resizeIDs returns the ids of a pod's resizes, the newest last.
+func resizeIDs(p *ledger.Pod) []string {
+	if p.ResizeID == "" {
+		return nil
+	}
+	ids := append(slices.Clone(p.EarlierResizeIDs), p.ResizeID)
+	return ids[max(0, len(ids)-earlierResizes):]
+}
+
+// named refuses an admission id that was used for another request, and that of an earlier
+// resize, which a later one has replaced.
 func (r *resizing) named(view *ledger.View, have *ledger.Pod, digest string) error {
 	id := r.request.AdmissionID
 	if id == "" {
@@ -270,6 +286,10 @@ func (r *resizing) named(view *ledger.View, have *ledger.Pod, digest string) err
 	}
 	if id == have.ResizeID && digest != have.Digest {
 		return used("admission id %q is that of another resize of pod %s: every resize has a name of its own", id, have.UID())
+	}
+	if slices.Contains(have.EarlierResizeIDs, id) && digest != have.Digest {
+		return used("admission id %q is that of an earlier resize of pod %s, which was carried out and then replaced by a later one: "+
+			"read the pod, and change it again with a new admission id", id, have.UID())
 	}
 	if p, ok := view.Admitted(id); ok {
 		return used("admission id %q is that of the admission of pod %s: every resize has a name of its own", id, p.UID())

@@ -20,8 +20,11 @@ type Pod struct {
 	OwnedBy     string `json:"owned_by,omitempty"`
 	AdmissionID string `json:"admission_id"`
 	// ResizeID is the admission id of the last resize; empty before the first one.
-	ResizeID   string    `json:"resize_id,omitempty"`
-	AdmittedAt time.Time `json:"admitted_at"`
+	ResizeID string `json:"resize_id,omitempty"`
+	// EarlierResizeIDs are the admission ids of the resizes before it, the oldest first; only
+	// the newest ones. A repeated request of such a resize must not undo a later one.
+	EarlierResizeIDs []string  `json:"earlier_resize_ids,omitempty"`
+	AdmittedAt       time.Time `json:"admitted_at"`
 	// AdmittedGeneration is the generation of the pod's admission; 0 for records from
 	// before this field. The ledger sets it.
 	AdmittedGeneration uint64 `json:"admitted_generation,omitempty"`

@@ -1046,7 +1046,8 @@ type ResizeRequest struct {
 	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The caller's name for this attempt; a retry with the same name is safe. Empty means
 	// that berth makes one up. At most 128 characters. The name of another request is
-	// ALREADY_EXISTS, also if that request was refused.
+	// ALREADY_EXISTS, also if that request was refused, and so is the name of one of the pod's
+	// last 16 resizes that a later one has replaced: it is not carried out again.
 	AdmissionId string `protobuf:"bytes,7,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// The revision at which the caller has read the pod. If the pod has changed since, the
 	// call is ABORTED: read the pod again. 0: no condition, the last caller wins.

@@ -49,7 +49,8 @@ const (
 	ErrorReason_OBJECT_EXISTS     ErrorReason = 10
 	// The container id is bound to another container.
 	ErrorReason_CONTAINER_ID_BOUND ErrorReason = 11
-	// The admission id is that of another pod, or of another request.
+	// The admission id is that of another pod, of another request, or of an earlier resize that a
+	// later one has replaced.
 	ErrorReason_ADMISSION_ID_USED   ErrorReason = 12
 	ErrorReason_PRECONDITION_FAILED ErrorReason = 13
 	// The pod is admitted with another specification.
