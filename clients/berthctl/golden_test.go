@@ -164,7 +164,7 @@ var goldens = map[string][]step{
 		{args: "describe container default/web nobody"},
 		{args: "explain nobody"},
 		{args: "get devices example.com/none"},
-		{args: "podresources get default/nobody"},
+		{args: "podresources get default/nobody"}, {args: "sync --active twin"}, {args: "sync --active shop/gone"},
 		{args: "hints -f -", stdin: podYAML("a") + "---\n" + podYAML("b")},
 	},
 	"allocate": {

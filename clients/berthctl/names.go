@@ -65,11 +65,43 @@ func (s *session) names(ctx context.Context) names {
 	if err != nil {
 		return nil
 	}
-	n := make(names, len(list.GetPods()))
-	for _, p := range list.GetPods() {
+	return namesOf(list.GetPods())
+}
+
+func namesOf(pods []*typesv1.PodAllocation) names {
+	n := make(names, len(pods))
+	for _, p := range pods {
 		n[p.GetUid()] = podName(p)
 	}
 	return n
+}
+
+// uidsOf gives the uids of pods that are named by uid, by namespace/name, or by a name that only one of pods has. What is
+// none of them is taken for the uid of a pod that is not admitted, but a namespace/name is an error.
+func uidsOf(pods []*typesv1.PodAllocation, named []string) ([]string, error) {
+	byName := map[string][]string{}
+	known := make(map[string]bool, len(pods))
+	for _, p := range pods {
+		known[p.GetUid()] = true
+		byName[p.GetName()] = append(byName[p.GetName()], p.GetUid())
+		byName[podName(p)] = append(byName[podName(p)], p.GetUid())
+	}
+	out := make([]string, 0, len(named))
+	for _, pod := range named {
+		switch uids := byName[pod]; {
+		case known[pod]:
+			out = append(out, pod)
+		case len(uids) == 1:
+			out = append(out, uids[0])
+		case len(uids) > 1:
+			return nil, fmt.Errorf("%d pods are called %s: name one by its uid, %s", len(uids), pod, strings.Join(uids, ", "))
+		case strings.Contains(pod, "/"):
+			return nil, &unknownPodError{pod}
+		default:
+			out = append(out, pod)
+		}
+	}
+	return out, nil
 }
 
 // pod gives a pod's name, or the uid of one that is not known.

@@ -60,7 +60,8 @@ func (c *ctl) remove() *cobra.Command {
 
 const syncLong = `Send the list of an owner's living pods. berthd removes all other pods of this owner, and kills their processes.
 
-A file has one uid on each line; empty lines and lines that start with # are ignored. An empty list needs --none. Pods
+A pod is named by its uid; an admitted pod also by NAMESPACE/NAME, or by a NAME that only one pod has. A file has one pod
+on each line; empty lines and lines that start with # are ignored. An empty list needs --none. Pods
 that were admitted after the revision in --known-revision are not removed. The default is the revision at the moment
 when berthctl starts.`
 
@@ -72,7 +73,7 @@ func (c *ctl) sync() *cobra.Command {
 		req    = &admissionv1.SyncPodsRequest{}
 	)
 	cmd := c.verb(about{
-		use:   "sync (--active UID,... | -f FILE | --none) [--owner NAME | --all-owners] [--dry-run]",
+		use:   "sync (--active POD,... | -f FILE | --none) [--owner NAME | --all-owners] [--dry-run]",
 		short: "Remove every pod that is not in a list of living pods",
 		long:  syncLong,
 		example: `  berthctl sync --active 2f1c8a52-0000-4000-8000-000000000001
@@ -98,7 +99,14 @@ func (c *ctl) sync() *cobra.Command {
 		if len(active) > 0 && none {
 			return usagef("sync", "--none contradicts the living pods that are named")
 		}
-		known := s.names(ctx)
+		list, err := s.List(ctx, &allocationv1.ListRequest{})
+		if err != nil {
+			return err
+		}
+		known := namesOf(list.GetPods())
+		if active, err = uidsOf(list.GetPods(), active); err != nil {
+			return err
+		}
 		req.ActivePodUids, req.AllowEmpty = active, none
 		answer, err := s.Admission().SyncPods(ctx, req)
 		if err != nil {
@@ -117,8 +125,8 @@ func (c *ctl) sync() *cobra.Command {
 			}
 		})
 	})
-	cmd.Flags().StringSliceVar(&active, "active", nil, "uids of the living pods")
-	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the uids of the living pods; - is standard input")
+	cmd.Flags().StringSliceVar(&active, "active", nil, "the living pods")
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the living pods; - is standard input")
 	cmd.Flags().BoolVar(&none, "none", false, "no pod is alive: remove all")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "show what would be removed, and remove nothing")
 	ownerFlag(cmd.Flags(), &req.Owner, "whose pods are listed")

@@ -79,6 +79,10 @@ func TestRequests(t *testing.T) {
 			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b", "c", "d"}, KnownRevision: 12},
 		}},
+		{"sync --active default/web,shop/twin -f -", webUID + "\nweb\n", []proto.Message{
+			&allocationv1.ListRequest{PageSize: 500},
+			&admissionv1.SyncPodsRequest{ActivePodUids: []string{webUID, otherUID, webUID, webUID}, KnownRevision: 12},
+		}},
 		{"sync --active a --known-revision 9 --dry-run", "", []proto.Message{
 			&allocationv1.ListRequest{PageSize: 500},
 			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 9, DryRun: true},
