@@ -3,7 +3,12 @@ package apiconformance
 import (
 	"context"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
+	"strconv"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -162,6 +167,20 @@ var failures = []failure{
 		_, err = n.allocation.List(n.ctx(), &allocationv1.ListRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
 		return err
 	}},
+	{errorsv1.ErrorReason_NOT_SUPPORTED, codes.Unimplemented, func(n *node) error {
+		_, err := cgroupv1.NewCgroupServiceClient(n.conn).GetConfig(n.ctx(), &cgroupv1.GetConfigRequest{Name: "/node/kubepods", Resource: "example.com/none"})
+		return err
+	}},
+	{errorsv1.ErrorReason_DATA_CORRUPT, codes.DataLoss, func(n *node) error {
+		_, err := n.inspect.Import(n.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{")})
+		return err
+	}},
+	{errorsv1.ErrorReason_LIMIT_EXCEEDED, codes.ResourceExhausted, func(n *node) error {
+		_, err := admissionv1.NewAdmissionServiceClient(n.dial("another user")).SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{
+			ActivePodUids: make([]string, 100_000), Owner: "another", KnownRevision: n.revision(), DryRun: true,
+		})
+		return err
+	}},
 	{errorsv1.ErrorReason_ROLE_MISSING, codes.PermissionDenied, func(n *node) error {
 		_, err := inspectv1.NewInspectServiceClient(n.dial("another user")).Dump(n.ctx(), &inspectv1.DumpRequest{})
 		return err
@@ -172,29 +191,56 @@ var failures = []failure{
 	}},
 }
 
-// elsewhere are the reasons that no row reaches, and why.
-var elsewhere = map[errorsv1.ErrorReason]string{
-	errorsv1.ErrorReason_OBJECT_NOT_FOUND:        "the reason of an error without a reason of its own; every object that a request names has one",
-	errorsv1.ErrorReason_OBJECT_EXISTS:           "as OBJECT_NOT_FOUND",
-	errorsv1.ErrorReason_PROCESS_NOT_FOUND:       "needs processes in cgroups of the kernel: server/app, server/host/procfs",
-	errorsv1.ErrorReason_CONTAINER_IDS_EXHAUSTED: "needs many processes that live in cgroups of the kernel: managers/admission",
-	errorsv1.ErrorReason_SHARED_POOL_EMPTY:       "needs a change of policy over pods of all CPUs: managers/admission",
-	errorsv1.ErrorReason_TEMPORARILY_UNAVAILABLE: "needs a kernel or disk that fails: managers/admission",
-	errorsv1.ErrorReason_POD_DEFERRED:            "needs a plugin that is away: server/berthd",
-	errorsv1.ErrorReason_LEDGER_UNCERTAIN:        "needs a ledger that was lost: server/berthd",
-	errorsv1.ErrorReason_PLUGIN_AWAY:             "needs a plugin that is away: server/berthd",
-	errorsv1.ErrorReason_LEDGER_UNAVAILABLE:      "needs a disk that fails: server/berthd",
-	errorsv1.ErrorReason_PLUGIN_FAILED:           "needs a plugin that fails: server/deviceplugin",
-	errorsv1.ErrorReason_PROVIDER_FAILED:         "needs a provider that fails: server/hintproxy",
-	errorsv1.ErrorReason_SHUTTING_DOWN:           "needs a berthd that is ending: server/deviceplugin, server/hintproxy",
-	errorsv1.ErrorReason_NOT_PERMITTED:           "as OBJECT_NOT_FOUND; the endpoint of another user's provider: server/hintproxy",
-	errorsv1.ErrorReason_LIMIT_EXCEEDED:          "needs a flood: server/rpc",
-	errorsv1.ErrorReason_TOO_MANY_CALLS:          "needs a flood: server/rpc",
-	errorsv1.ErrorReason_TIMED_OUT:               "the client ends the call before it reads the error",
-	errorsv1.ErrorReason_CALL_CANCELED:           "the client ends the call before it reads the error",
-	errorsv1.ErrorReason_NOT_SUPPORTED:           "depends on the system: server/rpc/cgroup",
-	errorsv1.ErrorReason_DATA_CORRUPT:            "needs damaged data: managers/ledger, server/store",
-	errorsv1.ErrorReason_INTERNAL_ERROR:          "is a defect",
+// unreached says why no row reaches a reason, and which test of which file checks it.
+type unreached struct{ why, file, test string }
+
+// elsewhere are the reasons that no row reaches.
+var elsewhere = map[errorsv1.ErrorReason]unreached{
+	errorsv1.ErrorReason_OBJECT_NOT_FOUND:        {"the reason of an error without a reason of its own; every object that a request names has one", "server/rpc/hintbus/service_test.go", "TestUnregister"},
+	errorsv1.ErrorReason_OBJECT_EXISTS:           {"as OBJECT_NOT_FOUND", "managers/errdefs/errdefs_test.go", "TestCodeOf"},
+	errorsv1.ErrorReason_PROCESS_NOT_FOUND:       {"needs processes in cgroups of the kernel", "server/host/procfs/procfs_test.go", "TestUIDsOfNobody"},
+	errorsv1.ErrorReason_CONTAINER_IDS_EXHAUSTED: {"needs many processes that live in cgroups of the kernel", "managers/admission/bindings_test.go", "TestIDsOfARuntime"},
+	errorsv1.ErrorReason_SHARED_POOL_EMPTY:       {"needs a change of policy over pods of all CPUs", "managers/admission/reconfigure_test.go", "TestEmptySharedPoolIsRefused"},
+	errorsv1.ErrorReason_TEMPORARILY_UNAVAILABLE: {"needs a kernel or disk that fails", "server/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
+	errorsv1.ErrorReason_POD_DEFERRED:            {"needs a pod that waits for something else than a plugin", "server/rpc/allocation/service_test.go", "TestFailures"},
+	errorsv1.ErrorReason_LEDGER_UNCERTAIN:        {"needs a ledger that was lost", "managers/admission/resizeclass_test.go", "TestLivingPodIsNotUnknown"},
+	errorsv1.ErrorReason_PLUGIN_AWAY:             {"needs a plugin that is away", "server/rpc/allocation/service_test.go", "TestFailures"},
+	errorsv1.ErrorReason_LEDGER_UNAVAILABLE:      {"needs a disk that fails", "managers/ledger/ledger_test.go", "TestJournalFails"},
+	errorsv1.ErrorReason_PLUGIN_FAILED:           {"needs a plugin that fails", "server/deviceplugin/calls_test.go", "TestPreStart"},
+	errorsv1.ErrorReason_PROVIDER_FAILED:         {"needs a provider that fails", "server/hintproxy/life_test.go", "TestRegisterSomebodyElse"},
+	errorsv1.ErrorReason_SHUTTING_DOWN:           {"needs a berthd that is ending", "server/rpc/allocation/watch_test.go", "TestStreamsEndWithBerth"},
+	errorsv1.ErrorReason_NOT_PERMITTED:           {"as OBJECT_NOT_FOUND; another user's provider", "server/hintproxy/life_test.go", "TestRegistrationsBelongToUsers"},
+	errorsv1.ErrorReason_TOO_MANY_CALLS:          {"needs a flood", "server/rpc/slots_test.go", "TestSlots"},
+	errorsv1.ErrorReason_TIMED_OUT:               {"the client ends the call before it reads the error", "managers/admission/leaver_test.go", "TestCallerLeaves"},
+	errorsv1.ErrorReason_CALL_CANCELED:           {"the client ends the call before it reads the error", "managers/admission/leaver_test.go", "TestCallerLeaves"},
+	errorsv1.ErrorReason_INTERNAL_ERROR:          {"is a defect", "server/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
+}
+
+// TestReasonsElsewhere: the tests that check the other reasons exist, and contain the reasons.
+func TestReasonsElsewhere(t *testing.T) {
+	t.Parallel()
+	for reason, at := range elsewhere {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", at.file), nil, 0)
+		if err != nil {
+			t.Errorf("%s: %v", reason, err)
+			continue
+		}
+		named := false
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || f.Name.Name != at.test {
+				continue
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				text, ok := n.(*ast.BasicLit)
+				named = named || ok && text.Value == strconv.Quote(reason.String())
+				return true
+			})
+		}
+		if !named {
+			t.Errorf("%s: %s of %s does not check it", reason, at.test, at.file)
+		}
+	}
 }
 
 // reasonOf returns the reason of an error; it has exactly one ErrorInfo, of berth's domain.

@@ -123,6 +123,9 @@ func TestIDsOfARuntime(t *testing.T) {
 	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "16 ids of this container may live already, the oldest is id-0: call PostStopContainer") {
 		t.Errorf("%v", err)
 	}
+	if code, _ := errdefs.CodeOf(err, errdefs.Precondition); code != "CONTAINER_IDS_EXHAUSTED" {
+		t.Errorf("code %s", code)
+	}
 	_, err = h.PreStart(t.Context(), owner, "id-3", 0)
 	must(t, err)
 	_, err = h.PostStop(t.Context(), "id-7")

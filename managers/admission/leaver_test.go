@@ -103,8 +103,9 @@ func TestCallerLeaves(t *testing.T) {
 				if class(t, err) != want {
 					t.Errorf("%v of class %v, want %v", err, errdefs.ClassOf(err), want)
 				}
-				if code, _ := errdefs.CodeOf(err, errdefs.ClassOf(err)); code == errdefs.LedgerUnavailable {
-					t.Errorf("%v has the code %s", err, code)
+				code := map[errdefs.Class]errdefs.Code{errdefs.Canceled: "CALL_CANCELED", errdefs.Deadline: "TIMED_OUT"}[want]
+				if got, _ := errdefs.CodeOf(err, errdefs.ClassOf(err)); got != code {
+					t.Errorf("%v has the code %s, want %s", err, got, code)
 				}
 				if !strings.Contains(err.Error(), "nothing was committed") {
 					t.Errorf("%q does not tell that nothing was committed", err)

@@ -161,8 +161,12 @@ func TestEmptySharedPoolIsRefused(t *testing.T) {
 	must(t, err) // nobody runs there
 	h.admit(t, workload.Pod{UID: "shared", Name: "shared", Namespace: "default", Containers: []workload.Container{{Name: "main"}}})
 	before := h.ledger.View()
-	if _, err := h.Reconfigure(t.Context(), ch); class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "container main of pod") {
+	_, err = h.Reconfigure(t.Context(), ch)
+	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "container main of pod") {
 		t.Errorf("%v", err)
+	}
+	if code, _ := errdefs.CodeOf(err, errdefs.Precondition); code != "SHARED_POOL_EMPTY" {
+		t.Errorf("code %s", code)
 	}
 	if h.ledger.View() != before {
 		t.Error("the ledger has moved")

@@ -66,7 +66,8 @@ func TestJournalFails(t *testing.T) {
 	}
 	j.FailNext(1, disk)
 	before := l.View()
-	if err := put("a"); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, disk) {
+	err := put("a")
+	if code, _ := errdefs.CodeOf(err, errdefs.Unavailable); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, disk) || code != "LEDGER_UNAVAILABLE" {
 		t.Errorf("failed commit: %v", err)
 	}
 	if l.View() != before {

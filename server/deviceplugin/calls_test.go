@@ -313,6 +313,9 @@ func TestPreStart(t *testing.T) {
 			if errdefs.ClassOf(err) != row.class || !strings.Contains(err.Error(), "device plugin PreStartContainer rpc failed with err") {
 				t.Errorf("%v (%v), want class %v", err, errdefs.ClassOf(err), row.class)
 			}
+			if code, _ := errdefs.CodeOf(err, errdefs.Unavailable); row.class == errdefs.Unavailable && code != "PLUGIN_FAILED" {
+				t.Errorf("code %s", code)
+			}
 		})
 	}
 	t.Run("away", func(t *testing.T) {

@@ -312,6 +312,9 @@ func TestRegisterSomebodyElse(t *testing.T) {
 	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "slots"`) {
 		t.Errorf("%v", err)
 	}
+	if code, _ := errdefs.CodeOf(err, errdefs.Unavailable); code != "PROVIDER_FAILED" {
+		t.Errorf("code %s", code)
+	}
 }
 
 // A resource has one provider: who is there first has it.
@@ -522,7 +525,8 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	o := ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Deadline: deadline, Resources: []string{string(slot)}}
 	denied := func(what string, err error, text string) {
 		t.Helper()
-		if errdefs.ClassOf(err) != errdefs.PermissionDenied || !strings.Contains(err.Error(), text) {
+		code, _ := errdefs.CodeOf(err, errdefs.PermissionDenied)
+		if errdefs.ClassOf(err) != errdefs.PermissionDenied || !strings.Contains(err.Error(), text) || code != "NOT_PERMITTED" {
 			t.Errorf("%s: %v, want a refusal with %q", what, err, text)
 		}
 	}

@@ -19,7 +19,7 @@ func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 	file := path.Join(strconv.Itoa(pid), "status")
 	text, err := fs.ReadFile(proc, file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, errdefs.NotFoundf("there is no process %d: %w", pid, err).Coded(errdefs.ProcessNotFound).Coded(errdefs.ProcessNotFound)
+		return 0, 0, errdefs.NotFoundf("there is no process %d: %w", pid, err).Coded(errdefs.ProcessNotFound)
 	}
 	if err != nil {
 		return 0, 0, errdefs.Unavailablef("find out whose process %d is: %w", pid, err)

@@ -170,3 +170,12 @@ func TestKernelThread(t *testing.T) {
 		t.Errorf("this process: %t, %v", kernels, err)
 	}
 }
+
+// TestUIDsOfNobody: the caller reads from the code that a process has ended.
+func TestUIDsOfNobody(t *testing.T) {
+	t.Parallel()
+	_, _, err := UIDs(tree(nil), 7)
+	if code, _ := errdefs.CodeOf(err, errdefs.NotFound); err == nil || code != "PROCESS_NOT_FOUND" {
+		t.Errorf("%v with code %s", err, code)
+	}
+}

@@ -257,6 +257,10 @@ func TestFailures(t *testing.T) {
 		},
 		"unexplained": {Outcome: admission.Rejected, Reason: errdefs.UnexpectedAdmissionError, Message: "no"},
 		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
+		"unhealthy": {
+			Outcome: admission.Deferred, Message: "no healthy device",
+			Condition: &admission.Condition{Type: "NoHealthyDevice", Provider: "device", Resource: "example.com/gpu"},
+		},
 		"waiting": {
 			Outcome: admission.Deferred, Message: "no plugin", RetryAfter: 7 * time.Second,
 			Condition: &admission.Condition{Type: "PluginAway", Provider: "device", Resource: "example.com/gpu"},
@@ -293,6 +297,10 @@ func TestFailures(t *testing.T) {
 		"waiting": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("waiting")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "PLUGIN_AWAY", VerdictReason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second, Provider: "device", Resource: "example.com/gpu",
 			Message: "pod waiting is deferred: no plugin",
+		}},
+		"waiting for a device": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("unhealthy")}, ContainerName: "main"}, rpctest.Failure{
+			Code: codes.Unavailable, Reason: "POD_DEFERRED", VerdictReason: "NoHealthyDevice", Retry: true, Provider: "device", Resource: "example.com/gpu",
+			Message: "pod unhealthy is deferred: no healthy device",
 		}},
 		"deferred": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("deferred")}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
