@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
@@ -157,4 +158,34 @@ func TestWarningsNameTheContainer(t *testing.T) {
 			t.Errorf("the log says:\n%s", line)
 		}
 	})
+}
+
+// A start that waits longer than a second is logged once, with those that it waits for; a shorter
+// wait is not.
+func TestOneLineForALongWait(t *testing.T) {
+	t.Parallel()
+	for waits, lines := range map[time.Duration]int{longWait / 2: 0, 3 * longWait: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			b, d := newFakeRuntime(t, memtree.V1())
+			b.Now = time.Now
+			text := b.logged()
+			d.create("a1", "a", "0-3")
+			b.must(b.prestart("a1", "a")) // it may start on all CPUs until it is seen
+			b.own()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("own1", "own")})
+				ended <- err
+			}()
+			time.Sleep(waits)
+			d.start(t, "a1")
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Count(text.String(), "waits for containers to leave its CPUs")
+			if got != lines || lines > 0 && !strings.Contains(text.String(), "container a/c, which is") {
+				t.Errorf("after a wait of %s the log has %d lines, want %d:\n%s", waits, got, lines, text.String())
+			}
+		})
+	}
 }
