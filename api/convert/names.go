@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // maxName is above the length of every name that a request can carry rightly,
@@ -24,6 +25,43 @@ func Names(fieldsAndValues ...string) errdefs.Violations {
 		}
 	}
 	return vs
+}
+
+// PodName splits "namespace/name". A name without a namespace is one of "default".
+func PodName(text string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(text, "/"); ok {
+		return namespace, name
+	}
+	return "default", text
+}
+
+// namesPod is a request that names an admitted pod.
+type namesPod interface {
+	GetPodUid() string
+	GetPodName() string
+}
+
+// FindPod returns the pod that a request names, by pod_uid or by pod_name. more are the
+// violations of other fields.
+func FindPod(view *ledger.View, req namesPod, more errdefs.Violations) (*ledger.Pod, error) {
+	uid, name := req.GetPodUid(), req.GetPodName()
+	var vs errdefs.Violations
+	switch {
+	case uid != "" && name != "":
+		vs.Addf("pod_name", "expected either pod_uid or pod_name, not both")
+	case name != "":
+		vs = Names("pod_name", name)
+	default:
+		vs = Names("pod_uid", uid)
+	}
+	if err := append(vs, more...).Err("request"); err != nil {
+		return nil, err
+	}
+	if name != "" {
+		return view.FindName(PodName(name))
+	}
+	pod, _, err := view.Find(ledger.Owner{Pod: uid})
+	return pod, err
 }
 
 // shownUIDs is how many bad uids an error names: in a list of something else all

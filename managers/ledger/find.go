@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"strings"
+
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -38,3 +40,31 @@ func (v *View) NotAdmitted(uid string) error {
 	}
 	return errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
 }
+
+// FindName returns the pod with a name. Errors are those of Find; several pods with this name
+// are an error of class Precondition.
+func (v *View) FindName(namespace, name string) (*Pod, error) {
+	var found []*Pod
+	for p := range v.Pods() {
+		if p.Pod.Namespace == namespace && p.Pod.Name == name {
+			found = append(found, p)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		uids := make([]string, 0, namedUIDs)
+		for _, p := range found[:min(len(found), namedUIDs)] {
+			uids = append(uids, p.UID())
+		}
+		return nil, errdefs.Preconditionf("%d pods are called %s/%s: name one by its uid, as %s", len(found), namespace, name, strings.Join(uids, ", "))
+	case v.Uncertain() != "":
+		return nil, errdefs.Unavailablef("pod %s/%s is not in the ledger, which may lack pods (%s): admit the pod again, or send SyncPods", namespace, name, v.Uncertain()).
+			Coded(errdefs.LedgerUncertain)
+	}
+	return nil, errdefs.NotFoundf("pod %s/%s is not admitted", namespace, name).Coded(errdefs.PodNotFound)
+}
+
+// namedUIDs is how many uids an error lists.
+const namedUIDs = 8

@@ -61,3 +61,32 @@ func TestFind(t *testing.T) {
 		t.Errorf("another namespace has the trace %v", got)
 	}
 }
+
+// TestFindName: a name is a pod only if one pod has it.
+func TestFindName(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})
+	put := func(uid, namespace, name string) {
+		p := ledgertest.Pod(uid, "main")
+		p.Pod.Namespace, p.Pod.Name = namespace, name
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(p); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a", "default", "web")
+	put("b", "shop", "web")
+	put("c", "shop", "twin")
+	put("d", "shop", "twin")
+	for _, row := range []struct {
+		namespace, name, uid string
+		class                errdefs.Class
+	}{
+		{"default", "web", "a", errdefs.Internal}, {"shop", "web", "b", errdefs.Internal}, {"shop", "twin", "", errdefs.Precondition},
+		{"default", "twin", "", errdefs.NotFound}, {"", "web", "", errdefs.NotFound}, {"default", "a", "", errdefs.NotFound},
+	} {
+		p, err := l.View().FindName(row.namespace, row.name)
+		if row.uid != "" && (err != nil || p.UID() != row.uid) || row.uid == "" && errdefs.ClassOf(err) != row.class {
+			t.Errorf("%s/%s: %v, %v", row.namespace, row.name, p, err)
+		}
+	}
+}

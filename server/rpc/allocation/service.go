@@ -199,11 +199,8 @@ func rejection(uid string, v admission.Verdict) error {
 
 // Get implements AllocationService.
 func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*allocationv1.GetResponse, error) {
-	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
-		return nil, err
-	}
 	view := s.Ledger.View()
-	pod, _, err := view.Find(ledger.Owner{Pod: req.GetPodUid()})
+	pod, err := convert.FindPod(view, req, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +209,7 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod), SharedCpus: convert.CPUSet(view.SharedCPUs())}
 	if s.Placements != nil {
 		// The claims are sent even if the placements are unavailable.
-		known, _ := s.Placements(ctx, req.GetPodUid())
+		known, _ := s.Placements(ctx, pod.UID())
 		answer.Placements = placements(known)
 	}
 	return answer, nil

@@ -6,7 +6,6 @@ package inspect
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
 
@@ -54,13 +53,22 @@ func New(parts Parts) inspectv1.InspectServiceServer { return &service{Parts: pa
 // Dump implements InspectService.
 func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.DumpResponse, error) {
 	view := s.Ledger.View()
+	entries, err := dumped(view)
+	if err != nil {
+		return nil, err
+	}
+	return &inspectv1.DumpResponse{Revision: view.Revision(), Entries: entries}, nil
+}
+
+// dumped returns everything in a view's ledger.
+func dumped(view *ledger.View) ([]*inspectv1.Entry, error) {
 	entries, err := ledger.Dump(view)
 	if err != nil {
 		return nil, err
 	}
-	out := &inspectv1.DumpResponse{Revision: view.Revision()}
-	for _, e := range entries {
-		out.Entries = append(out.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
+	out := make([]*inspectv1.Entry, len(entries))
+	for i, e := range entries {
+		out[i] = &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)}
 	}
 	return out, nil
 }
@@ -71,7 +79,7 @@ const partBytes = 1 << 20
 // StreamDump implements InspectService.
 func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
 	view := s.Ledger.View()
-	entries, err := ledger.Dump(view)
+	entries, err := dumped(view)
 	if err != nil {
 		return err
 	}
@@ -83,7 +91,7 @@ func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStrea
 			}
 			part, size = &inspectv1.StreamDumpResponse{Revision: view.Revision()}, 0
 		}
-		part.Entries = append(part.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
+		part.Entries = append(part.Entries, e)
 		size += len(e.Bucket) + len(e.Key) + len(e.Value)
 	}
 	return to.Send(part)
@@ -117,7 +125,7 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 	given := slices.DeleteFunc([]name{
 		{"admission_id", req.GetAdmissionId(), view.Trace},
 		{"pod_uid", req.GetPodUid(), view.TraceOfPod},
-		{"pod_name", req.GetPodName(), func(n string) (*ledger.Trace, bool) { return view.TraceOfName(split(n)) }},
+		{"pod_name", req.GetPodName(), func(n string) (*ledger.Trace, bool) { return view.TraceOfName(convert.PodName(n)) }},
 	}, func(n name) bool { return n.value == "" })
 	if len(given) != 1 {
 		var vs errdefs.Violations
@@ -133,12 +141,4 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 		return nil, errdefs.NotFoundf("no admission is remembered with %s %s", n.field, n.value).Coded(errdefs.TraceNotFound)
 	}
 	return &inspectv1.GetTraceResponse{Trace: convert.Trace(s.Ledger.View(), t)}, nil
-}
-
-// split reads "namespace/name"; the namespace may be missing.
-func split(podName string) (namespace, name string) {
-	if namespace, name, ok := strings.Cut(podName, "/"); ok {
-		return namespace, name
-	}
-	return "default", podName
 }

@@ -64,11 +64,12 @@ func (s *service) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topol
 
 // GetAffinity implements TopologyService.
 func (s *service) GetAffinity(_ context.Context, req *topologyv1.GetAffinityRequest) (*topologyv1.GetAffinityResponse, error) {
-	vs := convert.Names("pod_uid", req.GetPodUid(), "container_name", req.GetContainerName())
-	if err := vs.Err("request"); err != nil {
+	view := s.ledger.View()
+	pod, err := convert.FindPod(view, req, convert.Names("container_name", req.GetContainerName()))
+	if err != nil {
 		return nil, err
 	}
-	pod, c, err := s.ledger.View().Find(ledger.Owner{Pod: req.GetPodUid(), Container: req.GetContainerName()})
+	pod, c, err := view.Find(ledger.Owner{Pod: pod.UID(), Container: req.GetContainerName()})
 	if err != nil {
 		return nil, err
 	}

@@ -375,8 +375,11 @@ func (x *AllocateResponse) GetRevision() uint64 {
 
 // GetRequest names an admitted pod.
 type GetRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// "namespace/name", or the name of a pod in "default", in place of pod_uid. If several pods
+	// have this name, the call is FAILED_PRECONDITION, and the message has their uids.
+	PodName       string `protobuf:"bytes,2,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +417,13 @@ func (*GetRequest) Descriptor() ([]byte, []int) {
 func (x *GetRequest) GetPodUid() string {
 	if x != nil {
 		return x.PodUid
+	}
+	return ""
+}
+
+func (x *GetRequest) GetPodName() string {
+	if x != nil {
+		return x.PodName
 	}
 	return ""
 }
@@ -1590,10 +1600,11 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"allocation\x18\x05 \x01(\v2#.berth.types.v1.ContainerAllocationR\n" +
 	"allocation\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12\x1a\n" +
-	"\brevision\x18\a \x01(\x04R\brevision\"%\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\"@\n" +
 	"\n" +
 	"GetRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\x85\x02\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x19\n" +
+	"\bpod_name\x18\x02 \x01(\tR\apodName\"\x85\x02\n" +
 	"\vGetResponse\x12/\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12G\n" +

@@ -1142,6 +1142,8 @@ type GetAffinityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	// In place of pod_uid, as in berth.allocation.v1.GetRequest.
+	PodName       string `protobuf:"bytes,3,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1186,6 +1188,13 @@ func (x *GetAffinityRequest) GetPodUid() string {
 func (x *GetAffinityRequest) GetContainerName() string {
 	if x != nil {
 		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *GetAffinityRequest) GetPodName() string {
+	if x != nil {
+		return x.PodName
 	}
 	return ""
 }
@@ -1357,10 +1366,11 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"R\n" +
 	"\x10GetHintsResponse\x12>\n" +
-	"\tproviders\x18\x01 \x03(\v2 .berth.topology.v1.ProviderHintsR\tproviders\"T\n" +
+	"\tproviders\x18\x01 \x03(\v2 .berth.topology.v1.ProviderHintsR\tproviders\"o\n" +
 	"\x12GetAffinityRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
-	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"G\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x19\n" +
+	"\bpod_name\x18\x03 \x01(\tR\apodName\"G\n" +
 	"\x13GetAffinityResponse\x120\n" +
 	"\x04hint\x18\x01 \x01(\v2\x1c.berth.types.v1.TopologyHintR\x04hint*Q\n" +
 	"\x04Fate\x12\x14\n" +
