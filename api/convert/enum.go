@@ -15,10 +15,12 @@ type enum interface {
 // Word returns the plain word for an enum value: "pod-exclusive" for
 // CPU_SHARING_POD_EXCLUSIVE. It is empty for the unspecified value, and for a number that
 // this build does not know.
-func Word(e protoreflect.Enum) string {
-	d := e.Descriptor()
-	v := d.Values().ByNumber(e.Number())
-	if v == nil || e.Number() == 0 {
+func Word(e protoreflect.Enum) string { return WordOf(e.Descriptor(), e.Number()) }
+
+// WordOf is Word for a value that is known by its descriptor and number.
+func WordOf(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
+	v := d.Values().ByNumber(n)
+	if v == nil || n == 0 {
 		return ""
 	}
 	return word(v, prefix(d))

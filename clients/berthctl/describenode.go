@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/clients/berthctl/output"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -37,10 +38,10 @@ func (c *ctl) describeNode() *cobra.Command {
 			return s.say(func(w io.Writer) { showNode(w, config, status) })
 		}
 		var report nodeReport
-		if report.Config, err = marshal(config); err != nil {
+		if report.Config, err = output.JSON(config); err != nil {
 			return err
 		}
-		if report.Status, err = marshal(status); err != nil {
+		if report.Status, err = output.JSON(status); err != nil {
 			return err
 		}
 		raw, err := json.Marshal(report)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // TestDocumentedSessions: what pages show is what berthctl prints.
@@ -31,4 +33,43 @@ func TestDocumentedSessions(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s\ngot:\n%s\nwant:\n%s", row.page, r.code, r.err, r.out, want)
 		}
 	}
+}
+
+// TestOutputPage: the page about data names each verb, and its examples are what berthctl prints.
+func TestOutputPage(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/cli-output.md"
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(raw)
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if len(cmd.Commands()) == 0 && !strings.Contains(cmd.CommandPath(), " completion") {
+			if name := strings.TrimPrefix(cmd.CommandPath(), "berthctl "); !strings.Contains(page, "| `"+name+"` |") {
+				t.Errorf("%s does not say what %q prints", path, name)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk((&ctl{format: formatTable, color: colorAuto}).root())
+
+	socket := (&fake{}).start(t)
+	parts := strings.Split(page, "```\n$ berthctl ")
+	for i, part := range parts[1:] {
+		args, rest, _ := strings.Cut(part, "\n")
+		_, after, ends := strings.Cut(rest, "```\n")
+		if !ends {
+			t.Fatalf("%s: the example %q has no end", path, args)
+		}
+		r := invoke(t.Context(), socket, "", strings.Fields(args)...)
+		parts[i+1] = args + "\n" + r.out + r.err + "```\n" + after
+	}
+	if len(parts) < 4 {
+		t.Errorf("%s has %d examples", path, len(parts)-1)
+	}
+	compare(t, path, []byte(strings.Join(parts, "```\n$ berthctl ")))
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 
 	"github.com/berthd/berth/clients/berth"
@@ -45,6 +47,9 @@ func (c *ctl) fail(err error) int {
 	if found && c.timeout > 0 && failed.Reason == "" && errors.Is(err, context.DeadlineExceeded) {
 		text = fmt.Sprintf("berthd did not answer within %s (--timeout): %s", c.timeout, text)
 	}
+	if c.format == formatJSON || c.format == formatYAML {
+		return c.failJSON(err, failed, text)
+	}
 	fmt.Fprintf(c.err, "berthctl: %s\n", text)
 	if found {
 		for _, f := range failed.Fields {
@@ -68,10 +73,84 @@ func (c *ctl) fail(err error) int {
 	if h := c.hint(err, failed); h != "" {
 		fmt.Fprintf(c.err, "hint: %s\n", h)
 	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
 	if errors.As(err, new(*usageError)) {
 		return exitUsage
 	}
 	return exitError
+}
+
+// failure is an error as programs read it. docs/cli-output.md describes it.
+type failure struct {
+	Code      string     `json:"code"`
+	Reason    string     `json:"reason,omitempty"`
+	Message   string     `json:"message"`
+	Fields    []badField `json:"fields,omitempty"`
+	Retryable bool       `json:"retryable"`
+	Hint      string     `json:"hint,omitempty"`
+}
+
+type badField struct {
+	Field       string `json:"field"`
+	Description string `json:"description"`
+}
+
+// failJSON prints an error for programs, on one line.
+func (c *ctl) failJSON(err error, failed *berth.Error, text string) int {
+	f := failure{Message: text, Hint: c.hint(err, failed)}
+	status := codes.Unknown
+	var wrong *errdefs.Error
+	switch {
+	case failed != nil:
+		status, f.Reason = failed.Code, failed.Reason
+		for _, v := range failed.Fields {
+			f.Fields = append(f.Fields, badField{v.Field, v.Description})
+		}
+		f.Retryable = failed.RetryAfter > 0
+	case errors.As(err, new(*usageError)):
+		status = codes.InvalidArgument
+	case errors.As(err, new(*unknownPodError)):
+		status = codes.NotFound
+	case errors.Is(err, context.DeadlineExceeded):
+		status = codes.DeadlineExceeded
+	case errors.As(err, &wrong):
+		if len(wrong.Fields) > 0 {
+			status = codes.InvalidArgument
+		}
+		for _, v := range wrong.Fields {
+			f.Fields = append(f.Fields, badField{v.Field, v.Description})
+		}
+	}
+	switch status {
+	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded:
+		f.Retryable = true
+	}
+	f.Code = code.Code(status).String()
+	raw, merr := json.Marshal(map[string]failure{"error": f})
+	if merr != nil {
+		raw = []byte(`{"error":{"code":"INTERNAL","message":"the error cannot be printed","retryable":false}}`)
+	}
+	fmt.Fprintf(c.err, "%s\n", table.JSON(raw))
+	return exitCode(err)
+}
+
+// wanted finds the format in a command line that could not be read to its end.
+func (c *ctl) wanted(args []string) {
+	for i, a := range args {
+		next := ""
+		if i+1 < len(args) {
+			next = args[i+1]
+		}
+		for _, f := range []format{formatJSON, formatYAML} {
+			word := string(f)
+			if a == "-o"+word || a == "-o="+word || a == "--output="+word || (a == "-o" || a == "--output") && next == word {
+				c.format = f
+			}
+		}
+	}
 }
 
 // hint says what to do about an error; empty where nothing general can be said.

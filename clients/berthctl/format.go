@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berthd/berth/clients/berthctl/output"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -42,7 +42,7 @@ func (f *format) String() string { return string(*f) }
 func (f *format) Set(text string) error {
 	if expression, ok := strings.CutPrefix(text, formatPath); ok {
 		if expression == "" {
-			return errors.New("expected jsonpath={EXPRESSION}, such as jsonpath={.pods[*].name}")
+			return errors.New("expected jsonpath={EXPRESSION}, such as jsonpath={.items[*].name}")
 		}
 		if _, err := parsePath(expression); err != nil {
 			return err
@@ -88,12 +88,12 @@ func (c *ctl) forPrograms() bool {
 	return c.format == formatJSON || c.format == formatYAML || c.format.path() != ""
 }
 
-// show prints an answer: the message itself for programs, what people writes for people.
+// show prints an answer: its documented JSON for programs, what people writes for people.
 func (c *ctl) show(m proto.Message, people func(w io.Writer)) error {
 	if !c.forPrograms() {
 		return c.say(people)
 	}
-	raw, err := marshal(m)
+	raw, err := output.JSON(m)
 	if err != nil {
 		return err
 	}
@@ -142,16 +142,6 @@ func (c *ctl) table(w io.Writer, t *table.Table, style table.Style) {
 	p.text.WriteString(t.Print(style))
 }
 
-// marshal gives a message as JSON. Zeros are there, so that programs find every number and every list; what is absent in
-// the message is absent.
-func marshal(m proto.Message) ([]byte, error) {
-	raw, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("print the answer: %w", err)
-	}
-	return raw, nil
-}
-
 // print prints JSON in the wanted format. Several answers follow each other as documents.
 func (c *ctl) print(raw []byte) error {
 	if c.format == formatYAML {
@@ -165,9 +155,10 @@ func (c *ctl) print(raw []byte) error {
 	if expression := c.format.path(); expression != "" {
 		return c.printPath(expression, raw)
 	}
-	// protojson varies its blanks on purpose; indenting removes them.
 	var b bytes.Buffer
-	if err := json.Indent(&b, raw, "", "  "); err != nil {
+	if c.lines {
+		b.Write(raw)
+	} else if err := json.Indent(&b, raw, "", "  "); err != nil {
 		return fmt.Errorf("print the answer: %w", err)
 	}
 	b.WriteByte('\n')

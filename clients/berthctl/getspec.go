@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/clients/berthctl/output"
 )
 
 func (c *ctl) getSpec() *cobra.Command {
@@ -33,7 +33,7 @@ resize, defaults applied, and the QoS class. The output is YAML, or JSON with -o
 		if err != nil {
 			return err
 		}
-		raw, err := protojson.Marshal(got.GetSpec())
+		raw, err := output.JSON(got.GetSpec())
 		object := map[string]any{}
 		if err == nil {
 			err = json.Unmarshal(raw, &object)

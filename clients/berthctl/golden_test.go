@@ -244,13 +244,13 @@ var goldens = map[string][]step{
 	"habits": {
 		{args: "get po"}, {args: "get pod -A"}, {args: "get no"}, {args: "get nodes --no-headers"}, {args: "get dev"}, {args: "get co --no-headers"},
 		{args: "get pods -o name"}, {args: "get containers -o name -n test"}, {args: "get devices -o name"}, {args: "get numa -o name"}, {args: "get rejections -o name"},
-		{args: "get pods -o jsonpath={.pods[*].name}"}, {args: "get pods -o jsonpath={range.pods[*]}{.namespace}/{.name}{\"\\n\"}{end}"},
+		{args: "get pods -o jsonpath={.items[*].name}"}, {args: "get pods -o jsonpath={range.items[*]}{.namespace}/{.name}{\"\\n\"}{end}"},
 		{args: "get pods -o jsonpath=.revision"}, {args: "get pods -o jsonpath={.nothing}"},
 		{args: "get pods twin -n test"}, {args: "describe po web -n default"}, {args: "describe co twin c -n shop"}, {args: "get spec web -n default -o jsonpath={.status.qosClass}"},
 		{args: "explain big"}, {args: "explain cart"}, {args: "explain early"}, {args: "explain early -n shop"},
 		{args: "get rejections"}, {args: "get rejections -o wide"}, {args: "get rejections -n nowhere"}, {args: "get devices --color always"},
 		{args: "get traces --refused --color always"}, {args: "admit -f - --color always", stdin: podYAML("web") + "---\n" + podYAML("early") + "---\n" + podYAML("big")},
-		{args: "get pods -A -n shop"}, {args: "watch -A -n shop"}, {args: "get pods -o jsonpath="}, {args: "get pods -o jsonpath={.pods[}"},
+		{args: "get pods --bogus -o json"}, {args: "describe pod nobody -o json"}, {args: "admit -f - -o yaml", stdin: podYAML("wrong")}, {args: "get pods -A -n shop"}, {args: "watch -A -n shop"}, {args: "get pods -o jsonpath="}, {args: "get pods -o jsonpath={.items[}"},
 		{args: "admit -f - -o name", stdin: podYAML("web")}, {args: "get pods --color blue"}, {args: "get providers -w"},
 	},
 	"examples": {

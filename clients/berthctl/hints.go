@@ -13,6 +13,7 @@ import (
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/output"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -168,7 +169,7 @@ func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	return askedText(step)
 }
 
-// printRounds prints for programs: the API's messages under the names of the calls that they belong to.
+// printRounds prints for programs: messages under the names of the calls that they belong to.
 func (s *session) printRounds(policy *topologyv1.GetPolicyResponse, rounds []round) error {
 	type asked struct {
 		Container string          `json:"container,omitempty"`
@@ -181,7 +182,7 @@ func (s *session) printRounds(policy *topologyv1.GetPolicyResponse, rounds []rou
 	}
 	var err error
 	put := func(m proto.Message) json.RawMessage {
-		raw, merr := marshal(m)
+		raw, merr := output.JSON(m)
 		if merr != nil {
 			err = merr
 		}

@@ -35,7 +35,7 @@ func (c *ctl) ledgerDump() *cobra.Command {
 		short: "Show every stored entry",
 		long:  "Show every stored entry. A narrow table cuts long values; -o wide and json have them whole.",
 		example: `  berthctl ledger dump
-  berthctl ledger dump -o json | jq -r '.entries[].value | fromjson'`,
+  berthctl ledger dump -o json | jq -r '.items[].value | fromjson'`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		dump, err := s.Dump(ctx)
 		if err != nil {

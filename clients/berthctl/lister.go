@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/clients/berthctl/output"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
@@ -42,6 +43,7 @@ func (c *ctl) lister(a about, watched bool, f read) *cobra.Command {
 	var headless, watch bool
 	var cmd *cobra.Command
 	cmd = c.local(a, func(ctx context.Context, args []string) error {
+		c.lines = watch
 		if watch && !cmd.Flags().Changed("timeout") {
 			c.timeout = 0
 		}
@@ -131,7 +133,7 @@ func (s *session) follow(ctx context.Context, args []string, f read, headless bo
 		last = now
 		switch {
 		case s.forPrograms():
-			data, err := marshal(l.answer)
+			data, err := output.JSON(l.answer)
 			if err != nil || bytes.Equal(data, raw) {
 				return err
 			}

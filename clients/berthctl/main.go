@@ -6,9 +6,9 @@
 //   - session: one run of a verb, with its connection and its output.
 //   - name map: pods by uid, to show people names where the API speaks of uids.
 //
-// Invariants: answers go to standard output, everything else to standard error; -o json and yaml print the API's own
-// messages and nothing else; the exit code says what became of it (0 done, 1 error, 2 usage, 3 rejected, 4 deferred);
-// nothing is kept between two runs.
+// Invariants: answers go to standard output, everything else to standard error; -o json and yaml print what package output
+// and docs/cli-output.md define, and nothing else; the exit code says what became of it (0 done, 1 error, 2 usage, 3
+// rejected, 4 deferred); nothing is kept between two runs.
 package main
 
 import (

@@ -40,6 +40,8 @@ type ctl struct {
 	socket string
 	// shared are the CPUs of containers without CPUs of their own, as the last answer has them.
 	shared *typesv1.CPUSet
+	// lines is set by verbs that print a document on each line of JSON, as a watch does.
+	lines bool
 	// began is set when a verb starts its work: what fails before is a matter of usage.
 	began bool
 }
@@ -64,6 +66,7 @@ func run(ctx context.Context, e env, args []string) int {
 	}
 	if !c.began {
 		err = &usageError{verb: cmd.CommandPath(), err: err}
+		c.wanted(args)
 	}
 	return c.fail(err)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/output"
 )
 
 const watchLong = `Show every change as it happens, until interrupted: pods that come and go, container ids that are bound, the shared
@@ -49,6 +51,7 @@ func (c *ctl) watch() *cobra.Command {
 		if req.Types, err = eventTypes(types); err != nil {
 			return err
 		}
+		c.lines = true
 		if !cmd.Flags().Changed("timeout") {
 			c.timeout = 0
 		}
@@ -156,18 +159,64 @@ func (w *watcher) stream(ctx context.Context) error {
 	}
 }
 
-// print shows a message: for programs as it is, for people a line for each event.
+// line is an event as programs read it.
+type line struct {
+	Type string `json:"type"`
+	// Revision is where a later watch may begin without missing an event.
+	Revision uint64          `json:"revision"`
+	Initial  bool            `json:"initial"`
+	Object   json.RawMessage `json:"object,omitempty"`
+}
+
+// print shows a message: a line for each event.
 func (w *watcher) print(message *allocationv1.WatchResponse) error {
-	if !w.forPrograms() && len(message.GetEvents()) == 0 {
+	if w.forPrograms() {
+		return w.printLines(message)
+	}
+	if len(message.GetEvents()) == 0 {
 		return nil
 	}
-	return w.show(message, func(out io.Writer) {
+	return w.say(func(out io.Writer) {
 		for _, e := range message.GetEvents() {
 			what, text := w.text(e)
-			// Who comes back with what is shown misses nothing: not what is in the next message.
-			fmt.Fprintf(out, "%s  %-6d  %-8s  %s\n", w.now().Format(time.TimeOnly), min(e.GetRevision(), message.GetRevision()), what, text)
+			fmt.Fprintf(out, "%s  %-6d  %-8s  %s\n", w.now().Format(time.TimeOnly), resumeAt(message, e), what, text)
 		}
 	})
+}
+
+// resumeAt is the revision to show with an event: a watch from there misses nothing, not what is in the next message.
+func resumeAt(message *allocationv1.WatchResponse, e *allocationv1.Event) uint64 {
+	return min(e.GetRevision(), message.GetRevision())
+}
+
+// printLines prints a message for programs.
+func (w *watcher) printLines(message *allocationv1.WatchResponse) error {
+	var lines []line
+	for _, e := range message.GetEvents() {
+		l := line{Type: "unknown", Revision: resumeAt(message, e), Initial: message.GetInitial()}
+		m := e.ProtoReflect()
+		if f := m.WhichOneof(m.Descriptor().Oneofs().ByName("event")); f != nil {
+			l.Type = strings.ReplaceAll(string(f.Name()), "_", "-")
+			var err error
+			if l.Object, err = output.Field(m, f); err != nil {
+				return fmt.Errorf("print the answer: %w", err)
+			}
+		}
+		lines = append(lines, l)
+	}
+	if len(lines) == 0 {
+		lines = []line{{Type: "bookmark", Revision: message.GetRevision(), Initial: message.GetInitial()}}
+	}
+	for _, l := range lines {
+		raw, err := json.Marshal(l)
+		if err != nil {
+			return fmt.Errorf("print the answer: %w", err)
+		}
+		if err := w.ctl.print(raw); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // text says what an event is about, and what happened.
