@@ -188,7 +188,8 @@ func text(b *bytes.Buffer, s string) error {
 	return nil
 }
 
-// word returns the plain word of an enum value; a number that this build does not know stays a number.
+// word returns the plain word of an enum value; a number that this build does not know stays a number. The unspecified value,
+// which only a list can have here, is empty.
 func word(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 	if d.Values().ByNumber(n) == nil {
 		return strconv.Itoa(int(n))
