@@ -469,6 +469,12 @@ func (t *Tracker) Unconfirmed(id string) bool {
 	return c != nil && len(c.flight) > 0 && c.confirmed == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited
 }
 
+// InFlight returns whether a write to a container was sent and not confirmed.
+func (t *Tracker) InFlight(id string) bool {
+	c := t.containers[id]
+	return c != nil && len(c.flight) > 0
+}
+
 // keeps returns whether a container stays on some CPUs without a write. While a start may
 // have read another set, it is enough that the last write was confirmed, because the
 // container is compared again when it shows a process.

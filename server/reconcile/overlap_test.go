@@ -50,9 +50,7 @@ type simulation struct {
 	boxes map[string]*simulated
 	// sandboxes are the cgroups of those that run, by the uid of the pod.
 	sandboxes map[string]string
-	// alone are the present own CPUs of the pods that have some.
-	alone map[string]string
-	log   []string
+	log       []string
 	// calmed says that nothing comes in between any more.
 	calmed bool
 }
@@ -77,7 +75,7 @@ func newSimulation(t *testing.T, r *rapid.T, facts cgroup.Facts) *simulation {
 	b, d := newFakeRuntime(t, facts)
 	b.set("/elsewhere", cgroup.Values{})
 	d.hidden, d.closed = map[string]bool{}, map[string]bool{}
-	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}, alone: maps.Clone(alone)}
+	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}}
 	h.must(b.RemovePod(t.Context(), b.ledger.View(), "a"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("a") })
 	h.come("a")
@@ -106,7 +104,7 @@ func (h *simulation) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
 		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "sandbox", "sandbox", "count", "again", "lose", "show",
-		"follow", "pass", "away", "late", "late", "wait", "resize", "grow",
+		"follow", "pass", "away", "late", "late", "wait", "resize",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
 	view := h.ledger.View()
@@ -261,13 +259,6 @@ func (h *simulation) happen(id string) {
 		}
 		h.wait(rapid.SampledFrom([]time.Duration{placement.StartTime / 2, placement.StartTime}).Draw(h.r, "for"))
 		note("")
-	case "grow":
-		// Or it gets fewer CPUs of its own.
-		if _, here := view.Pod("own"); here {
-			h.alone["own"] = rapid.SampledFrom([]string{"3", "2-3"}).Draw(h.r, "own")
-			h.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("own", h.alone["own"])) })
-			note("own has %s", h.alone["own"])
-		}
 	case "resize":
 		uid := rapid.SampledFrom([]string{"a", "b"}).Draw(h.r, "uid")
 		if _, here := view.Pod(uid); here {
@@ -297,7 +288,7 @@ func (h *simulation) comeOrGo(not string) {
 
 func (h *simulation) come(uid string) {
 	p := ledgertest.Pod(uid, "c")
-	if list, own := h.alone[uid]; own {
+	if list, own := alone[uid]; own {
 		p = ledgertest.With(p, ledgertest.Exclusive("c", list))
 	} else {
 		p.QoS, p.Pod.QoS = workload.Guaranteed, workload.Guaranteed
@@ -413,8 +404,8 @@ func (h *simulation) cleared() {
 // check looks for somebody on the CPUs of a container that was let start.
 func (h *simulation) check() {
 	for own, s := range h.boxes {
-		list, alone := h.alone[s.pod]
-		if !alone || !s.told {
+		list, isOwn := alone[s.pod]
+		if !isOwn || !s.told {
 			continue
 		}
 		set, err := cpuset.Parse(list)

@@ -342,7 +342,8 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 	}
 	for _, b := range blockers {
 		c, _ := l.tracker.Get(b.ID)
-		if c.AssignedCPUs == c.WantedCPUs || c.WantedCPUs.IsEmpty() {
+		late := c.Phase == placement.Running && l.tracker.InFlight(b.ID) // another write may still be carried out
+		if c.AssignedCPUs == c.WantedCPUs && !late || c.WantedCPUs.IsEmpty() {
 			continue // it is moved already, or its start may have read another set
 		}
 		var err error
