@@ -3,7 +3,7 @@
 //
 // Words:
 //
-//   - role: a set of methods; the table of methods is in server/rpc.
+//   - role: a set of methods; the table of methods is in methods.go.
 //   - grant: roles that a user or a group has.
 package access
 

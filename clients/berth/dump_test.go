@@ -11,6 +11,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // whole is an inspect service from before dumps came in parts.
@@ -54,7 +55,7 @@ func TestDump(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(dir(t), "berth.sock")
-			serve(t, path, func(s *grpc.Server) { inspectv1.RegisterInspectServiceServer(s, row.server) })
+			servertest.Serve(t, path, func(s *grpc.Server) { inspectv1.RegisterInspectServiceServer(s, row.server) })
 			got, err := dial(t, path, berth.Options{}).Dump(t.Context())
 			if (err != nil) != row.fails || err == nil && !proto.Equal(got, w.dump) {
 				t.Errorf("%v, %v", got, err)

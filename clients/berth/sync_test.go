@@ -14,7 +14,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // syncing is what Sync needs of berthd: one whose revision moves with every pod that
@@ -47,9 +47,9 @@ func (s *syncing) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 		s.lost, s.revision = false, 1
 	}
 	if req.GetKnownRevision() > s.revision {
-		return nil, rpc.Status(ctx, errdefs.Preconditionf("another ledger"))
+		return nil, servertest.Status(ctx, errdefs.Preconditionf("another ledger"))
 	}
-	return &admissionv1.SyncPodsResponse{RemovedPodUids: []string{"dead"}}, rpc.Status(ctx, s.fails)
+	return &admissionv1.SyncPodsResponse{RemovedPodUids: []string{"dead"}}, servertest.Status(ctx, s.fails)
 }
 
 // TestSync: the revision is read before the list is made, and both anew where the
@@ -76,7 +76,7 @@ func TestSync(t *testing.T) {
 			t.Parallel()
 			s := &row.server
 			path := filepath.Join(dir(t), "berth.sock")
-			serve(t, path, func(g *grpc.Server) {
+			servertest.Serve(t, path, func(g *grpc.Server) {
 				admissionv1.RegisterAdmissionServiceServer(g, s)
 				allocationv1.RegisterAllocationServiceServer(g, s)
 			})

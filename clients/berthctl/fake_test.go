@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,8 +31,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/server/rpc"
-	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // fake is a berthd whose state is simulated: two pods on a machine of two nodes.
@@ -71,37 +68,25 @@ func (f *fake) start(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "berth.sock")
-	l, err := socket.Listen(path, socket.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := rpc.NewServer(rpc.Config{Log: slog.New(slog.DiscardHandler)})
-	var r grpc.ServiceRegistrar = s
-	if f.twist != nil {
-		r = f.twist(s)
-	}
-	admissionv1.RegisterAdmissionServiceServer(r, fakeAdmission{fake: f})
-	allocationv1.RegisterAllocationServiceServer(r, fakeAllocation{fake: f})
-	lifecyclev1.RegisterLifecycleServiceServer(r, fakeLifecycle{fake: f})
-	cpuv1.RegisterCPUServiceServer(r, fakeCPU{fake: f})
-	memoryv1.RegisterMemoryServiceServer(r, fakeMemory{fake: f})
-	devicev1.RegisterDeviceServiceServer(r, fakeDevice{fake: f})
-	topologyv1.RegisterTopologyServiceServer(r, fakeTopology{fake: f})
-	nodev1.RegisterNodeServiceServer(r, fakeNode{fake: f})
-	inspectv1.RegisterInspectServiceServer(r, fakeInspect{fake: f})
-	cgroupv1.RegisterCgroupServiceServer(r, fakeCgroup{fake: f})
-	hintv1.RegisterHintBusServiceServer(r, fakeBus{fake: f})
-	healthv1.RegisterHealthServer(r, fakeHealth{})
-	podresourcesv1.RegisterPodResourcesListerServer(r, fakeLister{fake: f})
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Stop()
-		// Nobody may have called before the end.
-		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			t.Errorf("serve: %v", err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	servertest.Serve(t, path, func(s *grpc.Server) {
+		var r grpc.ServiceRegistrar = s
+		if f.twist != nil {
+			r = f.twist(s)
 		}
-		_ = os.RemoveAll(dir)
+		admissionv1.RegisterAdmissionServiceServer(r, fakeAdmission{fake: f})
+		allocationv1.RegisterAllocationServiceServer(r, fakeAllocation{fake: f})
+		lifecyclev1.RegisterLifecycleServiceServer(r, fakeLifecycle{fake: f})
+		cpuv1.RegisterCPUServiceServer(r, fakeCPU{fake: f})
+		memoryv1.RegisterMemoryServiceServer(r, fakeMemory{fake: f})
+		devicev1.RegisterDeviceServiceServer(r, fakeDevice{fake: f})
+		topologyv1.RegisterTopologyServiceServer(r, fakeTopology{fake: f})
+		nodev1.RegisterNodeServiceServer(r, fakeNode{fake: f})
+		inspectv1.RegisterInspectServiceServer(r, fakeInspect{fake: f})
+		cgroupv1.RegisterCgroupServiceServer(r, fakeCgroup{fake: f})
+		hintv1.RegisterHintBusServiceServer(r, fakeBus{fake: f})
+		healthv1.RegisterHealthServer(r, fakeHealth{})
+		podresourcesv1.RegisterPodResourcesListerServer(r, fakeLister{fake: f})
 	})
 	return path
 }

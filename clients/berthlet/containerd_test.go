@@ -13,14 +13,13 @@ import (
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/stress"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/server/host/cgroupfs"
-	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // newContainerdNode starts both programs on a real containerd, which has the root
 // file system of the containers as an image. The driver of cgroups is systemd if a
 // tree of its slices is given.
-func newContainerdNode(t *testing.T, slices *systemd.Driver) *node {
+func newContainerdNode(t *testing.T, slices *servertest.Slices) *node {
 	t.Helper()
 	needContainers(t)
 	d := containerd.Prepare(t, slices != nil)
@@ -116,7 +115,7 @@ func TestContainerdPods(t *testing.T) {
 func TestContainerdSlices(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	tree, err := systemd.Open(cgroupfs.Options{})
+	tree, err := servertest.OpenSlices()
 	if err != nil {
 		t.Skipf("no systemd to ask: %v", err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/hack/containerd"
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // TestMain lets the test binary be berthlet, with its keepers and containers: the
@@ -73,7 +73,7 @@ type node struct {
 	berthd, berthlet           *nodetest.Process
 	client                     *berth.Client
 	containerd                 *containerd.Daemon // nil without one
-	slices                     *systemd.Driver    // nil where cgroupfs is the driver
+	slices                     *servertest.Slices // nil where cgroupfs is the driver
 	berthdFlags, berthletFlags []string
 }
 

@@ -11,8 +11,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/server/host/cgroupfs"
-	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/servertest"
 )
 
 const mib = 1 << 20
@@ -25,7 +24,7 @@ func TestContainerd(t *testing.T) {
 // TestContainerdSlices has systemd as the driver of cgroups.
 func TestContainerdSlices(t *testing.T) {
 	t.Parallel()
-	tree, err := systemd.Open(cgroupfs.Options{})
+	tree, err := servertest.OpenSlices()
 	if err != nil {
 		t.Skipf("no systemd to ask: %v", err)
 	}
@@ -34,7 +33,7 @@ func TestContainerdSlices(t *testing.T) {
 
 // testNode makes pods in a real containerd that know nothing of berth, as a
 // kubelet does, and kills everything that takes part, one after the other.
-func testNode(t *testing.T, slices *systemd.Driver) {
+func testNode(t *testing.T, slices *servertest.Slices) {
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
 	}

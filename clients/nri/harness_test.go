@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/hack/containerd"
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // TestMain lets the test binary be berth-nri: the tests run the real program as a
@@ -56,8 +56,8 @@ type node struct {
 	berthd, plugin *nodetest.Process
 	berth          *berth.Client
 	runtime        criv1.RuntimeServiceClient
-	slices         *systemd.Driver // nil where cgroupfs is the driver
-	built          string          // where the programs are
+	slices         *servertest.Slices // nil where cgroupfs is the driver
+	built          string             // where the programs are
 }
 
 func (n *node) path(elements ...string) string {
@@ -66,7 +66,7 @@ func (n *node) path(elements ...string) string {
 
 // newNode starts all programs, and in the end removes everything. The driver of
 // cgroups is systemd if a tree of its slices is given.
-func newNode(t *testing.T, slices *systemd.Driver) *node {
+func newNode(t *testing.T, slices *servertest.Slices) *node {
 	t.Helper()
 	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
 	dir, err := os.MkdirTemp("", "nri")

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/api/access"
 )
 
 func main() {
@@ -113,7 +113,7 @@ func (w *page) service(s protoreflect.ServiceDescriptor) {
 		w.line("#### %s.%s", s.Name(), m.Name())
 		w.line("")
 		role := "served by the provider"
-		if r, ok := rpc.RoleOf(full); ok {
+		if r, ok := access.RoleOf(full); ok {
 			role = "role `" + string(r) + "`"
 		}
 		w.line("`%s(`%s`)` → %s%s, %s.", m.Name(), link(m.Input()), stream, link(m.Output()), role)

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/host/sysfs"
+	"github.com/berthd/berth/server/servertest"
 )
 
 var (
@@ -145,7 +145,7 @@ func (c capture) machine(shape, memory string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen, err := sysfs.Discover(sys, proc)
+	seen, err := servertest.Discover(sys, proc)
 	if err != nil {
 		return nil, err
 	}

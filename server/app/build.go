@@ -12,7 +12,7 @@
 // Constructors start nothing. An App that was built and never run has only created its
 // state directory and the directory of claim records.
 //
-// Only the daemon's main and tests import this package.
+// Only the daemon's main, tests and server/servertest import this package.
 package app
 
 import (

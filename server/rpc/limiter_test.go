@@ -341,7 +341,7 @@ func TestTriable(t *testing.T) {
 			for j := range s.Methods().Len() {
 				m := s.Methods().Get(j)
 				name := "/" + string(s.FullName()) + "/" + string(m.Name())
-				if role, ok := RoleOf(name); ok && role == access.Agent && m.Input().Fields().ByName("dry_run") != nil {
+				if role, ok := access.RoleOf(name); ok && role == access.Agent && m.Input().Fields().ByName("dry_run") != nil {
 					want = append(want, name)
 				}
 			}

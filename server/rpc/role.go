@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/berthd/berth/api/access"
@@ -83,58 +82,6 @@ func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
 	})
 }
 
-// methodRoles gives the role that a method asks for, by full name, or by
-// service name with a trailing slash for all of its methods.
-var methodRoles = map[string]access.Role{
-	"/berth.admission.v1.AdmissionService/":   access.Agent,
-	"/berth.allocation.v1.AllocationService/": access.Read,
-	// Allocate may admit, so it is the agent's.
-	"/berth.allocation.v1.AllocationService/Allocate": access.Agent,
-	"/berth.lifecycle.v1.LifecycleService/":           access.Agent,
-	"/berth.cpu.v1.CPUService/":                       access.Read,
-	"/berth.memory.v1.MemoryService/":                 access.Read,
-	"/berth.device.v1.DeviceService/":                 access.Read,
-	"/berth.device.v1.DeviceService/ForgetResource":   access.Admin,
-	"/berth.topology.v1.TopologyService/":             access.Read,
-	"/berth.topology.v1.TopologyService/SetPolicy":    access.Admin,
-	"/berth.node.v1.NodeService/":                     access.Read,
-	"/berth.node.v1.NodeService/Reload":               access.Admin,
-	"/berth.qos.v1.QOSService/":                       access.Read,
-	"/berth.qos.v1.QOSService/UpdateCgroups":          access.Admin,
-	// Whatever writes to cgroups is the admin's.
-	"/berth.cgroup.v1.CgroupService/":                   access.Read,
-	"/berth.cgroup.v1.CgroupService/Create":             access.Admin,
-	"/berth.cgroup.v1.CgroupService/Destroy":            access.Admin,
-	"/berth.cgroup.v1.CgroupService/Update":             access.Admin,
-	"/berth.cgroup.v1.CgroupService/SetConfig":          access.Admin,
-	"/berth.cgroup.v1.CgroupService/ReduceCPULimits":    access.Admin,
-	"/berth.cgroup.v1.PodCgroupService/":                access.Read,
-	"/berth.cgroup.v1.PodCgroupService/EnsureExists":    access.Admin,
-	"/berth.cgroup.v1.PodCgroupService/Destroy":         access.Admin,
-	"/berth.cgroup.v1.PodCgroupService/ReduceCPULimits": access.Admin,
-	"/berth.hint.v1.HintBusService/":                    access.Provider,
-	"/berth.hint.v1.HintBusService/ListProviders":       access.Read,
-	"/berth.inspect.v1.InspectService/":                 access.Admin,
-	// Whoever may read allocations may read why they are as they are.
-	"/berth.inspect.v1.InspectService/GetTrace":                      access.Read,
-	"/berth.inspect.v1.InspectService/ListTraces":                    access.Read,
-	"/v1.PodResourcesLister/":                                        access.Read,
-	"/v1alpha1.PodResourcesLister/":                                  access.Read,
-	"/grpc.health.v1.Health/":                                        access.Read,
-	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      access.Read,
-	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": access.Read,
-}
-
-// RoleOf returns the role that a method asks for; false if nobody decided, in
-// which case nobody may call it.
-func RoleOf(fullMethod string) (access.Role, bool) {
-	if r, ok := methodRoles[fullMethod]; ok {
-		return r, true
-	}
-	r, ok := methodRoles[fullMethod[:strings.LastIndexByte(fullMethod, '/')+1]]
-	return r, ok
-}
-
 // requirer is a request whose role depends on what it asks: a dry run only reads.
 type requirer interface{ GetDryRun() bool }
 
@@ -149,7 +96,7 @@ var triable = []string{
 // mayAuthorize refuses a peer that authorize would refuse whatever is asked. What
 // has no role is left to authorize, or is no method at all, as gRPC says then.
 func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
-	role, ok := RoleOf(fullMethod)
+	role, ok := access.RoleOf(fullMethod)
 	switch {
 	case !ok:
 		return nil
@@ -163,7 +110,7 @@ func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 
 // authorize refuses a peer that lacks the role which the method asks for.
 func (a Access) authorize(ctx context.Context, fullMethod string, req any) error {
-	role, ok := RoleOf(fullMethod)
+	role, ok := access.RoleOf(fullMethod)
 	if !ok {
 		return errdefs.PermissionDeniedf("method %s cannot be called: it has no role", fullMethod)
 	}

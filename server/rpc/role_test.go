@@ -27,7 +27,6 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
-	"github.com/berthd/berth/server/rpc"
 )
 
 // everything registers what the main socket serves.
@@ -57,7 +56,7 @@ func TestEveryMethodHasARole(t *testing.T) {
 	t.Parallel()
 	for service, info := range everything().GetServiceInfo() {
 		for _, m := range info.Methods {
-			role, ok := rpc.RoleOf("/" + service + "/" + m.Name)
+			role, ok := access.RoleOf("/" + service + "/" + m.Name)
 			if !ok || !slices.Contains(access.Roles(), role) {
 				t.Errorf("%s/%s has the role %q, want one of %q", service, m.Name, role, access.Roles())
 			}
@@ -125,7 +124,7 @@ func TestRolesOfChanges(t *testing.T) {
 		hintv1.HintBusService_ListProviders_FullMethodName:            access.Read,
 		topologyv1.TopologyService_Merge_FullMethodName:               access.Read,
 	} {
-		if got, _ := rpc.RoleOf(method); got != want {
+		if got, _ := access.RoleOf(method); got != want {
 			t.Errorf("%s needs %q, want %q", method, got, want)
 		}
 	}

@@ -322,13 +322,13 @@ func TestAccess(t *testing.T) {
 // A method that nobody gave a role to may be called by nobody.
 func TestMethodWithoutRoleIsRefused(t *testing.T) {
 	t.Parallel()
-	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/Check"); !ok || r != access.Admin {
+	if r, ok := access.RoleOf("/berth.inspect.v1.InspectService/Check"); !ok || r != access.Admin {
 		t.Errorf("Check needs %q, %v; want admin", r, ok)
 	}
-	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/GetTrace"); !ok || r != access.Read {
+	if r, ok := access.RoleOf("/berth.inspect.v1.InspectService/GetTrace"); !ok || r != access.Read {
 		t.Errorf("GetTrace needs %q, %v; want read", r, ok)
 	}
-	if _, ok := rpc.RoleOf("/who.knows.Service/What"); ok {
+	if _, ok := access.RoleOf("/who.knows.Service/What"); ok {
 		t.Error("an unknown service has a role")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -196,7 +197,7 @@ func TestCostlyMethods(t *testing.T) {
 		return true
 	})
 	for name := range costly {
-		if _, ok := RoleOf(name); !ok {
+		if _, ok := access.RoleOf(name); !ok {
 			t.Errorf("%s has no role", name)
 		}
 		if !slices.Contains(names, name) && name[:4] != "/v1." { // those are not linked into this test

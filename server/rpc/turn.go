@@ -123,6 +123,6 @@ func UserOf(ctx context.Context) string {
 // and the agent's, which tell where they wait. What others do is waiting, for the kernel,
 // for plugins, for providers.
 func keepsTurn(fullMethod string) bool {
-	role, ok := RoleOf(fullMethod)
+	role, ok := access.RoleOf(fullMethod)
 	return !ok || role == access.Read || role == access.Agent
 }

@@ -152,7 +152,7 @@ func noteAgent(ctx context.Context, fullMethod string, req any) {
 	if !ok {
 		return
 	}
-	if role, _ := RoleOf(fullMethod); role != access.Agent {
+	if role, _ := access.RoleOf(fullMethod); role != access.Agent {
 		return
 	}
 	if d, ok := req.(requirer); ok && d.GetDryRun() {

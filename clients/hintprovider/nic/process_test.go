@@ -1,20 +1,17 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
-	"github.com/berthd/berth/server/hintproxy"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // asProvider makes the test binary be the provider: the tests run the real program
@@ -62,27 +59,8 @@ func TestContractOfTheProcess(t *testing.T) {
 	t.Parallel()
 	hinttest.Run(t, func() hinttest.Setup {
 		l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n4c1t")})
-		var outside []hint.Entry
-		registry, err := hintproxy.New(hintproxy.Config{
-			Connect: time.Minute, Required: []string{"nic"},
-			Allowed: []hintproxy.Allowance{{Provider: "nic", UID: uint32(os.Getuid()), Edits: []string{"env"}}},
-		}, hintproxy.Parts{
-			Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-			Publish: func(o []hint.Entry) error { outside = o; return nil },
-			Bus:     func() []hint.Entry { return outside },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = registry.Run(t.Context()) }()
-		t.Cleanup(func() { _ = registry.Stop(context.Background()); <-ended })
-		err = registry.Register(t.Context(), ledger.ExternalProvider{
+		return setup(t, servertest.ExternalProvider(t, l, ledger.ExternalProvider{
 			Name: "nic", Endpoint: process(t), Required: true, Resources: []string{resource}, Deadline: 20 * time.Second,
-		}, hintproxy.Caller{UID: uint32(os.Getuid())})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return setup(t, outside[0].Provider.(hint.Provider))
+		}, uint32(os.Getuid()), "env"))
 	})
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/server/app"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // timeout bounds everything that a test waits for.
@@ -78,19 +78,7 @@ func startBerthdWith(t *testing.T, change func(*config.Config)) *daemon {
 
 func (d *daemon) start() {
 	d.t.Helper()
-	a, err := app.Build(context.Background(), d.config, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- a.Run(ctx, func() { close(ready) }) }()
-	select {
-	case <-ready:
-	case err := <-ended:
-		d.t.Fatal(err)
-	}
-	d.stop = func() { stop(); <-ended }
+	d.stop = servertest.Start(d.t, d.config)
 }
 
 // again starts berthd once more and waits until the client has noticed.
