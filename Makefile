@@ -33,7 +33,7 @@ generate: ## Generate api/ and the reference of the API from proto/
 released: ## Keep the schema of proto/ as the released one, which make check compares with; only for a release that may break clients
 	$(GO) tool -modfile=hack/tools/go.mod buf build --exclude-source-info -o proto/released.binpb
 
-captures: ## Make the recordings that server/app replays from ../shared/captures
+captures: ## Make the recordings that server/internal/app replays from ../shared/captures
 	$(GO) run ./hack/captures
 
 check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, architecture rules, licences, vulnerabilities (no other tests)
@@ -75,7 +75,7 @@ demo: build ## Run pods on this machine, from registration to removal
 	hack/demo.sh
 
 bench: ## Print the medians of the benchmarks and their limits; BENCH=regexp selects
-	$(GO) run ./hack/bench/card -bench '$(BENCH)'
+	$(GO) run ./hack/bench -bench '$(BENCH)'
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	hack/fuzz.sh $(FUZZTIME)

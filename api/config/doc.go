@@ -1,7 +1,7 @@
 // Package config is berth's configuration as a document: what can be set, what
 // holds where nothing is set, how it is written, and what each part of berth is
 // configured with. It reads bytes, not files, and knows nothing of sockets or
-// flags: berthd's sources are put together in server/config, and whoever wants to
+// flags: berthd's sources are put together in server/internal/config, and whoever wants to
 // know what berthd would do with a document (berthctl simulate) reads the same one
 // with the same code.
 //

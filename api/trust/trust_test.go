@@ -90,7 +90,7 @@ func TestMkdirAll(t *testing.T) {
 		t.Errorf("below what is open: %v", err)
 	}
 	if os.Geteuid() != 0 {
-		return // files of others are in server/exploittest, which needs root
+		return // files of others are in server/internal/exploittest, which needs root
 	}
 	theirs := filepath.Join(dir, "theirs")
 	must(t, os.Mkdir(theirs, 0o700))

@@ -11,5 +11,5 @@
 // Invariants: each method of the API is in the tables, and the tests fail if one is missing.
 //
 // Not here: what the managers decide (hack/conformance), and single services
-// (server/rpc/...).
+// (server/internal/rpc/...).
 package apiconformance

@@ -196,24 +196,24 @@ type unreached struct{ why, file, test string }
 
 // elsewhere are the reasons that no row reaches.
 var elsewhere = map[errorsv1.ErrorReason]unreached{
-	errorsv1.ErrorReason_OBJECT_NOT_FOUND:        {"the reason of an error without a reason of its own; every object that a request names has one", "server/rpc/hintbus/service_test.go", "TestUnregister"},
+	errorsv1.ErrorReason_OBJECT_NOT_FOUND:        {"the reason of an error without a reason of its own; every object that a request names has one", "server/internal/rpc/hintbus/service_test.go", "TestUnregister"},
 	errorsv1.ErrorReason_OBJECT_EXISTS:           {"as OBJECT_NOT_FOUND", "managers/errdefs/errdefs_test.go", "TestCodeOf"},
-	errorsv1.ErrorReason_PROCESS_NOT_FOUND:       {"needs processes in cgroups of the kernel", "server/host/procfs/procfs_test.go", "TestUIDsOfNobody"},
+	errorsv1.ErrorReason_PROCESS_NOT_FOUND:       {"needs processes in cgroups of the kernel", "server/internal/host/procfs/procfs_test.go", "TestUIDsOfNobody"},
 	errorsv1.ErrorReason_CONTAINER_IDS_EXHAUSTED: {"needs many processes that live in cgroups of the kernel", "managers/admission/bindings_test.go", "TestIDsOfARuntime"},
 	errorsv1.ErrorReason_SHARED_POOL_EMPTY:       {"needs a change of policy over pods of all CPUs", "managers/admission/reconfigure_test.go", "TestEmptySharedPoolIsRefused"},
-	errorsv1.ErrorReason_TEMPORARILY_UNAVAILABLE: {"needs a kernel or disk that fails", "server/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
-	errorsv1.ErrorReason_POD_DEFERRED:            {"needs a pod that waits for something else than a plugin", "server/rpc/allocation/service_test.go", "TestFailures"},
+	errorsv1.ErrorReason_TEMPORARILY_UNAVAILABLE: {"needs a kernel or disk that fails", "server/internal/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
+	errorsv1.ErrorReason_POD_DEFERRED:            {"needs a pod that waits for something else than a plugin", "server/internal/rpc/allocation/service_test.go", "TestFailures"},
 	errorsv1.ErrorReason_LEDGER_UNCERTAIN:        {"needs a ledger that was lost", "managers/admission/resizeclass_test.go", "TestLivingPodIsNotUnknown"},
-	errorsv1.ErrorReason_PLUGIN_AWAY:             {"needs a plugin that is away", "server/rpc/allocation/service_test.go", "TestFailures"},
+	errorsv1.ErrorReason_PLUGIN_AWAY:             {"needs a plugin that is away", "server/internal/rpc/allocation/service_test.go", "TestFailures"},
 	errorsv1.ErrorReason_LEDGER_UNAVAILABLE:      {"needs a disk that fails", "managers/ledger/ledger_test.go", "TestJournalFails"},
-	errorsv1.ErrorReason_PLUGIN_FAILED:           {"needs a plugin that fails", "server/deviceplugin/calls_test.go", "TestPreStart"},
-	errorsv1.ErrorReason_PROVIDER_FAILED:         {"needs a provider that fails", "server/hintproxy/life_test.go", "TestRegisterSomebodyElse"},
-	errorsv1.ErrorReason_SHUTTING_DOWN:           {"needs a berthd that is ending", "server/rpc/allocation/watch_test.go", "TestStreamsEndWithBerth"},
-	errorsv1.ErrorReason_NOT_PERMITTED:           {"as OBJECT_NOT_FOUND; another user's provider", "server/hintproxy/life_test.go", "TestRegistrationsBelongToUsers"},
-	errorsv1.ErrorReason_TOO_MANY_CALLS:          {"needs a flood", "server/rpc/slots_test.go", "TestSlots"},
+	errorsv1.ErrorReason_PLUGIN_FAILED:           {"needs a plugin that fails", "server/internal/deviceplugin/calls_test.go", "TestPreStart"},
+	errorsv1.ErrorReason_PROVIDER_FAILED:         {"needs a provider that fails", "server/internal/hintproxy/life_test.go", "TestRegisterSomebodyElse"},
+	errorsv1.ErrorReason_SHUTTING_DOWN:           {"needs a berthd that is ending", "server/internal/rpc/allocation/watch_test.go", "TestStreamsEndWithBerth"},
+	errorsv1.ErrorReason_NOT_PERMITTED:           {"as OBJECT_NOT_FOUND; another user's provider", "server/internal/hintproxy/life_test.go", "TestRegistrationsBelongToUsers"},
+	errorsv1.ErrorReason_TOO_MANY_CALLS:          {"needs a flood", "server/internal/rpc/slots_test.go", "TestSlots"},
 	errorsv1.ErrorReason_TIMED_OUT:               {"the client ends the call before it reads the error", "managers/admission/leaver_test.go", "TestCallerLeaves"},
 	errorsv1.ErrorReason_CALL_CANCELED:           {"the client ends the call before it reads the error", "managers/admission/leaver_test.go", "TestCallerLeaves"},
-	errorsv1.ErrorReason_INTERNAL_ERROR:          {"is a defect", "server/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
+	errorsv1.ErrorReason_INTERNAL_ERROR:          {"is a defect", "server/internal/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
 }
 
 // TestReasonsElsewhere: the tests that check the other reasons exist, and contain the reasons.

@@ -164,3 +164,25 @@ func TestChecksOfPackagesObject(t *testing.T) {
 		})
 	}
 }
+
+// exposed finds the packages of server/ that other modules could import.
+func exposed(files []*source) []string {
+	var findings []string
+	for _, s := range files {
+		folder := s.folder()
+		if strings.HasPrefix(folder, "server/") && !strings.HasPrefix(folder, "server/internal/") && folder != "server/berthd" && folder != "server/servertest" {
+			findings = append(findings, folder+": packages of the server are below server/internal: other modules do not depend on them")
+		}
+	}
+	return slices.Compact(findings)
+}
+
+func TestServerIsInternal(t *testing.T) {
+	t.Parallel()
+	report(t, exposed(files(t, func(*source) bool { return true })))
+	bad := snippet(t, "server/p/p.go", "package p")
+	good := []*source{snippet(t, "server/internal/p/p.go", "package p"), snippet(t, "server/berthd/p.go", "package main"), snippet(t, "api/p/p.go", "package p")}
+	if got := exposed(append(good, bad)); len(got) != 1 || !strings.HasPrefix(got[0], "server/p: ") {
+		t.Errorf("found %q", got)
+	}
+}

@@ -109,7 +109,7 @@ func TestAdmissionPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := readPath(string(page))
-	if len(steps) < mostFiles || steps[0].file != "server/rpc/admission/service.go" || steps[len(steps)-1].file != "server/store/store.go" {
+	if len(steps) < mostFiles || steps[0].file != "server/internal/rpc/admission/service.go" || steps[len(steps)-1].file != "server/internal/store/store.go" {
 		t.Fatalf("the path goes through %v, not from the socket to the disk", steps)
 	}
 	fset := token.NewFileSet()

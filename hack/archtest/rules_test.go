@@ -29,12 +29,12 @@ linters:
             - {pkg: sync, desc: no locks}
         handlers:
           list-mode: lax
-          files: ["${base-path}/server/rpc/*/**"]
+          files: ["${base-path}/server/internal/rpc/*/**"]
           deny:
-            - {pkg: github.com/berthd/berth/server/rpc/, desc: no sideways}
+            - {pkg: github.com/berthd/berth/server/internal/rpc/, desc: no sideways}
         kernel:
           list-mode: lax
-          files: ["!${base-path}/server/rpc/*.go"]
+          files: ["!${base-path}/server/internal/rpc/*.go"]
           deny:
             - {pkg: golang.org/x/sys/unix, desc: no kernel}
             - {pkg: example.com/exact$, desc: not the root}
@@ -53,21 +53,21 @@ func TestRulesObject(t *testing.T) {
 		{"managers/cpu/a_test.go", "os", ""},
 		{"managers/cpu/a_windows.go", "os", "files"},
 		{"managers/cpu/a.go", "github.com/berthd/berth/managers/cpuset", ""},
-		{"managers/cpu/a.go", "github.com/berthd/berth/server/app", "pure"},
+		{"managers/cpu/a.go", "github.com/berthd/berth/server/internal/app", "pure"},
 		{"managers/cpu/a.go", "example.com/osx", "pure"},
 		{"managers/cpu/a.go", "sync", "locks"},
 		{"managers/cpu/a.go", "sync/atomic", "locks"},
 		{"managers/cpu/a_test.go", "sync", "locks"},
 		{"managers/cpu/deep/a.go", "sync", "locks"},
 		{"managers/device/a.go", "sync", ""},
-		{"server/rpc/cpu/a.go", "github.com/berthd/berth/server/rpc", ""},
-		{"server/rpc/cpu/a.go", "github.com/berthd/berth/server/rpc/node", "handlers"},
-		{"server/rpc/a.go", "github.com/berthd/berth/server/rpc/node", ""},
-		{"server/rpc/a.go", "golang.org/x/sys/unix", ""},
-		{"server/rpc/cpu/a.go", "golang.org/x/sys/unix", "kernel"},
-		{"server/app/a.go", "golang.org/x/sys/unixlike", ""},
-		{"server/app/a.go", "example.com/exact", "kernel"},
-		{"server/app/a.go", "example.com/exact/below", ""},
+		{"server/internal/rpc/cpu/a.go", "github.com/berthd/berth/server/internal/rpc", ""},
+		{"server/internal/rpc/cpu/a.go", "github.com/berthd/berth/server/internal/rpc/node", "handlers"},
+		{"server/internal/rpc/a.go", "github.com/berthd/berth/server/internal/rpc/node", ""},
+		{"server/internal/rpc/a.go", "golang.org/x/sys/unix", ""},
+		{"server/internal/rpc/cpu/a.go", "golang.org/x/sys/unix", "kernel"},
+		{"server/internal/app/a.go", "golang.org/x/sys/unixlike", ""},
+		{"server/internal/app/a.go", "example.com/exact", "kernel"},
+		{"server/internal/app/a.go", "example.com/exact/below", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file+" imports "+tt.imports, func(t *testing.T) {
@@ -90,11 +90,11 @@ func TestStaleRulesAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{"managers/ledger/a.go", "server/rpc/cpu/a.go", "server/rpc/a.go"}
-	gone := []string{"golang.org/x/sys/unix", "github.com/berthd/berth/server/rpc/"}
+	paths := []string{"managers/ledger/a.go", "server/internal/rpc/cpu/a.go", "server/internal/rpc/a.go"}
+	gone := []string{"golang.org/x/sys/unix", "github.com/berthd/berth/server/internal/rpc/"}
 	got := stale(rules, paths, func(entry string) bool { return !slices.Contains(gone, entry) })
 	want := []string{
-		`rule "handlers": github.com/berthd/berth/server/rpc/ is neither in the tree nor in a module of go.mod`,
+		`rule "handlers": github.com/berthd/berth/server/internal/rpc/ is neither in the tree nor in a module of go.mod`,
 		`rule "kernel": golang.org/x/sys/unix is neither in the tree nor in a module of go.mod`,
 		`rule "locks": no file fits managers/device/**`,
 	}

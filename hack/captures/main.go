@@ -1,4 +1,4 @@
-// Command captures makes the recordings that the tests of server/app replay,
+// Command captures makes the recordings that the tests of server/internal/app replay,
 // testdata/kubelet.jsonl.gz there, of what a real kubelet was seen to do:
 //
 //	go run ./hack/captures [-dir ../shared/captures] [-out FILE]
@@ -38,7 +38,7 @@ import (
 
 func main() {
 	dir := flag.String("dir", filepath.Join("..", "shared", "captures"), "the captures")
-	out := flag.String("out", filepath.Join("server", "app", "testdata", "kubelet.jsonl.gz"), "the file to write")
+	out := flag.String("out", filepath.Join("server", "internal", "app", "testdata", "kubelet.jsonl.gz"), "the file to write")
 	flag.Parse()
 	if err := run(*dir, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "captures:", err)

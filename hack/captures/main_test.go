@@ -13,7 +13,7 @@ import (
 )
 
 // TestRecordingsAreOfTheCaptures: the captures beside the project give what the tests
-// of server/app replay.
+// of server/internal/app replay.
 func TestRecordingsAreOfTheCaptures(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("..", "..", "..", "shared", "captures")
@@ -24,7 +24,7 @@ func TestRecordingsAreOfTheCaptures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := os.ReadFile(filepath.Join("..", "..", "server", "app", "testdata", "kubelet.jsonl.gz"))
+	packed, err := os.ReadFile(filepath.Join("..", "..", "server", "internal", "app", "testdata", "kubelet.jsonl.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // hybrid or v2, and with any number of NUMA nodes, whatever the machine is that
 // it runs on. README.md beside this file shows how to use it.
 //
-//	go run ./hack/vm -cgroup v2 -shape n4 ./server/host/cgroupfs
+//	go run ./hack/vm -cgroup v2 -shape n4 ./server/internal/host/cgroupfs
 //
 // It exits with 1 if a test failed or the machine did, and with 2 if it was
 // called wrongly. A kernel or an emulator that cannot be had is a failure, unless

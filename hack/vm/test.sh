@@ -11,7 +11,7 @@ go build -o "$program" ./hack/vm
 
 if [ "${1:-}" = quick ]; then
 	"$program" -optional -short -systemd -nodes 2 -cpus 4 -memory 1024 \
-		./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
+		./server/internal/host/cgroupfs ./server/internal/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
 	exit
 fi
 
@@ -24,16 +24,16 @@ vm() {
 
 # The tree, whole: each version of the kernel's interface, memory on memory-only
 # nodes, and the values of the kubelet's captures.
-vm -cgroup v2 -shape n4mem ./server/host/cgroupfs ./server/reconcile
-vm -cgroup v1 -shape n4mem ./server/host/cgroupfs ./server/reconcile
-vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
+vm -cgroup v2 -shape n4mem ./server/internal/host/cgroupfs ./server/internal/reconcile
+vm -cgroup v1 -shape n4mem ./server/internal/host/cgroupfs ./server/internal/reconcile
+vm -cgroup hybrid -nodes 2 ./server/internal/host/cgroupfs
 
 # Beside systemd: with slices of its own, and with directories beside them. The loop
 # of kills, damaged ledgers, frozen cgroups and memory on its nodes, with slices.
 loop='MainJob|Crash|CutOff|DamagedLedger|Orphan|LivingPods|FrozenCgroups|MemoryPinned'
-vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd)$'
+vm -systemd -cgroup v2 -nodes 2 ./server/internal/host/cgroupfs ./server/internal/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd)$'
 vm -systemd -cgroup v2 -nodes 2 -env BERTH_TEST_CGROUP_DRIVER=systemd "./server/berthd:$loop"
-vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd|TestFrozenCgroups)$'
+vm -systemd -cgroup v1 -nodes 2 ./server/internal/host/cgroupfs ./server/internal/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd|TestFrozenCgroups)$'
 
 # Under the unit that berth comes with.
 unit=(-add "$PWD/deploy:/deploy" -env BERTH_TEST_DEPLOY=/deploy './server/berthd:^TestUnderItsUnit$')
@@ -42,7 +42,7 @@ vm -systemd -cgroup v1 -nodes 2 "${unit[@]}"
 
 # Whatever the kubelets of the recordings did, and what it left in the kernel's
 # files; the machine of n4 has room for most of the others.
-like=./server/app:OnTheMachine
+like=./server/internal/app:OnTheMachine
 vm -systemd -cgroup v2 -shape n4 "$like"
 vm -cgroup v1 -shape n4 "$like"
 vm -systemd -cgroup v2 -shape n4intel "$like/smt"
@@ -61,7 +61,7 @@ vm -cgroup v2 -cpus 2 -memory 1024 -disk 64 -cuts 10 './server/berthd:^TestMachi
 
 # Discovery on every other shape.
 for shape in n1 n2asym n2g n2pci n3cpuonly n4 n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do
-	vm -shape "$shape" ./server/host/sysfs:Host
+	vm -shape "$shape" ./server/internal/host/sysfs:Host
 done
 
 if [ ${#failed[@]} -gt 0 ]; then

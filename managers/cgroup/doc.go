@@ -18,5 +18,5 @@
 // Invariants: names and converted values agree with Kubernetes 1.36. A bad name is an error,
 // never a panic. The ops of Diff, applied in order, satisfy the kernel's rules between parents
 // and children after every step, and a second Diff returns no ops. The package does no I/O;
-// the drivers in server/host do.
+// the drivers in server/internal/host do.
 package cgroup

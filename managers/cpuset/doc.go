@@ -53,6 +53,6 @@
 // to sit in structs and maps by value. One word is faster on machines of up to 64
 // CPUs by an amount that nobody will notice, and allocates above. Eight and more
 // words make every copy, comparison and count dearer on the machines that people
-// have, to save an allocation on those that few have. The benchmarks in hack/bench
+// have, to save an allocation on those that few have. The benchmarks in server/internal/bench
 // compare the result with the map-based sets of k8s.io/utils.
 package cpuset

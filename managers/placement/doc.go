@@ -2,7 +2,7 @@
 // calls, the kernel's cgroups, a runtime's list or stream, NRI events, and time. It
 // computes which containers block a start, which CPU sets to write in which order, and
 // which CPUs are released. It has no effects itself: a caller applies events and carries
-// out the effects. server/reconcile is the caller for cgroups and for containers of a CRI
+// out the effects. server/internal/reconcile is the caller for cgroups and for containers of a CRI
 // runtime, clients/nri for containers of an NRI runtime.
 //
 // Words:

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/server/app"
-	"github.com/berthd/berth/server/config"
+	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/config"
 )
 
 // configCommand looks at the configuration and starts nothing.

@@ -35,8 +35,8 @@ import (
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/server/host/cgroupfs"
-	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/systemd"
 )
 
 // asDaemon makes the test binary be berthd: the tests run the real program as a

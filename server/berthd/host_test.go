@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/server/host/sysctl"
+	"github.com/berthd/berth/server/internal/host/sysctl"
 )
 
 // TestKernelSettings: berthd leaves the kernel's settings alone unless it is told

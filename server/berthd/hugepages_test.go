@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
-	"github.com/berthd/berth/server/host/sysfs"
+	"github.com/berthd/berth/server/internal/host/sysfs"
 )
 
 const pageOf2Mi = 2 << 20

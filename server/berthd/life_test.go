@@ -20,7 +20,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/server/store"
+	"github.com/berthd/berth/server/internal/store"
 )
 
 // TestRandomLife admits and removes at random, starts and ends containers, restarts

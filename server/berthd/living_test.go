@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/clients/berth"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -24,7 +25,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/recovery"
-	"github.com/berthd/berth/server/host/claimfiles"
+	"github.com/berthd/berth/server/internal/host/claimfiles"
 )
 
 // recordDirs lists the directories of a pod's cgroup in all hierarchies.

@@ -16,14 +16,14 @@ import (
 	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
-	"github.com/berthd/berth/server/app"
-	"github.com/berthd/berth/server/config"
-	"github.com/berthd/berth/server/failpoint"
-	"github.com/berthd/berth/server/host/journal"
-	"github.com/berthd/berth/server/host/service"
-	"github.com/berthd/berth/server/reconcile"
-	"github.com/berthd/berth/server/store"
-	"github.com/berthd/berth/server/tracing"
+	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/internal/failpoint"
+	"github.com/berthd/berth/server/internal/host/journal"
+	"github.com/berthd/berth/server/internal/host/service"
+	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/tracing"
 )
 
 func main() {

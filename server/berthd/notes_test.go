@@ -10,7 +10,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	apiconfig "github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/server/config"
+	"github.com/berthd/berth/server/internal/config"
 )
 
 // TestIdleFieldsAreReported: what a kubelet's file asks for and berth does not do is in the

@@ -2,12 +2,13 @@ package main
 
 import (
 	"fmt"
-	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/berthd/berth/clients/berth"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,7 +18,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/server/store"
+	"github.com/berthd/berth/server/internal/store"
 )
 
 // operation is something that commits, with what has to be there before and what

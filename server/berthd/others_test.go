@@ -17,7 +17,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
-	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/internal/socket"
 )
 
 // TestHealthOfServices asks about every service by its name, as clients do that

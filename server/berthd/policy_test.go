@@ -15,7 +15,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/server/store"
+	"github.com/berthd/berth/server/internal/store"
 )
 
 // policyNode is a node with 2 NUMA nodes of 8 CPUs, of which CPU 0 is reserved.

@@ -13,8 +13,8 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/server/host/cgroupfs"
-	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/systemd"
 )
 
 // TestSlices: where systemd owns the tree, pods are slices of its.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
-	"github.com/berthd/berth/server/store"
+	"github.com/berthd/berth/server/internal/store"
 )
 
 // TestStartThatWasCutOff kills the daemon between the move of a process and the

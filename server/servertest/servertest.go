@@ -25,13 +25,13 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/server/app"
-	"github.com/berthd/berth/server/hintproxy"
-	"github.com/berthd/berth/server/host/cgroupfs"
-	"github.com/berthd/berth/server/host/sysfs"
-	"github.com/berthd/berth/server/host/systemd"
-	"github.com/berthd/berth/server/rpc"
-	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/hintproxy"
+	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/sysfs"
+	"github.com/berthd/berth/server/internal/host/systemd"
+	"github.com/berthd/berth/server/internal/rpc"
+	"github.com/berthd/berth/server/internal/socket"
 )
 
 // Start runs berthd until stop is called, and returns when it is ready. stop waits for

@@ -1,5 +1,5 @@
 // Package cgrouptest has the contract suite for cgroup.Tree. The tree in memory (package
-// memtree) and the drivers in server/host all run it.
+// memtree) and the drivers in server/internal/host all run it.
 //
 // Words:
 //

@@ -1,0 +1,78 @@
+// Command bench runs the benchmarks of server/internal/bench and prints their medians as
+// tables: a line for each operation, a column for each size, and what berth
+// promises and the kubelet took beside them. Benchmarks that repeat what they measure by
+// themselves, in rounds, run once.
+//
+// Usage: go run ./hack/bench [-bench REGEXP] [-count N] [-benchtime D]
+//
+// Times are processor time where a benchmark reports that (see measure in
+// server/internal/bench), else time on the clock. It fails if a benchmark fails. A promise that is not kept is marked and does
+// not fail the run: a machine may be busy.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	bench := flag.String("bench", ".", "benchmarks to run, a regular expression")
+	count := flag.Int("count", 5, "runs of each; medians are printed")
+	benchtime := flag.String("benchtime", "200ms", "length of a run")
+	flag.Parse()
+	if err := run(os.Stdout, *bench, *count, *benchtime); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// inRounds are the benchmarks that run once, whatever -count says.
+var inRounds = []string{"BenchmarkBadUser"}
+
+func run(w io.Writer, bench string, count int, benchtime string) error {
+	names, err := goTest("-list", "^Benchmark")
+	if err != nil {
+		return err
+	}
+	var others []string
+	for name := range strings.FieldsSeq(names) {
+		if strings.HasPrefix(name, "Benchmark") && !slices.Contains(inRounds, name) {
+			others = append(others, name)
+		}
+	}
+	var results results
+	for _, part := range []struct {
+		skip  []string
+		count int
+	}{{inRounds, count}, {others, 1}} {
+		out, err := goTest("-run", "^$", "-bench", bench, "-skip", "^("+strings.Join(part.skip, "|")+")$", "-benchmem",
+			"-count", fmt.Sprint(part.count), "-benchtime", benchtime, "-timeout", "30m")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			results.read(strings.TrimSuffix(line, "\n"))
+		}
+	}
+	results.print(w)
+	return nil
+}
+
+// goTest runs go test on the benchmarks and returns its output.
+func goTest(args ...string) (string, error) {
+	cmd := exec.Command("go", append(append([]string{"test"}, args...), "./server/internal/bench")...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	// What collects garbage beside the measured work is counted as part of it.
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out.Bytes())
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,261 @@
+package app
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/hintproxy"
+	"github.com/berthd/berth/server/internal/host/procfs"
+	"github.com/berthd/berth/server/internal/logs"
+	"github.com/berthd/berth/server/internal/rpc"
+	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
+	"github.com/berthd/berth/server/internal/rpc/lifecycle"
+)
+
+// ownProcesses lets callers hand over only processes that are theirs. A process in
+// a pod's cgroup is limited and in the end killed, by berthd, which is root as a
+// rule; so the role of an agent would be worth as much as root without this. The
+// rule is the kernel's for cgroup.procs of v1.
+//
+// A start may wait long before the process is put into its place. That it is still the
+// one that was handed over then, and not another one that got its id, stillThere tells.
+type ownProcesses struct {
+	lifecycle.Engine
+	proc fs.FS
+	self uint32
+}
+
+// PreStart implements lifecycle.Engine.
+func (o ownProcesses) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (admission.Started, error) {
+	if pid != 0 {
+		// Before it is looked whose it is: that has to be about this one.
+		since, err := procfs.Since(o.proc, pid)
+		if err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
+			return admission.Started{}, err
+		}
+		ctx = context.WithValue(ctx, handedOver{}, handedOver{pid: pid, since: since, missing: err})
+	}
+	if err := o.check(ctx, pid); err != nil {
+		return admission.Started{}, err
+	}
+	return o.Engine.PreStart(ctx, owner, id, pid)
+}
+
+func (o ownProcesses) check(ctx context.Context, pid int) error {
+	who, known := rpc.PeerOf(ctx)
+	switch {
+	case pid == 0:
+		return nil
+	case pid == os.Getpid():
+		var vs errdefs.Violations
+		vs.Addf("pid", "%d is berthd itself", pid)
+		return vs.Err("request")
+	case known && (who.UID == 0 || who.UID == o.self):
+		return nil
+	}
+	own, saved, err := procfs.UIDs(o.proc, pid)
+	if err != nil {
+		return err
+	}
+	if !known || who.UID != own && who.UID != saved {
+		return errdefs.PermissionDeniedf("process %d is of uid %d: only that user and root may place it, not %s", pid, own, who)
+	}
+	return nil
+}
+
+// handedOver is a process as it was when a caller handed it over, and the key under
+// which a context has it.
+type handedOver struct {
+	pid   int
+	since uint64
+	// missing is the error that there was none.
+	missing error
+}
+
+// stillThere returns an error of class NotFound unless a process is the one that was
+// handed over. What happens between this and the kernel's turn nobody can see: a pid is
+// all that cgroup.procs takes.
+func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
+	return func(ctx context.Context, pid int) error {
+		p, ok := ctx.Value(handedOver{}).(handedOver)
+		switch {
+		case !ok || p.pid != pid:
+			return errdefs.Internalf("place process %d: the caller has not passed it", pid)
+		case p.missing != nil:
+			return p.missing
+		}
+		since, err := procfs.Since(proc, pid)
+		if err == nil && since != p.since {
+			err = errdefs.NotFoundf("process %d has ended: another one has that id now", pid).Coded(errdefs.ProcessNotFound)
+		}
+		return err
+	}
+}
+
+// ownProviders lets callers register providers in their own name only.
+type ownProviders struct {
+	*hintproxy.Registry
+	self uint32
+}
+
+// Register implements hintbus.Registry.
+func (o ownProviders) Register(ctx context.Context, registration ledger.ExternalProvider) error {
+	by, err := o.caller(ctx)
+	if err != nil {
+		return err
+	}
+	return o.Registry.Register(ctx, registration, by)
+}
+
+// Unregister implements hintbus.Registry.
+func (o ownProviders) Unregister(ctx context.Context, name string) error {
+	by, err := o.caller(ctx)
+	if err != nil {
+		return err
+	}
+	return o.Registry.Unregister(ctx, name, by)
+}
+
+func (o ownProviders) caller(ctx context.Context) (hintproxy.Caller, error) {
+	who, known := rpc.PeerOf(ctx)
+	if !known {
+		return hintproxy.Caller{}, errdefs.PermissionDeniedf("the connection does not identify the provider's user")
+	}
+	return hintproxy.Caller{UID: who.UID, Trusted: who.UID == 0 || who.UID == o.self}, nil
+}
+
+// Verdicts are logged this often, and in bursts of that many: an agent that
+// asks again and again must not fill the disk.
+const (
+	rejectionLogEvery = 100 * time.Millisecond
+	rejectionLogBurst = 100
+)
+
+// verdictCounter counts verdicts; *metrics.Set implements it.
+type verdictCounter interface {
+	Admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error)
+	Resize(r admission.Resized, took time.Duration, err error)
+}
+
+// verdicts is an engine whose admissions are counted. It logs the pods that are rejected or
+// deferred, and those that are admitted without something that they request. A dry run is
+// neither counted nor logged.
+type verdicts struct {
+	rpcadmission.Engine
+	counts verdictCounter
+	log    *slog.Logger
+	now    func() time.Time
+	limit  *rate.Limiter
+	// omitted counts the lines that were left out since the last one.
+	omitted atomic.Int64
+}
+
+func newVerdicts(e rpcadmission.Engine, counts verdictCounter, log *slog.Logger, now func() time.Time) *verdicts {
+	return &verdicts{Engine: e, counts: counts, log: log, now: now, limit: rate.NewLimiter(rate.Every(rejectionLogEvery), rejectionLogBurst)}
+}
+
+// Admit implements rpcadmission.Engine.
+func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	start := time.Now()
+	v, err := r.Engine.Admit(ctx, req)
+	if !req.DryRun {
+		r.counts.Admission(&req.Pod, v, time.Since(start), err)
+	}
+	switch {
+	case err != nil || req.DryRun || v.Repeated:
+	case v.Outcome == admission.Admitted:
+		if text := unexpected(v.Notes); text != "" {
+			r.line(ctx, slog.LevelWarn, "pod admitted without a resource that it requests", &req.Pod, "admitted", "notes", text)
+		}
+	case v.Outcome == admission.Deferred:
+		r.line(ctx, slog.LevelInfo, "pod deferred", &req.Pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)
+	default:
+		r.line(ctx, slog.LevelInfo, "pod rejected", &req.Pod, "rejected", "reason", v.Reason, "message", v.Message)
+	}
+	return v, err
+}
+
+// Resize implements rpcadmission.Engine.
+func (r *verdicts) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+	start := time.Now()
+	v, err := r.Engine.Resize(ctx, req)
+	if !req.DryRun {
+		r.counts.Resize(v, time.Since(start), err)
+	}
+	if err != nil || req.DryRun || v.Repeated {
+		return v, err
+	}
+	pod := &workload.Pod{UID: req.UID}
+	if v.View != nil {
+		if p, ok := v.View.Pod(req.UID); ok {
+			pod.Namespace, pod.Name = p.Pod.Namespace, p.Pod.Name
+		}
+	}
+	switch v.Outcome {
+	case admission.Rejected:
+		r.line(ctx, slog.LevelInfo, "resize rejected", pod, "rejected", "reason", v.Reason, "message", v.Message)
+	case admission.Deferred:
+		r.line(ctx, slog.LevelInfo, "resize deferred", pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)
+	}
+	return v, err
+}
+
+// unexpected joins the notes that nobody has asked for in the configuration.
+func unexpected(notes []admission.Note) string {
+	var all []string
+	for _, n := range notes {
+		if !n.Expected {
+			all = append(all, n.Text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// line writes a line about a pod, unless there are too many.
+func (r *verdicts) line(ctx context.Context, level slog.Level, text string, pod *workload.Pod, verdict string, more ...any) {
+	if !r.limit.AllowN(r.now(), 1) {
+		r.omitted.Add(1)
+		return
+	}
+	fields := []any{logs.Event, logs.Verdict, "verdict", verdict}
+	if pod.Name != "" {
+		fields = append(fields, "pod", pod.Namespace+"/"+pod.Name)
+	}
+	fields = append(append(fields, "uid", pod.UID), more...)
+	fields = append(fields, "request_id", rpc.RequestID(ctx))
+	if n := r.omitted.Swap(0); n > 0 {
+		fields = append(fields, "omitted", n)
+	}
+	r.log.Log(ctx, level, text, fields...)
+}
+
+// ownerOf returns the owner of a pod, named by its uid or by the id of one of its containers;
+// false if there is no such pod, or nobody knows its owner.
+func (a *App) ownerOf(podUID, containerID string) (owner string, ok bool) {
+	view := a.Ledger.View()
+	if containerID != "" {
+		b, ok := view.Binding(containerID)
+		if !ok {
+			return "", false
+		}
+		podUID = b.Owner.Pod
+	}
+	if p, ok := view.Pod(podUID); ok {
+		return p.Agent(), true
+	}
+	if u, ok := view.UnknownLivePod(podUID); ok {
+		return u.Agent()
+	}
+	return "", false
+}

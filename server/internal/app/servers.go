@@ -1,0 +1,243 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
+	cgroups "github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/importer"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/host/sysctl"
+	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/rpc"
+	"github.com/berthd/berth/server/internal/rpc/admission"
+	"github.com/berthd/berth/server/internal/rpc/allocation"
+	"github.com/berthd/berth/server/internal/rpc/cgroup"
+	"github.com/berthd/berth/server/internal/rpc/hintbus"
+	"github.com/berthd/berth/server/internal/rpc/inspect"
+	"github.com/berthd/berth/server/internal/rpc/lifecycle"
+	"github.com/berthd/berth/server/internal/rpc/node"
+	"github.com/berthd/berth/server/internal/rpc/podresources"
+	"github.com/berthd/berth/server/internal/rpc/qos"
+	"github.com/berthd/berth/server/internal/rpc/state"
+	"github.com/berthd/berth/server/internal/rpc/topology"
+	"github.com/berthd/berth/server/internal/socket"
+)
+
+// buildServers makes the two gRPC servers and registers every service.
+func (a *App) buildServers(context.Context) error {
+	a.health = newHealth()
+	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
+	a.policies = &policies{app: a}
+	frame := rpc.Config{
+		Access: a.access,
+		Bounds: rpc.Bounds{
+			Connections: a.Config.Limits.UserConnections, Calls: a.Config.Limits.UserCalls,
+			Bytes: a.Config.Limits.UserBytes, Slots: runtime.GOMAXPROCS(0) / 4,
+		},
+		MaxReceiveBytes: a.Config.Limits.MessageBytes,
+		MaxElements:     a.Config.Limits.MessageElements,
+		Ceiling:         a.Config.Limits.Call.Duration,
+		Log:             a.Log.With("part", "rpc"),
+		Observe:         a.metrics.Call,
+		TraceUnary:      a.Tracer.Unary(),
+		TraceStream:     a.Tracer.Stream(),
+	}
+	a.main = rpc.NewServer(frame)
+	read := convert.Reader{
+		Features: a.Config.WorkloadFeatures(),
+		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
+	}
+	a.history = allocation.NewHistory(a.Config.Limits.WatchEvents, a.Device)
+	a.history.Start(a.Ledger.View())
+	a.Ledger.Follow(a.history.Committed)
+	engine := newVerdicts(a.Engine, a.metrics, a.Log.With("part", "admission"), a.Now)
+	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read))
+	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
+		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
+			Slot: rpc.Slot, Turn: rpc.Turn,
+			Engine: engine, Noter: a.Engine, Complete: a.Engine.Complete, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
+			Placements: a.reconcile.Placements,
+			Contradictions: func(owner ledger.Owner, text string) {
+				a.Log.Warn("device plugins contradict each other", "part", "deviceplugin", "container", owner.String(), "used", text)
+			},
+		}))
+	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger))
+	states := state.Parts{Ledger: a.Ledger, Hinter: a.Engine, Read: read}
+	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
+	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryOn, a.kernelFree()))
+	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
+	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
+	if err := a.registerNode(a.main); err != nil {
+		return err
+	}
+	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, selfUID()}, a.Ledger))
+	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
+		inspect.Parts{Ledger: a.Ledger, Importer: importer.Importer{Engine: a.Engine}, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
+	podresources.RegisterV1(a.main, readers, read.Features)
+	healthpb.RegisterHealthServer(a.main, a.health)
+	reflection.Register(a.main)
+
+	// The directory's mode protects the readers' socket, as a kubelet's does.
+	frame.Access = nil
+	a.readersLimit = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
+	frame.Limiter = a.readersLimit
+	a.readers = rpc.NewServer(frame)
+	podresources.Register(a.readers, readers, read.Features)
+	reflection.Register(a.readers)
+
+	a.agentSocket = socket.New(a.Config.Listen, socket.Options{
+		DirMode: listenDirMode, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
+	}, a.Log)
+	if path := a.Config.PodResourcesSocket(); path != "" {
+		a.readerSocket = socket.New(path, socket.Options{DirMode: 0o750, Mode: 0o755}, a.Log)
+	}
+	a.monitor = a.newMonitor()
+	for service := range a.main.GetServiceInfo() {
+		a.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+	return nil
+}
+
+// memoryOn returns the memory manager that decides on a view.
+func (a *App) memoryOn(view *ledger.View) state.MemoryManager { return a.Managers.On(view).Memory }
+
+// settingsOf tells those of the manager behind a kubelet's state file.
+func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
+	switch p := a.inForce(); kind {
+	case kubelet.CPU:
+		s.Policy = p.CPU.Describe().Policy
+	case kubelet.Memory:
+		s.Policy, s.ReservedMemory = p.Memory.Describe().Policy, p.Memory.Reserved()
+	case kubelet.Device:
+		s.HealthyDevices = map[string][]string{}
+		for r := range a.Device.Inventory().Resources() {
+			for _, d := range r.Devices {
+				if r.Healthy(d) {
+					s.HealthyDevices[r.Name] = append(s.HealthyDevices[r.Name], d.ID)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// registerNode registers the services about the node as a whole and its cgroups.
+func (a *App) registerNode(s grpc.ServiceRegistrar) error {
+	loop, layout := a.reconcile, a.reconcile.Layout
+	facts := loop.QoS.Cgroup.Facts
+	pods := &reconcile.Pods{Loop: loop, Alone: a.Engine.Alone}
+	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(loop, &reconcile.Manual{Loop: loop, Alone: a.Engine.Alone}, layout, facts))
+	cgroupv1.RegisterPodCgroupServiceServer(s, cgroup.NewPods(pods, pods))
+	qosv1.RegisterQOSServiceServer(s, qos.New(loop, layout))
+
+	root, err := layout.Literal(layout.Root())
+	if err != nil {
+		return err
+	}
+	podRoot, err := layout.Literal(a.podRoot())
+	if err != nil {
+		return err
+	}
+	c := a.Config
+	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
+		Machine: a.Machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
+		Config: &nodev1.GetConfigResponse{
+			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
+			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,
+			EnforceNodeAllocatable: c.Node.Enforce,
+			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
+			NodeFit: c.Node.NodeFit, DriftPolicy: convert.EnumOf[nodev1.DriftPolicy](c.Cgroups.DriftPolicy), PodPidsLimit: c.Cgroups.PodPIDsLimit,
+			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
+			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
+			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
+		},
+		Version: Version(), Reload: a.Reload, Usage: a.usageReader(),
+	}))
+	return nil
+}
+
+// podRoot is the cgroup that pods lie in: that of all pods, or the configured root where
+// pods have none of their own.
+func (a *App) podRoot() cgroups.Name {
+	if !a.Config.Cgroups.PerQOS {
+		return a.layout.Root()
+	}
+	return a.layout.Pods()
+}
+
+// nodeStatus reports how the system is, and what it lacks that the node would want.
+func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error) {
+	out := &nodev1.GetStatusResponse{ResetExtendedResources: a.start.NoDevices}
+	if found := a.systemProcesses.Load(); found != nil {
+		out.SystemContainers = append(out.SystemContainers, *found...)
+	}
+	if podRoot, err := a.layout.Literal(a.podRoot()); err == nil {
+		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS, Cgroup: podRoot})
+	}
+	out.SoftRequirements = lacksQuotas(a.reconcile.QoS.Cgroup.Facts, os.DirFS("/"))
+	if a.Config.Cgroups.Tree == config.TreeMemory {
+		return out, nil
+	}
+	differences, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())
+	for _, d := range differences {
+		out.KernelSettings = append(out.KernelSettings, d.String())
+	}
+	if err != nil {
+		out.KernelSettings = append(out.KernelSettings, fmt.Sprint(err))
+	}
+	return out, nil
+}
+
+// subsystems gives the message form.
+func subsystems(all []cgroups.Subsystem) (out []*nodev1.MountedSubsystem) {
+	for _, s := range all {
+		out = append(out, &nodev1.MountedSubsystem{
+			Name: s.Name, MountPoint: s.MountPoint, HierarchyId: uint32(s.Hierarchy), Version: uint32(s.Version),
+		})
+	}
+	return out
+}
+
+// lacksQuotas says so where a tree of version 1 cannot limit CPU time, in the kubelet's
+// words: its cpu controller may have been built without. Version 2 always can.
+func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
+	i := slices.IndexFunc(facts.Subsystems, func(s cgroups.Subsystem) bool { return s.Name == "cpu" && s.Version == cgroups.V1 })
+	if i < 0 {
+		return nil
+	}
+	for _, file := range []string{"cpu.cfs_period_us", "cpu.cfs_quota_us"} {
+		if _, err := fs.Stat(root, path.Join(strings.TrimPrefix(facts.Subsystems[i].MountPoint, "/"), file)); err != nil {
+			return []string{"CPU hardcapping unsupported"}
+		}
+	}
+	return nil
+}

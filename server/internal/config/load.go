@@ -1,0 +1,209 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/api/access"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/socket"
+)
+
+// Sources are what a configuration is built from. Empty paths are skipped.
+type Sources struct {
+	KubeletFile, BerthFile string
+	// KubeletState is the directory where the kubelet of this node keeps its state; beside a kubelet,
+	// notes tell which of its managers are on.
+	KubeletState string
+	// Flags is applied last; it may be nil.
+	Flags func(*config.Config) error
+}
+
+// Load builds and validates a configuration. Notes tell what in the sources
+// berth does not act on. Errors are of class Invalid.
+func Load(s Sources) (c config.Config, notes []string, err error) {
+	c, notes, err = s.merge(false)
+	if err == nil && c.Beside == config.Kubelet {
+		c, notes, err = s.merge(true)
+	}
+	if err != nil {
+		return c, nil, err
+	}
+	if err := fillPaths(&c); err != nil {
+		return c, nil, err
+	}
+	if err := numbers(c.Access); err != nil {
+		return c, nil, err
+	}
+	slices.Sort(notes)
+	if err := c.Validate(); err != nil {
+		return c, notes, err
+	}
+	return c, notes, checkSockets(c)
+}
+
+// merge applies the sources one after the other. Beside a kubelet, other defaults stand between the
+// kubelet's file, which is about the kubelet's own work, and what is said to berthd.
+func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err error) {
+	c = config.Default()
+	if s.KubeletFile != "" {
+		data, err := readFile("kubelet's configuration", s.KubeletFile)
+		if err != nil {
+			return c, nil, err
+		}
+		if notes, err = c.ApplyKubelet(s.KubeletFile, data); err != nil {
+			return c, nil, err
+		}
+	}
+	if besideKubelet {
+		notes = append(append(notes, c.BesideKubelet()...), kubeletState(s.KubeletState)...)
+	}
+	if s.BerthFile != "" {
+		data, err := readFile("configuration", s.BerthFile)
+		if err != nil {
+			return c, nil, err
+		}
+		if err := c.ApplyBerth(s.BerthFile, data); err != nil {
+			return c, nil, err
+		}
+	}
+	if s.Flags != nil {
+		if err := s.Flags(&c); err != nil {
+			return c, nil, err
+		}
+	}
+	return c, notes, nil
+}
+
+// numbers puts the numbers of users and groups in place of their names.
+func numbers(grants []access.Grant) error {
+	for i := range grants {
+		g := &grants[i]
+		var text string
+		switch {
+		case g.UID != nil || g.GID != nil:
+			continue // also if there is a name too: that is found wrong as a whole
+		case g.User != "":
+			u, err := user.Lookup(g.User)
+			if err != nil {
+				return errdefs.Invalidf("access[%d].user: there is no user %q on this machine: %w", i, g.User, err)
+			}
+			text = u.Uid
+		case g.Group != "":
+			group, err := user.LookupGroup(g.Group)
+			if err != nil {
+				return errdefs.Invalidf("access[%d].group: there is no group %q on this machine (systemd-sysusers makes the group berth): %w", i, g.Group, err)
+			}
+			text = group.Gid
+		default:
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return errdefs.Invalidf("access[%d]: %s is no number of a user or group", i, text)
+		}
+		number := uint32(n)
+		if g.User != "" && g.Group == "" {
+			g.UID, g.User = &number, ""
+		} else if g.User == "" {
+			g.GID, g.Group = &number, ""
+		}
+	}
+	return nil
+}
+
+// readFile reads a configuration file; what names it in errors.
+func readFile(what, path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, errdefs.Invalidf("read the %s: %w", what, err)
+	}
+	return data, nil
+}
+
+// fillPaths gives every path that was not set its place.
+func fillPaths(c *config.Config) error {
+	run, state, kubelet := "/run/berth", "/var/lib/berth", "/var/lib/kubelet"
+	if c.RootDir != "" {
+		root, err := filepath.Abs(c.RootDir)
+		if err != nil {
+			return fmt.Errorf("find the directory %s: %w", c.RootDir, err)
+		}
+		c.RootDir = root
+		run, state, kubelet = root, filepath.Join(root, "state"), root
+	}
+	for _, p := range []struct {
+		field    *string
+		fallback string
+	}{
+		{&c.Listen, filepath.Join(run, "berth.sock")},
+		{&c.StateDir, state},
+		{directory(&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")), ""},
+		{directory(&c.PluginRegistryDir, filepath.Join(kubelet, "plugins_registry")), ""},
+		{directory(&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")), ""},
+	} {
+		if *p.field == "" {
+			*p.field = p.fallback
+		}
+		if *p.field == "" {
+			continue // switched off
+		}
+		abs, err := filepath.Abs(*p.field)
+		if err != nil {
+			return fmt.Errorf("find the path %s: %w", *p.field, err)
+		}
+		*p.field = abs
+	}
+	return nil
+}
+
+// directory gives a directory that was not set its place. The path is a copy: no source's is changed.
+func directory(field **string, fallback string) *string {
+	if *field != nil {
+		fallback = **field
+	}
+	*field = &fallback
+	return *field
+}
+
+// checkSockets refuses paths and addresses that no socket of berthd can have.
+func checkSockets(c config.Config) error {
+	var vs errdefs.Violations
+	for _, s := range []struct{ field, path string }{
+		{"listen", c.Listen},
+		{"devicePluginDir", c.DevicePluginSocket()},
+		{"podResourcesDir", c.PodResourcesSocket()},
+	} {
+		if s.path == "" {
+			continue // switched off
+		}
+		if err := socket.CheckPath(s.path); err != nil {
+			vs.Addf(s.field, "%v", err)
+		}
+	}
+	if path, ok := c.HTTPSocket(); ok {
+		if err := socket.CheckPath(path); err != nil {
+			vs.Addf("http", "%v", err)
+		}
+	} else if c.HTTP != "" {
+		_, port, err := net.SplitHostPort(c.HTTP)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port)
+		}
+		if err != nil {
+			vs.Addf("http", "expected HOST:PORT, such as localhost:10470, or unix:///run/berth/http.sock: %v", err)
+		}
+	}
+	if c.ListenGroup != "" {
+		if _, err := socket.Group(c.ListenGroup); err != nil {
+			vs.Addf("listenGroup", "%v", err)
+		}
+	}
+	return vs.Err("configuration")
+}

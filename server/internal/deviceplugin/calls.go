@@ -1,0 +1,297 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/breaker"
+)
+
+// Preferred asks a plugin which devices it would take (GetPreferredAllocation).
+// An answer for more than one container, or for none, is read as far as it goes.
+func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
+	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred}
+	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse, error) {
+		return p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
+			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
+				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
+			}},
+		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
+	})
+	if err != nil || len(answer.ContainerResponses) == 0 {
+		return nil, err
+	}
+	return answer.ContainerResponses[0].GetDeviceIDs(), nil
+}
+
+// Allocate has a plugin make devices ready for one container and returns its
+// answer for this container in wire form. An answer for no container is an
+// error; those after the first are ignored.
+func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([]byte, error) {
+	if _, err := s.session(resource); err != nil {
+		return nil, err
+	}
+	start := s.Now()
+	what := request{method: "Allocate", limit: s.Deadlines.Allocate}
+	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.AllocateResponse, error) {
+		return p.client.Allocate(ctx, &pluginapi.AllocateRequest{
+			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
+		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
+	})
+	if s.Observer != nil {
+		s.Observer.Allocated(resource, s.Now().Sub(start))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.ContainerResponses) == 0 {
+		return nil, errdefs.Unavailablef("no containers return in allocation response of the device plugin for %s", resource)
+	}
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(answer.ContainerResponses[0])
+	if err != nil {
+		return nil, errdefs.Internalf("keep the answer of the device plugin for %s: %w", resource, err)
+	}
+	if n := len(wire); n > maxAnswer {
+		return nil, errdefs.Unavailablef("the device plugin for %s answers with %d bytes of settings for a container, expected at most %d", resource, n, maxAnswer)
+	}
+	return wire, nil
+}
+
+// Bounds of one answer to a call, and of what of it stays in the ledger with the claim.
+const (
+	maxCallBytes = 4 << 20
+	maxAnswer    = 256 << 10
+)
+
+// PreStart tells the plugins of a container's devices that it is about to start,
+// those that asked for it (PreStartContainer). It is called before every start,
+// restarts included. A plugin that is needed and away is an error of class
+// Unavailable: the container cannot start yet.
+func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
+	pod, ok := view.Pod(owner.Pod)
+	if !ok {
+		return errdefs.NotFoundf("pod %s is not known", owner.Pod).Coded(errdefs.PodNotFound, "pod_uid", owner.Pod)
+	}
+	snap := s.Inventory.Snapshot()
+	for _, c := range pod.Claims {
+		if c.Owner != owner || c.Devices == nil || c.Provider != device.Name {
+			continue
+		}
+		if err := s.preStart(ctx, snap, &c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.Claim) error {
+	r, ok := snap.Resource(c.Resource)
+	if !ok || r.State == device.Expired {
+		return errdefs.Unavailablef("endpoint not found in cache for a registered resource: %s", c.Resource)
+	}
+	if !r.Options.PreStart {
+		return nil
+	}
+	what := request{method: "PreStartContainer", limit: s.Deadlines.PreStart, attended: true}
+	_, err := ask(ctx, s, c.Resource, what, func(ctx context.Context, p *session) (*pluginapi.PreStartContainerResponse, error) {
+		return p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
+	})
+	if err != nil {
+		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
+	}
+	return nil
+}
+
+// session finds the session of a resource.
+func (s *Server) session(resource string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.sessions[resource]
+	if !ok {
+		return nil, &errdefs.Error{
+			Class: errdefs.Unavailable, Err: device.ErrAway,
+			Message: fmt.Sprintf("the device plugin for %s is not connected", resource),
+		}
+	}
+	return p, nil
+}
+
+// request is a method of a plugin, and how long it may take to answer.
+type request struct {
+	method string
+	limit  time.Duration
+	// attended: without its caller the call is canceled. A plugin may reset the device of a
+	// container that is to start, so a call of which nobody knows must not go on.
+	attended bool
+}
+
+// ask calls a resource's plugin. A plugin that registers anew, as it does when it
+// notices a restart of berthd, breaks the calls on its former connection: they
+// are made once more on the new one.
+func ask[T any](ctx context.Context, s *Server, resource string, what request, do func(context.Context, *session) (T, error)) (T, error) {
+	p, err := s.session(resource)
+	if err != nil {
+		return *new(T), err
+	}
+	answer, err := call(ctx, p, what, do)
+	if errdefs.ClassOf(err) != errdefs.Unavailable {
+		return answer, err
+	}
+	again, serr := s.session(resource)
+	if serr != nil || again == p {
+		return answer, err
+	}
+	return call(ctx, again, what, do)
+}
+
+// call makes one call to the plugin within its limit. A plugin does not see the caller's
+// deadline, and a caller with less time than the limit gets his own error while the call
+// goes on. So callers with short deadlines neither suspend a plugin that answers in time, nor hide
+// one that does not.
+func call[T any](ctx context.Context, p *session, what request, do func(context.Context, *session) (T, error)) (T, error) {
+	type result struct {
+		answer T
+		err    error
+	}
+	attempt, err := p.enter(what.method)
+	if err != nil {
+		return *new(T), err
+	}
+	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	done, left := make(chan result, 1), make(chan bool, 1)
+	if !p.server.goes(func() {
+		defer giveUp()
+		var r result
+		r.answer, r.err = within(calling, p, what, attempt, do)
+		done <- r
+		if <-left {
+			p.unattended(-1)
+		}
+	}) {
+		giveUp()
+		p.leave(attempt, unknown, "")
+		return *new(T), errdefs.Unavailablef("%s of the device plugin for %s: berthd ends", what.method, p.resource).Coded(errdefs.ShuttingDown)
+	}
+	select {
+	case r := <-done:
+		left <- false
+		return r.answer, r.err
+	case <-ctx.Done():
+		goesOn := !what.attended && p.unattended(1)
+		if !goesOn {
+			giveUp()
+		}
+		left <- goesOn
+		return *new(T), fmt.Errorf("%s of the device plugin for %s: %w", what.method, p.resource, context.Cause(ctx))
+	}
+}
+
+// unattended counts calls that go on without their callers. It returns false, and does not
+// count, if there are already enough to open the breaker.
+func (p *session) unattended(more int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if more > 0 && p.alone >= p.server.Breaker.WithDefaults().Failures {
+		return false
+	}
+	p.alone += more
+	return true
+}
+
+// within makes a call within its limit, and tells the breaker how it ended. calling is
+// canceled if the caller has left and the call is not to go on.
+func within[T any](calling context.Context, p *session, what request, attempt breaker.Call, do func(context.Context, *session) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(calling, what.limit)
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
+	answer, err := do(limited, p)
+	switch {
+	case err == nil:
+		p.leave(attempt, answered, "")
+		return answer, nil
+	case calling.Err() != nil:
+		p.leave(attempt, unknown, "")
+		return answer, err // nobody reads it
+	case status.Code(err) == codes.DeadlineExceeded && (!errors.As(err, new(sentError)) || over(limited)):
+		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, what.method, what.limit)
+		p.leave(attempt, silent, err.Error())
+		return answer, err
+	}
+	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, what.method, err).Coded(errdefs.PluginFailed)
+	if code := status.Code(err); code == codes.Unavailable && !errors.As(err, new(sentError)) ||
+		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
+		// The connection broke, or the session has ended.
+		failure.Err = device.ErrAway
+		p.leave(attempt, unknown, "")
+	} else {
+		p.leave(attempt, answered, "")
+	}
+	return answer, failure
+}
+
+// over reports whether the deadline has passed. The context may learn of it later than the
+// plugin, which then answers that the time is over.
+func over(ctx context.Context) bool {
+	end, limited := ctx.Deadline()
+	return limited && time.Until(end) <= 0
+}
+
+// outcome is what a call says about whether the plugin answers at all.
+type outcome int
+
+const (
+	answered outcome = iota
+	silent
+	unknown
+)
+
+// enter asks the plugin's breaker whether a call may be made. A plugin that was
+// silent three times in a row is not called for a while, so that pods which need
+// it have their answer at once.
+func (p *session) enter(method string) (breaker.Call, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.server.Now()
+	call, err := p.breaker.Begin(now)
+	open := new(breaker.OpenError)
+	if !errors.As(err, &open) {
+		return call, nil
+	}
+	refused := errdefs.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err).Coded(errdefs.PluginFailed)
+	refused.Err = device.ErrSuspended
+	refused.RetryAfter = open.Until.Sub(now) // below 0 while a probe is under way
+	return call, refused
+}
+
+// leave tells the breaker how a call ended.
+func (p *session) leave(call breaker.Call, o outcome, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wasOpen := p.breaker.Open()
+	switch o {
+	case answered:
+		call.Answered()
+		if wasOpen {
+			p.server.Log.Info("the device plugin answers again", "resource", p.resource, "endpoint", p.path)
+		}
+	case unknown:
+		call.GaveUp()
+	case silent:
+		if now := p.server.Now(); call.Failed(now, text) {
+			p.server.Log.Warn("the device plugin does not answer; it is not called for a while, and pods that need it are put off",
+				"resource", p.resource, "endpoint", p.path, "until", p.breaker.Until().UTC(), "error", text)
+		}
+	}
+}

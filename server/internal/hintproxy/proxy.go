@@ -1,0 +1,219 @@
+package hintproxy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/breaker"
+	"github.com/berthd/berth/server/internal/wire"
+	"golang.org/x/time/rate"
+)
+
+// maxAnswerElements bounds the items of lists and the entries of maps in one answer, which
+// take a hundred times as much memory as bytes of the answer.
+const maxAnswerElements = 50_000
+
+// Config of all proxies. The zero value is valid.
+type Config struct {
+	// Deadline of each call if the registration has none; 0 means 2 s.
+	Deadline time.Duration
+	// Connect limits the time in which a provider that registers has to answer and confirm
+	// its allocations; 0 means 10 s.
+	Connect time.Duration
+	// Lease is the time for which providers have to hold a reservation; 0 means 1 min.
+	Lease time.Duration
+	// MaxAnswerBytes limits one answer; 0 means 4 MiB.
+	MaxAnswerBytes int
+	// Breaker defines when a provider is suspended.
+	Breaker breaker.Config
+	// Required are the names of required providers. Without them no pod is admitted, even
+	// if they never registered. No other provider is required.
+	Required []string
+	// Allowed lists what single providers may do in addition to hints and claims.
+	Allowed []Allowance
+}
+
+// Allowance defines which user may register a name, and what the provider may do in
+// addition to hints and claims.
+type Allowance struct {
+	Provider string
+	// UID is the user that may register the name.
+	UID uint32
+	// Edits are the allowed kinds of container edits, of EditKinds.
+	Edits []string
+}
+
+// allowance returns the allowance of a name, and whether the configuration has one.
+func (c Config) allowance(name string) (Allowance, bool) {
+	for _, a := range c.Allowed {
+		if a.Provider == name {
+			return a, true
+		}
+	}
+	return Allowance{}, false
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		have *time.Duration
+		def  time.Duration
+	}{{&c.Deadline, 2 * time.Second}, {&c.Connect, 10 * time.Second}, {&c.Lease, time.Minute}} {
+		if *d.have == 0 {
+			*d.have = d.def
+		}
+	}
+	if c.MaxAnswerBytes == 0 {
+		c.MaxAnswerBytes = 4 << 20
+	}
+	c.Breaker = c.Breaker.WithDefaults()
+	return c
+}
+
+// reservation is a reservation that a running admission has requested.
+type reservation struct {
+	lease ledger.Lease
+	// held is false until the provider has answered. It may hold the reservation anyway.
+	held bool
+}
+
+// proxy is the hint.Provider of an external provider. It is safe for concurrent use.
+type proxy struct {
+	registration ledger.ExternalProvider
+
+	config Config
+	parts  Parts
+	conn   *grpc.ClientConn
+	client hintv1.HintProviderServiceClient
+
+	wake    chan struct{} // capacity 1: there may be something to send to the provider
+	retired chan struct{} // closed when another proxy has replaced this one
+	refused chan error    // capacity 1: why the provider did not confirm its allocations
+	// telling is held while allocations are sent, so that they arrive in the order of
+	// generations.
+	telling chan struct{}
+	// sequences is the number of the last list that was sent. telling guards it. It begins with
+	// a random number, because another proxy or an earlier berthd may have sent lists to the
+	// same process.
+	sequences uint64
+
+	lines *rate.Limiter // of the log, because a provider can come and go often
+
+	mu           sync.Mutex
+	lost         bool // it had confirmed its allocations, and its connection ended since
+	breaker      *breaker.Breaker
+	alone        int                          // calls that continue without their callers
+	connection   int                          // counts changes of the connection
+	reachable    bool                         // the connection is ready, and watch has recorded it
+	introduced   bool                         // the provider has confirmed its allocations on this connection
+	away         string                       // why introduced is false
+	foreign      string                       // why the endpoint was refused
+	told         []*hintv1.ProviderAllocation // the last confirmed allocations
+	sequence     uint64                       // the number of told; 0: the provider does not have it
+	confirmed    map[string]ledger.Lease      // the ledger's leases at that time, by id
+	again        bool                         // send the allocations even if they are confirmed
+	decided      bool                         // the provider knows that no admission of an earlier berthd is running
+	silent       bool                         // another proxy sends the allocations now
+	confirmation chan struct{}                // closed after the first confirmation
+	reservations map[string]reservation       // by admission
+	aborts       map[string]time.Time         // undelivered aborts, with the lease's end
+	quiet        time.Time                    // no explanation is requested until then
+}
+
+var (
+	_ hint.Provider = (*proxy)(nil)
+	_ hint.Aborter  = (*proxy)(nil)
+	_ hint.Leaser   = (*proxy)(nil)
+)
+
+// Dialer connects to the endpoint of a user's process. An error of class PermissionDenied
+// means that the endpoint does not belong to that user.
+type Dialer func(ctx context.Context, endpoint string, uid uint32) (net.Conn, error)
+
+// redial is how often a proxy tries to connect to a provider that is away.
+var redial = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 20 * time.Second,
+}
+
+// newProxy returns a proxy that has not begun to connect. If decided is false, its first
+// Commit lets the provider release the reservations of an earlier berthd. With decided it
+// does not, because admissions of this berthd may be running.
+func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, decided bool) (*proxy, error) {
+	p := &proxy{
+		registration: o, config: cfg, parts: parts,
+		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
+		sequences: 1 + rand.Uint64N(1<<62),
+		breaker:   breaker.New(cfg.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
+		away:         "no process has answered at " + o.Endpoint + " yet",
+		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
+		reservations: map[string]reservation{}, aborts: map[string]time.Time{},
+	}
+	var err error
+	// Only the dialer knows the path, so no character of the path is interpreted as part of
+	// a URL.
+	p.conn, err = grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			c, err := parts.Dial(ctx, o.Endpoint, o.UID)
+			p.noteDial(err)
+			return c, err
+		}),
+		grpc.WithConnectParams(redial),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxAnswerBytes), grpc.ForceCodecV2(wire.Bounded(maxAnswerElements))),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connect to provider %s: %w", o.Name, err)
+	}
+	p.client = hintv1.NewHintProviderServiceClient(p.conn)
+	return p, nil
+}
+
+// noteDial records why an endpoint was refused.
+func (p *proxy) noteDial(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.foreign = ""
+	if err != nil && errdefs.ClassOf(err) == errdefs.PermissionDenied {
+		p.foreign = err.Error()
+	}
+}
+
+// unanswered returns why there is no connection.
+func (p *proxy) unanswered() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(p.foreign, "no process answers at "+p.registration.Endpoint)
+}
+
+// Name returns the registered name.
+func (p *proxy) Name() string { return p.registration.Name }
+
+// Lease implements hint.Leaser.
+func (p *proxy) Lease(admissionID string) (ledger.Lease, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.reservations[admissionID]
+	return r.lease, r.held
+}
+
+// poke makes the keeper check whether there is something to send to the provider.
+func (p *proxy) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,375 @@
+package cgroupfs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	cgroupsv1 "github.com/opencontainers/cgroups/fs"
+	cgroupsv2 "github.com/opencontainers/cgroups/fs2"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/errno"
+)
+
+// Ensure implements cgroup.Tree.
+func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, err error) {
+	if err := node.Name.Check(); err != nil {
+		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
+	}
+	if d.setCPUs(node) {
+		return false, nil
+	}
+	made, err := d.create(node.Name)
+	if err != nil {
+		return false, d.undo(made, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
+	}
+	if !made.whole() {
+		if err := d.CheckMemory(node); err != nil {
+			return false, fmt.Errorf("set cgroup %s: %w", node.Name, err)
+		}
+	}
+	if err := d.set(ctx, node); err != nil {
+		return false, d.undo(made, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
+	}
+	return made.whole(), nil
+}
+
+// setCPUs writes the CPUs of a cgroup that a walk has observed, if a node has no other value. It
+// costs one write and looks at no other hierarchy: containers with shared CPUs are in the way
+// of a start until they are written. It returns false if that was not possible, or has failed.
+func (d *Driver) setCPUs(node cgroup.Node) bool {
+	only := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: node.Values.CPUs}}
+	if node.Values.CPUs.IsEmpty() || len(node.Name) == 0 || !node.Values.Equal(&only) {
+		return false
+	}
+	fd, err := d.openInside(node.Name, "cpuset", "cpuset.cpus", unix.O_WRONLY)
+	if err != nil {
+		return false // the long way makes what is missing, and says what fails
+	}
+	_, err = again(func() (int, error) { return unix.Write(fd, []byte(node.Values.CPUs.String())) })
+	_ = unix.Close(fd)
+	return err == nil
+}
+
+// Complete makes a cgroup in every hierarchy, as far as it is not there, and on v2 has
+// those above hand all controllers down.
+func (d *Driver) Complete(name cgroup.Name) error {
+	var c creation
+	if d.facts.Version == cgroup.V2 {
+		return d.createV2(name, &c)
+	}
+	for i, h := range d.hierarchies {
+		if err := d.createIn(i, h, name, &c); err != nil {
+			return errno.Classify(err)
+		}
+	}
+	return nil
+}
+
+// creation is what mkdir said, hierarchy by hierarchy, when a cgroup was to be made.
+type creation struct {
+	// made are the numbers of the hierarchies that have it since, as bits.
+	made uint64
+	// found says that it was there before in another one.
+	found bool
+}
+
+// whole says that nothing of the cgroup was there before.
+func (c creation) whole() bool { return c.made != 0 && !c.found }
+
+// note keeps what mkdir said about hierarchy i. An error is one that is not about a
+// directory that was there.
+func (c *creation) note(i int, err error) error {
+	switch {
+	case err == nil:
+		c.made |= 1 << i
+	case errors.Is(err, fs.ErrExist):
+		c.found = true
+	default:
+		return err
+	}
+	return nil
+}
+
+// undo removes a cgroup that is new and could not be completed: the directories that
+// were made, and none that others have made in them since.
+func (d *Driver) undo(c creation, name cgroup.Name, err error) error {
+	if !c.whole() {
+		return err
+	}
+	for i, h := range d.hierarchies {
+		if c.made&(1<<i) == 0 {
+			continue
+		}
+		if left := d.rmdir(h, name); left != nil && !gone(left) {
+			return fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
+		}
+	}
+	return err
+}
+
+// create makes the cgroup in every hierarchy, or what is missing of it. Most are
+// absent, and then to make one is quicker than to look for it first.
+func (d *Driver) create(name cgroup.Name) (c creation, err error) {
+	if len(name) == 0 {
+		c.found = true
+	} else if d.mkdir(d.hierarchies[0], name) == nil {
+		c.made = 1
+		return c, d.complete(name, &c)
+	}
+	state, _, err := d.state(name)
+	switch {
+	case err != nil:
+		return c, err
+	case state == cgroup.Valid:
+		c.found = true
+		return c, nil
+	case d.facts.Version == cgroup.V2:
+		return c, d.createV2(name, &c)
+	}
+	for i, h := range d.hierarchies {
+		if err := d.createIn(i, h, name, &c); err != nil {
+			return c, errno.Classify(err)
+		}
+	}
+	return c, nil
+}
+
+// complete makes the rest of a cgroup that is there in the first hierarchy since
+// this moment. On v2 there is none, where the parent hands its controllers down.
+func (d *Driver) complete(name cgroup.Name, c *creation) error {
+	if d.facts.Version == cgroup.V2 {
+		if has, err := d.controllers(name); err == nil && len(lacking(d.facts.Controllers, has)) == 0 {
+			return nil
+		}
+		// The last directory is there by now, and that is this call's doing.
+		var again creation
+		return d.createV2(name, &again)
+	}
+	if first := d.hierarchies[0]; first.has("cpuset") {
+		if err := d.inherit(first, name, true); err != nil {
+			return errno.Classify(err)
+		}
+	}
+	for i, h := range d.hierarchies[1:] {
+		if err := d.createIn(i+1, h, name, c); err != nil {
+			return errno.Classify(err)
+		}
+	}
+	return nil
+}
+
+// createIn makes the cgroup in hierarchy i of v1, with those above it that are
+// missing.
+func (d *Driver) createIn(i int, h hierarchy, name cgroup.Name, c *creation) error {
+	if len(name) == 0 {
+		return nil // the mount point
+	}
+	err := d.mkdir(h, name)
+	if gone(err) {
+		var above creation
+		if err := d.createIn(i, h, name.Parent(), &above); err != nil {
+			return err
+		}
+		err = d.mkdir(h, name)
+	}
+	made := err == nil
+	if err := c.note(i, err); err != nil || !h.has("cpuset") {
+		return err
+	}
+	return d.inherit(h, name, made)
+}
+
+// inherit gives a v1 cgroup the CPUs and memory nodes of its parent if it has none,
+// as a new one: without any it takes no process. A parent without any gets those
+// above first.
+func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
+	parent := name.Parent()
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if !isNew {
+			if text, err := d.read(h, name, file); err != nil {
+				return err
+			} else if text != "" {
+				continue
+			}
+		}
+		text, err := d.read(h, parent, file)
+		if err == nil && text == "" && len(name) > 1 {
+			if err = d.inherit(h, parent, false); err == nil {
+				text, err = d.read(h, parent, file)
+			}
+		}
+		if err == nil {
+			err = d.write(h, name, file, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pathsV1 gives the library its absolute directories by controller.
+func (d *Driver) pathsV1(name cgroup.Name) map[string]string {
+	paths := make(map[string]string)
+	for _, h := range d.hierarchies {
+		for _, c := range h.controllers {
+			paths[c] = d.absolute(h, name)
+		}
+	}
+	return paths
+}
+
+// createV2 makes the directories from the top down and has each hand all the
+// tree's controllers to its children, as the kubelet's library does. Afterwards
+// the cgroup must have the needed ones.
+func (d *Driver) createV2(name cgroup.Name, c *creation) error {
+	var refusals []error
+	for depth := range name {
+		if err := d.handDown(name[:depth]); err != nil {
+			refusals = append(refusals, err)
+		}
+		var last creation
+		if err := last.note(0, d.mkdir(d.hierarchies[0], name[:depth+1])); err != nil {
+			return errno.Classify(err)
+		}
+		if depth == len(name)-1 {
+			*c = last
+		}
+	}
+	lacks, err := d.lacks(name)
+	if err != nil {
+		return err
+	}
+	if len(lacks) > 0 {
+		return errdefs.Preconditionf("it does not get the controllers %q from above: %w", lacks, errors.Join(refusals...))
+	}
+	return nil
+}
+
+// handDown enables for the children of a cgroup whatever controllers it has and
+// does not hand down yet: all at once, else one by one. The error is of the
+// needed ones that the kernel refused, as it does while processes are in there.
+func (d *Driver) handDown(name cgroup.Name) error {
+	h := d.hierarchies[0]
+	available, err := d.read(h, name, "cgroup.controllers")
+	if err != nil {
+		return err
+	}
+	enabled, err := d.read(h, name, subtreeControl)
+	if err != nil {
+		return err
+	}
+	wanted := lacking(strings.Fields(available), strings.Fields(enabled))
+	if len(wanted) == 0 || d.write(h, name, subtreeControl, "+"+strings.Join(wanted, " +")) == nil {
+		return nil
+	}
+	var refusals []error
+	for _, c := range wanted {
+		if err := d.write(h, name, subtreeControl, "+"+c); err != nil && slices.Contains(d.needed, c) {
+			refusals = append(refusals, err)
+		}
+	}
+	return errors.Join(refusals...)
+}
+
+// set puts the values that are present into force.
+func (d *Driver) set(ctx context.Context, node cgroup.Node) error {
+	if len(node.Values.Files(d.facts)) == 0 {
+		return nil
+	}
+	r := request(node.Values, d.facts)
+	if d.facts.Version == cgroup.V2 {
+		err := d.writeV2(node.Name, r)
+		if errors.Is(err, fs.ErrNotExist) && d.awaitFiles(node.Name) {
+			err = d.writeV2(node.Name, r)
+		}
+		return errno.Classify(cmp.Or(err, d.setFrozen(node)))
+	}
+	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: r}, d.pathsV1(node.Name))
+	if err == nil {
+		err = d.setV1(ctx, node.Name, r, m.Set)
+	}
+	return errno.Classify(cmp.Or(err, d.setFrozen(node)))
+}
+
+// writeV2 puts values into force on v2.
+func (d *Driver) writeV2(name cgroup.Name, r *cgroups.Resources) error {
+	m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, d.absolute(d.hierarchies[0], name))
+	if err != nil {
+		return err
+	}
+	return m.Set(r)
+}
+
+// awaitFiles waits until a cgroup has the files of the controllers that it lists, and
+// reports whether it is worth to look for them again. A controller that is handed
+// down just now, by anybody, is listed before its files are made. The kernel lists it
+// without its lock and makes the files under it, so it is enough to have held that
+// lock since: to hand down once more what is handed down already takes it.
+func (d *Driver) awaitFiles(name cgroup.Name) bool {
+	if len(name) == 0 {
+		return false // the root has its files from the start
+	}
+	h, parent := d.hierarchies[0], name.Parent()
+	enabled, err := d.read(h, parent, subtreeControl)
+	if err != nil || enabled == "" {
+		return false
+	}
+	return d.write(h, parent, subtreeControl, "+"+strings.Join(strings.Fields(enabled), " +")) == nil
+}
+
+// subtreeControl is the file that lists what a cgroup of v2 hands down.
+const subtreeControl = "cgroup.subtree_control"
+
+// request puts values into the library's form, in which zero means "leave as it
+// is". Device rules are never requested, and freezing is not left to the library,
+// which waits for it.
+func request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources {
+	v = v.For(f)
+	r := &cgroups.Resources{
+		SkipDevices:     true,
+		SkipFreezeOnSet: true,
+		CpuShares:       value(v.CPUShares),
+		CpuWeight:       value(v.CPUWeight),
+		CpuQuota:        value(v.CPUQuotaUS),
+		CpuPeriod:       value(v.CPUPeriodUS),
+		Memory:          value(v.MemoryBytes),
+		MemorySwap:      value(v.MemorySwapBytes),
+		PidsLimit:       v.PIDs,
+		CpusetCpus:      v.CPUs.String(),
+		CpusetMems:      v.Mems.String(),
+		Unified:         v.Unified,
+	}
+	for size, limit := range v.HugePages {
+		if limit < 0 {
+			limit = unlimitedHugePages
+		}
+		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{
+			Pagesize: cgroup.HugePageLabel(size), Limit: uint64(limit),
+		})
+	}
+	slices.SortFunc(r.HugetlbLimit, func(a, b *cgroups.HugepageLimit) int { return strings.Compare(a.Pagesize, b.Pagesize) })
+	return r
+}
+
+// unlimitedHugePages is a number that the kernel cuts to its own largest one.
+const unlimitedHugePages = 1<<63 - 1
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

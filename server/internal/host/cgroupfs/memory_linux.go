@@ -1,0 +1,43 @@
+package cgroupfs
+
+import (
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/errno"
+)
+
+// CheckMemory refuses a memory limit that would go down below what the cgroup uses,
+// with an error that wraps cgroup.ErrBelowUse. v2 would take it and kill until the rest
+// fits; v1 would write out and forget what it can, and then refuse.
+func (d *Driver) CheckMemory(node cgroup.Node) error {
+	limit := node.Values.For(d.facts).MemoryBytes
+	if limit == nil || *limit < 0 {
+		return nil
+	}
+	limitFile, useFile := "memory.limit_in_bytes", "memory.usage_in_bytes"
+	if d.facts.Version == cgroup.V2 {
+		limitFile, useFile = "memory.max", "memory.current"
+	}
+	h, ok := d.hierarchy("memory")
+	if !ok {
+		return nil
+	}
+	have, err := d.readLimit(h, node.Name, limitFile)
+	if err != nil || have >= 0 && have <= *limit {
+		return ignoreGone(err)
+	}
+	used, err := d.readLimit(h, node.Name, useFile)
+	if err != nil || used <= *limit {
+		return ignoreGone(err)
+	}
+	return errdefs.Preconditionf("write \"%d\" to %s: %w: %d bytes", *limit, limitFile, cgroup.ErrBelowUse, used)
+}
+
+func (d *Driver) readLimit(h hierarchy, name cgroup.Name, file string) (int64, error) {
+	text, err := d.read(h, name, file)
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseLimit(text)
+	return n, errno.Classify(err)
+}

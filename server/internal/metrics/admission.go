@@ -1,0 +1,164 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/deviceplugin/registry"
+)
+
+// Sources are what the set reads.
+type Sources struct {
+	// View gives the current view.
+	View func() *ledger.View
+	// Settings gives those of the moment.
+	Settings func() Settings
+	// Sockets lists the plugin sockets in the watched directory.
+	Sockets func() []registry.Socket
+	// Kernel lists what the kernel does otherwise than the ledger says; nil for
+	// nothing.
+	Kernel func() []ledger.Finding
+	// Phases counts the containers in each phase; nil where nobody knows.
+	Phases func() map[placement.Phase]int
+	// Usage reads what a container uses; false if that is not known. nil where the cgroups are
+	// not the kernel's.
+	Usage func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
+	// Allocatable gives what the node's pods may have; nil for nothing.
+	Allocatable func() workload.Quantities
+	// Watchers counts the open Watch streams, LedgerBytes is the size of the ledger's file,
+	// and Plugins has the device resources with the states of their plugins; nil for nothing.
+	Watchers    func() int
+	LedgerBytes func() int64
+	Plugins     func() *device.Snapshot
+}
+
+// Settings are what counting depends on beside a verdict.
+type Settings struct {
+	// StaticCPUs means that the CPU manager gives CPUs out, FullCores that it gives
+	// whole cores only (the option full-pcpus-only).
+	StaticCPUs, FullCores bool
+	// Topology and Scope are the topology manager's.
+	Topology topology.Policy
+	Scope    hint.Scope
+	// PodLevelResourceManagers and MemoryQoS are the features of those names;
+	// TieredReservation means that memory QoS acts, and guarantees requests.
+	PodLevelResourceManagers     bool
+	MemoryQoS, TieredReservation bool
+}
+
+// Admission counts the outcome of an admission that is no dry run, and how long
+// it took. An error means that there is no verdict.
+func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error) {
+	if err != nil {
+		s.admissions.WithLabelValues("error").Observe(took.Seconds())
+		return
+	}
+	s.admissions.WithLabelValues(verdicts[v.Outcome]).Observe(took.Seconds())
+	if v.Outcome == admission.Deferred {
+		return // the kubelet knows nothing of the kind
+	}
+	d := decision{Verdict: v, settings: s.sources.Settings(), pod: pod}
+	if v.Pod != nil {
+		d.pod = &v.Pod.Pod
+	}
+	if v.Outcome == admission.Rejected {
+		d.last = lastStep(v.Trace)
+		s.rejected.WithLabelValues(reason(v.Reason)).Inc()
+	}
+	s.topology.count(&d, took)
+	s.aligned.count(&d)
+	for i := range s.pinned {
+		s.pinned[i].count(&d)
+	}
+	if d.settings.PodLevelResourceManagers {
+		s.managers.count(&d)
+	}
+}
+
+var verdicts = map[admission.Outcome]string{
+	admission.Admitted: "admitted", admission.Rejected: "rejected", admission.Deferred: "deferred",
+}
+
+// decision is a verdict as the counters look at it.
+type decision struct {
+	admission.Verdict
+	settings Settings
+	// pod with defaults if it was admitted, else as it came.
+	pod *workload.Pod
+	// last is the step that refused the pod.
+	last ledger.Step
+}
+
+// refusedBy reports whether a provider refused the pod.
+func (d *decision) refusedBy(provider string) bool {
+	return d.Outcome == admission.Rejected && d.last.Provider == provider
+}
+
+// refusedByMerge reports whether the topology manager did.
+func (d *decision) refusedByMerge() bool {
+	return d.Outcome == admission.Rejected && d.Reason == errdefs.TopologyAffinityError
+}
+
+// planned yields the claims that a provider planned, also for a pod that was
+// refused later.
+func (d *decision) planned(provider string) (claims []*ledger.Claim) {
+	for i := range d.Trace.Steps {
+		if s := &d.Trace.Steps[i]; s.Kind == ledger.StepPlanned && s.Provider == provider && s.Claim != nil {
+			claims = append(claims, s.Claim)
+		}
+	}
+	return claims
+}
+
+// committed are the claims that this admission has made real.
+func (d *decision) committed() []ledger.Claim {
+	if d.Outcome != admission.Admitted || d.Repeated {
+		return nil
+	}
+	return d.Pod.Claims
+}
+
+// merges is how many merges there were.
+func (d *decision) merges() (n int) {
+	for i := range d.Trace.Steps {
+		if d.Trace.Steps[i].Kind == ledger.StepMerged {
+			n++
+		}
+	}
+	return n
+}
+
+// lastStep returns the step by which a pod was refused.
+func lastStep(t *ledger.Trace) ledger.Step {
+	for _, s := range slices.Backward(t.Steps) {
+		if s.Kind == ledger.StepRefused {
+			return s
+		}
+	}
+	return ledger.Step{}
+}
+
+// counted are the reasons that the kubelet counts by name, of those that berth
+// gives.
+var counted = []errdefs.Reason{
+	errdefs.TopologyAffinityError, errdefs.UnexpectedAdmissionError,
+	errdefs.OutOfCPU, errdefs.OutOfMemory, errdefs.OutOfPods, errdefs.OutOf("ephemeral-storage"),
+}
+
+// reason is a label's value: all other reasons are one, as in the kubelet.
+func reason(r errdefs.Reason) string {
+	if slices.Contains(counted, r) {
+		return string(r)
+	}
+	return reasonOther
+}

@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/server/internal/reconcile"
+)
+
+// cgroupCounters are about the cgroup tree: the kubelet's, and those about what
+// it does not count.
+type cgroupCounters struct {
+	operations *prometheus.HistogramVec
+	version    prometheus.Gauge
+	losing     *prometheus.GaugeVec
+	drifts     *prometheus.CounterVec
+	orphans    prometheus.Gauge
+}
+
+func newCgroupCounters() cgroupCounters {
+	return cgroupCounters{
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: cgroupDuration, Buckets: prometheus.DefBuckets,
+			Help: "Time that operations on cgroups took in seconds, by operation.",
+		}, []string{labelOperation}),
+		version: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: cgroupVersion, Help: "Version of the kernel's cgroup interface, 1 or 2.",
+		}),
+		losing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: losingSupport,
+			Help: "1 if the container runtime does not report its cgroup driver; the version is that of the first Kubernetes whose kubelet does not work with such a runtime.",
+		}, []string{labelVersion}),
+		drifts:  counters(cgroupDrifts, "Values of cgroups that another program changed, by control file.", labelFile),
+		orphans: prometheus.NewGauge(prometheus.GaugeOpts{Name: cgroupOrphans, Help: "Cgroups of pods that are not in the ledger."}),
+	}
+}
+
+func (c *cgroupCounters) all() []prometheus.Collector {
+	return []prometheus.Collector{c.operations, c.version, c.losing, c.drifts, c.orphans}
+}
+
+func (c *cgroupCounters) count(o reconcile.Outcome) {
+	for _, d := range o.Drifts {
+		c.drifts.WithLabelValues(d.File).Inc()
+	}
+	c.orphans.Set(float64(o.Orphans))
+}
+
+// Cgroup is told of every operation on a cgroup.
+func (s *Set) Cgroup(op reconcile.Operation, took time.Duration) {
+	s.cgroups.operations.WithLabelValues(string(op)).Observe(took.Seconds())
+}
+
+// CgroupVersion is told of what kind the tree is.
+func (s *Set) CgroupVersion(v cgroup.Version) { s.cgroups.version.Set(float64(v)) }
+
+// OldRuntime is told of a container runtime that cannot be asked for its cgroup
+// driver. Beside any other there is no such series.
+func (s *Set) OldRuntime() { s.cgroups.losing.WithLabelValues(firstWithout).Set(1) }

@@ -1,0 +1,145 @@
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/rpc/podresources"
+)
+
+// Set is all metrics of one berthd. Its methods are safe for concurrent use.
+type Set struct {
+	registry *prometheus.Registry
+	sources  Sources
+
+	calls  *prometheus.HistogramVec
+	passes *prometheus.HistogramVec
+	writes prometheus.Counter
+	// readers are the kubelet's counters of podresources calls, by name.
+	readers map[podresources.Metric]*prometheus.CounterVec
+
+	admissions *prometheus.HistogramVec
+	rejected   *prometheus.CounterVec
+	steps      *steps
+	topology   topologyCounters
+	aligned    alignment
+	pinned     []pinning
+	managers   managerCounters
+	devices    deviceCounters
+	cgroups    cgroupCounters
+	resizes    resizeCounters
+}
+
+// New makes the set. What it reads and what counting depends on comes with
+// Start; until then nothing may be admitted.
+func New() *Set {
+	s := &Set{
+		registry: prometheus.NewRegistry(),
+		calls:    durations(callDuration, "Time that calls took, by method and status code.", "method", "code"),
+		passes:   durations(passDuration, "Time that passes over the cgroup tree took, by result.", "result"),
+		writes:   counter(passOperations, "Cgroups that passes created or changed."),
+		readers:  make(map[podresources.Metric]*prometheus.CounterVec),
+
+		admissions: durations(admissionDuration, "Time from an admission's arrival to its verdict, by verdict.", "verdict"),
+		steps:      newSteps(),
+		rejected:   counters(rejections, "Rejected pods, by reason.", labelReason),
+		topology:   newTopologyCounters(),
+		aligned:    newAlignment(),
+		pinned:     newPinnings(),
+		managers:   newManagerCounters(),
+		devices:    newDeviceCounters(),
+		cgroups:    newCgroupCounters(),
+		resizes:    newResizeCounters(),
+	}
+	for _, name := range podresources.Metrics() {
+		c := counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)
+		s.readers[name] = c
+		s.registry.MustRegister(c)
+	}
+	s.registry.MustRegister(s.calls, s.passes, s.writes, s.admissions, s.rejected, s.steps.took,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.registry.MustRegister(s.topology.all()...)
+	s.registry.MustRegister(s.aligned.all()...)
+	for _, p := range s.pinned {
+		s.registry.MustRegister(p.requests, p.errors)
+	}
+	s.registry.MustRegister(s.devices.all()...)
+	s.registry.MustRegister(s.cgroups.all()...)
+	s.registry.MustRegister(s.resizes.all()...)
+	return s
+}
+
+// Start gives the set its sources and lets those series begin at 0 that the
+// kubelet begins at 0. It is called once, before anything is admitted.
+func (s *Set) Start(sources Sources) {
+	s.sources = sources
+	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.Plugins},
+		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases, cpu: func() bool { return sources.Settings().StaticCPUs }})
+	if sources.Usage != nil {
+		s.registry.MustRegister(&usageCollector{sources.View, sources.Usage})
+	}
+	if sources.Allocatable != nil {
+		s.registry.MustRegister(allocatableCollector{sources.Allocatable})
+	}
+	settings := sources.Settings()
+	s.aligned.begin(settings)
+	if settings.MemoryQoS {
+		s.registry.MustRegister(reservationCollector{sources.View, settings.TieredReservation})
+	}
+	if settings.PodLevelResourceManagers {
+		s.registry.MustRegister(s.managers.all()...)
+	}
+}
+
+// maxScrapes bounds the scrapes at a time: each reads files of every container.
+const maxScrapes = 4
+
+// Handler serves the metrics. Without kubelet those with names of the kubelet are left out.
+func (s *Set) Handler(kubelet bool) http.Handler {
+	options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}
+	if !kubelet {
+		return promhttp.HandlerFor(prometheus.GathererFunc(ownOnly(s.registry.Gather)), options)
+	}
+	return promhttp.HandlerFor(s.registry, options)
+}
+
+// Call is told of every call of a service.
+func (s *Set) Call(method, code string, took time.Duration) {
+	s.calls.WithLabelValues(method, code).Observe(took.Seconds())
+}
+
+// Pass is told of every pass over the cgroup tree.
+func (s *Set) Pass(o reconcile.Outcome) {
+	result := "ok"
+	if o.Err != nil {
+		result = "error"
+	}
+	s.passes.WithLabelValues(result).Observe(o.Took.Seconds())
+	s.writes.Add(float64(len(o.Ops)))
+	s.cgroups.count(o)
+}
+
+// Count implements podresources.Counter.
+func (s *Set) Count(name podresources.Metric, version string) {
+	s.readers[name].WithLabelValues(version).Inc()
+}
+
+// durations makes a histogram from 0.1 ms to 15 s.
+func durations(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 14),
+	}, labels)
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}

@@ -1,0 +1,493 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/server/internal/failpoint"
+)
+
+// Config of a Loop.
+type Config struct {
+	Tree   cgroup.Tree
+	Layout cgroup.Layout
+	// NoPodCgroups creates no cgroups for tiers, pods and containers, and uses no existing
+	// ones for pods. The runtime or the agent applies the CPUs.
+	NoPodCgroups bool
+	// Listed are cgroups outside those of pods that may be read and changed by hand. Plain
+	// accesses those that are plain directories; nil if Tree does.
+	Listed []Listed
+	Plain  cgroup.Tree
+	Limits
+	// Records stores the pods' claim records; nil if they cannot be stored.
+	Records cgroup.Records
+	// Unseen means that the tree is not the kernel's, so it shows no processes.
+	Unseen bool
+	// Failpoint is for tests; nil otherwise.
+	Failpoint failpoint.Hook
+	// DriftPolicy is the reaction to values that another program changed; empty means RepairDrift.
+	DriftPolicy DriftPolicy
+	// View returns the current view.
+	View func() *ledger.View
+	// InFlight returns the current view with the pods that are being admitted or resized;
+	// nil if there are none.
+	InFlight func() *ledger.View
+	// Online returns the CPUs that are online, and SetOffline records the CPUs of the
+	// machine that are not; nil if the machine is not the kernel's.
+	Online     func() (cpuset.Set, error)
+	SetOffline func(ctx context.Context, cpus cpuset.Set) error
+	// Every is the time between passes without a commit; 0 means 10 s.
+	Every time.Duration
+	// Now is the clock; nil means the system clock.
+	Now func() time.Time
+	// Runtime creates containers and their cgroups; nil if berthd or the agent creates
+	// them.
+	Runtime Runtime
+	// Bindings stores the ids of a runtime's containers; nil if they are not stored.
+	Bindings Bindings
+	// StillThere returns, before a process is moved, whether it is still the process that
+	// the context's caller has sent; nil if processes are not the kernel's.
+	StillThere func(ctx context.Context, pid int) error
+	// SetScore sets the OOM score of a process that is moved; nil if the loop must not
+	// change processes.
+	SetScore func(pid, score int) error
+	Log      *slog.Logger
+	// Observe is called with the outcome of every pass, Timed with the duration of each
+	// operation on a cgroup; both may be nil.
+	Observe func(Outcome)
+	Timed   func(Operation, time.Duration)
+}
+
+// Limits are the values that depend on the configuration and not on pods.
+type Limits struct {
+	QoS qos.Config
+	// Pods are the node's values for the cgroup of all pods; the values of the QoS tiers
+	// are added.
+	Pods cgroup.Values
+	// Reserved are existing cgroups with the node's limits for them. They are never
+	// created.
+	Reserved []cgroup.Node
+}
+
+// Operation on a cgroup, with the name of the kubelet's metrics.
+type Operation string
+
+// The operations.
+const (
+	OpCreate  Operation = "create"
+	OpUpdate  Operation = "update"
+	OpDestroy Operation = "destroy"
+)
+
+// Outcome of a pass.
+type Outcome struct {
+	// Ops that were tried.
+	Ops []cgroup.Op
+	// Drifts that this pass found first.
+	Drifts []Drift
+	// Orphans is the number of cgroups of unknown pods.
+	Orphans int
+	Took    time.Duration
+	Err     error
+}
+
+// Loop is the reconciler. It also implements admission.CgroupManager: an admission's
+// cgroups are written immediately, with the values that a pass would write.
+type Loop struct {
+	Config // its Limits are guarded by mu
+	// soon fires when the loop has to follow the ledger; wanted is whether it will.
+	soon   *time.Timer
+	wanted atomic.Bool
+
+	// mu is held during passes and while one pod's cgroups are written, so that only one
+	// operation writes at a time. It is not held while a pod's processes are killed.
+	mu          gate
+	leaving     map[string]bool        // guarded by mu: uids
+	uncommitted map[string]*ledger.Pod // guarded by mu: by uid, as they were written; see expected
+	drift       driftLog               // guarded by mu
+	orphans     []cgroup.Name          // guarded by mu: found by the last pass
+	// unbound are the unbound cgroups with processes that the last pass found, empty those
+	// without processes; guarded by mu.
+	unbound, empty []unbound
+	// returned are CPUs that were offline and are online again; guarded by mu.
+	returned cpuset.Set
+	// findings are those of the last pass. Reading them does not wait for a pass.
+	findings atomic.Pointer[[]ledger.Finding]
+	phases   atomic.Pointer[map[placement.Phase]int] // like findings
+	// applying are the runtime's containers among the current ops; guarded by mu.
+	applying runtimeContainers
+
+	// tracker has the containers by key, for the view tracked. Blocked starts wait until
+	// freed is closed. Guarded by mu.
+	tracker placement.Tracker
+	tracked *ledger.View
+	freed   chan struct{}
+	// cgroups are the cgroups of the runtime's containers, by id. starting are the keys of
+	// containers with a requested start. unlisted is the error about containers that the
+	// last list lacked. Guarded by mu.
+	cgroups  map[string]cgroup.Name
+	located  sync.Map // the same for readers without mu
+	starting map[string]int
+	unlisted error
+	adopts   bool // unreported containers of the runtime are bound; guarded by mu
+	// ended are the cgroups of containers that were unbound since the last read; guarded by
+	// mu.
+	ended []cgroup.Name
+	calls calls // guarded by mu
+
+	changes events
+	records recordLog          // guarded by mu
+	sharers sharers            // guarded by mu
+	opening map[string]opening // by uid; guarded by mu
+	// openingFound means that a pass has looked for opening pods, and sandboxesKnown that one
+	// had the runtime's list of all sandboxes. Those of an earlier berthd are unknown until
+	// then. Guarded by mu.
+	openingFound, sandboxesKnown bool
+
+	// ending are the cgroups that are being removed.
+	ending endings
+}
+
+var _ admission.CgroupManager = (*Loop)(nil)
+
+// New returns a loop. It starts nothing.
+func New(cfg Config) *Loop {
+	if cfg.Every == 0 {
+		cfg.Every = 10 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	soon := time.NewTimer(time.Hour)
+	soon.Stop()
+	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
+		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, opening: make(map[string]opening), starting: make(map[string]int)}
+}
+
+// SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
+func (l *Loop) SetLimits(limits Limits) {
+	l.mu.Lock()
+	l.Limits = limits
+	l.drift.kept = nil
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Wake requests a pass soon. It never blocks.
+func (l *Loop) Wake() {
+	if l.wanted.CompareAndSwap(false, true) { // else a pass is requested, and will read the newest view
+		l.soon.Reset(debounce)
+	}
+}
+
+// debounce is the delay of the loop after Wake. So a committing caller gets its answer
+// first, and one read follows many commits. Nothing runs before that: a goroutine that is
+// woken takes time from the answer. No caller waits for the loop: a container's values are
+// written before its start is answered.
+const debounce = time.Millisecond
+
+// Run follows the ledger after each Wake and makes a pass in every interval, until ctx
+// ends. While a container's start is in progress at a runtime it follows more often, with
+// growing pauses. Errors are logged; the next pass tries again.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.calls.running.Wait()
+	l.calls.running.Go(func() { l.listen(ctx) })
+	tick := time.NewTicker(l.Every)
+	defer tick.Stop()
+	pause, last := pollInterval, time.Time{}
+	var failing outage
+	for {
+		var again, due <-chan time.Time
+		if latest := l.latestStart(); latest.IsZero() {
+			pause = pollInterval
+		} else {
+			if latest.After(last) {
+				pause, last = pollInterval, latest
+			}
+			again = time.After(pause)
+		}
+		if l.recordsDue() {
+			due = time.After(debounce)
+		}
+		step := l.Follow
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.soon.C:
+			l.wanted.Store(false)
+		case <-again:
+			pause = min(2*pause, l.Every)
+		case <-due:
+			step = l.WriteDue
+		case <-tick.C:
+			step = l.Pass
+		}
+		if err := step(ctx); ctx.Err() == nil {
+			failing.report(ctx, l, err)
+		}
+	}
+}
+
+// outage is a lasting error. It is logged at its begin, at each change of the error, and at
+// its end. A runtime that is away is one error, whatever its connection says each time.
+type outage struct {
+	text  string
+	since time.Time
+}
+
+func (o *outage) report(ctx context.Context, l *Loop, err error) {
+	var text string
+	if err != nil {
+		text = err.Error()
+	}
+	if errors.Is(err, errAway) {
+		text = errAway.Error()
+	}
+	switch {
+	case err == nil && (o.text == "" || o.text == errAway.Error() && l.calls.away.Load()):
+	case err == nil:
+		l.Log.InfoContext(ctx, "cgroups are reconciled again", "after", l.Now().Sub(o.since))
+		*o = outage{}
+	case text == o.text || isPending(err):
+		l.Log.DebugContext(ctx, "reconcile cgroups", "error", err)
+	default:
+		l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+		if o.text == "" {
+			o.since = l.Now()
+		}
+		o.text = text
+	}
+}
+
+// isPending returns whether an error only says that calls to the runtime go on in the
+// background. Their answers are errors of their own, or none.
+func isPending(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // every error in it counts
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !isPending(one) })
+	case interface{ Unwrap() error }:
+		return isPending(e.Unwrap())
+	}
+	return errors.Is(err, errPending)
+}
+
+// latestStart returns when a start in progress was last allowed; the zero time if there is
+// none. Starts that have taken too long are ended.
+func (l *Loop) latestStart() (latest time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.track()
+	for _, c := range l.tracker.Starts() {
+		if c.Since.After(latest) {
+			latest = c.Since
+		}
+	}
+	return latest
+}
+
+// Begin creates the tiers and writes limits to the reserved cgroups, which must exist with
+// all controllers. berthd does not start if it cannot limit pods. A limit that a tier
+// already exceeds is left to the passes.
+func (l *Loop) Begin(ctx context.Context) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	nodes := append(l.tiers(l.View()), l.Reserved...)
+	seen, err := l.observe(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	for _, n := range l.Reserved {
+		if o := seen.Find(n.Name); o.State != cgroup.Valid && !l.NoPodCgroups {
+			return errdefs.Preconditionf("enforce limits on the reserved cgroup %s: %w", n.Name, unusable(o))
+		}
+	}
+	if l.NoPodCgroups {
+		nodes = made(nodes, seen)
+	}
+	ops := cgroup.Diff(nodes, seen)
+	done := l.apply(ctx, ops)
+	for _, op := range ops {
+		if l.NoPodCgroups {
+			break // the passes report it and try again
+		}
+		if done.failed[op.Name.String()] && (op.Kind == cgroup.Create || !op.Name.Within(l.Layout.Pods())) {
+			return done.err
+		}
+	}
+	if done.err != nil {
+		l.Log.ErrorContext(ctx, "limit the QoS tiers", "error", done.err)
+	}
+	return nil
+}
+
+// unusable returns the error for a cgroup that berthd must not create.
+func unusable(o cgroup.Observed) error {
+	if o.State == cgroup.Absent {
+		return errdefs.Preconditionf("it does not exist; the program that runs there has to create it")
+	}
+	return errdefs.Preconditionf("it %s", o.Reason)
+}
+
+// Pass makes the tree equal to the current view.
+func (l *Loop) Pass(ctx context.Context) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	if err := l.compareOnline(ctx); err != nil {
+		l.Log.ErrorContext(ctx, "compare the CPUs on line with the machine", "error", err)
+	}
+	l.takeOver(ctx)
+	return l.pass(ctx, l.View())
+}
+
+// pass makes the tree equal to a view. The caller holds mu.
+func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
+	start := l.Now()
+	l.track()
+	l.removeEnded(ctx, view)
+	l.endOpenings(ctx, view)
+	defer l.countPhases()
+	p, err := l.plan(ctx, view)
+	var fresh []Drift
+	if err == nil {
+		if !l.NoPodCgroups {
+			l.orphans = l.Layout.Orphans(p.seen, known(view))
+		}
+		l.report(ctx, p.findings)
+		l.removeEmpty(ctx, p.empty)
+		fresh = l.drift.news(p.drifts)
+		l.reportDrift(ctx, fresh)
+		err = l.carryOut(ctx, view, p)
+		l.repairRecords(ctx, view)
+	}
+	if l.Observe != nil {
+		l.Observe(Outcome{Ops: p.ops, Drifts: fresh, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})
+	}
+	return err
+}
+
+// carryOut applies a plan. If the kernel refuses the limit of a tier that uses more, the
+// limit is set to the use, as the kubelet does.
+func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
+	done := l.applyTo(ctx, p.containers, p.ops)
+	if err := l.gather(ctx, view, p.containers); err != nil {
+		done.err = errors.Join(done.err, err)
+	}
+	if done.err != nil && l.QoS.ReservedMemory > 0 {
+		seen, err := l.observe(ctx, p.desired)
+		if err != nil {
+			return errors.Join(done.err, err)
+		}
+		desired := p.containers.present(qos.AboveUsage(p.desired, seen), seen)
+		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
+	}
+	l.drift.keep(view, p.desired, done.failed)
+	return errors.Join(done.err, p.missing, p.unmet)
+}
+
+// applied is the result of ops.
+type applied struct {
+	// failed are the names of cgroups that did not get all of their values.
+	failed map[string]bool
+	err    error
+}
+
+// applyTo prepares the runtime's containers and applies ops, some of which are for them.
+// The caller holds mu.
+func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
+	l.applying = g
+	defer func() { l.applying = runtimeContainers{} }()
+	held, err := l.prepare(ctx, g)
+	done := l.apply(ctx, ops)
+	for _, c := range held { // others may have left now
+		withheld, failed := l.prepareOne(ctx, c)
+		err = errors.Join(err, withheld, failed)
+	}
+	done.err = errors.Join(err, done.err, l.repeat(ctx, g))
+	return done
+}
+
+// apply carries out ops in their order. If an op fails, the others are still carried out,
+// except those below a cgroup that could not be created. The caller holds mu.
+func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
+	out := applied{failed: map[string]bool{}}
+	var errs []error
+	var unmade []cgroup.Name
+	for _, op := range ops {
+		err := ctx.Err()
+		for _, name := range unmade {
+			if op.Name.Within(name) {
+				err = errdefs.Preconditionf("set cgroup %s: its parent %s could not be made", op.Name, name)
+			}
+		}
+		if err == nil {
+			_, err = l.ensure(ctx, op)
+		}
+		l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
+		if err == nil {
+			continue
+		}
+		if op.Kind == cgroup.Create {
+			unmade = append(unmade, op.Name)
+		}
+		out.failed[op.Name.String()] = true
+		errs = append(errs, err)
+	}
+	out.err = errors.Join(errs...)
+	return out
+}
+
+// ensure carries out one op, and returns whether it created the cgroup. The caller holds
+// mu.
+func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err error) {
+	kind := OpUpdate
+	if op.Kind == cgroup.Create {
+		kind = OpCreate
+	}
+	defer l.timed(kind, l.Now())
+	if g, ok := l.applying.at(op.Name.String()); ok {
+		err := l.granted(g.id, &op.Values)
+		return false, errors.Join(err, l.update(ctx, g, op.Values))
+	}
+	withheld := l.granted(op.Name.String(), &op.Values)
+	inside := l.inContainer(op.Name)
+	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
+		return false, nil // the container has ended since the plan
+	}
+	created, err = l.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	if created && (op.Kind == cgroup.Set && l.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
+		// The container has ended, or the pod was removed, during the write.
+		l.drift.forgetAll(op.Name)
+		return false, errors.Join(withheld, l.Tree.Remove(ctx, op.Name))
+	}
+	l.written(ctx, op.Name, op.Values.CPUs, err)
+	return created, errors.Join(withheld, err)
+}
+
+// inContainer returns whether a name is the cgroup of a container of a pod, or below one.
+func (l *Loop) inContainer(name cgroup.Name) bool {
+	_, isPod := l.Layout.PodUID(name)
+	return !isPod && l.inPod(name) != ""
+}
+
+// timed reports the duration of an operation.
+func (l *Loop) timed(op Operation, start time.Time) {
+	if l.Timed != nil {
+		l.Timed(op, l.Now().Sub(start))
+	}
+}

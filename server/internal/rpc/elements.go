@@ -1,0 +1,86 @@
+package rpc
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/berthd/berth/server/internal/wire"
+)
+
+// DefaultMaxElements is how many elements a request of a user other than root may have unless configured.
+const DefaultMaxElements = 20_000
+
+// letter is a message that is to be decoded if it has no more elements than it may have: messages in it, items of lists
+// and entries of maps. An element of two bytes costs a hundred of them decoded.
+type letter struct {
+	message any
+	most    int
+	// exact has the elements counted. Root's are not.
+	exact bool
+
+	bytes, elements int
+	tooMany         bool // then message is as it was
+}
+
+// size is about what the decoded message takes.
+func (l *letter) size() int { return 4*l.bytes + 300*l.elements }
+
+// counting is the codec of proto messages that takes letters.
+type counting struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2. An answer keeps its buffer until somebody has read
+// it, so that has the size of the answer; of gRPC's own the next one above 32 KiB has 1 MiB.
+func (c counting) Marshal(v any) (mem.BufferSlice, error) {
+	switch v := v.(type) {
+	case encoded:
+		return v.data, nil
+	case proto.Message:
+		return marshal(v)
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// marshal encodes a message into a buffer of its size.
+func marshal(m proto.Message) (mem.BufferSlice, error) {
+	size := proto.Size(m)
+	buf, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
+	if err != nil {
+		return nil, fmt.Errorf("encode an answer of %d bytes: %w", size, err)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(buf)}, nil
+}
+
+// maxPooled is the size of the largest buffer that gRPC's pool keeps apart from others. Those
+// above it are all kept together, one or two for each processor, whatever their size.
+const maxPooled = 1 << 20
+
+func pool(size int) mem.BufferPool {
+	if size > maxPooled {
+		return mem.NopBufferPool{}
+	}
+	return mem.DefaultBufferPool()
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
+	l, ok := v.(*letter)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	l.bytes = data.Len()
+	m, ok := l.message.(proto.Message)
+	if !ok || !l.exact {
+		return c.CodecV2.Unmarshal(data, l.message)
+	}
+	buf := data.MaterializeToBuffer(pool(data.Len()))
+	defer buf.Free()
+	left := wire.Count(m.ProtoReflect().Descriptor(), buf.ReadOnlyData(), l.most)
+	if l.elements = l.most - left; left < 0 {
+		l.tooMany = true
+		return nil
+	}
+	return proto.Unmarshal(buf.ReadOnlyData(), m)
+}

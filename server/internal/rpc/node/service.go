@@ -1,0 +1,163 @@
+// Package node serves berth.node.v1: the machine that pods are placed on, and what
+// the node as a whole has and gives. It changes nothing but the configuration, by Reload.
+package node
+
+import (
+	"context"
+	"sync"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/usage"
+)
+
+// Parts are what the service shows. Machine, Config and Version never change while
+// berthd runs.
+type Parts struct {
+	Machine *machine.Topology
+	// Node returns the manager in force; a change of policy replaces it.
+	Node func() *node.Manager
+	View func() *ledger.View
+	// Status tells how the system is at the moment.
+	Status  func(ctx context.Context) (*nodev1.GetStatusResponse, error)
+	Config  *nodev1.GetConfigResponse
+	Version *nodev1.GetVersionResponse
+	// Reload reads the configuration again; in a dry run it changes nothing.
+	Reload func(ctx context.Context, dryRun bool) (Reloaded, error)
+	Usage  UsageReader
+}
+
+// UsageReader reads what is used; *usage.Reader is the one there is.
+type UsageReader interface {
+	Read(ctx context.Context) (*usage.Reading, error)
+}
+
+// Reloaded tells how the files of the configuration differ from what was in force, and what in
+// them berthd does not act on.
+type Reloaded struct {
+	Changes []FieldChange
+	Notes   []string
+}
+
+// FieldChange is a field that has another value; both are JSON, empty for an absent field.
+type FieldChange struct {
+	Field, From, To string
+	// Applied says that To is in force; otherwise Reason says why it is not.
+	Applied bool
+	Reason  string
+}
+
+// Reload implements NodeService.
+func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev1.ReloadResponse, error) {
+	r, err := s.Parts.Reload(ctx, req.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	out := &nodev1.ReloadResponse{Notes: r.Notes}
+	for _, c := range r.Changes {
+		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, OldValue: c.From, NewValue: c.To, Applied: c.Applied, Reason: c.Reason})
+	}
+	return out, nil
+}
+
+type service struct {
+	nodev1.UnimplementedNodeServiceServer
+	Parts
+	// machine describes the machine once: of one with thousands of CPUs that takes milliseconds.
+	machine func() (*nodev1.GetMachineResponse, error)
+}
+
+// New makes the service.
+func New(p Parts) nodev1.NodeServiceServer {
+	s := &service{Parts: p}
+	s.machine = sync.OnceValues(s.describe)
+	return s
+}
+
+// GetCapacity implements NodeService.
+func (s *service) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
+	return &nodev1.GetCapacityResponse{Capacity: amounts(s.Node().Capacity())}, nil
+}
+
+// GetAllocatable implements NodeService.
+func (s *service) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
+	n := s.Node()
+	return &nodev1.GetAllocatableResponse{
+		Allocatable: amounts(n.Allocatable()), Absolute: amounts(n.Absolute()),
+		Limit: amounts(n.Limit()), Requested: amounts(n.Requested(s.View())),
+	}, nil
+}
+
+// GetReservation implements NodeService.
+func (s *service) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {
+	n := s.Node()
+	return &nodev1.GetReservationResponse{
+		Reservation: amounts(n.Reservation()), System: amounts(n.SystemReserved()),
+		Kube: amounts(n.KubeReserved()), Eviction: amounts(n.Eviction()),
+	}, nil
+}
+
+// GetStatus implements NodeService.
+func (s *service) GetStatus(ctx context.Context, _ *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
+	return s.Status(ctx)
+}
+
+// GetVersion implements NodeService.
+func (s *service) GetVersion(context.Context, *nodev1.GetVersionRequest) (*nodev1.GetVersionResponse, error) {
+	return s.Version, nil
+}
+
+// GetConfig implements NodeService.
+func (s *service) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.GetConfigResponse, error) {
+	return s.Config, nil
+}
+
+// amounts returns the message form.
+func amounts(q workload.Quantities) map[string]string { return convert.AmountTexts(q, nil) }
+
+// GetMachine implements NodeService.
+func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
+	return s.machine()
+}
+
+func (s *service) describe() (*nodev1.GetMachineResponse, error) {
+	snapshot, err := s.Machine.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	out := &nodev1.GetMachineResponse{
+		OfflineCpus: convert.CPUSet(s.Machine.Offline()),
+		Fingerprint: s.Machine.Fingerprint(), SnapshotJson: snapshot,
+	}
+	for id := range s.Machine.CPUs().All() {
+		c, _ := s.Machine.CPU(id)
+		out.Cpus = append(out.Cpus, &nodev1.CPU{
+			Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket),
+			NumaNode: uint32(c.Node), UncoreCache: uint32(c.Uncore),
+		})
+	}
+	for _, n := range s.Machine.Nodes() {
+		out.Nodes = append(out.Nodes, s.node(n))
+	}
+	return out, nil
+}
+
+func (s *service) node(n machine.Node) *nodev1.NUMANode {
+	out := &nodev1.NUMANode{
+		NumaNode: uint32(n.ID), Cpus: convert.CPUSet(s.Machine.CPUsInNode(n.ID)),
+		MemoryBytes: n.MemoryBytes, Distances: make(map[uint32]uint32),
+	}
+	for _, h := range n.HugePages {
+		out.HugePages = append(out.HugePages, &nodev1.HugePages{PageSizeBytes: h.SizeKiB << 10, Count: h.Count})
+	}
+	for to := range s.Machine.NodeMask().All() {
+		if d, ok := s.Machine.Distances().Between(n.ID, to); ok {
+			out.Distances[uint32(to)] = uint32(d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,387 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/wire"
+)
+
+// Config of a server.
+type Config struct {
+	// Access of the callers; nil lets everybody in, which only sockets do whose
+	// directory's permissions protect them (pod-resources).
+	Access *Access
+	// Bounds of the callers; they need Access.
+	Bounds Bounds
+	// MaxReceiveBytes bounds a request message, and MaxElements one of users other than
+	// root; 0 means 4 MiB and DefaultMaxElements.
+	MaxReceiveBytes, MaxElements int
+	// Ceiling is the longest that a unary call may take; 0 means no limit.
+	Ceiling time.Duration
+	Log     *slog.Logger
+	// Observe is told the outcome of every call; it may be nil.
+	Observe func(fullMethod, code string, took time.Duration)
+	// TraceUnary and TraceStream are called before all else; nil for no traces.
+	TraceUnary  grpc.UnaryServerInterceptor
+	TraceStream grpc.StreamServerInterceptor
+	// Limiter may reject calls before anything else looks at them; nil lets all
+	// pass.
+	Limiter Limiter
+
+	limiter *limiter // nil without Access
+	lines   *lines
+	limits  *atomic.Pointer[Limits]
+}
+
+// Limits are those that can change while a server runs.
+type Limits struct {
+	// Connections and Calls of each user, as in Bounds.
+	Connections, Calls int
+	// MaxElements and Ceiling are those of Config.
+	MaxElements int
+	Ceiling     time.Duration
+}
+
+// orDefault fills in what is not set.
+func (l Limits) orDefault() *Limits {
+	l.Connections = cmp.Or(l.Connections, defaultConnections)
+	l.Calls = cmp.Or(l.Calls, defaultCalls)
+	l.MaxElements = cmp.Or(l.MaxElements, DefaultMaxElements)
+	return &l
+}
+
+// firstLimits are those that a server starts with.
+func (cfg Config) firstLimits() *atomic.Pointer[Limits] {
+	limits := new(atomic.Pointer[Limits])
+	limits.Store(Limits{
+		Connections: cfg.Bounds.Connections, Calls: cfg.Bounds.Calls, MaxElements: cfg.MaxElements, Ceiling: cfg.Ceiling,
+	}.orDefault())
+	return limits
+}
+
+// SetLimits puts other limits into force, for connections and calls that begin later.
+func (s *Server) SetLimits(l Limits) { s.reading.cfg.limits.Store(l.orDefault()) }
+
+// ceiling is the longest that a unary call may take; 0 means no limit.
+func (cfg Config) ceiling() time.Duration { return cfg.current().Ceiling }
+
+// current are the limits in force: of a server, or else those that the configuration begins with.
+func (cfg Config) current() *Limits {
+	if cfg.limits == nil {
+		return cfg.firstLimits().Load()
+	}
+	return cfg.limits.Load()
+}
+
+// Limiter decides whether there is room for one more call.
+type Limiter interface{ Allow() bool }
+
+// Bounds of one connection.
+const (
+	maxHeaderBytes = 64 << 10
+	maxStreams     = 1024
+	handshakeTime  = 10 * time.Second
+)
+
+// Windows of a call and of a connection: what may arrive before it is read.
+const (
+	streamWindow = 64 << 10
+	connWindow   = 1 << 20
+)
+
+// DefaultMaxReceiveBytes is how large a request may be unless configured.
+const DefaultMaxReceiveBytes = 4 << 20
+
+// streamWorkers are goroutines that stay between calls: a new one has to grow its
+// stack several times on its way through an admission. Calls beyond them get
+// goroutines of their own.
+const streamWorkers = 4
+
+// NewServer makes a server with the frame described at the top of the package.
+func NewServer(cfg Config) *Server {
+	cfg.MaxReceiveBytes = cmp.Or(cfg.MaxReceiveBytes, DefaultMaxReceiveBytes)
+	cfg.limits = cfg.firstLimits()
+	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
+		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
+		return Status(ctx, errdefs.Internalf("panic in berthd, see its log: %v", p))
+	})
+	cfg.lines = newLines()
+	unary, stream := cfg.outermost()
+	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
+	if cfg.Access != nil {
+		cfg.limiter = newLimiter(cfg)
+		frame = cfg.limiter.options(PeerCredentials())
+	}
+	reading := reading{cfg, cfg.limiter}
+	return &Server{reading: reading, Server: grpc.NewServer(append(frame,
+		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
+		grpc.ForceServerCodecV2(counting{wire.Codec()}),
+		// What arrives before somebody reads it is bounded by these; a message that is
+		// read may arrive whole.
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.ChainUnaryInterceptor(append(unary,
+			requestIDUnary,
+			cfg.observeUnary,
+			recovery.UnaryServerInterceptor(recovering),
+			cfg.gateUnary,
+			statusUnary,
+		)...),
+		grpc.ChainStreamInterceptor(append(stream,
+			reading.stream,
+			requestIDStream,
+			cfg.observeStream,
+			recovery.StreamServerInterceptor(recovering),
+			cfg.gateStream,
+			statusStream,
+		)...),
+	)...)}
+}
+
+// outermost are the interceptors of who traces calls.
+func (cfg Config) outermost() (unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) {
+	if cfg.TraceUnary != nil {
+		unary = append(unary, cfg.TraceUnary)
+	}
+	if cfg.TraceStream != nil {
+		stream = append(stream, cfg.TraceStream)
+	}
+	return unary, stream
+}
+
+// gateUnary applies rate limit, role and ceiling.
+func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if cfg.Limiter != nil && !cfg.Limiter.Allow() {
+		return nil, Status(ctx, errdefs.Exhaustedf("rejected by rate limit").Coded(errdefs.TooManyCalls))
+	}
+	if cfg.Access != nil {
+		if err := cfg.Access.authorize(ctx, info.FullMethod, req); err != nil {
+			return nil, Status(ctx, err)
+		}
+	}
+	noteAgent(ctx, info.FullMethod, req)
+	if ceiling := cfg.ceiling(); ceiling > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ceiling)
+		defer cancel()
+	}
+	leave, err := cfg.slot(ctx, info.FullMethod, req)
+	if err != nil {
+		return nil, Status(ctx, err)
+	}
+	defer leave()
+	resp, err := next(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return encode(ctx, resp)
+}
+
+// slot waits for a slot, if the call needs one.
+func (cfg Config) slot(ctx context.Context, method string, req any) (leave func(), err error) {
+	t, counted := ctx.Value(ticketKey{}).(*ticket)
+	costs := counted && isCostly(method, req)
+	if counted && (costs || !keepsTurn(method)) {
+		t.endTurn()
+	}
+	if !costs {
+		return func() {}, nil
+	}
+	return t.takeSlot(ctx)
+}
+
+func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if cfg.Access != nil {
+		if err := cfg.Access.authorize(ss.Context(), info.FullMethod, nil); err != nil {
+			return Status(ss.Context(), err)
+		}
+	}
+	t, counted := ss.Context().Value(ticketKey{}).(*ticket)
+	if !counted {
+		return next(srv, ss)
+	}
+	t.endTurn()
+	if !costly[info.FullMethod] {
+		return next(srv, ss)
+	}
+	defer t.leaveSlot()
+	if ceiling := cfg.ceiling(); ceiling > 0 { // other calls of the user wait for this one
+		ctx, cancel := context.WithTimeout(ss.Context(), ceiling)
+		defer cancel()
+		defer context.AfterFunc(ctx, t.closeOverdue)()
+		ss = streamWithContext{ss, ctx}
+	}
+	return next(srv, costlyStream{ss, t})
+}
+
+// closeOverdue closes the call's connection if nobody reads from it: until then the handler
+// does not return.
+func (t *ticket) closeOverdue() {
+	if t.conn != nil && t.conn.answers.isStalled() {
+		_ = t.conn.Conn.Close() // gRPC notices, and closes t.conn
+	}
+}
+
+// costlyStream is a costly call that has a slot while its handler has the request and sends
+// nothing.
+type costlyStream struct {
+	grpc.ServerStream
+	ticket *ticket
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s costlyStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if _, err := s.ticket.takeSlot(s.Context()); err != nil {
+		return Status(s.Context(), err)
+	}
+	return nil
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s costlyStream) SendMsg(m any) error {
+	defer Away(s.Context())()
+	return s.ServerStream.SendMsg(m)
+}
+
+func (cfg Config) observeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	resp, err := next(ctx, req)
+	cfg.observe(info.FullMethod, err, start)
+	cfg.logCall(ctx, info.FullMethod, err, start)
+	return resp, err
+}
+
+func (cfg Config) observeStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	start := time.Now()
+	err := next(srv, ss)
+	cfg.observe(info.FullMethod, err, start)
+	cfg.logCall(ss.Context(), info.FullMethod, err, start)
+	return err
+}
+
+func (cfg Config) observe(method string, err error, start time.Time) {
+	if cfg.Observe != nil {
+		cfg.Observe(method, status.Code(err).String(), time.Since(start))
+	}
+}
+
+// logCall logs a call at the level that its code has. Few calls have a level that is
+// logged, so the line is put together only for these.
+func (cfg Config) logCall(ctx context.Context, method string, err error, start time.Time) {
+	code := status.Code(err)
+	level := slog.Level(logging.DefaultServerCodeToLevel(code))
+	if level == slog.LevelInfo || code == codes.Unknown {
+		// Ordinary calls. Unknown is what readers of podresources get for a pod that is
+		// not there, as from the kubelet; no error of berth's has it.
+		level = slog.LevelDebug
+	}
+	if !cfg.Log.Enabled(ctx, level) {
+		return
+	}
+	omitted := int64(0)
+	if level > slog.LevelDebug && !cfg.trusts(ctx) {
+		var ok bool
+		if omitted, ok = cfg.lines.next(); !ok {
+			return
+		}
+	}
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	fields := append(logFields(ctx), "grpc.service", service, "grpc.method", name, "grpc.code", code.String())
+	if err != nil {
+		fields = append(fields, "grpc.error", err.Error())
+	}
+	if omitted > 0 {
+		fields = append(fields, "omitted", omitted)
+	}
+	cfg.Log.Log(ctx, level, "finished call", append(fields, "grpc.time_ms", float64(time.Since(start).Microseconds())/1000)...)
+}
+
+// trusts reports whether a call is root's or that of berthd's own user.
+func (cfg Config) trusts(ctx context.Context) bool {
+	who, ok := PeerOf(ctx)
+	return ok && who.UID == 0 || ok && cfg.Access != nil && cfg.Access.trusts(who)
+}
+
+// logFields adds who called and the request's id to a log line.
+func logFields(ctx context.Context) []any {
+	fields := []any{"request_id", RequestID(ctx)}
+	if who, ok := PeerOf(ctx); ok {
+		fields = append(fields, "peer", who.String())
+	}
+	return fields
+}
+
+// RequestIDHeader is the metadata key of a request's id: taken from the caller
+// if given, sent back with every answer.
+const RequestIDHeader = "x-request-id"
+
+type requestIDKey struct{}
+
+// RequestID returns the id of the request that a context belongs to.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// NewID makes a random id of 26 characters.
+func NewID() string { return rand.Text() }
+
+// maxRequestID bounds a caller's own id.
+const maxRequestID = 128
+
+// withRequestID takes the caller's id if it is a sane one, or makes one up.
+func withRequestID(ctx context.Context) context.Context {
+	if given := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(given) == 1 && sane(given[0]) {
+		return context.WithValue(ctx, requestIDKey{}, given[0])
+	}
+	return context.WithValue(ctx, requestIDKey{}, NewID())
+}
+
+// sane reports whether a text can go into logs, headers and messages as it is.
+func sane(id string) bool {
+	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
+	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, unprintable)
+}
+
+func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx = withRequestID(ctx)
+	if err := grpc.SetHeader(ctx, metadata.Pairs(RequestIDHeader, RequestID(ctx))); err != nil {
+		return nil, fmt.Errorf("send the request id: %w", err)
+	}
+	return next(ctx, req)
+}
+
+// streamWithContext is a stream whose context carries more.
+type streamWithContext struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s streamWithContext) Context() context.Context { return s.ctx }
+
+func requestIDStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return next(srv, streamWithContext{ss, withRequestID(ss.Context())})
+}

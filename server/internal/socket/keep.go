@@ -1,0 +1,215 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/logs"
+)
+
+// lookEvery is how often a Keeper looks whether its socket is there.
+const lookEvery = time.Second
+
+// Keeper serves a socket, and puts it back when somebody removes it.
+type Keeper struct {
+	path    string
+	options Options
+	log     *slog.Logger
+	every   time.Duration
+
+	mu      sync.Mutex // guards what is below
+	current *listener  // the one that is served; its file may be gone
+	problem error      // why nobody reaches it by its path; nil while it is in place
+	drained bool       // the server ends, and the service manager keeps the socket
+}
+
+func (k *Keeper) isDrained() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.drained
+}
+
+// New returns a keeper that does not listen yet.
+func New(path string, o Options, log *slog.Logger) *Keeper {
+	return &Keeper{path: path, options: o, log: log, every: lookEvery}
+}
+
+// Keep returns a keeper that listens.
+func Keep(path string, o Options, log *slog.Logger) (*Keeper, error) {
+	k := New(path, o, log)
+	if err := k.Listen(nil); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Listen listens as the function Listen does, for Serve to serve. activated is the socket
+// that the service manager keeps at the path; nil if there is none.
+func (k *Keeper) Listen(activated *net.UnixListener) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o := k.options
+	o.activated = activated
+	l, err := listen(k.path, o)
+	if err != nil {
+		return err
+	}
+	if activated != nil && !l.kept {
+		k.log.Warn("the file of a socket that systemd keeps was removed, so it is made anew; to let systemd keep it again, restart the socket unit",
+			logs.Repaired(logs.Socket, "socket", k.path)...)
+	}
+	k.current = l
+	return nil
+}
+
+// Problem reports why nobody reaches the socket by its path; nil while it is in place.
+func (k *Keeper) Problem() error {
+	k.look()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.problem
+}
+
+// SetMode gives the socket another mode, and those that are made in its place.
+func (k *Keeper) SetMode(mode os.FileMode) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := os.Chmod(k.path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errdefs.Unavailablef("change the mode of socket %s: %w", k.path, err)
+	}
+	k.options.Mode = mode
+	return nil
+}
+
+// Close ends the socket without having served it.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current.Close()
+}
+
+// Drain stops taking connections from a socket that the service manager keeps, so that those
+// that come wait for the next berthd. It returns when those that were taken have been
+// answered, or when ctx ends. Other sockets are left as they are.
+func (k *Keeper) Drain(ctx context.Context) error {
+	k.mu.Lock()
+	l := k.current
+	if !l.kept {
+		k.mu.Unlock()
+		return nil
+	}
+	k.drained = true
+	l.replace()
+	k.mu.Unlock()
+	return l.opened(ctx)
+}
+
+// Serve calls serve with a listener and returns what that returns. While it runs, a socket that was removed is made
+// anew, with its directory, and serve is called with that listener as well; connections that are there stay. A socket
+// that another program has put in its place is reported and left alone. It ends when serve has closed the listener.
+func (k *Keeper) Serve(serve func(net.Listener) error) error {
+	type result struct {
+		of  *listener
+		err error
+	}
+	served := make(chan result)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(stop)
+	begin := func(l *listener) {
+		all.Go(func() {
+			r := result{l, serve(l)}
+			close(l.served)
+			select {
+			case served <- r:
+			case <-stop:
+			}
+		})
+	}
+	k.mu.Lock()
+	begin(k.current)
+	k.mu.Unlock()
+	tick := time.NewTicker(k.every)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-served:
+			if !r.of.outdated.Load() {
+				return r.err
+			}
+			if k.isDrained() {
+				return nil
+			}
+		case <-tick.C:
+			if next := k.restore(); next != nil {
+				begin(next)
+			}
+		}
+	}
+}
+
+// look compares the file at the path with the listener's. While that is open the number of its inode belongs to nobody else.
+func (k *Keeper) look() (missing bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current.ended.Load() || k.drained {
+		return false // the server ends
+	}
+	now, err := os.Lstat(k.path)
+	switch {
+	case err == nil && os.SameFile(now, k.current.info):
+		k.note(nil)
+	case err == nil:
+		k.note(errdefs.Conflictf("another program replaced socket %s by a file, so clients cannot connect; remove the file, and berthd creates the socket again", k.path))
+	case errors.Is(err, fs.ErrNotExist):
+		if k.problem == nil { // else it is known why it cannot be made again
+			k.note(errdefs.Unavailablef("socket %s was removed", k.path))
+		}
+		return true
+	default:
+		k.note(errdefs.Unavailablef("look at socket %s: %w", k.path, err))
+	}
+	return false
+}
+
+// note keeps a problem, and logs it once. The caller holds mu.
+func (k *Keeper) note(problem error) {
+	switch {
+	case problem == nil && k.problem != nil:
+		k.log.Info("the socket is in place again", logs.Repaired(logs.Socket, "socket", k.path)...)
+	case problem != nil && (k.problem == nil || k.problem.Error() != problem.Error()):
+		k.log.Error("a socket is not in place", "socket", k.path, "error", problem)
+	}
+	k.problem = problem
+}
+
+// restore makes the socket anew if it was removed; nil if there is nothing to serve.
+func (k *Keeper) restore() *listener {
+	if missing := k.look(); !missing {
+		return nil
+	}
+	made, err := listen(k.path, k.options)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case err != nil:
+		k.note(fmt.Errorf("socket %s was removed and cannot be made again: %w", k.path, err))
+		return nil
+	case k.current.ended.Load() || k.drained:
+		_ = made.Close() // the server has ended meanwhile
+		return nil
+	}
+	k.current.replace()
+	k.current = made
+	k.note(nil)
+	return made
+}

@@ -1,0 +1,398 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/failpoint"
+)
+
+// The points of this package, in the order in which a daemon comes to them.
+const (
+	BeforeOpen     = "store/before-open"
+	AfterOpen      = "store/after-open"
+	BeforeBegin    = "store/before-begin"
+	AfterPut       = "store/after-put"
+	BeforeCommit   = "store/before-commit"
+	AfterCommit    = "store/after-commit"
+	BeforeSetAside = "store/before-set-aside"
+	AfterSalvage   = "store/after-salvage"
+	AfterReport    = "store/after-report"
+	AfterKeep      = "store/after-keep"
+	AfterRename    = "store/after-rename"
+	BeforeRecreate = "store/before-recreate"
+	AfterRecreate  = "store/after-recreate"
+)
+
+// Failpoints returns all points of this package.
+func Failpoints() []string {
+	return []string{
+		BeforeOpen, AfterOpen, BeforeBegin, AfterPut, BeforeCommit, AfterCommit,
+		BeforeSetAside, AfterSalvage, AfterReport, AfterKeep, AfterRename,
+		BeforeRecreate, AfterRecreate,
+	}
+}
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+	// lockTimeout is how long bbolt waits for its own lock on the file. The state
+	// directory's lock comes first, so only a reader can hold this one.
+	lockTimeout = 500 * time.Millisecond
+)
+
+// Options say how to open a file.
+type Options struct {
+	// ReadOnly opens an existing file for Load alone. It creates nothing, and
+	// does not need the directory's lock; a file that a daemon has open is
+	// refused with class Unavailable.
+	ReadOnly bool
+	// Failpoint is for tests; nil otherwise.
+	Failpoint failpoint.Hook
+	// Notice, if set, is told when the file or the lock had to be made anew while the
+	// store was open.
+	Notice func(text string)
+}
+
+// Store is a ledger.Journal on one file. Load and Commit are for one goroutine at a
+// time; Close may come at any time and waits for them.
+type Store struct {
+	path string
+	opts Options
+	lock *lock
+	// lost is closed when broken is set.
+	lost chan struct{}
+
+	mu sync.Mutex // held by Load, Commit and Close over all that they do
+	db *bbolt.DB
+	// damage is why the file cannot be used: class Corrupt. Then db is nil.
+	damage error
+	// broken is set when a commit has an unknown outcome.
+	broken error
+	last   uint64 // generation of the last commit through this store
+
+	file *os.File       // that db is on, which closes it
+	own  syscall.Stat_t // of file
+	txid int            // of the last transaction that was committed
+	size int64          // of the file, at least
+	// pageSize of the file.
+	pageSize int64
+	// ahead: the file has a change that was committed and not acknowledged.
+	ahead bool
+}
+
+// Open opens the file at path, with its directory and an empty file where there
+// is none. A damaged file is no error here: Load tells, and SetAside starts
+// anew. Errors: class Conflict if another process has the directory, with its
+// pid; class Unavailable with operation and path if the file system refuses;
+// class NotFound if there is nothing to read only.
+func Open(path string, o Options) (*Store, error) {
+	s := &Store{path: path, opts: o, lost: make(chan struct{})}
+	if !o.ReadOnly {
+		dir := filepath.Dir(path)
+		if err := trust.MkdirAll(dir, dirMode); err != nil {
+			return nil, unavailable("create state directory", dir, err)
+		}
+		lock, err := acquire(dir)
+		if err != nil {
+			return nil, err
+		}
+		s.lock = lock
+	}
+	if err := s.open(); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open checks and opens the file, or notes its damage.
+func (s *Store) open() error {
+	s.opts.Failpoint.Hit(BeforeOpen)
+	s.ahead = false
+	info, err := os.Stat(s.path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case missing && s.opts.ReadOnly:
+		return errdefs.NotFoundf("open ledger file: %w", err)
+	case missing:
+		if err := create(s.path); err != nil {
+			return err
+		}
+	case err != nil:
+		return unavailable("open ledger file", s.path, err)
+	default:
+		if err := regular(s.path, info); err != nil {
+			return err
+		}
+	}
+	if s.opts.ReadOnly {
+		reader, err := acquireReader(s.path)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+	}
+	if err := inspect(s.path); err != nil {
+		if errdefs.ClassOf(err) == errdefs.Corrupt {
+			s.damage = err
+			return nil
+		}
+		return err
+	}
+	if s.db, s.file, err = openFile(s.path, s.opts.ReadOnly); err != nil {
+		return err
+	}
+	if err := syscall.Fstat(int(s.file.Fd()), &s.own); err != nil {
+		return unavailable("look at", s.path, err)
+	}
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		s.txid, s.size, s.pageSize = tx.ID(), tx.Size(), int64(s.db.Info().PageSize)
+		return nil
+	}); err != nil {
+		return unavailable("read", s.path, err)
+	}
+	s.opts.Failpoint.Hit(AfterOpen)
+	return nil
+}
+
+// create makes an empty file that appears under its name only when it is whole,
+// so that a crash or a full disk leaves no file that looks damaged.
+func create(path string) error {
+	fresh := path + ".new"
+	if err := build(fresh, nil); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return unavailable("create ledger file", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// build makes a file with entries, in place of one that was not finished.
+func build(path string, entries []ledger.Entry) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable("remove unfinished", path, err)
+	}
+	db, _, err := openFile(path, false)
+	if err != nil {
+		_ = os.Remove(path)
+		return err
+	}
+	if len(entries) > 0 {
+		err = db.Update(func(tx *bbolt.Tx) error { return put(tx, entries) })
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		_ = os.Remove(path)
+		return unavailable("write", path, err)
+	}
+	return nil
+}
+
+// openFile opens a file whose pages are known to be good, or that is not there. The
+// file is the database's.
+func openFile(path string, readOnly bool) (*bbolt.DB, *os.File, error) {
+	var file *os.File
+	db, err := bbolt.Open(path, fileMode, &bbolt.Options{
+		Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+		OpenFile: func(path string, flags int, mode os.FileMode) (f *os.File, err error) {
+			file, err = openRegular(path, flags, mode)
+			return file, err
+		},
+	})
+	switch {
+	case errors.Is(err, bbolterrors.ErrTimeout):
+		return nil, nil, errdefs.Unavailablef("open ledger file %s: another process has it open", path)
+	case err != nil:
+		return nil, nil, opening("open ledger file", path, err)
+	}
+	return db, file, nil
+}
+
+// Load returns every entry. Class Corrupt means that the file is damaged.
+func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "load"); err != nil {
+		return nil, err
+	}
+	var entries []ledger.Entry
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
+			if b == nil {
+				return errdefs.Corruptf("load %s: %q is not a bucket", s.path, bucket)
+			}
+			return b.ForEach(func(key, value []byte) error {
+				if value == nil {
+					return errdefs.Corruptf("load %s: bucket %q has a bucket %q inside", s.path, bucket, key)
+				}
+				entries = append(entries, ledger.Entry{Bucket: string(bucket), Key: string(key), Value: append([]byte{}, value...)})
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
+// Commit implements ledger.Journal: one transaction, synced.
+func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "commit"); err != nil {
+		return err
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	if gen <= s.last {
+		return errdefs.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
+	}
+	s.opts.Failpoint.Hit(BeforeBegin)
+	if err := s.unwritten(); err != nil {
+		return err
+	}
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return unavailable("begin commit", s.path, err)
+	}
+	id, size := tx.ID(), tx.Size()
+	if err := put(tx, batch); err != nil {
+		_ = tx.Rollback()
+		return unavailable("commit", s.path, err)
+	}
+	s.opts.Failpoint.Hit(AfterPut)
+	s.opts.Failpoint.Hit(BeforeCommit)
+	if err := tx.Commit(); err != nil {
+		return s.failed(id, err)
+	}
+	s.txid, s.size = id, size
+	s.opts.Failpoint.Hit(AfterCommit)
+	if err := s.inPlace(); err != nil {
+		// It is on the disk, where perhaps no start will find it. The ledger goes on
+		// without it, and so must the file.
+		s.ahead = true
+		return err
+	}
+	s.last = gen
+	return nil
+}
+
+func put(tx *bbolt.Tx, batch []ledger.Entry) error {
+	for _, e := range batch {
+		var err error
+		b := tx.Bucket([]byte(e.Bucket))
+		if b == nil {
+			b, err = tx.CreateBucket([]byte(e.Bucket))
+		}
+		if err == nil && e.Value == nil {
+			err = b.Delete([]byte(e.Key))
+		} else if err == nil {
+			err = b.Put([]byte(e.Key), e.Value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", e.Bucket, e.Key, err)
+		}
+	}
+	return nil
+}
+
+// failed reports what became of a transaction whose commit failed. Its pages count
+// only once a meta page names them: if readers do not see one, the transaction
+// is gone, and the next may succeed. If they do, it was written and could not be
+// synced, and only the next start will tell what the disk has.
+func (s *Store) failed(id int, cause error) error {
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		if tx.ID() >= id {
+			return fmt.Errorf("it is written but not synced")
+		}
+		return nil
+	})
+	if err == nil {
+		return unavailable("commit", s.path, cause)
+	}
+	s.broken = errdefs.Unavailablef("commit to %s has an unknown outcome (%w): %w", s.path, err, cause)
+	close(s.lost)
+	return s.broken
+}
+
+// Watch waits until a commit has had an unknown outcome, and returns its error:
+// what is in memory may not be what is on the disk then, and no commit succeeds
+// until the file is opened again. When ctx ends first, its error is returned.
+func (s *Store) Watch(ctx context.Context) error {
+	select {
+	case <-s.lost:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.broken
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close closes the file and gives up the lock.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	s.db, s.damage = nil, nil
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+		s.lock = nil
+	}
+	if err != nil {
+		return unavailable("close", s.path, err)
+	}
+	return nil
+}
+
+// usable reports why a call cannot be served.
+func (s *Store) usable(ctx context.Context, operation string) error {
+	switch {
+	case s.damage != nil:
+		return s.damage
+	case s.db == nil:
+		return errdefs.Unavailablef("%s %s: it is closed", operation, s.path)
+	}
+	return ctx.Err()
+}
+
+// unavailable says which operation on which path the system refused.
+func unavailable(operation, path string, err error) error {
+	var named *fs.PathError
+	if errors.As(err, &named) && named.Path == path {
+		err = named.Err // the path is not said twice
+	}
+	return errdefs.Unavailablef("%s %s: %w", operation, path, err)
+}
+
+// syncDir makes names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return unavailable("sync directory", dir, err)
+	}
+	err = errors.Join(d.Sync(), d.Close())
+	if err != nil {
+		return unavailable("sync directory", dir, err)
+	}
+	return nil
+}

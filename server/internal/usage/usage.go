@@ -1,0 +1,145 @@
+// Package usage reads what CPUs and containers use, for all who look.
+//
+// It owns the reading and its cost: callers that come while a reading is under way share it,
+// and so do those that come within Fresh of its end. A reading has at most MaxContainers
+// containers and takes at most MaxTime.
+//
+// It does not compute rates, since each caller looks at intervals of its own, and it reads
+// nothing while nobody calls.
+package usage
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/reconcile"
+)
+
+// Bounds of readings.
+const (
+	Fresh         = 500 * time.Millisecond
+	MaxContainers = 2000
+	MaxTime       = 5 * time.Second
+)
+
+// Sources are what is read. Nil functions have nothing to tell.
+type Sources struct {
+	View func() *ledger.View
+	// Details reads the cgroup of a container; false if there is none.
+	Details func(ctx context.Context, b ledger.Binding) (cgroup.Details, bool)
+	// CPUs returns how long each CPU was busy since the boot.
+	CPUs   func() (map[int]time.Duration, error)
+	Drifts func() []reconcile.Drift
+	Now    func() time.Time
+}
+
+// Container is what a container uses.
+type Container struct {
+	Owner ledger.Owner
+	ID    string
+	cgroup.Details
+}
+
+// Reading is what was read at once. Callers share it and do not change it.
+type Reading struct {
+	Time       time.Time
+	CPUs       map[int]time.Duration
+	Containers []Container
+	// Omitted is how many containers the bounds left out.
+	Omitted int
+	Drifts  []reconcile.Drift
+}
+
+// Reader reads for all callers.
+type Reader struct {
+	Sources
+	mu sync.Mutex
+	// last is the newest reading. under is closed when the one under way has ended; nil
+	// without one.
+	last  *Reading
+	err   error
+	under chan struct{}
+}
+
+// New makes a reader.
+func New(s Sources) *Reader { return &Reader{Sources: s} }
+
+// Read returns a reading that is at most Fresh old. The end of one caller's context does not
+// end a reading that others wait for.
+func (r *Reader) Read(ctx context.Context) (*Reading, error) {
+	r.mu.Lock()
+	if r.under == nil && r.last != nil && r.err == nil && r.Now().Sub(r.last.Time).Abs() < Fresh {
+		defer r.mu.Unlock()
+		return r.last, nil
+	}
+	under := r.under
+	if under == nil {
+		under = make(chan struct{})
+		r.under = under
+		go r.read(context.WithoutCancel(ctx), under)
+	}
+	r.mu.Unlock()
+	select {
+	case <-under:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last, r.err
+}
+
+func (r *Reader) read(ctx context.Context, under chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	reading, err := r.readAll(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last, r.err, r.under = reading, err, nil
+	close(under)
+}
+
+func (r *Reader) readAll(ctx context.Context) (*Reading, error) {
+	out := &Reading{Time: r.Now()}
+	if r.CPUs != nil {
+		var err error
+		if out.CPUs, err = r.CPUs(); err != nil {
+			return nil, err
+		}
+	}
+	if r.Drifts != nil {
+		out.Drifts = r.Drifts()
+	}
+	if r.Details == nil {
+		return out, nil
+	}
+	view := r.View()
+	bound := map[ledger.Owner][]ledger.Binding{}
+	for b := range view.Bindings() {
+		if _, admitted := view.Pod(b.Owner.Pod); admitted {
+			bound[b.Owner] = append(bound[b.Owner], b)
+		}
+	}
+	for _, owner := range slices.SortedFunc(maps.Keys(bound), func(a, b ledger.Owner) int {
+		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
+	}) {
+		if len(out.Containers) == MaxContainers || ctx.Err() != nil {
+			out.Omitted++
+			continue
+		}
+		// Of a container that was started again, the newest cgroup that is there.
+		for _, b := range slices.Backward(bound[owner]) {
+			if used, ok := r.Details(ctx, b); ok {
+				out.Containers = append(out.Containers, Container{owner, b.ID, used})
+				break
+			}
+		}
+	}
+	return out, nil
+}
