@@ -71,9 +71,9 @@ func admitOnTheNode(b *testing.B, driver *cgroupfs.Driver, root cgroup.Name) {
 		c.Cgroups.Root, c.Cgroups.Tree = root.String(), config.TreeKernel
 		c.Node.KernelTunables = config.TunablesIgnore
 	})
-	p, other := runPlugin(b, berthd), newTwin(b)
-	pod := wirePod("a")
+	p, pod := runPlugin(b, berthd), wirePod("a")
 	pod.Spec.Containers[0].Resources.Limits[string(resources[0])] = "1"
+	other := newTwin(b, berthd, pod)
 
 	var whole, dries, calls, plugins, cgroups, commits []time.Duration
 	clock := func(list *[]time.Duration, do func() error) {

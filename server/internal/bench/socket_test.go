@@ -18,7 +18,6 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -31,6 +30,7 @@ import (
 type running struct {
 	*berth.Client
 	config    config.Config
+	ledger    *ledger.Ledger
 	admission admissionv1.AdmissionServiceClient
 	health    healthpb.HealthClient
 }
@@ -78,7 +78,7 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 		<-ended
 		_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(run))
 	})
-	return &running{client, c, client.Admission(), healthpb.NewHealthClient(client.Conn())}
+	return &running{client, c, a.Ledger, client.Admission(), healthpb.NewHealthClient(client.Conn())}
 }
 
 // wirePod requests 8 CPUs and 4 GiB.
@@ -124,19 +124,25 @@ func (j *timed) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 	return err
 }
 
-// twin is another ledger on the same disk, to which the same pods come and from
-// which they go: what a commit of an admission's size takes by itself.
+// twin is another ledger on the same disk, to which the same pod comes and from which it
+// goes, with the same keys and bytes: what a commit of an admission's size takes by itself.
 type twin struct {
 	journal *timed
 	ledger  *ledger.Ledger
-	verdict admission.Verdict
+	pod     ledger.Pod
+	trace   ledger.Trace
 }
 
-func newTwin(t testing.TB) *twin {
+// newTwin has berthd admit a pod, and remove it, to commit what that committed.
+func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 	t.Helper()
-	d := admitCase{shape: "2s4n32c2t", policy: topology.Restricted, anywhere: true}.on(t)
-	v, err := d.decide()
-	if err != nil {
+	if err := berthd.admitPod(t.Context(), pod, false); err != nil {
+		t.Fatal(err)
+	}
+	uid, view := pod.GetMetadata().GetUid(), berthd.ledger.View()
+	record, _ := view.Pod(uid)
+	trace, _ := view.TraceOfPod(uid)
+	if err := berthd.remove(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
 	s, err := store.Open(filepath.Join(t.TempDir(), "twin.db"), store.Options{})
@@ -148,8 +154,8 @@ func newTwin(t testing.TB) *twin {
 			t.Error(err)
 		}
 	})
-	w := &twin{journal: &timed{Journal: s}, verdict: v}
-	w.ledger, _, err = ledger.Open(t.Context(), ledger.Options{Journal: w.journal, Rules: d.View().Rules()})
+	w := &twin{journal: &timed{Journal: s}, pod: *record, trace: *trace}
+	w.ledger, _, err = ledger.Open(t.Context(), ledger.Options{Journal: w.journal, Rules: view.Rules()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,14 +164,14 @@ func newTwin(t testing.TB) *twin {
 
 // put commits the pod with its trace and returns how long that took the journal.
 func (w *twin) put(ctx context.Context) (time.Duration, error) {
-	record, trace := *w.verdict.Pod, *w.verdict.Trace
+	record, trace := w.pod, w.trace
 	record.Trace = &trace
 	_, err := w.ledger.Update(ctx, func(d *ledger.Draft) error { d.PutPod(&record); return nil })
 	return w.journal.took, err
 }
 
 func (w *twin) remove(ctx context.Context) error {
-	_, err := w.ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(w.verdict.Pod.UID()); return nil })
+	_, err := w.ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(w.pod.UID()); return nil })
 	return err
 }
 
@@ -185,7 +191,8 @@ const leastRounds = 1000
 // berthd does after a commit falls into what comes next.
 func BenchmarkAdmitOverTheSocket(b *testing.B) {
 	b.Run("8 CPUs and 4 GiB/512/berth", func(b *testing.B) {
-		berthd, other := runBerthd(b), newTwin(b)
+		berthd := runBerthd(b)
+		other := newTwin(b, berthd, wirePod("a"))
 		var admits, dries, calls, commits []time.Duration
 		clock := func(list *[]time.Duration, do func() error) {
 			start := time.Now()
@@ -250,7 +257,8 @@ func median(list []time.Duration) time.Duration {
 // the other ledger commits has all the parts of an admission.
 func TestAdmitOverTheSocket(t *testing.T) {
 	t.Parallel()
-	berthd, other := runBerthd(t), newTwin(t)
+	berthd := runBerthd(t)
+	other := newTwin(t, berthd, wirePod("a"))
 	for uid, dry := range map[string]bool{"a": false, "b": false, "c": true} {
 		if err := berthd.admit(t.Context(), uid, dry); err != nil {
 			t.Fatal(err)
