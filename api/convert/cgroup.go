@@ -46,7 +46,7 @@ func CgroupState(s cgroup.State) cgroupv1.State { return cgroupStates[s] }
 // CgroupValues returns the message form of a cgroup's values.
 func CgroupValues(v cgroup.Values) *typesv1.LinuxResources {
 	out := &typesv1.LinuxResources{
-		CpuShares: v.CPUShares, CpuWeight: v.CPUWeight, CpuQuotaUs: v.CPUQuotaUS, CpuPeriodUs: v.CPUPeriodUS,
+		CpuShares: v.CPUShares, CpuWeight: v.CPUWeight, CpuQuotaMicroseconds: v.CPUQuotaUS, CpuPeriodMicroseconds: v.CPUPeriodUS,
 		MemoryLimitBytes: v.MemoryBytes, MemorySwapLimitBytes: v.MemorySwapBytes, PidsLimit: v.PIDs,
 		Unified:    v.Unified,
 		CpusetCpus: someCPUs(v.CPUs), CpusetMems: SomeNodes(v.Mems),
@@ -66,7 +66,7 @@ func ReadCgroupValues(path string, m *typesv1.LinuxResources) (cgroup.Values, er
 	}
 	var vs errdefs.Violations
 	v := cgroup.Values{
-		CPUShares: m.CpuShares, CPUWeight: m.CpuWeight, CPUQuotaUS: m.CpuQuotaUs, CPUPeriodUS: m.CpuPeriodUs,
+		CPUShares: m.CpuShares, CPUWeight: m.CpuWeight, CPUQuotaUS: m.CpuQuotaMicroseconds, CPUPeriodUS: m.CpuPeriodMicroseconds,
 		MemoryBytes: m.MemoryLimitBytes, MemorySwapBytes: m.MemorySwapLimitBytes, PIDs: m.PidsLimit,
 		Unified: maps.Clone(m.GetUnified()),
 	}
@@ -78,8 +78,8 @@ func ReadCgroupValues(path string, m *typesv1.LinuxResources) (cgroup.Values, er
 	readHugepages(path+".hugepage_limits", m.GetHugepageLimits(), &v, &vs)
 	inRange(&vs, path+".cpu_shares", v.CPUShares, cgroup.MinShares, cgroup.MaxShares)
 	inRange(&vs, path+".cpu_weight", v.CPUWeight, 1, 10000)
-	inRange(&vs, path+".cpu_period_us", v.CPUPeriodUS, 1000, 1_000_000)
-	atLeast(&vs, path+".cpu_quota_us", v.CPUQuotaUS, cgroup.MinQuotaUS)
+	inRange(&vs, path+".cpu_period_microseconds", v.CPUPeriodUS, 1000, 1_000_000)
+	atLeast(&vs, path+".cpu_quota_microseconds", v.CPUQuotaUS, cgroup.MinQuotaUS)
 	atLeast(&vs, path+".memory_limit_bytes", v.MemoryBytes, 1)
 	atLeast(&vs, path+".memory_swap_limit_bytes", v.MemorySwapBytes, 1)
 	atLeast(&vs, path+".pids_limit", v.PIDs, 0)

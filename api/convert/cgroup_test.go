@@ -77,7 +77,7 @@ func TestBadCgroupValues(t *testing.T) {
 	p := func(n int64) *int64 { return &n }
 	u := func(n uint64) *uint64 { return &n }
 	m := &typesv1.LinuxResources{
-		CpuShares: u(1), CpuWeight: u(10001), CpuQuotaUs: p(999), CpuPeriodUs: u(1), MemoryLimitBytes: p(0), MemorySwapLimitBytes: p(-2), PidsLimit: p(-2),
+		CpuShares: u(1), CpuWeight: u(10001), CpuQuotaMicroseconds: p(999), CpuPeriodMicroseconds: u(1), MemoryLimitBytes: p(0), MemorySwapLimitBytes: p(-2), PidsLimit: p(-2),
 		HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(-7)}, {LimitBytes: p(1)}, {PageSizeBytes: 1 << 30}, {PageSizeBytes: 2 << 20, LimitBytes: p(1)}},
 		OomScoreAdj:    proto.Int32(1),
 		Unified:        map[string]string{"../escape": "1", "cgroup.procs": "1", "": "1", ".hidden": "1"},
@@ -94,7 +94,7 @@ func TestBadCgroupValues(t *testing.T) {
 	}
 	want := []string{
 		"cpuset_cpus.list", "cpuset_mems", "oom_score_adj", "hugepage_limits[0].limit_bytes", "hugepage_limits[1].page_size_bytes", "hugepage_limits[2].limit_bytes",
-		"hugepage_limits[3].page_size_bytes", "cpu_shares", "cpu_weight", "cpu_period_us", "cpu_quota_us", "memory_limit_bytes", "memory_swap_limit_bytes", "pids_limit",
+		"hugepage_limits[3].page_size_bytes", "cpu_shares", "cpu_weight", "cpu_period_microseconds", "cpu_quota_microseconds", "memory_limit_bytes", "memory_swap_limit_bytes", "pids_limit",
 		`unified[""]`, `unified["../escape"]`, `unified[".hidden"]`, `unified["cgroup.procs"]`,
 	}
 	if !slices.Equal(fields, want) {

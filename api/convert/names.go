@@ -47,8 +47,6 @@ func FindPod(view *ledger.View, req namesPod, more errdefs.Violations) (*ledger.
 	uid, name := req.GetPodUid(), req.GetPodName()
 	var vs errdefs.Violations
 	switch {
-	case uid != "" && name != "":
-		vs.Addf("pod_name", "expected either pod_uid or pod_name, not both")
 	case name != "":
 		vs = Names("pod_name", name)
 	default:

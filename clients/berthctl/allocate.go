@@ -140,13 +140,13 @@ func positive(n int64) string {
 }
 
 func quota(r *typesv1.LinuxResources) string {
-	switch q := r.GetCpuQuotaUs(); {
+	switch q := r.GetCpuQuotaMicroseconds(); {
 	case q == 0:
 		return ""
 	case q < 0:
 		return "unlimited"
 	default:
-		return fmt.Sprintf("%dµs in %dµs", q, r.GetCpuPeriodUs())
+		return fmt.Sprintf("%dµs in %dµs", q, r.GetCpuPeriodMicroseconds())
 	}
 }
 

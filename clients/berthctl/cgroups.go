@@ -85,12 +85,12 @@ func weight(v *typesv1.LinuxResources) string {
 // quotaText spells a CPU quota in CPUs.
 func quotaText(v *typesv1.LinuxResources) string {
 	switch {
-	case v.CpuQuotaUs == nil:
+	case v.CpuQuotaMicroseconds == nil:
 		return ""
-	case v.GetCpuQuotaUs() < 0 || v.GetCpuPeriodUs() == 0:
+	case v.GetCpuQuotaMicroseconds() < 0 || v.GetCpuPeriodMicroseconds() == 0:
 		return "-"
 	}
-	return strconv.FormatFloat(float64(v.GetCpuQuotaUs())/float64(v.GetCpuPeriodUs()), 'f', -1, 64)
+	return strconv.FormatFloat(float64(v.GetCpuQuotaMicroseconds())/float64(v.GetCpuPeriodMicroseconds()), 'f', -1, 64)
 }
 
 // limitText spells a limit; a dash is none, nothing is not known.

@@ -130,7 +130,7 @@ func (c *ctl) describeContainer() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod.GetUid()})
+		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: pod.GetUid()}})
 		if err != nil {
 			return err
 		}

@@ -308,7 +308,7 @@ func (f fakeAllocation) Allocate(_ context.Context, req *allocationv1.AllocateRe
 		Notes: []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`},
 		Resources: &typesv1.LinuxResources{
 			CpusetCpus: &typesv1.CPUSet{List: "1-2"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0}}, CpuShares: proto.Uint64(2048),
-			CpuQuotaUs: proto.Int64(200000), CpuPeriodUs: proto.Uint64(100000),
+			CpuQuotaMicroseconds: proto.Int64(200000), CpuPeriodMicroseconds: proto.Uint64(100000),
 			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(-1), OomScoreAdj: proto.Int32(-997),
 			HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)}, {PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}},
 			Unified:        map[string]string{"memory.high": "900000000", "memory.min": "0"},

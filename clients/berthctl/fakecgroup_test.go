@@ -54,7 +54,7 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 			{
 				Name: "/kubepods", Literal: "/kubepods.slice", State: cgroupv1.State_STATE_VALID, Managed: true, MemoryUsageBytes: 3 << 30,
 				Resources: &typesv1.LinuxResources{
-					CpuWeight: u(586), CpuQuotaUs: p(-1), CpuPeriodUs: u(100000), MemoryLimitBytes: p(62 << 30), PidsLimit: p(509000),
+					CpuWeight: u(586), CpuQuotaMicroseconds: p(-1), CpuPeriodMicroseconds: u(100000), MemoryLimitBytes: p(62 << 30), PidsLimit: p(509000),
 					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(1 << 62)}}, CpusetCpus: &typesv1.CPUSet{List: "0-15"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}},
 				},
 			},
@@ -67,7 +67,7 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 				Name: "/kubepods/burstable/podu1", Literal: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu1.slice",
 				State: cgroupv1.State_STATE_VALID, Managed: true, PodUid: "u1", MemoryUsageBytes: 1 << 20,
 				Resources: &typesv1.LinuxResources{
-					CpuWeight: u(10), CpuQuotaUs: p(150000), CpuPeriodUs: u(100000), MemoryLimitBytes: p(512 << 20), PidsLimit: p(-1),
+					CpuWeight: u(10), CpuQuotaMicroseconds: p(150000), CpuPeriodMicroseconds: u(100000), MemoryLimitBytes: p(512 << 20), PidsLimit: p(-1),
 					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(0)}, {PageSizeBytes: 1 << 30, LimitBytes: p(1 << 30)}}, Unified: map[string]string{"memory.low": "134217728"},
 				},
 				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", OldValue: "536870912", NewValue: "268435456"}},
@@ -157,6 +157,6 @@ func (f fakeNode) GetUsage(_ context.Context, req *nodev1.GetUsageRequest) (*nod
 		Periods: u(n), ThrottledPeriods: u(n), ThrottledNanoseconds: u(n * 25e7), CpuPressureMicroseconds: u(n * 5e5), MemoryPressureMicroseconds: u(0),
 		NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1 << 30}, {NumaNode: 1}}, HugePages: []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 64 << 20}},
 	}}
-	out.Drifts = []*nodev1.CgroupDrift{{PodUid: webUID, ContainerName: "app", Cgroup: "/kubepods/pod1/app", File: "cpuset.cpus", Want: "1-2", Found: "0-7", FindTime: timestamppb.New(testNow)}}
+	out.Drifts = []*cgroupv1.Drift{{PodUid: webUID, ContainerName: "app", Cgroup: "/kubepods/pod1/app", File: "cpuset.cpus", Want: "1-2", Found: "0-7", FindTime: timestamppb.New(testNow)}}
 	return out, nil
 }

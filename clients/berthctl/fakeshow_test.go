@@ -157,8 +157,8 @@ func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1
 		Revision:    12,
 		StartReport: []string{"ledger.db was damaged and is kept as ledger.db.damaged-1"},
 		Findings: []*inspectv1.Finding{
-			{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Owner: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPU 2 is also held by gone/c"},
-			{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Owner: &typesv1.ContainerRef{PodUid: otherUID}, Text: "CPU 0 is reserved"},
+			{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Holder: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPU 2 is also held by gone/c"},
+			{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Holder: &typesv1.ContainerRef{PodUid: otherUID}, Text: "CPU 0 is reserved"},
 		},
 	}, nil
 }
@@ -367,7 +367,8 @@ func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.Re
 		return &nodev1.ReloadResponse{}, nil
 	}
 	return &nodev1.ReloadResponse{
-		Notes: []string{"kubelet.yaml: evictionSoft changes nothing"},
+		Revision: 12,
+		Notes:    []string{"kubelet.yaml: evictionSoft changes nothing"},
 		Changes: []*nodev1.FieldChange{
 			{Field: "limits.call", OldValue: `"2m0s"`, NewValue: `"1m0s"`, Applied: true},
 			{Field: "reserved.cpus", OldValue: `"0"`, NewValue: `"0-1"`, Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},

@@ -29,7 +29,7 @@ resize, defaults applied, and the QoS class. The output is YAML, or JSON with -o
 		if err != nil {
 			return err
 		}
-		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod.GetUid()})
+		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: pod.GetUid()}})
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 // whole reads a pod with its specification and the history of its devices' health, which a list
 // does not have.
 func (s *session) whole(ctx context.Context, p *typesv1.PodAllocation) (*allocationv1.GetResponse, error) {
-	return s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: p.GetUid()})
+	return s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: p.GetUid()}})
 }
 
 // healthTexts spells the health of the devices in claims and how it came about, one each; nothing of devices whose plugin

@@ -127,7 +127,7 @@ func (s *session) showCheck(ctx context.Context, w io.Writer, check *inspectv1.C
 	t := table.New("KIND", "OWNER", "FINDING")
 	known := s.names(ctx)
 	for _, f := range check.GetFindings() {
-		t.Row(convert.Word(f.GetKind()), known.owner(f.GetOwner()), oneLine(f.GetText()))
+		t.Row(convert.Word(f.GetKind()), known.owner(f.GetHolder()), oneLine(f.GetText()))
 	}
 	fmt.Fprint(w, t)
 }

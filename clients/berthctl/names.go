@@ -18,7 +18,7 @@ func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation,
 		return nil, fmt.Errorf("%q: expected the pod's uid, its name, or namespace/name", pod)
 	}
 	if !qualified {
-		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod})
+		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: pod}})
 		if err == nil {
 			s.shared = got.GetSharedCpus()
 			return got.GetPod(), nil

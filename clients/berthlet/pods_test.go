@@ -293,9 +293,9 @@ func (n *node) checkLimits(pod, name string, l *typesv1.LinuxResources, facts ma
 	if l.GetCpuShares() == 2 { // the least; how others become weights depends on the version of runc
 		want["cpu.weight"] = "1"
 	}
-	if l.GetCpuQuotaUs() > 0 {
-		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaUs()), number(int64(l.GetCpuPeriodUs()))
-		want["cpu.max"] = number(l.GetCpuQuotaUs()) + " " + number(int64(l.GetCpuPeriodUs()))
+	if l.GetCpuQuotaMicroseconds() > 0 {
+		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaMicroseconds()), number(int64(l.GetCpuPeriodMicroseconds()))
+		want["cpu.max"] = number(l.GetCpuQuotaMicroseconds()) + " " + number(int64(l.GetCpuPeriodMicroseconds()))
 	}
 	if l.GetMemoryLimitBytes() > 0 {
 		want["memory.limit_in_bytes"], want["memory.max"] = number(l.GetMemoryLimitBytes()), number(l.GetMemoryLimitBytes())

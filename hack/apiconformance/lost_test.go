@@ -278,7 +278,7 @@ func (n *node) call(method string, d protoreflect.MethodDescriptor, req proto.Me
 
 // TestLostAnswers loses the answer of every call that changes something, after it was
 // committed, and repeats the call: the repeated call has the answer that docs/api.md
-// promises, and changes nothing.
+// promises, and changes nothing. The first answer had the revision of the change.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	all := methods(t)
@@ -303,7 +303,7 @@ func TestLostAnswers(t *testing.T) {
 			if m.before != nil {
 				m.before(n)
 			}
-			req := m.request(n)
+			req, before := m.request(n), n.revision()
 			n.losing.mu.Lock()
 			n.losing.next = true
 			n.losing.mu.Unlock()
@@ -312,6 +312,11 @@ func TestLostAnswers(t *testing.T) {
 			}
 			want := n.losing.lost
 			state, revision := n.state(), n.revision()
+			if f := d.Output().Fields().ByName("revision"); f == nil && revision != before {
+				t.Errorf("the call has changed the ledger, and its answer has no revision")
+			} else if f != nil && want.ProtoReflect().Get(f).Uint() != revision {
+				t.Errorf("the answer has the revision %d, the ledger %d", want.ProtoReflect().Get(f).Uint(), revision)
+			}
 			if m.answer != nil {
 				want = m.answer(want)
 			}
@@ -353,7 +358,7 @@ func TestLateRepeatUndoesNothing(t *testing.T) {
 	if err := resize("first", "300m"); status.Code(err) != codes.AlreadyExists || reasonOf(t, err) != "ADMISSION_ID_USED" {
 		t.Errorf("repeated: %v", err)
 	}
-	got, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{PodUid: "a"})
+	got, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,13 +25,19 @@ func TestPodNames(t *testing.T) {
 	}{
 		{"uid-a", "", "uid-a", codes.OK}, {"", "default/web", "uid-a", codes.OK}, {"", "web", "uid-a", codes.OK},
 		{"", "shop/web", "", codes.NotFound}, {"", "uid-a", "", codes.NotFound}, {"", "twin", "", codes.FailedPrecondition},
-		{"uid-a", "web", "", codes.InvalidArgument}, {"", "", "", codes.InvalidArgument},
+		{"", "", "", codes.InvalidArgument},
 	} {
-		got, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{PodUid: row.uid, PodName: row.name})
+		get, affinity := &allocationv1.GetRequest{}, &topologyv1.GetAffinityRequest{ContainerName: "main"}
+		if row.uid != "" {
+			get.Subject, affinity.Subject = &allocationv1.GetRequest_PodUid{PodUid: row.uid}, &topologyv1.GetAffinityRequest_PodUid{PodUid: row.uid}
+		} else if row.name != "" {
+			get.Subject, affinity.Subject = &allocationv1.GetRequest_PodName{PodName: row.name}, &topologyv1.GetAffinityRequest_PodName{PodName: row.name}
+		}
+		got, err := n.allocation.Get(n.ctx(), get)
 		if status.Code(err) != row.code || got.GetPod().GetUid() != row.found {
 			t.Errorf("Get %q, %q: %v, %v", row.uid, row.name, got.GetPod().GetUid(), err)
 		}
-		_, err = topologyv1.NewTopologyServiceClient(n.conn).GetAffinity(n.ctx(), &topologyv1.GetAffinityRequest{PodUid: row.uid, PodName: row.name, ContainerName: "main"})
+		_, err = topologyv1.NewTopologyServiceClient(n.conn).GetAffinity(n.ctx(), affinity)
 		if status.Code(err) != row.code {
 			t.Errorf("GetAffinity %q, %q: %v", row.uid, row.name, err)
 		}

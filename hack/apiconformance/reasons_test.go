@@ -51,7 +51,7 @@ var failures = []failure{
 		return err
 	}},
 	{errorsv1.ErrorReason_POD_NOT_FOUND, codes.NotFound, func(n *node) error {
-		_, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{PodUid: "none"})
+		_, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "none"}})
 		return err
 	}},
 	{errorsv1.ErrorReason_CONTAINER_NOT_FOUND, codes.NotFound, func(n *node) error {
@@ -127,7 +127,7 @@ var failures = []failure{
 		return err
 	}},
 	{errorsv1.ErrorReason_ALLOCATIONS_CONTRADICT, codes.FailedPrecondition, func(n *node) error {
-		view, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{PodUid: "a"})
+		view, err := n.allocation.Get(n.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "a"}})
 		if err != nil {
 			return err
 		}

@@ -141,6 +141,12 @@ var spellings = []struct {
 	{"revision", "uint64"},
 	{"qos_class", "berth.types.v1.QOSClass"},
 	{"edits", "berth.types.v1.ContainerEdits"},
+	{"owner", "string"},
+	{"pid", "int32"},
+	{"pids", "int32"},
+	{"holder", "berth.types.v1.ContainerRef"},
+	{"holders", "berth.types.v1.ContainerRef"},
+	{"drifts", "berth.cgroup.v1.Drift"},
 }
 
 // otherwise are fields whose name and type do not go together, each with its reason.
@@ -155,6 +161,7 @@ var otherwise = map[string]string{
 func TestOneSpelling(t *testing.T) {
 	t.Parallel()
 	old := []string{"container", "generation", "unix", "node", "mask", "numa_mask"}
+	units := []string{"_us", "_ns", "_ms", "_usec", "_mib", "_kb"}
 	each(func(d protoreflect.Descriptor) {
 		f, ok := d.(protoreflect.FieldDescriptor)
 		if !ok {
@@ -162,6 +169,9 @@ func TestOneSpelling(t *testing.T) {
 		}
 		if slices.Contains(old, string(f.Name())) || strings.HasSuffix(string(f.Name()), "_unix") {
 			t.Errorf("%s: the name is spelled otherwise elsewhere", f.FullName())
+		}
+		if slices.ContainsFunc(units, func(u string) bool { return strings.HasSuffix(string(f.Name()), u) }) {
+			t.Errorf("%s: units are whole words, as in cpu_quota_microseconds", f.FullName())
 		}
 		for _, s := range spellings {
 			if string(f.Name()) != s.name && !(s.name[0] == '_' && strings.HasSuffix(string(f.Name()), s.name)) {

@@ -325,7 +325,7 @@ func TestCgroupsBesideThePods(t *testing.T) {
 	}
 	n.eventually("berthd is in its own cgroup", func() bool {
 		pids, err := client.Pids(d.ctx(), &cgroupv1.ListProcessesRequest{Name: own})
-		return err == nil && slices.Contains(pids.GetPids(), int64(d.Cmd.Process.Pid))
+		return err == nil && slices.Contains(pids.GetPids(), int32(d.Cmd.Process.Pid))
 	})
 	for name, want := range map[string]codes.Code{
 		"/": codes.InvalidArgument, "/" + n.cgroup + "/some.service": codes.FailedPrecondition, "/berthdtest": codes.InvalidArgument, own: codes.FailedPrecondition,

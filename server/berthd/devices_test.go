@@ -84,7 +84,7 @@ func withDevice(uid, resource string) *typesv1.Pod {
 // devicesOf returns the ids that a pod's only container holds of a resource.
 func (d *daemon) devicesOf(uid, resource string) (ids []string) {
 	d.t.Helper()
-	resp, err := d.allocation.Get(d.ctx(), &allocationv1.GetRequest{PodUid: uid})
+	resp, err := d.allocation.Get(d.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 	if err != nil {
 		d.t.Fatal(err)
 	}

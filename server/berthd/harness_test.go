@@ -390,7 +390,7 @@ func (d *daemon) check() {
 		d.t.Fatal(err)
 	}
 	for _, f := range resp.GetFindings() {
-		d.t.Errorf("ledger check: %s %s: %s", f.GetKind(), f.GetOwner(), f.GetText())
+		d.t.Errorf("ledger check: %s %s: %s", f.GetKind(), f.GetHolder(), f.GetText())
 	}
 	if !d.kernel {
 		return

@@ -97,7 +97,7 @@ func TestWhoIsNotHere(t *testing.T) {
 	d.admitted(burstable("known"))
 	for name, call := range map[string]func() error{
 		"Get": func() error {
-			_, err := d.allocation.Get(n.ctx(), &allocationv1.GetRequest{PodUid: "ghost"})
+			_, err := d.allocation.Get(n.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "ghost"}})
 			return err
 		},
 		"PreStartContainer of a container": func() error {

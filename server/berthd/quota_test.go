@@ -60,8 +60,8 @@ func TestNoQuotaOnExclusiveCPUs(t *testing.T) {
 		if got := alloc.GetAllocation().GetExclusiveCpus(); got != c.exclusive {
 			t.Errorf("%s/%s has CPUs of its own: %t, want %t", uid, c.container, got, c.exclusive)
 		}
-		if got := alloc.GetResources(); got.GetCpuQuotaUs() != c.told || got.GetCpuPeriodUs() != 100000 {
-			t.Errorf("%s/%s is told quota %d of %d, want %d of 100000", uid, c.container, got.GetCpuQuotaUs(), got.GetCpuPeriodUs(), c.told)
+		if got := alloc.GetResources(); got.GetCpuQuotaMicroseconds() != c.told || got.GetCpuPeriodMicroseconds() != 100000 {
+			t.Errorf("%s/%s is told quota %d of %d, want %d of 100000", uid, c.container, got.GetCpuQuotaMicroseconds(), got.GetCpuPeriodMicroseconds(), c.told)
 		}
 		d.run(n.stopped(), uid, c.container, "id-"+uid+"-"+c.container)
 		if got := quota(t, alloc.GetCgroupPath()); got != c.kernel {

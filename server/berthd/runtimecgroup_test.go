@@ -46,12 +46,12 @@ func TestRuntimeCgroup(t *testing.T) {
 		{nodev1.SystemContainer_PART_BERTHD, d.Cmd.Process.Pid}, {nodev1.SystemContainer_PART_AGENT, agent.pid()},
 		{nodev1.SystemContainer_PART_RUNTIME, runtime.pid()}, {nodev1.SystemContainer_PART_PODS, 0},
 	} {
-		if found[i].GetPart() != want.part || found[i].GetPid() != int64(want.pid) {
+		if found[i].GetPart() != want.part || found[i].GetPid() != int32(want.pid) {
 			t.Errorf("%v, want %v", found[i], want)
 		}
 	}
 	pids, err := cgroups.Pids(d.ctx(), &cgroupv1.ListProcessesRequest{Name: place})
-	if err != nil || !slices.Equal(pids.GetPids(), []int64{int64(runtime.pid())}) {
+	if err != nil || !slices.Equal(pids.GetPids(), []int32{int32(runtime.pid())}) {
 		t.Errorf("processes in the runtime's cgroup: %v, %v", pids, err)
 	}
 	lowered := "-999"

@@ -94,7 +94,7 @@ func (l *life) remove(ctx context.Context, name string) error {
 
 // ids returns what a pod holds, by resource.
 func (l *life) ids(ctx context.Context, name string) (map[string][]string, error) {
-	resp, err := l.daemon.client.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: name})
+	resp, err := l.daemon.client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: name}})
 	out := map[string][]string{}
 	for _, c := range resp.GetPod().GetContainers() {
 		for _, claim := range c.GetClaims() {

@@ -28,8 +28,8 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	zero := int64(0)
 	for want, m := range map[string]proto.Message{
-		`{"revision":18446744073709551615,"findings":[{"kind":"structural","owner":{"podUid":"u"},"text":"<a>"}]}`: &inspectv1.CheckResponse{
-			Revision: 1<<64 - 1, Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Owner: &typesv1.ContainerRef{PodUid: "u"}, Text: "<a>"}}},
+		`{"revision":18446744073709551615,"findings":[{"kind":"structural","holder":{"podUid":"u"},"text":"<a>"}]}`: &inspectv1.CheckResponse{
+			Revision: 1<<64 - 1, Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Holder: &typesv1.ContainerRef{PodUid: "u"}, Text: "<a>"}}},
 		`{"items":[],"revision":0}`:                              &allocationv1.ListResponse{},
 		`{"items":[],"revision":7,"sharedCpus":""}`:              &allocationv1.ListResponse{Revision: 7, SharedCpus: &typesv1.CPUSet{}},
 		`{"cpus":"0-3,8","sharing":"pod-exclusive"}`:             &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0-3,8"}, Sharing: typesv1.CPUSharing_CPU_SHARING_POD_EXCLUSIVE},

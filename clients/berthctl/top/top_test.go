@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
@@ -53,7 +54,7 @@ func source() Source {
 			{PodUid: "b", ContainerName: "x\x1b[2J", ContainerId: "bx", CpuNanoseconds: n * 2e8, WorkingSetBytes: 3 << 20},
 			{PodUid: "c", ContainerName: "main", ContainerId: fresh, CpuNanoseconds: 5, WorkingSetBytes: 1 << 20},
 		}
-		out.Drifts = []*nodev1.CgroupDrift{{PodUid: "b", ContainerName: "x\x1b[2J"}, {PodUid: "b", ContainerName: "x\x1b[2J"}, {Cgroup: "/kubepods"}}
+		out.Drifts = []*cgroupv1.Drift{{PodUid: "b", ContainerName: "x\x1b[2J"}, {PodUid: "b", ContainerName: "x\x1b[2J"}, {Cgroup: "/kubepods"}}
 		out.OmittedContainers = 2
 		return out
 	}

@@ -78,7 +78,7 @@ func (b Berthd) Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.Admit
 func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: uid})
+	_, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 	if berth.NeedsAdmission(err) {
 		return false, nil
 	}

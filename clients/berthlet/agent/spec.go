@@ -85,7 +85,7 @@ func (p place) shared(m podspec.Manifest, parent string) container.Pod {
 func resources(l *typesv1.LinuxResources) container.Resources {
 	out := container.Resources{
 		CPUs: l.GetCpusetCpus().GetList(), Mems: convert.Nodes(l.GetCpusetMems()).Commas(),
-		CPUShares: int64(l.GetCpuShares()), CPUQuotaUS: l.GetCpuQuotaUs(), CPUPeriodUS: int64(l.GetCpuPeriodUs()),
+		CPUShares: int64(l.GetCpuShares()), CPUQuotaUS: l.GetCpuQuotaMicroseconds(), CPUPeriodUS: int64(l.GetCpuPeriodMicroseconds()),
 		MemoryBytes: l.GetMemoryLimitBytes(), MemorySwapBytes: l.GetMemorySwapLimitBytes(),
 		Unified: l.GetUnified(),
 	}

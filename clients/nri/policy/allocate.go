@@ -154,7 +154,7 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 	}
 	m.key, m.own, m.free = key, cpuset.Set{}, false
 	if a.GetAllocation().GetExclusiveCpus() {
-		m.free = a.GetResources().GetCpuQuotaUs() < 0
+		m.free = a.GetResources().GetCpuQuotaMicroseconds() < 0
 		if m.own, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList()); err != nil {
 			return nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 		}

@@ -186,7 +186,7 @@ func (p *Policy) recognize(ctx context.Context, s *sandbox) error {
 	if s.stopped {
 		return nil
 	}
-	_, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: s.uid})
+	_, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: s.uid}})
 	if s.whole = err == nil; s.whole || berth.NeedsAdmission(err) {
 		return nil
 	}

@@ -91,7 +91,7 @@ func TestSpecificationIsNamed(t *testing.T) {
 		if _, err := e.create(p, container(p, "main", name+"-1", 1000, gib)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{PodUid: row.key})
+		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: row.key}})
 		if err != nil {
 			t.Fatal(err)
 		}

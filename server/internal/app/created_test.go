@@ -68,7 +68,7 @@ func captured(plugin string) func(*pluginapi.ContainerAllocateResponse) {
 func createdOf(name string, resp *allocationv1.AllocateResponse) created {
 	l := resp.GetResources()
 	c := created{Container: name, Annotations: resp.GetEdits().GetAnnotations(), Linux: linux{
-		Period: int64(l.GetCpuPeriodUs()), Quota: l.GetCpuQuotaUs(), Shares: int64(l.GetCpuShares()), Memory: l.GetMemoryLimitBytes(),
+		Period: int64(l.GetCpuPeriodMicroseconds()), Quota: l.GetCpuQuotaMicroseconds(), Shares: int64(l.GetCpuShares()), Memory: l.GetMemoryLimitBytes(),
 		MemorySwap: l.GetMemorySwapLimitBytes(), OOM: int64(l.GetOomScoreAdj()), CPUs: l.GetCpusetCpus().GetList(), Mems: convert.Nodes(l.GetCpusetMems()).Commas(),
 		Unified: l.GetUnified(),
 	}}

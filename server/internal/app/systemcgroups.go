@@ -152,7 +152,7 @@ func (c *systemCgroups) round(ctx context.Context) error {
 	var found []*nodev1.SystemContainer
 	for _, k := range c.kept {
 		pid, err := c.keep(ctx, k)
-		one := &nodev1.SystemContainer{Part: k.part, Pid: int64(pid)}
+		one := &nodev1.SystemContainer{Part: k.part, Pid: int32(pid)}
 		if err == nil {
 			var unknown error // matters to nobody but those who ask
 			if one.Cgroup, unknown = procfs.Cgroup(c.proc.FS(), pid); unknown != nil {

@@ -105,7 +105,7 @@ func start(t testing.TB, f folders, args ...string) (*node, time.Duration) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	n.running = &running{Client: client, admission: client.Admission()}
-	req := &allocationv1.GetRequest{PodUid: oldPod(0).GetMetadata().GetUid()}
+	req := &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: oldPod(0).GetMetadata().GetUid()}}
 	if _, err := n.Allocation().Get(ctx, req, grpc.WaitForReady(true)); err != nil && !berth.IsNotFound(err) {
 		t.Fatalf("%v\n%s", err, log)
 	}

@@ -250,6 +250,11 @@ func (l *Loop) driftPolicy() DriftPolicy {
 func (l *Loop) Drifts() []Drift {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.drifts()
+}
+
+// drifts is Drifts with the lock.
+func (l *Loop) drifts() []Drift {
 	out := slices.Clone(l.drift.past)
 	for i := range out {
 		out[i].Owner = l.whose(out[i].Name)

@@ -214,7 +214,7 @@ func (l *Loop) Report(ctx context.Context) (Report, error) {
 	for _, n := range p.desired {
 		wanted[n.Name.String()] = true
 	}
-	out := Report{Drifts: append([]Drift(nil), l.drift.past...)}
+	out := Report{Drifts: l.drifts()}
 	seen := make(map[string]bool, len(p.seen.Nodes))
 	for _, o := range p.seen.Nodes {
 		key := o.Name.String()

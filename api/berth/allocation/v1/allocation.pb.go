@@ -375,11 +375,14 @@ func (x *AllocateResponse) GetRevision() uint64 {
 
 // GetRequest names an admitted pod.
 type GetRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	// "namespace/name", or the name of a pod in "default", in place of pod_uid. If several pods
-	// have this name, the call is FAILED_PRECONDITION, and the message has their uids.
-	PodName       string `protobuf:"bytes,2,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*GetRequest_PodUid
+	//	*GetRequest_PodName
+	Subject       isGetRequest_Subject `protobuf_oneof:"subject"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,19 +417,48 @@ func (*GetRequest) Descriptor() ([]byte, []int) {
 	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{2}
 }
 
+func (x *GetRequest) GetSubject() isGetRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
 func (x *GetRequest) GetPodUid() string {
 	if x != nil {
-		return x.PodUid
+		if x, ok := x.Subject.(*GetRequest_PodUid); ok {
+			return x.PodUid
+		}
 	}
 	return ""
 }
 
 func (x *GetRequest) GetPodName() string {
 	if x != nil {
-		return x.PodName
+		if x, ok := x.Subject.(*GetRequest_PodName); ok {
+			return x.PodName
+		}
 	}
 	return ""
 }
+
+type isGetRequest_Subject interface {
+	isGetRequest_Subject()
+}
+
+type GetRequest_PodUid struct {
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3,oneof"`
+}
+
+type GetRequest_PodName struct {
+	// "namespace/name", or the name of a pod in "default". If several pods have this name, the
+	// call is FAILED_PRECONDITION, and the message has their uids.
+	PodName string `protobuf:"bytes,2,opt,name=pod_name,json=podName,proto3,oneof"`
+}
+
+func (*GetRequest_PodUid) isGetRequest_Subject() {}
+
+func (*GetRequest_PodName) isGetRequest_Subject() {}
 
 // GetResponse holds one pod's allocation.
 type GetResponse struct {
@@ -1600,11 +1632,12 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"allocation\x18\x05 \x01(\v2#.berth.types.v1.ContainerAllocationR\n" +
 	"allocation\x12\x14\n" +
 	"\x05notes\x18\x06 \x03(\tR\x05notes\x12\x1a\n" +
-	"\brevision\x18\a \x01(\x04R\brevision\"@\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\"O\n" +
 	"\n" +
-	"GetRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x19\n" +
-	"\bpod_name\x18\x02 \x01(\tR\apodName\"\x85\x02\n" +
+	"GetRequest\x12\x19\n" +
+	"\apod_uid\x18\x01 \x01(\tH\x00R\x06podUid\x12\x1b\n" +
+	"\bpod_name\x18\x02 \x01(\tH\x00R\apodNameB\t\n" +
+	"\asubject\"\x85\x02\n" +
 	"\vGetResponse\x12/\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12G\n" +
@@ -1827,6 +1860,10 @@ func file_berth_allocation_v1_allocation_proto_init() {
 	file_berth_allocation_v1_allocation_proto_msgTypes[0].OneofWrappers = []any{
 		(*AllocateRequest_PodUid)(nil),
 		(*AllocateRequest_Pod)(nil),
+	}
+	file_berth_allocation_v1_allocation_proto_msgTypes[2].OneofWrappers = []any{
+		(*GetRequest_PodUid)(nil),
+		(*GetRequest_PodName)(nil),
 	}
 	file_berth_allocation_v1_allocation_proto_msgTypes[11].OneofWrappers = []any{
 		(*Event_Added)(nil),

@@ -997,7 +997,7 @@ func (x *ListProcessesRequest) GetName() string {
 // ListProcessesResponse lists processes.
 type ListProcessesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pids          []int64                `protobuf:"varint,1,rep,packed,name=pids,proto3" json:"pids,omitempty"`
+	Pids          []int32                `protobuf:"varint,1,rep,packed,name=pids,proto3" json:"pids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1032,7 +1032,7 @@ func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
 	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *ListProcessesResponse) GetPids() []int64 {
+func (x *ListProcessesResponse) GetPids() []int32 {
 	if x != nil {
 		return x.Pids
 	}
@@ -1726,7 +1726,11 @@ type Drift struct {
 	Want  string `protobuf:"bytes,3,opt,name=want,proto3" json:"want,omitempty"`
 	Found string `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`
 	// When it was seen first.
-	FindTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=find_time,json=findTime,proto3" json:"find_time,omitempty"`
+	FindTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=find_time,json=findTime,proto3" json:"find_time,omitempty"`
+	// Empty for a cgroup that is not a pod's.
+	PodUid string `protobuf:"bytes,6,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Empty for the cgroup of a pod as a whole.
+	ContainerName string `protobuf:"bytes,7,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1794,6 +1798,20 @@ func (x *Drift) GetFindTime() *timestamppb.Timestamp {
 		return x.FindTime
 	}
 	return nil
+}
+
+func (x *Drift) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *Drift) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
 }
 
 // PodCgroupServiceExistsRequest names a pod.
@@ -2593,7 +2611,7 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x14ListProcessesRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
 	"\x15ListProcessesResponse\x12\x12\n" +
-	"\x04pids\x18\x01 \x03(\x03R\x04pids\",\n" +
+	"\x04pids\x18\x01 \x03(\x05R\x04pids\",\n" +
 	"\x16ReduceCPULimitsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"I\n" +
 	"\x17ReduceCPULimitsResponse\x12.\n" +
@@ -2636,13 +2654,15 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x12memory_usage_bytes\x18\x06 \x01(\x03R\x10memoryUsageBytes\x12\x18\n" +
 	"\amanaged\x18\a \x01(\bR\amanaged\x12\x17\n" +
 	"\apod_uid\x18\b \x01(\tR\x06podUid\x120\n" +
-	"\apending\x18\t \x03(\v2\x16.berth.cgroup.v1.WriteR\apending\"\x96\x01\n" +
+	"\apending\x18\t \x03(\v2\x16.berth.cgroup.v1.WriteR\apending\"\xd6\x01\n" +
 	"\x05Drift\x12\x16\n" +
 	"\x06cgroup\x18\x01 \x01(\tR\x06cgroup\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
 	"\x04want\x18\x03 \x01(\tR\x04want\x12\x14\n" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x127\n" +
-	"\tfind_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bfindTime\"8\n" +
+	"\tfind_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bfindTime\x12\x17\n" +
+	"\apod_uid\x18\x06 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\a \x01(\tR\rcontainerName\"8\n" +
 	"\x1dPodCgroupServiceExistsRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"f\n" +
 	"\x1ePodCgroupServiceExistsResponse\x12,\n" +

@@ -22,7 +22,7 @@ const (
 )
 
 // ErrorReason is the reason of the google.rpc.ErrorInfo that every error of berthd has, by
-// its name. The domain is "berthd.github.io". The metadata has, as far as they are known:
+// its name. Each reason has one code. The domain is "berthd.github.io". The metadata has, as far as they are known:
 // pod_uid, container_name, container_id, admission_id, resource, provider, owner, role,
 // revision, verdict_reason (what the kubelet calls it, or what a deferred pod waits for),
 // and request_id (as in berthd's log).
@@ -69,8 +69,8 @@ const (
 	ErrorReason_RESOURCE_IN_USE ErrorReason = 20
 	// The resource has a provider: a device plugin, or a hint provider.
 	ErrorReason_RESOURCE_SERVED ErrorReason = 21
-	// The revision is of another ledger than this one: read it again. Watch and pages of List
-	// return it with OUT_OF_RANGE.
+	// The revision of a request that changes something is of another ledger than this one: read
+	// it again.
 	ErrorReason_REVISION_UNKNOWN ErrorReason = 22
 	// No CPU would be left for containers that share.
 	ErrorReason_SHARED_POOL_EMPTY       ErrorReason = 23
@@ -97,7 +97,9 @@ const (
 	ErrorReason_OWNER_NOT_PERMITTED ErrorReason = 35
 	ErrorReason_LIMIT_EXCEEDED      ErrorReason = 36
 	// The caller has too many calls, or too large ones, under way.
-	ErrorReason_TOO_MANY_CALLS     ErrorReason = 37
+	ErrorReason_TOO_MANY_CALLS ErrorReason = 37
+	// berthd does not have the changes since the revision: it is too old, or of another ledger
+	// than this one. List from the beginning, and watch from the list's revision.
 	ErrorReason_REVISION_COMPACTED ErrorReason = 38
 	ErrorReason_TIMED_OUT          ErrorReason = 39
 	ErrorReason_CALL_CANCELED      ErrorReason = 40

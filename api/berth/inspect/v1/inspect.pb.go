@@ -810,7 +810,7 @@ type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  FindingKind            `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.inspect.v1.FindingKind" json:"kind,omitempty"`
 	// Whose claims it is about; absent if it is about no pod.
-	Owner         *v1.ContainerRef `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	Holder        *v1.ContainerRef `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	Text          string           `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -853,9 +853,9 @@ func (x *Finding) GetKind() FindingKind {
 	return FindingKind_FINDING_KIND_UNSPECIFIED
 }
 
-func (x *Finding) GetOwner() *v1.ContainerRef {
+func (x *Finding) GetHolder() *v1.ContainerRef {
 	if x != nil {
-		return x.Owner
+		return x.Holder
 	}
 	return nil
 }
@@ -1600,10 +1600,10 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x04kept\x18\x06 \x01(\tR\x04kept\x123\n" +
 	"\x06source\x18\a \x01(\x0e2\x1b.berth.inspect.v1.PodSourceR\x06source\x12\x14\n" +
 	"\x05waits\x18\b \x01(\bR\x05waits\x12\x12\n" +
-	"\x04note\x18\t \x01(\tR\x04note\"\x84\x01\n" +
+	"\x04note\x18\t \x01(\tR\x04note\"\x86\x01\n" +
 	"\aFinding\x121\n" +
-	"\x04kind\x18\x01 \x01(\x0e2\x1d.berth.inspect.v1.FindingKindR\x04kind\x122\n" +
-	"\x05owner\x18\x02 \x01(\v2\x1c.berth.types.v1.ContainerRefR\x05owner\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1d.berth.inspect.v1.FindingKindR\x04kind\x124\n" +
+	"\x06holder\x18\x02 \x01(\v2\x1c.berth.types.v1.ContainerRefR\x06holder\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\"y\n" +
 	"\x0fGetTraceRequest\x12#\n" +
 	"\fadmission_id\x18\x01 \x01(\tH\x00R\vadmissionId\x12\x19\n" +
@@ -1742,7 +1742,7 @@ var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
 	13, // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
 	0,  // 4: berth.inspect.v1.PodCase.source:type_name -> berth.inspect.v1.PodSource
 	1,  // 5: berth.inspect.v1.Finding.kind:type_name -> berth.inspect.v1.FindingKind
-	25, // 6: berth.inspect.v1.Finding.owner:type_name -> berth.types.v1.ContainerRef
+	25, // 6: berth.inspect.v1.Finding.holder:type_name -> berth.types.v1.ContainerRef
 	26, // 7: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
 	26, // 8: berth.inspect.v1.ListTracesResponse.traces:type_name -> berth.types.v1.Trace
 	2,  // 9: berth.inspect.v1.ImportRequest.kind:type_name -> berth.inspect.v1.StateFileKind

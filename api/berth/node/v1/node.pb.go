@@ -7,6 +7,7 @@
 package nodev1
 
 import (
+	v11 "github.com/berthd/berth/api/berth/cgroup/v1"
 	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -242,7 +243,10 @@ type ReloadResponse struct {
 	// In the order of the fields' names; empty if nothing differs.
 	Changes []*FieldChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
 	// What in the files berthd does not act on.
-	Notes         []string `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes []string `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"`
+	// The revision from which on the policy of the files holds; of a dry run, the one it looked
+	// at.
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +293,13 @@ func (x *ReloadResponse) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *ReloadResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // FieldChange is a field of the configuration that has another value.
@@ -1234,7 +1245,7 @@ type SystemContainer struct {
 	// Path below the mount point; empty if it could not be found.
 	Cgroup string `protobuf:"bytes,2,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
 	// The process; 0 where the cgroup has many, or it was not found.
-	Pid int64 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	Pid int32 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
 	// Why the process or its cgroup was not found, or the process could not be kept there.
 	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1285,7 +1296,7 @@ func (x *SystemContainer) GetCgroup() string {
 	return ""
 }
 
-func (x *SystemContainer) GetPid() int64 {
+func (x *SystemContainer) GetPid() int32 {
 	if x != nil {
 		return x.Pid
 	}
@@ -1654,7 +1665,7 @@ type GetUsageResponse struct {
 	// than 5 s.
 	OmittedContainers uint32 `protobuf:"varint,4,opt,name=omitted_containers,json=omittedContainers,proto3" json:"omitted_containers,omitempty"`
 	// Values of cgroups that another program changed, the newest last, at most 100.
-	Drifts        []*CgroupDrift `protobuf:"bytes,5,rep,name=drifts,proto3" json:"drifts,omitempty"`
+	Drifts        []*v11.Drift `protobuf:"bytes,5,rep,name=drifts,proto3" json:"drifts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1717,7 +1728,7 @@ func (x *GetUsageResponse) GetOmittedContainers() uint32 {
 	return 0
 }
 
-func (x *GetUsageResponse) GetDrifts() []*CgroupDrift {
+func (x *GetUsageResponse) GetDrifts() []*v11.Drift {
 	if x != nil {
 		return x.Drifts
 	}
@@ -2042,112 +2053,17 @@ func (x *HugePageUsage) GetBytes() uint64 {
 	return 0
 }
 
-// CgroupDrift is a value that another program changed.
-type CgroupDrift struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for a cgroup that is not a pod's.
-	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	// Empty for the cgroup of a pod as a whole.
-	ContainerName string `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
-	Cgroup        string `protobuf:"bytes,3,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
-	// Empty if the cgroup itself was gone or incomplete.
-	File          string                 `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`
-	Want          string                 `protobuf:"bytes,5,opt,name=want,proto3" json:"want,omitempty"`
-	Found         string                 `protobuf:"bytes,6,opt,name=found,proto3" json:"found,omitempty"`
-	FindTime      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=find_time,json=findTime,proto3" json:"find_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CgroupDrift) Reset() {
-	*x = CgroupDrift{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CgroupDrift) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CgroupDrift) ProtoMessage() {}
-
-func (x *CgroupDrift) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CgroupDrift.ProtoReflect.Descriptor instead.
-func (*CgroupDrift) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *CgroupDrift) GetPodUid() string {
-	if x != nil {
-		return x.PodUid
-	}
-	return ""
-}
-
-func (x *CgroupDrift) GetContainerName() string {
-	if x != nil {
-		return x.ContainerName
-	}
-	return ""
-}
-
-func (x *CgroupDrift) GetCgroup() string {
-	if x != nil {
-		return x.Cgroup
-	}
-	return ""
-}
-
-func (x *CgroupDrift) GetFile() string {
-	if x != nil {
-		return x.File
-	}
-	return ""
-}
-
-func (x *CgroupDrift) GetWant() string {
-	if x != nil {
-		return x.Want
-	}
-	return ""
-}
-
-func (x *CgroupDrift) GetFound() string {
-	if x != nil {
-		return x.Found
-	}
-	return ""
-}
-
-func (x *CgroupDrift) GetFindTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.FindTime
-	}
-	return nil
-}
-
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n" +
+	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1cberth/cgroup/v1/cgroup.proto\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n" +
 	"\rReloadRequest\x12\x17\n" +
-	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\\\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"x\n" +
 	"\x0eReloadResponse\x124\n" +
 	"\achanges\x18\x01 \x03(\v2\x1a.berth.node.v1.FieldChangeR\achanges\x12\x14\n" +
-	"\x05notes\x18\x02 \x03(\tR\x05notes\"\x8f\x01\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8f\x01\n" +
 	"\vFieldChange\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1b\n" +
 	"\told_value\x18\x02 \x01(\tR\boldValue\x12\x1b\n" +
@@ -2239,7 +2155,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x0fSystemContainer\x127\n" +
 	"\x04part\x18\x01 \x01(\x0e2#.berth.node.v1.SystemContainer.PartR\x04part\x12\x16\n" +
 	"\x06cgroup\x18\x02 \x01(\tR\x06cgroup\x12\x10\n" +
-	"\x03pid\x18\x03 \x01(\x03R\x03pid\x12\x18\n" +
+	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\"o\n" +
 	"\x04Part\x12\x14\n" +
 	"\x10PART_UNSPECIFIED\x10\x00\x12\x0f\n" +
@@ -2279,15 +2195,15 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"mountPoint\x12!\n" +
 	"\fhierarchy_id\x18\x03 \x01(\rR\vhierarchyId\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\rR\aversion\"\x11\n" +
-	"\x0fGetUsageRequest\"\xa2\x02\n" +
+	"\x0fGetUsageRequest\"\x9e\x02\n" +
 	"\x10GetUsageResponse\x127\n" +
 	"\tread_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\x123\n" +
 	"\tcpu_times\x18\x02 \x03(\v2\x16.berth.node.v1.CPUTimeR\bcpuTimes\x12=\n" +
 	"\n" +
 	"containers\x18\x03 \x03(\v2\x1d.berth.node.v1.ContainerUsageR\n" +
 	"containers\x12-\n" +
-	"\x12omitted_containers\x18\x04 \x01(\rR\x11omittedContainers\x122\n" +
-	"\x06drifts\x18\x05 \x03(\v2\x1a.berth.node.v1.CgroupDriftR\x06drifts\"F\n" +
+	"\x12omitted_containers\x18\x04 \x01(\rR\x11omittedContainers\x12.\n" +
+	"\x06drifts\x18\x05 \x03(\v2\x16.berth.cgroup.v1.DriftR\x06drifts\"F\n" +
 	"\aCPUTime\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12)\n" +
 	"\x10busy_nanoseconds\x18\x02 \x01(\x04R\x0fbusyNanoseconds\"\xce\x06\n" +
@@ -2322,15 +2238,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"M\n" +
 	"\rHugePageUsage\x12&\n" +
 	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xdc\x01\n" +
-	"\vCgroupDrift\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
-	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x16\n" +
-	"\x06cgroup\x18\x03 \x01(\tR\x06cgroup\x12\x12\n" +
-	"\x04file\x18\x04 \x01(\tR\x04file\x12\x12\n" +
-	"\x04want\x18\x05 \x01(\tR\x04want\x12\x14\n" +
-	"\x05found\x18\x06 \x01(\tR\x05found\x127\n" +
-	"\tfind_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bfindTime*]\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes*]\n" +
 	"\vDriftPolicy\x12\x1c\n" +
 	"\x18DRIFT_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DRIFT_POLICY_REPAIR\x10\x01\x12\x17\n" +
@@ -2366,7 +2274,7 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_berth_node_v1_node_proto_goTypes = []any{
 	(DriftPolicy)(0),               // 0: berth.node.v1.DriftPolicy
 	(UnknownDevicePolicy)(0),       // 1: berth.node.v1.UnknownDevicePolicy
@@ -2399,74 +2307,73 @@ var file_berth_node_v1_node_proto_goTypes = []any{
 	(*ContainerUsage)(nil),         // 28: berth.node.v1.ContainerUsage
 	(*NUMAMemory)(nil),             // 29: berth.node.v1.NUMAMemory
 	(*HugePageUsage)(nil),          // 30: berth.node.v1.HugePageUsage
-	(*CgroupDrift)(nil),            // 31: berth.node.v1.CgroupDrift
-	nil,                            // 32: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 33: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 34: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 35: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 36: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 37: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 38: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 39: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 40: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 41: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 42: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	(*v1.CPUSet)(nil),              // 43: berth.types.v1.CPUSet
-	(*timestamppb.Timestamp)(nil),  // 44: google.protobuf.Timestamp
+	nil,                            // 31: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 32: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 33: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 34: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 35: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 36: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 37: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 38: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 39: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 40: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 41: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(*v1.CPUSet)(nil),              // 42: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 43: google.protobuf.Timestamp
+	(*v11.Drift)(nil),              // 44: berth.cgroup.v1.Drift
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
 	10, // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
 	11, // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	43, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
-	43, // 4: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	42, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
+	42, // 4: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
 	12, // 5: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	32, // 6: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	33, // 7: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	34, // 8: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	35, // 9: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	36, // 10: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	37, // 11: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	38, // 12: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	39, // 13: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	40, // 14: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	41, // 15: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	31, // 6: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	32, // 7: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	33, // 8: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	34, // 9: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	35, // 10: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	36, // 11: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	37, // 12: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	38, // 13: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	39, // 14: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	40, // 15: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
 	21, // 16: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
 	2,  // 17: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
 	0,  // 18: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
 	1,  // 19: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
 	24, // 20: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	42, // 21: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	44, // 22: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	41, // 21: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	43, // 22: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
 	27, // 23: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
 	28, // 24: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
-	31, // 25: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.node.v1.CgroupDrift
+	44, // 25: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
 	29, // 26: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
 	30, // 27: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
-	44, // 28: berth.node.v1.CgroupDrift.find_time:type_name -> google.protobuf.Timestamp
-	6,  // 29: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	8,  // 30: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	13, // 31: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	15, // 32: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	17, // 33: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	19, // 34: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	22, // 35: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	25, // 36: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
-	3,  // 37: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	7,  // 38: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	9,  // 39: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	14, // 40: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	16, // 41: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	18, // 42: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	20, // 43: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	23, // 44: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	26, // 45: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
-	4,  // 46: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	38, // [38:47] is the sub-list for method output_type
-	29, // [29:38] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	6,  // 28: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	8,  // 29: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	13, // 30: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	15, // 31: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	17, // 32: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	19, // 33: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	22, // 34: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	25, // 35: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	3,  // 36: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	7,  // 37: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	9,  // 38: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	14, // 39: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	16, // 40: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	18, // 41: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	20, // 42: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	23, // 43: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	26, // 44: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	4,  // 45: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	37, // [37:46] is the sub-list for method output_type
+	28, // [28:37] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -2481,7 +2388,7 @@ func file_berth_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   40,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -670,7 +670,7 @@ type SetPolicyResponse struct {
 	SharedAfter    *v1.CPUSet `protobuf:"bytes,5,opt,name=shared_after,json=sharedAfter,proto3" json:"shared_after,omitempty"`
 	ReservedBefore *v1.CPUSet `protobuf:"bytes,6,opt,name=reserved_before,json=reservedBefore,proto3" json:"reserved_before,omitempty"`
 	ReservedAfter  *v1.CPUSet `protobuf:"bytes,7,opt,name=reserved_after,json=reservedAfter,proto3" json:"reserved_after,omitempty"`
-	// Revision from which on the new policy holds; 0 for a dry run.
+	// The revision from which on the policy holds; of a dry run, the one it looked at.
 	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1139,11 +1139,15 @@ func (x *GetHintsResponse) GetProviders() []*ProviderHints {
 
 // GetAffinityRequest names a container of an admitted pod.
 type GetAffinityRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
-	// In place of pod_uid, as in berth.allocation.v1.GetRequest.
-	PodName       string `protobuf:"bytes,3,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*GetAffinityRequest_PodUid
+	//	*GetAffinityRequest_PodName
+	Subject       isGetAffinityRequest_Subject `protobuf_oneof:"subject"`
+	ContainerName string                       `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1178,9 +1182,27 @@ func (*GetAffinityRequest) Descriptor() ([]byte, []int) {
 	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{14}
 }
 
+func (x *GetAffinityRequest) GetSubject() isGetAffinityRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
 func (x *GetAffinityRequest) GetPodUid() string {
 	if x != nil {
-		return x.PodUid
+		if x, ok := x.Subject.(*GetAffinityRequest_PodUid); ok {
+			return x.PodUid
+		}
+	}
+	return ""
+}
+
+func (x *GetAffinityRequest) GetPodName() string {
+	if x != nil {
+		if x, ok := x.Subject.(*GetAffinityRequest_PodName); ok {
+			return x.PodName
+		}
 	}
 	return ""
 }
@@ -1192,12 +1214,22 @@ func (x *GetAffinityRequest) GetContainerName() string {
 	return ""
 }
 
-func (x *GetAffinityRequest) GetPodName() string {
-	if x != nil {
-		return x.PodName
-	}
-	return ""
+type isGetAffinityRequest_Subject interface {
+	isGetAffinityRequest_Subject()
 }
+
+type GetAffinityRequest_PodUid struct {
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3,oneof"`
+}
+
+type GetAffinityRequest_PodName struct {
+	// As in berth.allocation.v1.GetRequest.
+	PodName string `protobuf:"bytes,3,opt,name=pod_name,json=podName,proto3,oneof"`
+}
+
+func (*GetAffinityRequest_PodUid) isGetAffinityRequest_Subject() {}
+
+func (*GetAffinityRequest_PodName) isGetAffinityRequest_Subject() {}
 
 // GetAffinityResponse holds the hint; absent where no merge ran.
 type GetAffinityResponse struct {
@@ -1366,11 +1398,12 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\"R\n" +
 	"\x10GetHintsResponse\x12>\n" +
-	"\tproviders\x18\x01 \x03(\v2 .berth.topology.v1.ProviderHintsR\tproviders\"o\n" +
-	"\x12GetAffinityRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
-	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x19\n" +
-	"\bpod_name\x18\x03 \x01(\tR\apodName\"G\n" +
+	"\tproviders\x18\x01 \x03(\v2 .berth.topology.v1.ProviderHintsR\tproviders\"~\n" +
+	"\x12GetAffinityRequest\x12\x19\n" +
+	"\apod_uid\x18\x01 \x01(\tH\x00R\x06podUid\x12\x1b\n" +
+	"\bpod_name\x18\x03 \x01(\tH\x00R\apodName\x12%\n" +
+	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerNameB\t\n" +
+	"\asubject\"G\n" +
 	"\x13GetAffinityResponse\x120\n" +
 	"\x04hint\x18\x01 \x01(\v2\x1c.berth.types.v1.TopologyHintR\x04hint*Q\n" +
 	"\x04Fate\x12\x14\n" +
@@ -1492,6 +1525,10 @@ func file_berth_topology_v1_topology_proto_init() {
 		return
 	}
 	file_berth_topology_v1_topology_proto_msgTypes[4].OneofWrappers = []any{}
+	file_berth_topology_v1_topology_proto_msgTypes[14].OneofWrappers = []any{
+		(*GetAffinityRequest_PodUid)(nil),
+		(*GetAffinityRequest_PodName)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

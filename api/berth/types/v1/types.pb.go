@@ -3117,9 +3117,9 @@ type LinuxResources struct {
 	// compute it from the shares.
 	CpuWeight *uint64 `protobuf:"varint,4,opt,name=cpu_weight,json=cpuWeight,proto3,oneof" json:"cpu_weight,omitempty"`
 	// CPU time per period in microseconds, at least 1000; -1 is no limit.
-	CpuQuotaUs *int64 `protobuf:"varint,5,opt,name=cpu_quota_us,json=cpuQuotaUs,proto3,oneof" json:"cpu_quota_us,omitempty"`
+	CpuQuotaMicroseconds *int64 `protobuf:"varint,5,opt,name=cpu_quota_microseconds,json=cpuQuotaMicroseconds,proto3,oneof" json:"cpu_quota_microseconds,omitempty"`
 	// Period in microseconds.
-	CpuPeriodUs *uint64 `protobuf:"varint,6,opt,name=cpu_period_us,json=cpuPeriodUs,proto3,oneof" json:"cpu_period_us,omitempty"`
+	CpuPeriodMicroseconds *uint64 `protobuf:"varint,6,opt,name=cpu_period_microseconds,json=cpuPeriodMicroseconds,proto3,oneof" json:"cpu_period_microseconds,omitempty"`
 	// Limit of memory in bytes; -1 is no limit.
 	MemoryLimitBytes *int64 `protobuf:"varint,7,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3,oneof" json:"memory_limit_bytes,omitempty"`
 	// Limit of memory and swap together on v1, in bytes; -1 is no limit.
@@ -3194,16 +3194,16 @@ func (x *LinuxResources) GetCpuWeight() uint64 {
 	return 0
 }
 
-func (x *LinuxResources) GetCpuQuotaUs() int64 {
-	if x != nil && x.CpuQuotaUs != nil {
-		return *x.CpuQuotaUs
+func (x *LinuxResources) GetCpuQuotaMicroseconds() int64 {
+	if x != nil && x.CpuQuotaMicroseconds != nil {
+		return *x.CpuQuotaMicroseconds
 	}
 	return 0
 }
 
-func (x *LinuxResources) GetCpuPeriodUs() uint64 {
-	if x != nil && x.CpuPeriodUs != nil {
-		return *x.CpuPeriodUs
+func (x *LinuxResources) GetCpuPeriodMicroseconds() uint64 {
+	if x != nil && x.CpuPeriodMicroseconds != nil {
+		return *x.CpuPeriodMicroseconds
 	}
 	return 0
 }
@@ -3784,7 +3784,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12\x18\n" +
 	"\acurrent\x18\x03 \x01(\x04R\acurrent\x12\x1a\n" +
-	"\bproposed\x18\x04 \x01(\x04R\bproposed\"\xbb\x06\n" +
+	"\bproposed\x18\x04 \x01(\x04R\bproposed\"\xf7\x06\n" +
 	"\x0eLinuxResources\x127\n" +
 	"\vcpuset_cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
 	"cpusetCpus\x12<\n" +
@@ -3793,10 +3793,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"cpu_shares\x18\x03 \x01(\x04H\x00R\tcpuShares\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"cpu_weight\x18\x04 \x01(\x04H\x01R\tcpuWeight\x88\x01\x01\x12%\n" +
-	"\fcpu_quota_us\x18\x05 \x01(\x03H\x02R\n" +
-	"cpuQuotaUs\x88\x01\x01\x12'\n" +
-	"\rcpu_period_us\x18\x06 \x01(\x04H\x03R\vcpuPeriodUs\x88\x01\x01\x121\n" +
+	"cpu_weight\x18\x04 \x01(\x04H\x01R\tcpuWeight\x88\x01\x01\x129\n" +
+	"\x16cpu_quota_microseconds\x18\x05 \x01(\x03H\x02R\x14cpuQuotaMicroseconds\x88\x01\x01\x12;\n" +
+	"\x17cpu_period_microseconds\x18\x06 \x01(\x04H\x03R\x15cpuPeriodMicroseconds\x88\x01\x01\x121\n" +
 	"\x12memory_limit_bytes\x18\a \x01(\x03H\x04R\x10memoryLimitBytes\x88\x01\x01\x12:\n" +
 	"\x17memory_swap_limit_bytes\x18\b \x01(\x03H\x05R\x14memorySwapLimitBytes\x88\x01\x01\x12\"\n" +
 	"\n" +
@@ -3809,9 +3808,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
 	"\v_cpu_sharesB\r\n" +
-	"\v_cpu_weightB\x0f\n" +
-	"\r_cpu_quota_usB\x10\n" +
-	"\x0e_cpu_period_usB\x15\n" +
+	"\v_cpu_weightB\x19\n" +
+	"\x17_cpu_quota_microsecondsB\x1a\n" +
+	"\x18_cpu_period_microsecondsB\x15\n" +
 	"\x13_memory_limit_bytesB\x1a\n" +
 	"\x18_memory_swap_limit_bytesB\r\n" +
 	"\v_pids_limitB\x10\n" +

@@ -174,12 +174,12 @@ func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 	}{
 		"v1": {cgroup.V1, &typesv1.LinuxResources{
 			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
-			CpuQuotaUs: proto.Int64(-1), CpuPeriodUs: proto.Uint64(100000),
+			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(100000),
 			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
 		}},
 		"v2": {cgroup.V2, &typesv1.LinuxResources{
 			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
-			CpuQuotaUs: proto.Int64(-1), CpuPeriodUs: proto.Uint64(100000),
+			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(100000),
 			MemoryLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
 			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"},
 		}},
@@ -242,7 +242,7 @@ func TestAllocateAdmitsFirst(t *testing.T) {
 			t.Fatalf("%v, %v; want CPUs 6-7", got, err)
 		}
 	}
-	got, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "new"})
+	got, err := client.Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "new"}})
 	if err != nil || got.GetPod().GetName() != "web" {
 		t.Errorf("%v, %v; want the pod that was admitted", got, err)
 	}
@@ -330,7 +330,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("get", func(t *testing.T) {
 		t.Parallel()
-		_, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "who"})
+		_, err := client.Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "who"}})
 		rpctest.Failure{Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod who is not admitted"}.Check(t, err)
 		_, err = client.Get(t.Context(), &allocationv1.GetRequest{})
 		rpctest.Failure{
@@ -343,7 +343,7 @@ func TestFailures(t *testing.T) {
 func TestGetAndList(t *testing.T) {
 	t.Parallel()
 	client := serve(t, cgroup.V1, nil)
-	got, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "a"})
+	got, err := client.Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func (s *service) ListProcesses(ctx context.Context, req *cgroupv1.ListProcesses
 	pids, err := s.read.Procs(ctx, name)
 	out := &cgroupv1.ListProcessesResponse{}
 	for _, pid := range pids {
-		out.Pids = append(out.Pids, int64(pid))
+		out.Pids = append(out.Pids, int32(pid))
 	}
 	return out, err
 }
@@ -261,7 +261,8 @@ func (s *service) List(ctx context.Context, _ *cgroupv1.ListRequest) (*cgroupv1.
 	}
 	for _, d := range report.Drifts {
 		out.Drifts = append(out.Drifts, &cgroupv1.Drift{
-			Cgroup: d.Name.String(), File: d.File, Want: d.Want, Found: d.Found, FindTime: timestamppb.New(d.Since),
+			PodUid: d.Owner.Pod, ContainerName: d.Owner.Container, Cgroup: d.Name.String(),
+			File: d.File, Want: d.Want, Found: d.Found, FindTime: timestamppb.New(d.Since),
 		})
 	}
 	return out, nil

@@ -80,7 +80,7 @@ func TestOneCgroup(t *testing.T) {
 	s := serve(t)
 	const name = "/kubepods/extra"
 	created, err := s.Create(t.Context(), &cgroupv1.CreateRequest{Name: name, Resources: &typesv1.LinuxResources{
-		CpuShares: ptr(uint64(1024)), CpuQuotaUs: ptr(int64(50000)), CpuPeriodUs: ptr(uint64(100000)), MemoryLimitBytes: ptr(int64(1 << 20)),
+		CpuShares: ptr(uint64(1024)), CpuQuotaMicroseconds: ptr(int64(50000)), CpuPeriodMicroseconds: ptr(uint64(100000)), MemoryLimitBytes: ptr(int64(1 << 20)),
 	}})
 	if err != nil || len(created.GetWrites()) == 0 || !created.GetWrites()[0].GetCreate() {
 		t.Fatalf("create: %v, %v", created, err)
@@ -116,7 +116,7 @@ func TestOneCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	pids, err := s.Pids(t.Context(), &cgroupv1.ListProcessesRequest{Name: name})
-	if err != nil || !slices.Equal(pids.GetPids(), []int64{int64(pid)}) {
+	if err != nil || !slices.Equal(pids.GetPids(), []int32{int32(pid)}) {
 		t.Errorf("pids: %v, %v", pids, err)
 	}
 	if _, err := s.ReduceCPULimits(t.Context(), &cgroupv1.ReduceCPULimitsRequest{Name: name}); err != nil {

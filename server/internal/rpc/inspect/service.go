@@ -112,7 +112,7 @@ func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.Ch
 }
 
 func finding(f ledger.Finding) *inspectv1.Finding {
-	return &inspectv1.Finding{Kind: convert.EnumOf[inspectv1.FindingKind](string(f.Kind)), Owner: convert.Ref(f.Owner), Text: f.Text}
+	return &inspectv1.Finding{Kind: convert.EnumOf[inspectv1.FindingKind](string(f.Kind)), Holder: convert.Ref(f.Owner), Text: f.Text}
 }
 
 // GetTrace implements InspectService. Of several explanations the newest counts.

@@ -138,7 +138,7 @@ func TestCheckReportsFindingsAndTheStart(t *testing.T) {
 	text := got.GetFindings()[0].GetText()
 	want := &inspectv1.CheckResponse{
 		Revision: 2, StartReport: []string{"the configuration has changed"},
-		Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Owner: &typesv1.ContainerRef{PodUid: "a", ContainerName: "main"}, Text: text}},
+		Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Holder: &typesv1.ContainerRef{PodUid: "a", ContainerName: "main"}, Text: text}},
 	}
 	if !proto.Equal(got, want) || !strings.Contains(text, "reserved") {
 		t.Errorf("got %v, want %v about a reserved CPU", got, want)

@@ -57,7 +57,7 @@ func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev
 	if err != nil {
 		return nil, err
 	}
-	out := &nodev1.ReloadResponse{Notes: r.Notes}
+	out := &nodev1.ReloadResponse{Notes: r.Notes, Revision: s.View().Revision()}
 	for _, c := range r.Changes {
 		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, OldValue: c.From, NewValue: c.To, Applied: c.Applied, Reason: c.Reason})
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cgroup"
@@ -173,7 +174,7 @@ func TestGetUsage(t *testing.T) {
 			},
 			{PodUid: "b", ContainerName: "c", ContainerId: "bare"},
 		},
-		Drifts: []*nodev1.CgroupDrift{{PodUid: "a", Cgroup: "/kubepods/poda", File: "cpu.max", Want: "w", Found: "f", FindTime: timestamppb.New(at)}},
+		Drifts: []*cgroupv1.Drift{{PodUid: "a", Cgroup: "/kubepods/poda", File: "cpu.max", Want: "w", Found: "f", FindTime: timestamppb.New(at)}},
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/server/internal/usage"
 )
@@ -26,7 +27,7 @@ func (s *service) GetUsage(ctx context.Context, _ *nodev1.GetUsageRequest) (*nod
 		out.Containers = append(out.Containers, containerUsage(c))
 	}
 	for _, d := range read.Drifts {
-		out.Drifts = append(out.Drifts, &nodev1.CgroupDrift{
+		out.Drifts = append(out.Drifts, &cgroupv1.Drift{
 			PodUid: d.Owner.Pod, ContainerName: d.Owner.Container, Cgroup: d.Name.String(),
 			File: d.File, Want: d.Want, Found: d.Found, FindTime: timestamppb.New(d.Since),
 		})

@@ -68,8 +68,8 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 		SharedBefore: convert.CPUSet(before.SharedCPUs()), SharedAfter: convert.CPUSet(after.SharedCPUs()),
 		ReservedBefore: convert.CPUSet(before.Rules().ReservedCPUs), ReservedAfter: convert.CPUSet(after.Rules().ReservedCPUs),
 	}
-	if !req.GetDryRun() {
-		out.Revision = after.Revision()
+	if out.Revision = after.Revision(); req.GetDryRun() {
+		out.Revision = before.Revision()
 	}
 	for _, o := range outlook.Pods {
 		out.Pods = append(out.Pods, fate(o))

@@ -111,7 +111,7 @@ func TestSetPolicy(t *testing.T) {
 				Grandfathered: []string{"holds 4"},
 			},
 		},
-		SharedBefore: &typesv1.CPUSet{List: "0-1,5-15"}, SharedAfter: &typesv1.CPUSet{List: "0-1,5-15"},
+		Revision: 2, SharedBefore: &typesv1.CPUSet{List: "0-1,5-15"}, SharedAfter: &typesv1.CPUSet{List: "0-1,5-15"},
 		ReservedBefore: &typesv1.CPUSet{}, ReservedAfter: &typesv1.CPUSet{List: "0-1"},
 	}
 	if got := set(everything); !proto.Equal(got, want) {

@@ -147,7 +147,7 @@ func TestGetAffinity(t *testing.T) {
 	t.Parallel()
 	client := serve(t)
 	for container, want := range map[string]*typesv1.TopologyHint{"main": on(true, 0), "other": nil} {
-		got, err := client.GetAffinity(t.Context(), &topologyv1.GetAffinityRequest{PodUid: "a", ContainerName: container})
+		got, err := client.GetAffinity(t.Context(), &topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "a"}, ContainerName: container})
 		if err != nil || !proto.Equal(got, &topologyv1.GetAffinityResponse{Hint: want}) {
 			t.Errorf("container %s: %v, %v; want %v", container, got, err, want)
 		}
@@ -160,10 +160,10 @@ func TestGetAffinity(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", "container_name"},
 			Message: "request is invalid: pod_uid: is required (and 1 more)",
 		}},
-		"unknown pod": {&topologyv1.GetAffinityRequest{PodUid: "b", ContainerName: "main"}, rpctest.Failure{
+		"unknown pod": {&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "b"}, ContainerName: "main"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod b is not admitted",
 		}},
-		"unknown container": {&topologyv1.GetAffinityRequest{PodUid: "a", ContainerName: "who"}, rpctest.Failure{
+		"unknown container": {&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "a"}, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
 	} {
