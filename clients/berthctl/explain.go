@@ -61,6 +61,7 @@ func (c *ctl) explain() *cobra.Command {
 
 // trace finds the explanation that is meant by a uid, an admission id or a name.
 func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceResponse, error) {
+	what = withoutKind(withoutPod(what), "rejections", "traces")
 	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}}, {Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}}
 	if strings.Contains(what, "/") {
 		requests = []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodName{PodName: what}}}

@@ -24,7 +24,7 @@ func (c *ctl) forget() *cobra.Command {
 		example: `  berthctl forget example.com/gpu`,
 		args:    []string{"RESOURCE"},
 	}, func(ctx context.Context, s *session, args []string) error {
-		answer, err := s.Device().ForgetResource(ctx, &devicev1.ForgetResourceRequest{Resource: args[0]})
+		answer, err := s.Device().ForgetResource(ctx, &devicev1.ForgetResourceRequest{Resource: withoutKind(args[0], "resources")})
 		if err != nil {
 			return err
 		}

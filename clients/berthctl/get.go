@@ -38,6 +38,7 @@ var short = map[string][]string{
 
 // shortNames gives the verbs of a group their singular, their plural and their short names.
 func shortNames(group *cobra.Command) {
+	group.Annotations = map[string]string{kinds: "yes"}
 	for _, verb := range group.Commands() {
 		verb.Aliases = slices.Clone(short[verb.Name()])
 		if one, plural := strings.CutSuffix(verb.Name(), "s"); plural {
@@ -69,6 +70,7 @@ func (n *namespaces) check(verb string) error {
 
 // pod gives the name of a pod that was named in a namespace.
 func (n *namespaces) pod(name string) string {
+	name = withoutPod(name)
 	if n.namespace == "" || strings.Contains(name, "/") {
 		return name
 	}

@@ -161,9 +161,10 @@ func (c *ctl) getDevices() *cobra.Command {
 			return nil, err
 		}
 		if len(args) == 1 {
-			state.Resources = slices.DeleteFunc(state.GetResources(), func(r *devicev1.Resource) bool { return r.GetName() != args[0] })
+			name := withoutKind(args[0], "resources")
+			state.Resources = slices.DeleteFunc(state.GetResources(), func(r *devicev1.Resource) bool { return r.GetName() != name })
 			if len(state.GetResources()) == 0 {
-				return nil, fmt.Errorf("no device plugin has registered %s", args[0])
+				return nil, fmt.Errorf("no device plugin has registered %s", name)
 			}
 		}
 		t := table.New("RESOURCE", "DEVICE", "HEALTH", "NUMA", "HOLDER").Wide(s.wide(), "PLUGIN", "SINCE", "UID").Key("RESOURCE", "DEVICE")

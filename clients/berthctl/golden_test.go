@@ -244,6 +244,9 @@ var goldens = map[string][]step{
 	"habits": {
 		{args: "get po"}, {args: "get pod -A"}, {args: "get no"}, {args: "get nodes --no-headers"}, {args: "get dev"}, {args: "get co --no-headers"},
 		{args: "get pods -o name"}, {args: "get containers -o name -n test"}, {args: "get devices -o name"}, {args: "get numa -o name"}, {args: "get rejections -o name"},
+		{args: "get po -o name -n shop"}, {args: "get co -o name --no-headers -n test"}, {args: "get cg -o name"}, {args: "get cpus -o name"},
+		{args: "get po/web"}, {args: "get pod/twin"}, {args: "get pods/test/twin --no-headers"}, {args: "get pods pod/twin -n shop --no-headers"}, {args: "describe pod/web -n default"},
+		{args: "explain po/big"}, {args: "explain rejection/ADMISSION3"}, {args: "get nothing/web"}, {args: "get pod/"}, {args: "describe cgroup//kubepods/burstable"},
 		{args: "get pods -o jsonpath={.items[*].name}"}, {args: "get pods -o jsonpath={range.items[*]}{.namespace}/{.name}{\"\\n\"}{end}"},
 		{args: "get pods -o jsonpath=.revision"}, {args: "get pods -o jsonpath={.nothing}"},
 		{args: "get pods twin -n test"}, {args: "describe po web -n default"}, {args: "describe co twin c -n shop"}, {args: "get spec web -n default -o jsonpath={.status.qosClass}"},

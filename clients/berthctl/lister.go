@@ -49,13 +49,13 @@ func (c *ctl) lister(a about, watched bool, f read) *cobra.Command {
 		}
 		return c.connected(ctx, func(ctx context.Context, s *session) error {
 			if watch {
-				return s.follow(ctx, args, f, headless)
+				return s.follow(ctx, kindOf(cmd.Name()), args, f, headless)
 			}
 			l, err := f(ctx, s, args)
 			if err != nil {
 				return err
 			}
-			return s.list(l, headless)
+			return s.list(kindOf(cmd.Name()), l, headless)
 		})
 	})
 	cmd.Annotations = map[string]string{named: ""}
@@ -67,12 +67,12 @@ func (c *ctl) lister(a about, watched bool, f read) *cobra.Command {
 }
 
 // list prints a listing once.
-func (s *session) list(l *listing, headless bool) error {
+func (s *session) list(kind string, l *listing, headless bool) error {
 	switch {
 	case s.forPrograms():
 		return s.show(l.answer, nil)
 	case s.format == formatName:
-		return s.say(func(w io.Writer) { printNames(w, l.tables[0].table) })
+		return s.say(func(w io.Writer) { printNames(w, kind, l.tables[0].table, l.tables[0].table) })
 	case l.tables[0].table.Len() == 0 && l.none != "":
 		fmt.Fprintln(s.err, l.none)
 		return nil
@@ -96,18 +96,11 @@ func (s *session) list(l *listing, headless bool) error {
 	})
 }
 
-// printNames prints a name on each line, as other verbs take it.
-func printNames(w io.Writer, t *table.Table) {
-	for _, name := range t.Names() {
-		fmt.Fprintln(w, oneLine(name))
-	}
-}
-
 // timed are the columns that change with time alone.
 var timed = []string{"AGE", "SINCE"}
 
 // follow prints a listing, and its changes until the context ends. Only the first table is followed.
-func (s *session) follow(ctx context.Context, args []string, f read, headless bool) error {
+func (s *session) follow(ctx context.Context, kind string, args []string, f read, headless bool) error {
 	// The stream begins at a revision from before the first list: nothing happens unseen between them.
 	revision, err := s.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
 	if err != nil {
@@ -140,7 +133,7 @@ func (s *session) follow(ctx context.Context, args []string, f read, headless bo
 			raw = data
 			return s.show(l.answer, nil)
 		case s.format == formatName:
-			return s.say(func(w io.Writer) { printNames(w, changes) })
+			return s.say(func(w io.Writer) { printNames(w, kind, changes, now) })
 		case changes.Len() == 0 && !first:
 			return nil
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/berthd/berth/clients/berth"
 )
 
-// find finds an admitted pod by uid, by namespace/name, or by a name that only one pod has.
+// find finds an admitted pod by uid, by namespace/name, or by a name that only one pod has, with or without the kind in front.
 func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation, error) {
+	pod = withoutPod(pod)
 	namespace, name, qualified := strings.Cut(pod, "/")
 	// The API takes what is empty for any: such a name would be everybody's.
 	if pod == "" || qualified && (namespace == "" || name == "") {

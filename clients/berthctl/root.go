@@ -56,7 +56,7 @@ type session struct {
 func run(ctx context.Context, e env, args []string) int {
 	c := &ctl{env: e, format: formatTable, color: colorAuto}
 	root := c.root()
-	root.SetArgs(args)
+	root.SetArgs(splitKind(root, args))
 	root.SetIn(e.in)
 	root.SetOut(e.out)
 	root.SetErr(e.err)

@@ -258,7 +258,7 @@ DELETED   default    web   Guaranteed  2           1-2     example.com/gpu=1  5m
 		"get pods default/web --watch --no-headers": {2, 2, `ADDED     default  web  Guaranteed  2  1-2  example.com/gpu=1  5m
 DELETED   default  web  Guaranteed  2  1-2  example.com/gpu=1  5m
 `},
-		"get pods -o name -w": {2, 4, "default/web\nshop/twin\ntest/twin\ndefault/web\n"},
+		"get pods -o name -w": {2, 4, "pod/web\npod/shop/twin\npod/test/twin\npod/web\n"},
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
