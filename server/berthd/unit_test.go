@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -69,20 +70,41 @@ func TestUnderItsUnit(t *testing.T) {
 				t.Errorf("kernel/panic is %q, %v", text, err)
 			}
 		}},
-	} {
-		name := row.dropIns[len(row.dropIns)-1]
-		t.Run("without "+name, func(t *testing.T) {
-			n := underUnit(t, deploy, cgroup.Cgroupfs, row.config)
-			if row.without != "" {
-				n.dropIn(row.without)
-			}
-			if err := os.WriteFile("/proc/sys/kernel/panic", []byte("7"), 0); err != nil {
+		{"", noRefusal, []string{"tracing.conf"}, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:4318")
+			if err != nil {
 				t.Fatal(err)
 			}
-			if n.launch().readyOrDead() {
-				t.Error("berthd serves, and nobody needs the drop-in")
+			sent := make(chan string, 1)
+			server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				select {
+				case sent <- r.Method + " " + r.URL.Path:
+				default:
+				}
+			})}
+			go func() { _ = server.Serve(l) }()
+			defer server.Close()
+			// berthd's own test of its readiness is a call, which has a span.
+			if got := <-sent; got != "POST /v1/traces" {
+				t.Errorf("the collector got %q", got)
 			}
-		})
+		}},
+	} {
+		name := row.dropIns[len(row.dropIns)-1]
+		if row.without != noRefusal {
+			t.Run("without "+name, func(t *testing.T) {
+				n := underUnit(t, deploy, cgroup.Cgroupfs, row.config)
+				if row.without != "" {
+					n.dropIn(row.without)
+				}
+				if err := os.WriteFile("/proc/sys/kernel/panic", []byte("7"), 0); err != nil {
+					t.Fatal(err)
+				}
+				if n.launch().readyOrDead() {
+					t.Error("berthd serves, and nobody needs the drop-in")
+				}
+			})
+		}
 		t.Run(name, func(t *testing.T) {
 			n := underUnit(t, deploy, cgroup.Cgroupfs, row.config)
 			for _, d := range row.dropIns {
@@ -133,6 +155,9 @@ func (n *node) exposure() float64 {
 	}
 	return exposure
 }
+
+// noRefusal stands for a drop-in without which berthd starts, too.
+const noRefusal = "no refusal"
 
 const unitDir = "/run/systemd/system"
 
