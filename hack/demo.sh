@@ -12,19 +12,16 @@ bold="" dim="" plain=""
 say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
 run() { printf '%s$ %s%s\n' "$dim" "$*" "$plain"; "$@"; }
 
-root=$(mktemp -d /tmp/berthdemo.XXXXXX)
-cgroup=$(basename "$root")
-daemon="" agent="" plugin=""
-export BERTH_ENDPOINT=unix://$root/berth.sock
-PATH=$PWD/bin:$PATH
-manifests=$root/manifests state=$root/berthlet logs=$root/logs
-mkdir -p "$manifests" "$root/images/probe"
-cp bin/probe "$root/images/probe/"
+root="" daemon="" agent="" plugin="" cpus=$(nproc)
+# BERTH_DEMO_BIN names another folder of programs than bin.
+bin=${BERTH_DEMO_BIN:-$PWD/bin}
+PATH=$bin:$PATH
 
 cgroup_dirs() { find /sys/fs/cgroup -maxdepth 2 -type d -name "$cgroup" 2>/dev/null || true; }
 
 cleanup() {
 	local dir
+	[ -n "$root" ] || return 0
 	for pid in $agent $plugin $daemon; do kill -KILL "$pid" 2>/dev/null || true; done
 	wait 2>/dev/null || true
 	for dir in $(cgroup_dirs); do
@@ -38,9 +35,20 @@ cleanup() {
 	while read -r mount; do umount -l "$mount"; done < <(awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo | sort -r)
 	rm -rf "$root"
 }
-# Whoever presses Ctrl-C once more does not cut the removal off.
+# Another Ctrl-C does not interrupt the removal.
 trap 'trap "" INT TERM; cleanup' EXIT
-trap 'exit 130' INT TERM
+interrupted() {
+	trap "" INT TERM
+	exit 130
+}
+trap interrupted INT TERM
+
+root=$(mktemp -d "${TMPDIR:-/tmp}/berthdemo.XXXXXX")
+cgroup=$(basename "$root")
+export BERTH_ENDPOINT=unix://$root/berth.sock
+manifests=$root/manifests state=$root/berthlet logs=$root/logs
+mkdir -p "$manifests" "$root/images/probe"
+cp "$bin/probe" "$root/images/probe/"
 
 # limit is how many seconds anything here may take.
 limit=${BERTH_DEMO_LIMIT:-60}
@@ -81,7 +89,7 @@ if [ "$(id -u)" != 0 ] || ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
 else
 	rmdir "$probe/$cgroup-probe"
 fi
-if [ "$(nproc)" -lt 2 ]; then
+if [ "$cpus" -lt 2 ]; then
 	echo "one CPU: it is reserved for the system, so no pod can have a CPU of its own; the pods that ask for one are rejected"
 fi
 
@@ -191,10 +199,10 @@ begin trainer 1 128Mi 1
 [ -z "$containers" ] || where web trainer
 
 say "What the runtime gets, to start the container"
-[ "$(nproc)" -lt 2 ] || run berthctl allocate trainer main
+[ "$cpus" -lt 2 ] || run berthctl allocate trainer main
 
 say "A pod that does not fit is rejected: what is missing, which pod holds it, which change would help"
-begin greedy $(($(nproc) > 2 ? $(nproc) - 1 : 1)) 64Mi 2
+begin greedy $((cpus > 2 ? cpus - 1 : 1)) 64Mi 2
 run berthctl explain greedy
 
 say "All pods"
@@ -203,12 +211,13 @@ run berthctl get pods
 run berthctl get cpus
 
 say "berthd and berthlet are killed and started again; the containers keep running"
-before=$(berthctl get pods -o json | grep -vE 'revision|health')
+held() { berthctl get containers --no-headers; }
+before=$(held)
 kill -KILL "$daemon" $agent
 wait "$daemon" $agent 2>/dev/null || true
 start_daemon
 start_agent
-if [ "$(berthctl get pods -o json | grep -vE 'revision|health')" = "$before" ]; then echo "the same pods, CPUs and devices as before"; else echo "something changed!"; exit 1; fi
+if [ "$(held)" = "$before" ]; then echo "the same pods, CPUs and devices as before"; else echo "something changed!"; exit 1; fi
 [ -z "$containers" ] || where web trainer
 run berthctl ledger check
 
@@ -222,7 +231,7 @@ if [ -n "$containers" ]; then
 	wait "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
 	agent=""
 else
-	run berthctl remove trainer || [ "$(nproc)" -lt 2 ]
+	run berthctl remove trainer || [ "$cpus" -lt 2 ]
 	run berthctl remove web
 fi
 run berthctl get pods
