@@ -186,3 +186,45 @@ func TestServerIsInternal(t *testing.T) {
 		t.Errorf("found %q", got)
 	}
 }
+
+// unstable is what package comments of managers/ say to other modules.
+const unstable = "Other modules may import this package, and every release may change it."
+
+func TestManagersPromiseNoStability(t *testing.T) {
+	t.Parallel()
+	said := map[string]bool{}
+	for _, s := range files(t, func(s *source) bool {
+		return !s.test && strings.HasPrefix(s.folder(), "managers/") && !strings.HasPrefix(s.folder(), "managers/internal/")
+	}) {
+		said[s.folder()] = said[s.folder()] || s.ast.Doc != nil && strings.Contains(strings.Join(strings.Fields(s.ast.Doc.Text()), " "), unstable)
+	}
+	for folder, ok := range said {
+		if !ok {
+			t.Errorf("%s: the package comment does not say %q", folder, unstable)
+		}
+	}
+	if len(said) < 20 {
+		t.Errorf("%d packages", len(said))
+	}
+}
+
+// otherDomain finds names in domains that look like the project's, and are not.
+var otherDomain = regexp.MustCompile(`\b(berth[a-z]*\.)*berth[a-z]*\.(dev|io|org|com|net)/[a-z]`)
+
+// TestOneDomain: labels, annotations and API groups are in the project's domain.
+func TestOneDomain(t *testing.T) {
+	t.Parallel()
+	for text, bad := range map[string]bool{"berthlet.berth" + ".dev/owner": true, "berth" + ".io/x": true, "berthd.github.io/x": false, "nri.berthd.github.io/x": false} {
+		if otherDomain.MatchString(text) != bad {
+			t.Errorf("%q", text)
+		}
+	}
+	for _, s := range files(t, func(*source) bool { return true }) {
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && otherDomain.MatchString(lit.Value) {
+				t.Error(s.finding(lit.Pos(), "%s: the project's domain is berthd.github.io", lit.Value))
+			}
+			return true
+		})
+	}
+}

@@ -79,4 +79,6 @@
 //   - Operations on one pod never overlap.
 //
 // The package has no clock and no goroutines, and does no I/O; its ports provide them.
+//
+// Other modules may import this package, and every release may change it.
 package admission

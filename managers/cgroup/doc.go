@@ -19,4 +19,6 @@
 // never a panic. The ops of Diff, applied in order, satisfy the kernel's rules between parents
 // and children after every step, and a second Diff returns no ops. The package does no I/O;
 // the drivers in server/internal/host do.
+//
+// Other modules may import this package, and every release may change it.
 package cgroup

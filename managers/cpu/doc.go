@@ -29,4 +29,6 @@
 //   - Validate refuses every plan that empties the shared pool while a container uses it.
 //
 // The reconciler, not this package, writes cpusets, from the same ledger.
+//
+// Other modules may import this package, and every release may change it.
 package cpu

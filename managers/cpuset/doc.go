@@ -55,4 +55,6 @@
 // words make every copy, comparison and count dearer on the machines that people
 // have, to save an allocation on those that few have. The benchmarks in server/internal/bench
 // compare the result with the map-based sets of k8s.io/utils.
+//
+// Other modules may import this package, and every release may change it.
 package cpuset

@@ -28,4 +28,6 @@
 //     resource of an admission.
 //
 // The package has the inventory's lock and no clock; events have a time.
+//
+// Other modules may import this package, and every release may change it.
 package device

@@ -15,6 +15,8 @@
 //
 // Invariants: an error without a class counts as Internal; wrapping with %w keeps class,
 // reason and fields; the message of an Error is complete without its chain.
+//
+// Other modules may import this package, and every release may change it.
 package errdefs
 
 import "strconv"

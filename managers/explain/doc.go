@@ -13,6 +13,8 @@
 // requests leaves enough of them for the search among pods; the ledger, the managers
 // and the refused pod do not change; the same refusal gives the same answer. The
 // package takes no lock and makes no remote call.
+//
+// Other modules may import this package, and every release may change it.
 package explain
 
 import (

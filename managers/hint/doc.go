@@ -18,4 +18,6 @@
 // Invariants: the order of the providers is configuration and does not change. Hints and Plan
 // change nothing, and equal inputs give equal outputs. Every failure is in the trace or in the
 // error.
+//
+// Other modules may import this package, and every release may change it.
 package hint

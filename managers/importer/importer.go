@@ -13,6 +13,8 @@
 //
 // The package decides what the ledger gets. Locks, cgroups, claim records and the commit
 // are those of admission.Engine.Adopt.
+//
+// Other modules may import this package, and every release may change it.
 package importer
 
 import (

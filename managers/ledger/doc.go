@@ -47,4 +47,6 @@
 //
 // Open refuses a damaged state and reports the damage. Salvage builds a sound state in a new
 // epoch; it is uncertain if a pod is lost or may be missing.
+//
+// Other modules may import this package, and every release may change it.
 package ledger

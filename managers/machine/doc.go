@@ -57,4 +57,6 @@
 //	  },
 //	  "memory_bytes": 5368709120
 //	}
+//
+// Other modules may import this package, and every release may change it.
 package machine

@@ -17,4 +17,6 @@
 //
 // Invariants: there is always a set for the current view; sets with the same digest
 // make the same decisions, apart from external providers.
+//
+// Other modules may import this package, and every release may change it.
 package managerset

@@ -34,4 +34,6 @@
 //
 // The reconciler, not this package, writes cpuset.mems and the limits of huge pages, from
 // the same ledger.
+//
+// Other modules may import this package, and every release may change it.
 package memory

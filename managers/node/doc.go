@@ -17,4 +17,6 @@
 // Invariants: amounts agree with Kubernetes 1.36, percentages included. Eviction thresholds
 // lower the amount that pods are admitted to, and never the limit of their cgroup. A
 // configuration that reserves more than the capacity is refused at the start.
+//
+// Other modules may import this package, and every release may change it.
 package node

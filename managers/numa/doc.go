@@ -27,4 +27,6 @@
 //
 // Which masks are good for a container is not decided here: hints are merged in
 // topology.
+//
+// Other modules may import this package, and every release may change it.
 package numa

@@ -53,4 +53,6 @@
 //   - A container is blocked only by containers whose possible CPUs include some of its own
 //     CPUs.
 //   - Nothing is stored for a forgotten container.
+//
+// Other modules may import this package, and every release may change it.
 package placement

@@ -10,4 +10,6 @@
 //
 // Invariants: values agree with Kubernetes 1.36. The same view gives the same nodes. Only
 // admitted pods count.
+//
+// Other modules may import this package, and every release may change it.
 package qos

@@ -56,4 +56,6 @@
 // Invariants: nobody who lives loses anything to a pod that does not live; no process is
 // ended, and no cgroup removed that holds one; a decision is a function of its input, and
 // every pod that is known, lost or observed has exactly one.
+//
+// Other modules may import this package, and every release may change it.
 package recovery

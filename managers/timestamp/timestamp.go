@@ -5,6 +5,8 @@
 //
 // Invariants: a time within the bounds is returned as it is, with its monotonic reading; a year after Last can still be
 // held, so that a deadline may be added to any bounded time.
+//
+// Other modules may import this package, and every release may change it.
 package timestamp
 
 import "time"

@@ -57,4 +57,6 @@
 //     candidate of some choice, and never wrongly marked preferred. Whether rules of
 //     different weights leave a given set is the NP-complete problem PARTITION, so no fast
 //     merge is exact in all cases.
+//
+// Other modules may import this package, and every release may change it.
 package topology

@@ -16,6 +16,8 @@
 //
 // Invariants: a request that is absent is not a request for zero; no function changes a pod that it was given; the same pod
 // has the same Digest whatever the order of its maps; sums saturate at the ends of int64 and never wrap.
+//
+// Other modules may import this package, and every release may change it.
 package workload
 
 // PodID is a pod's uid. Validate allows only what is safe as a path element, a cgroup name and a key: letters, digits, '-'

@@ -107,10 +107,10 @@ func TestWhatIsMade(t *testing.T) {
 		mounts {container_path: "/m" host_path: "/h" readonly: true}
 		devices {container_path: "/dev/d" host_path: "/dev/null" permissions: "rw"}
 		CDI_devices {name: "example.com/gpu=0"}
-		labels {key: "berthlet.berth.dev/owner" value: "us"} labels {key: "io.kubernetes.container.name" value: "c"}
+		labels {key: "berthlet.berthd.github.io/owner" value: "us"} labels {key: "io.kubernetes.container.name" value: "c"}
 		labels {key: "io.kubernetes.pod.name" value: "web"} labels {key: "io.kubernetes.pod.namespace" value: "ns"}
 		labels {key: "io.kubernetes.pod.uid" value: "u"}
-		annotations {key: "note" value: "x"} annotations {key: "berthlet.berth.dev/pause" value: "3s"}
+		annotations {key: "note" value: "x"} annotations {key: "berthlet.berthd.github.io/pause" value: "3s"}
 		annotations {key: "io.kubernetes.container.restartCount" value: "2"}
 		linux {
 			resources {
@@ -135,7 +135,7 @@ func TestWhatIsMade(t *testing.T) {
 	pod.Annotations = nil // for berthlet's own eyes
 	text(t, "the pod", pod, `
 		metadata {name: "web" uid: "u" namespace: "ns"} hostname: "host" log_directory: "`+dir+`"
-		labels {key: "berthlet.berth.dev/owner" value: "us"} labels {key: "io.kubernetes.pod.name" value: "web"}
+		labels {key: "berthlet.berthd.github.io/owner" value: "us"} labels {key: "io.kubernetes.pod.name" value: "web"}
 		labels {key: "io.kubernetes.pod.namespace" value: "ns"} labels {key: "io.kubernetes.pod.uid" value: "u"}
 		linux {cgroup_parent: "/kubepods/podu" security_context {namespace_options {pid: CONTAINER ipc: NODE} seccomp {profile_type: RuntimeDefault}}}`)
 

@@ -17,9 +17,9 @@ import (
 
 // Labels and annotations of berthlet, beside those of kubelets.
 const (
-	ownerLabel      = "berthlet.berth.dev/owner"
-	podAnnotation   = "berthlet.berth.dev/pod"
-	pauseAnnotation = "berthlet.berth.dev/pause"
+	ownerLabel      = "berthlet.berthd.github.io/owner"
+	podAnnotation   = "berthlet.berthd.github.io/pod"
+	pauseAnnotation = "berthlet.berthd.github.io/pause"
 	// restartCount is where kubelets keep the attempt.
 	restartCount = "io.kubernetes.container.restartCount"
 )

@@ -7,4 +7,6 @@
 //
 // Invariant: the suite changes nothing outside the fixture's cgroup. If a tree lacks a
 // feature, the tests that need it are skipped by name.
+//
+// Other modules may import this package, and every release may change it.
 package cgrouptest

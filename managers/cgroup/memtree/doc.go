@@ -14,4 +14,6 @@
 // usage. On both, a group is removed only after its processes were killed.
 //
 // Invariant: after an error the tree has the state that a kernel would have left.
+//
+// Other modules may import this package, and every release may change it.
 package memtree

@@ -16,4 +16,6 @@
 // does not change the view. Plans have the right form (hint.CheckPlan), satisfy the ledger's
 // rules, and are the same for each call. Errors of plans have a class. Prepare can be repeated
 // for one admission and does not change the plan.
+//
+// Other modules may import this package, and every release may change it.
 package hinttest

@@ -17,4 +17,6 @@
 // Invariants: what is written is, byte for byte, what the kubelet would write;
 // what is read has its checksum verified wherever the kubelet insists on one.
 // Damage is an error of class Corrupt, and never a panic.
+//
+// Other modules may import this package, and every release may change it.
 package kubelet

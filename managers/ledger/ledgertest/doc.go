@@ -11,4 +11,6 @@
 //
 // Invariant: a ledger opened through this package has been held against
 // ledger.Check and against its own journal by the end of its test.
+//
+// Other modules may import this package, and every release may change it.
 package ledgertest

@@ -6,6 +6,8 @@
 // machine that machine.New refuses, since that is a mistake in the test.
 //
 // Invariant: equal arguments give equal machines.
+//
+// Other modules may import this package, and every release may change it.
 package machinetest
 
 import (
