@@ -52,14 +52,17 @@ type node struct {
 	root   string
 	conn   *grpc.ClientConn
 	losing *losing
+	berthd *nodetest.Process
+	start  func() // starts berthd, and waits until it serves
 
 	admission  admissionv1.AdmissionServiceClient
 	allocation allocationv1.AllocationServiceClient
 	inspect    inspectv1.InspectServiceClient
 }
 
-// newNode starts a berthd with a configuration, which is YAML without its header.
-func newNode(t *testing.T, config string) *node {
+// newNode starts a berthd with a configuration, which is YAML without its header, and with
+// more flags.
+func newNode(t *testing.T, config string, flags ...string) *node {
 	t.Helper()
 	built, err := programs.Dir()
 	if errors.Is(err, exec.ErrNotFound) {
@@ -80,48 +83,59 @@ func newNode(t *testing.T, config string) *node {
 	if err := os.Chmod(root, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(root, "config.yaml")
-	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n" + config
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	n := &node{t: t, root: root, losing: new(losing)}
-	log := nodetest.Log(filepath.Join(t.TempDir(), "log"))
-	p := nodetest.Start(t, exec.Command(filepath.Join(built, "berthd"),
-		"--config", file, "--root-dir", root, "--cgroup-root", "/node", "--cgroup-tree", "memory",
-		"--machine", "2s1n4c2t,mem=64Gi", "--cpu-manager-policy", "static", "--reserved-cpus", "0",
-		"--topology-manager-policy", "best-effort", "--node-fit=false", "--fail-swap-on=false"), log)
-	t.Cleanup(func() {
-		_ = p.End(os.Kill)
-		if t.Failed() {
-			t.Logf("log of berthd:\n%s", log)
-		}
-	})
-	n.conn = n.dial("", grpc.WithUnaryInterceptor(n.losing.intercept))
+	n.configure(config)
+	n.start = func() {
+		t.Helper()
+		log := nodetest.Log(filepath.Join(t.TempDir(), "log"))
+		n.berthd = nodetest.Start(t, exec.Command(filepath.Join(built, "berthd"), append([]string{
+			"--config", filepath.Join(root, "config.yaml"), "--root-dir", root, "--cgroup-root", "/node", "--cgroup-tree", "memory",
+			"--machine", "2s1n4c2t,mem=64Gi", "--cpu-manager-policy", "static", "--reserved-cpus", "0",
+			"--topology-manager-policy", "best-effort", "--node-fit=false", "--fail-swap-on=false",
+		}, flags...)...), log)
+		p := n.berthd
+		t.Cleanup(func() {
+			_ = p.End(os.Kill)
+			if t.Failed() {
+				t.Logf("log of berthd:\n%s", log)
+			}
+		})
+		n.eventually("berthd serves", func() bool {
+			select {
+			case <-p.Ended:
+				t.Fatalf("berthd has ended:\n%s", log)
+			default:
+			}
+			r, err := healthpb.NewHealthClient(n.conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+			return err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING
+		})
+	}
+	n.conn = n.dial(0, grpc.WithUnaryInterceptor(n.losing.intercept))
 	n.admission, n.allocation = admissionv1.NewAdmissionServiceClient(n.conn), allocationv1.NewAllocationServiceClient(n.conn)
 	n.inspect = inspectv1.NewInspectServiceClient(n.conn)
-	n.eventually("berthd serves", func() bool {
-		select {
-		case <-p.Ended:
-			t.Fatalf("berthd has ended:\n%s", log)
-		default:
-		}
-		r, err := healthpb.NewHealthClient(n.conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
-		return err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING
-	})
+	n.start()
 	return n
 }
 
-// dial connects as the user with a uid; empty is this process's own.
-func (n *node) dial(uid string, options ...grpc.DialOption) *grpc.ClientConn {
+// configure writes the file of the configuration, YAML without its header.
+func (n *node) configure(config string) {
 	n.t.Helper()
-	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n" + config
+	if err := os.WriteFile(filepath.Join(n.root, "config.yaml"), []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// dial connects as the user with a uid; 0 is this process's own.
+func (n *node) dial(uid int, options ...grpc.DialOption) *grpc.ClientConn {
+	n.t.Helper()
+	options = append(options, grpc.WithChainUnaryInterceptor(n.declared), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}}),
 		grpc.WithContextDialer(func(_ context.Context, path string) (net.Conn, error) {
-			if uid == "" {
+			if uid == 0 {
 				return net.Dial("unix", path)
 			}
-			return dialAs(unprivileged, path)
+			return dialAs(uid, path)
 		}))
 	conn, err := grpc.NewClient("passthrough:///"+filepath.Join(n.root, "berth.sock"), options...)
 	if err != nil {
@@ -175,18 +189,26 @@ func (n *node) plugin() { n.t.Helper(); n.pluginOf(gpu) }
 // what ends the plugin.
 func (n *node) pluginOf(resource string) (end func()) {
 	n.t.Helper()
-	devices, err := script.ParseDevices("g0@0 g1@0 g2@1 g3@1")
-	if err != nil {
+	_, end = n.pluginWith(script.Config{Resource: resource})
+	return end
+}
+
+// pluginWith runs a device plugin as pluginOf does.
+func (n *node) pluginWith(c script.Config) (p *script.Plugin, end func()) {
+	n.t.Helper()
+	var err error
+	if c.Devices, err = script.ParseDevices("g0@0 g1@0 g2@1 g3@1"); err != nil {
 		n.t.Fatal(err)
 	}
-	p := script.New(script.Config{Dir: filepath.Join(n.root, "device-plugins"), Resource: resource, Devices: devices})
+	c.Dir = filepath.Join(n.root, "device-plugins")
+	p = script.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	end = sync.OnceFunc(func() { cancel(); <-ended })
 	n.t.Cleanup(end)
-	n.eventually("the devices are known", func() bool { return n.resource(resource).GetAllocatable() == 4 })
-	return end
+	n.eventually("the devices are known", func() bool { return n.resource(c.Resource).GetAllocatable() == 4 })
+	return p, end
 }
 
 // resource returns what berthd knows of a plugin's resource; nil for nothing.

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/berthd/berth/api/access"
+	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
+	"github.com/berthd/berth/hack/apireasons"
 )
 
 func main() {
@@ -56,6 +58,9 @@ func reference(files []protoreflect.FileDescriptor) string {
 	w.line("# Which methods, messages and fields does the API have?")
 	w.line("")
 	w.line("This page is generated from [`proto/`](../proto/berth) by `make generate`. [api.md](api.md) has the rules for all calls.")
+	w.line("")
+	w.line("Every method may fail with these reasons of [ErrorReason](#%s): %s. Methods have their other reasons in their descriptions.",
+		anchor("berth.errors.v1.ErrorReason"), names(apireasons.Common))
 	w.line("")
 	w.line("| package | services |")
 	w.line("| --- | --- |")
@@ -118,7 +123,20 @@ func (w *page) service(s protoreflect.ServiceDescriptor) {
 		}
 		w.line("`%s(`%s`)` → %s%s, %s.", m.Name(), link(m.Input()), stream, link(m.Output()), role)
 		w.text(m)
+		if reasons, ok := apireasons.Methods[full[1:]]; ok {
+			w.line("")
+			w.line("Reasons of errors: %s.", names(reasons, "those of every method"))
+		}
 	}
+}
+
+// names lists reasons, and what else there is.
+func names(reasons []errorsv1.ErrorReason, more ...string) string {
+	var out []string
+	for _, r := range reasons {
+		out = append(out, "`"+r.String()+"`")
+	}
+	return strings.Join(append(out, more...), ", ")
 }
 
 // text writes the comment of a declaration as paragraphs.

@@ -32,6 +32,7 @@ const (
 	SharedPoolEmpty       Code = "SHARED_POOL_EMPTY"
 	LedgerUncertain       Code = "LEDGER_UNCERTAIN"
 	LedgerUnavailable     Code = "LEDGER_UNAVAILABLE"
+	PluginAway            Code = "PLUGIN_AWAY"
 	PluginFailed          Code = "PLUGIN_FAILED"
 	ProviderFailed        Code = "PROVIDER_FAILED"
 	ShuttingDown          Code = "SHUTTING_DOWN"
@@ -63,6 +64,7 @@ var given = [...]Code{
 	SharedPoolEmpty,
 	LedgerUncertain,
 	LedgerUnavailable,
+	PluginAway,
 	PluginFailed,
 	ProviderFailed,
 	ShuttingDown,
@@ -96,7 +98,7 @@ const podDeferred Code = "POD_DEFERRED"
 // conditions are the codes of what a deferred pod waits for, by the reason; all others are POD_DEFERRED.
 var conditions = map[Reason]Code{
 	"StateUncertain": LedgerUncertain,
-	"PluginAway":     "PLUGIN_AWAY",
+	"PluginAway":     PluginAway,
 }
 
 // Coded gives the error a code, and metadata as pairs of key and value, and returns it.

@@ -82,7 +82,7 @@ const (
 func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
 	pod, ok := view.Pod(owner.Pod)
 	if !ok {
-		return errdefs.NotFoundf("pod %s is not known", owner.Pod).Coded(errdefs.PodNotFound, "pod_uid", owner.Pod)
+		return view.NotAdmitted(owner.Pod)
 	}
 	snap := s.Inventory.Snapshot()
 	for _, c := range pod.Claims {
@@ -99,7 +99,8 @@ func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.O
 func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.Claim) error {
 	r, ok := snap.Resource(c.Resource)
 	if !ok || r.State == device.Expired {
-		return errdefs.Unavailablef("endpoint not found in cache for a registered resource: %s", c.Resource)
+		return errdefs.Unavailablef("endpoint not found in cache for a registered resource: %s", c.Resource).
+			Coded(errdefs.PluginAway, "resource", c.Resource)
 	}
 	if !r.Options.PreStart {
 		return nil
@@ -120,10 +121,11 @@ func (s *Server) session(resource string) (*session, error) {
 	defer s.mu.Unlock()
 	p, ok := s.sessions[resource]
 	if !ok {
-		return nil, &errdefs.Error{
+		away := &errdefs.Error{
 			Class: errdefs.Unavailable, Err: device.ErrAway,
 			Message: fmt.Sprintf("the device plugin for %s is not connected", resource),
 		}
+		return nil, away.Coded(errdefs.PluginAway, "resource", resource)
 	}
 	return p, nil
 }

@@ -93,6 +93,9 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 			if (err == nil) != (row.want < 0) || err != nil && row.want != errdefs.Internal && errdefs.ClassOf(err) != row.want {
 				t.Errorf("got %v", err)
 			}
+			if code, _ := errdefs.CodeOf(err, errdefs.Precondition); row.want == errdefs.Precondition && code != "PRECONDITION_FAILED" {
+				t.Errorf("the reason is %s", code)
+			}
 			if got := b.procs(row.path); got != row.left {
 				t.Errorf("%d processes in %s, want %d", got, row.path, row.left)
 			}

@@ -95,14 +95,14 @@ func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) 
 }
 
 // Ensure creates the cgroup of an admitted pod, or writes the values that differ. A pod
-// that is not admitted is an error of class NotFound.
+// that is not admitted is an error of View.NotAdmitted.
 func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created bool, err error) {
 	if p.Loop.NoPodCgroups {
 		return "", false, nil
 	}
 	err = p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) (err error) {
 		if _, ok := view.Pod(uid); !ok {
-			return errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
+			return view.NotAdmitted(uid)
 		}
 		parent, created, err = p.Loop.EnsurePod(ctx, view, uid)
 		return err
