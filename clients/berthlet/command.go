@@ -57,6 +57,9 @@ func execute(ctx context.Context, out, errs io.Writer, args []string) int {
 	if err == nil {
 		return exitDone
 	}
+	if ended := endedError(0); errors.As(err, &ended) {
+		return int(ended)
+	}
 	fmt.Fprintln(errs, "berthlet:", table.Lines(err.Error()))
 	if !began {
 		fmt.Fprintf(errs, "hint: see '%s --help'\n", cmd.CommandPath())
@@ -103,7 +106,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "how large the log of a container becomes before it starts anew; 0 for no limit")
 	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
-	root.AddCommand(statusCommand(&o.state), logsCommand(&o.state), version.Command("berthlet"))
+	root.AddCommand(statusCommand(&o.state), logsCommand(&o.state), execCommand(&o.state), version.Command("berthlet"))
 	version.AddFlag(root)
 	manual.Add(root, "8")
 	return root

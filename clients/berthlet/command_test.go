@@ -138,8 +138,8 @@ a          begins     0/1    Pending               0         90m  -
 	}
 }
 
-// TestLogs: the output of a container from its log, by pod and container.
-func TestLogs(t *testing.T) {
+// TestLogsAndExec: the output of a container from its log, by pod and container, and what cannot be run there.
+func TestLogsAndExec(t *testing.T) {
 	t.Parallel()
 	dir, root := t.TempDir(), t.TempDir()
 	container := func(name string, restarts int, lines string) agent.ContainerStatus {
@@ -185,7 +185,48 @@ func TestLogs(t *testing.T) {
 			t.Errorf("logs %s: %v, want %s", args, err, want)
 		}
 	}
+	runs := agent.ContainerStatus{Name: "main", ContainerID: "main-id", State: agent.ContainerState{Running: &agent.Running{}}}
+	status.Pods = append(status.Pods, agent.PodStatus{Namespace: "shop", Name: "runs", ContainerStatuses: []agent.ContainerStatus{runs}})
+	if text, err = json.Marshal(status); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "status.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "runtime", "containers"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"": "POD is missing", "web sh": "-- is missing", "web app -- sh": "expected one POD before --, got 2", "web --": "the program after -- is missing",
+		"nobody -- sh": "no pod is called nobody", "u1 -- sh": "CONTAINER is missing", "u1 -c late -- sh": "container late of pod default/web does not run: it was not started",
+		"runs -n shop -- sh": "container main of pod shop/runs is not one of the built-in runtime: with --runtime-endpoint, 'crictl exec'",
+	} {
+		if _, err := call(t, append([]string{"exec", "--state-dir", dir}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("exec %s: %v, want %s", args, err, want)
+		}
+	}
 	if got, want := forTerminal("a\tb\x1b[2J"), "a\tb\\x1b[2J"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestEscaping: what a program writes to a person's terminal, also in parts.
+func TestEscaping(t *testing.T) {
+	t.Parallel()
+	const text = "plain\tline\r\n\x1b]0;title\x07 gr\u00fcn \u20ac \U0001F600\xff\n\xc3"
+	const want = "plain\tline\n\\x1b]0;title\\a gr\u00fcn \u20ac \U0001F600\\xff\n"
+	for size := 1; size < len(text); size++ {
+		var out bytes.Buffer
+		e := &escaping{to: &out}
+		for rest := text; rest != ""; {
+			n := min(size, len(rest))
+			if _, err := e.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if got := out.String(); strings.ReplaceAll(got, "\\r", "") != want {
+			t.Errorf("in parts of %d: %q, want %q", size, got, want)
+		}
 	}
 }

@@ -141,7 +141,7 @@ func oneOf(out io.Writer) func(string) string {
 	if !ok {
 		return func(s string) string { return s }
 	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !isTerminal(file) {
 		return func(s string) string { return s }
 	}
 	return forTerminal

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -590,4 +592,57 @@ func TestKilled(t *testing.T) {
 	if check, err := n.client.Inspect().Check(t.Context(), &inspectv1.CheckRequest{}); err != nil || len(check.GetFindings()) > 0 {
 		t.Errorf("check: %v, %v", check, err)
 	}
+}
+
+// TestExec runs programs in a container by the command, while berthlet runs and when it has ended.
+func TestExec(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newNode(t)
+	n.manifest("exclusive", exclusive)
+	n.running("exclusive")
+	run := func(args ...string) (int, string) {
+		t.Helper()
+		cmd := exec.Command(os.Args[0], append([]string{"exec", "--state-dir", n.path("state")}, args...)...)
+		cmd.Env = append(os.Environ(), asBerthlet+"=1")
+		out, err := cmd.CombinedOutput()
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	own := n.shown("exclusive", "main")
+	code, out := run("exclusive", "--", "/probe", "show")
+	got := map[string]string{}
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		got[name] = value
+	}
+	for _, name := range []string{"affinity", "cpus", "mems", "namespace.pid", "namespace.net", "capabilities", "seccomp", "cgroup.memory.limit_in_bytes", "cgroup.memory.max"} {
+		if code != 0 || got[name] != own[name] {
+			t.Errorf("exit code %d, %s is %q, the container's program has %q", code, name, got[name], own[name])
+		}
+	}
+	if err := n.berthlet.End(os.Kill); err != nil && n.berthlet.Cmd.ProcessState.Success() {
+		t.Error(err)
+	}
+	for _, row := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"default/exclusive", "-c", "main", "--", "/probe", "exit", "9"}, 9, ""},
+		{[]string{"exclusive", "--", "/probe", "die", "9"}, 128 + 9, ""},
+		{[]string{"exclusive", "--", "/probe", "complain", "loud"}, 0, "loud\n"},
+		{[]string{"exclusive", "-t", "--", "/probe", "terminal"}, 0, "terminal=yes yes yes 0x0\r\n"},
+		{[]string{"exclusive", "--", "/none"}, exitError, "/none"},
+		{[]string{"exclusive", "/probe"}, exitUsage, "-- is missing"},
+	} {
+		if code, out := run(row.args...); code != row.code || !strings.Contains(out, row.want) {
+			t.Errorf("exec %q: exit code %d, %q", row.args, code, out)
+		}
+	}
+	n.startBerthlet()
+	n.withdraw("exclusive")
+	n.noPods()
 }

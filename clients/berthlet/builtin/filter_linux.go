@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/seccomp"
@@ -32,9 +33,38 @@ const filterFD = 3
 // installed is what the second thread answers when the filter holds.
 const installed = "installed"
 
-// awaitFilter begins the second thread. It has to be called before libcontainer works.
-func awaitFilter() {
+// reached is what the second thread of a program that is run beside the container's own says when the first one is about to
+// become the program.
+const reached = "reached"
+
+// aboutToExec is what libcontainer logs at that moment (setns_init_linux.go): such a process does not wait to be let run, as a
+// container's first process does, and has given up its rights only by then. TestExecIsConfined finds it if another
+// version of libcontainer says it otherwise.
+const aboutToExec = "setns_init: about to exec"
+
+// gate holds the first thread up where it is about to become the program, until the second one is done.
+type gate struct{ reached, done chan struct{} }
+
+// Levels implements logrus.Hook.
+func (*gate) Levels() []logrus.Level { return []logrus.Level{logrus.DebugLevel} }
+
+// Fire implements logrus.Hook.
+func (g *gate) Fire(e *logrus.Entry) error {
+	if e.Message == aboutToExec {
+		close(g.reached)
+		<-g.done
+	}
+	return nil
+}
+
+// awaitFilter begins the second thread. It has to be called before libcontainer works. A process that joins a container has no
+// other moment for its filter: it ends if it does not get one, or the word that there is none.
+func awaitFilter(joins bool) {
 	unix.CloseOnExec(filterFD)
+	g := &gate{reached: make(chan struct{}), done: make(chan struct{})}
+	if joins {
+		logrus.AddHook(g)
+	}
 	ready := make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // without an unlock: the thread ends with the goroutine
@@ -43,20 +73,32 @@ func awaitFilter() {
 		close(ready)
 		keeper := os.NewFile(filterFD, "keeper")
 		defer keeper.Close()
-		var f seccomp.Filter
-		if decodeErr := json.NewDecoder(keeper).Decode(&f); errors.Is(decodeErr, io.EOF) {
+		if joins {
+			<-g.reached
+			_, sayErr := io.WriteString(keeper, reached)
+			err = errors.Join(err, sayErr)
+		}
+		var f *seccomp.Filter // nil: the container has none
+		if decodeErr := json.NewDecoder(keeper).Decode(&f); errors.Is(decodeErr, io.EOF) && !joins {
 			return // the container has none
 		} else if err == nil {
 			err = decodeErr
 		}
-		if err == nil {
-			err = install(f)
+		if err == nil && f != nil {
+			err = install(*f)
 		}
 		answer := installed
 		if err != nil {
 			answer = err.Error()
 		}
 		_, _ = io.WriteString(keeper, answer)
+		if joins && err != nil {
+			os.Exit(1)
+		}
+		if joins {
+			close(g.done)
+			select {} // closing the connection is left to the program's start
+		}
 	}()
 	<-ready
 }
@@ -117,6 +159,60 @@ func confine(process *os.File, pid int, f seccomp.Filter) error {
 		return fmt.Errorf("install the seccomp filter: %w", err)
 	}
 	return nil
+}
+
+// confineLater has the filter installed, nil for none, in a process that joins a container, at the moment that the process
+// names. prepare gets its id at that moment. After an error the process ends.
+func confineLater(process *os.File, f *seccomp.Filter, prepare func(pid int) error) error {
+	pid, err := hear(process)
+	if err == nil {
+		err = prepare(pid)
+	}
+	if err == nil {
+		err = json.NewEncoder(process).Encode(f)
+	}
+	answer := make([]byte, len(installed))
+	if err == nil {
+		_, err = io.ReadFull(process, answer)
+	}
+	if err == nil && string(answer) != installed {
+		rest, _ := io.ReadAll(io.LimitReader(process, 1<<10))
+		err = errdefs.Unavailablef("%s%s", answer, rest)
+	}
+	if err == nil && f != nil {
+		err = filtered(pid)
+	}
+	if err != nil {
+		_ = process.Close()
+		return fmt.Errorf("install the seccomp filter: %w", err)
+	}
+	return nil
+}
+
+// hear waits until a process that joins a container has reached its program, and tells its id, which the kernel adds to what is
+// said (unix(7), SCM_CREDENTIALS).
+func hear(process *os.File) (pid int, err error) {
+	said, control := make([]byte, len(reached)), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	var n, got int
+	err = onDescriptor(process, func(fd int) (err error) {
+		n, got, _, _, err = unix.Recvmsg(fd, said, control, unix.MSG_WAITALL)
+		return err
+	})
+	if err == nil && string(said[:n]) != reached {
+		err = errdefs.Unavailablef("the process ended before its program")
+	}
+	if err != nil {
+		return 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:got])
+	if err != nil || len(messages) != 1 {
+		return 0, errors.Join(err, errdefs.Internalf("%d messages of control", len(messages)))
+	}
+	sender, err := unix.ParseUnixCredentials(&messages[0])
+	if err != nil {
+		return 0, err
+	}
+	return int(sender.Pid), nil
 }
 
 // filtered looks whether a process has a filter (proc_pid_status(5)).

@@ -47,7 +47,7 @@ const (
 func Child() bool {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == initVerb && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
-		awaitFilter()
+		awaitFilter(os.Getenv("_LIBCONTAINER_INITTYPE") == "setns")
 		libcontainer.Init()
 	case len(os.Args) == 3 && os.Args[1] == keepVerb:
 		keep(os.Args[2])

@@ -3,6 +3,8 @@
 package builtin
 
 import (
+	"context"
+
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -17,6 +19,11 @@ func Child() bool { return false }
 // New returns an error of class Unsupported.
 func New(Options) (*Runtime, error) {
 	return nil, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it; name one that is installed with --runtime-endpoint")
+}
+
+// Exec returns an error of class Unsupported.
+func Exec(context.Context, string, string, Execution) (int, error) {
+	return 0, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it")
 }
 
 // Stop does nothing.

@@ -1,0 +1,389 @@
+//go:build linux && cgo
+
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Exec runs a program in a running container of a runtime's directory, and returns its exit code. The program gets what the
+// container's first process has: cgroup, namespaces, user, capabilities, seccomp filter, environment and directory. It does
+// not get descriptors of this process: pipes or a terminal of the container are between them.
+func Exec(ctx context.Context, dir, id string, e Execution) (int, error) {
+	code, err := execute(ctx, dir, id, e)
+	if err != nil {
+		return 0, fmt.Errorf("run a program in container %s: %w", id, err)
+	}
+	return code, nil
+}
+
+func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
+	// libcontainer logs for the operators of runc; its errors come with Start, too.
+	logrus.SetOutput(io.Discard)
+	b, pid, err := running(dir, id)
+	if err != nil {
+		return 0, err
+	}
+	// Opened before libcontainer compares the start time, so it is this process, and no later one with its number.
+	first, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return 0, fmt.Errorf("its first process: %w", err)
+	}
+	defer func() { _ = unix.Close(first) }()
+	c, err := libcontainer.Load(b.Run, id)
+	if err != nil {
+		return 0, err
+	}
+	status, err := c.Status()
+	if err != nil {
+		return 0, err
+	}
+	if status != libcontainer.Running {
+		return 0, errdefs.Preconditionf("it is %s, and not running", status)
+	}
+	process := &libcontainer.Process{
+		Args: e.Args, Env: slices.Clone(b.OCI.Process.Env), Cwd: b.OCI.Process.Cwd,
+		UID: int(b.OCI.Process.User.UID), GID: int(b.OCI.Process.User.GID),
+		// For the line of the log at which the filter is installed (awaitFilter).
+		LogLevel: strconv.Itoa(int(logrus.DebugLevel)),
+	}
+	for _, gid := range b.OCI.Process.User.AdditionalGids {
+		process.AdditionalGroups = append(process.AdditionalGroups, int(gid))
+	}
+	s, err := connect(process, e)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	if err := begin(c, process, b, first); err != nil {
+		return 0, err
+	}
+	return s.follow(ctx, process)
+}
+
+// running reads a container that was started and has not ended, and the number of its first process.
+func running(dir, id string) (*bundle, int, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Join(dir, "containers"))
+	if err != nil {
+		return nil, 0, err
+	}
+	// A name, and no path: what is read here is trusted.
+	if id == "" || id != filepath.Base(id) || id == ".." || id == "." {
+		return nil, 0, errdefs.Invalidf("%q is no container id", id)
+	}
+	dir = filepath.Join(dir, id)
+	b := new(bundle)
+	if found, err := read(dir, bundleFile, b); err != nil || !found {
+		return nil, 0, errors.Join(err, errdefs.NotFoundf("the built-in runtime has no such container"))
+	}
+	var made created
+	found, err := read(dir, createdFile, &made)
+	if err != nil || !found || !exists(filepath.Join(dir, startedFile)) {
+		return nil, 0, errors.Join(err, errdefs.Preconditionf("it was not started yet"))
+	}
+	alive, err := kept(dir)
+	boot, bootErr := bootID()
+	if err := errors.Join(err, bootErr); err != nil {
+		return nil, 0, err
+	}
+	if exists(filepath.Join(dir, exitFile)) || !alive || boot != made.Boot {
+		return nil, 0, errdefs.Preconditionf("it has ended")
+	}
+	return b, made.PID, nil
+}
+
+// begin starts the process. It becomes the program when it has the container's filter, and only while the container's first
+// process is alive: then the namespaces that it has entered are the container's.
+func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, first int) error {
+	ours, end, err := connection()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	err = onDescriptor(ours, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+	if err != nil {
+		return err
+	}
+	process.ExtraFiles = []*os.File{end} // filterFD
+	answered := make(chan error, 1)
+	go func() {
+		answered <- confineLater(ours, b.Filter, func(pid int) error {
+			score(pid, b.Spec.OOMScoreAdj)
+			return alive(first)
+		})
+	}()
+	err = c.Start(process)
+	_ = end.Close() // the process has its own
+	if err != nil {
+		<-answered
+		return notStarted(err)
+	}
+	if err = <-answered; err != nil {
+		_ = process.Signal(unix.SIGKILL)
+		_, _ = process.Wait()
+	}
+	return err
+}
+
+// notStarted removes what says only where libcontainer was.
+func notStarted(err error) error {
+	text := err.Error()
+	for _, prefix := range []string{"unable to start container process: ", "error executing setns process: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return errdefs.Preconditionf("%s", text)
+}
+
+// alive reports whether the process of a descriptor has not ended.
+func alive(process int) error {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
+	if err == nil && n > 0 {
+		err = errdefs.Preconditionf("it has ended")
+	}
+	return err
+}
+
+// streams are what is between a program and the streams of who runs it.
+type streams struct {
+	e       Execution
+	console *os.File // our end of the connection that the terminal comes over
+	theirs  []*os.File
+	stdin   *os.File
+	outputs []output
+}
+
+// output is a stream of the program and where it goes.
+type output struct {
+	from *os.File
+	to   io.Writer
+}
+
+// connect makes the streams of a process.
+func connect(process *libcontainer.Process, e Execution) (*streams, error) {
+	s := &streams{e: e}
+	if e.TTY {
+		ours, theirs, err := connection()
+		if err != nil {
+			return nil, err
+		}
+		s.console, s.theirs = ours, []*os.File{theirs}
+		process.ConsoleSocket = theirs
+		process.ConsoleWidth, process.ConsoleHeight = e.Width, e.Height
+		if !slices.ContainsFunc(process.Env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
+			process.Env = append(process.Env, "TERM=xterm")
+		}
+		return s, nil
+	}
+	in, err := os.Open(os.DevNull)
+	if e.Stdin != nil && err == nil {
+		_ = in.Close()
+		in, s.stdin, err = os.Pipe()
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.theirs = append(s.theirs, in)
+	process.Stdin = in
+	for _, stream := range []struct {
+		to   io.Writer
+		file *io.Writer
+	}{{e.Stdout, &process.Stdout}, {e.Stderr, &process.Stderr}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.theirs = append(s.theirs, w)
+		s.outputs = append(s.outputs, output{r, stream.to})
+		*stream.file = w
+	}
+	return s, nil
+}
+
+// close closes what is ours.
+func (s *streams) close() {
+	for _, f := range append([]*os.File{s.console, s.stdin}, s.theirs...) {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	for _, o := range s.outputs {
+		_ = o.from.Close()
+	}
+}
+
+// follow copies the streams and hands signals on until the program ends. A process that the program leaves behind may hold
+// its output open: what is in the pipes then is copied, and nothing that comes later.
+func (s *streams) follow(ctx context.Context, process *libcontainer.Process) (int, error) {
+	for _, f := range s.theirs {
+		_ = f.Close() // the process has its own
+	}
+	var terminal *os.File
+	if s.console != nil {
+		var err error
+		if terminal, err = receive(s.console); err != nil {
+			_ = process.Signal(unix.SIGKILL)
+			_, _ = process.Wait()
+			return 0, fmt.Errorf("the container's terminal: %w", err)
+		}
+		s.stdin = terminal
+		s.outputs = []output{{terminal, s.e.Stdout}}
+	}
+	if s.e.Stdin != nil {
+		go s.feed()
+	}
+	ended := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() { s.control(ctx, process, terminal, ended) })
+	var copies sync.WaitGroup
+	for _, o := range s.outputs {
+		copies.Go(func() { copyOutput(o, ended) })
+	}
+	state, err := process.Wait()
+	close(ended)
+	others.Wait()
+	copies.Wait()
+	if state == nil {
+		return 0, err
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return state.ExitCode(), nil
+}
+
+// endOfFile is what a terminal takes for the end of its input (termios(3), VEOF).
+const endOfFile = 4
+
+// feed copies the input. Its end is the end of the program's input.
+func (s *streams) feed() {
+	_, _ = io.Copy(s.stdin, s.e.Stdin)
+	if s.e.TTY {
+		_, _ = s.stdin.Write([]byte{endOfFile})
+		return
+	}
+	_ = s.stdin.Close()
+}
+
+// control hands signals and sizes on until the program has ended. The end of the context is one more signal.
+func (s *streams) control(ctx context.Context, process *libcontainer.Process, terminal *os.File, ended <-chan struct{}) {
+	done := ctx.Done()
+	for {
+		select {
+		case sig := <-s.e.Signals:
+			_ = process.Signal(sig)
+		case <-done:
+			_ = process.Signal(unix.SIGKILL)
+			done = nil
+		case size := <-s.e.Sizes:
+			if terminal != nil {
+				_ = onDescriptor(terminal, func(fd int) error {
+					return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
+				})
+			}
+		case <-ended:
+			return
+		}
+	}
+}
+
+// onDescriptor uses the descriptor of a file, which stays as it is.
+func onDescriptor(f *os.File, use func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var used error
+	if err := conn.Control(func(fd uintptr) { used = use(int(fd)) }); err != nil {
+		return err
+	}
+	return used
+}
+
+// leftover bounds what is copied after the end: a pipe holds 64 KiB, if nobody has enlarged it.
+const leftover = 1 << 20
+
+// copyOutput copies an output until its end, or what is there of it when the program has ended.
+func copyOutput(o output, ended <-chan struct{}) {
+	stop := make(chan struct{})
+	var waking sync.WaitGroup
+	waking.Go(func() {
+		select {
+		case <-ended:
+			_ = o.from.SetReadDeadline(past)
+		case <-stop:
+		}
+	})
+	_, err := io.Copy(o.to, o.from)
+	close(stop)
+	waking.Wait()
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		// A program does not stand still because nobody reads its output.
+		_, err = io.Copy(io.Discard, o.from)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+	conn, err := o.from.SyscallConn()
+	if err != nil {
+		return
+	}
+	text := make([]byte, 32<<10)
+	for copied := 0; copied < leftover; {
+		n := 0
+		controlErr := conn.Control(func(fd uintptr) { n, err = unix.Read(int(fd), text) })
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if controlErr != nil || err != nil || n <= 0 {
+			return
+		}
+		if _, err := o.to.Write(text[:n]); err != nil {
+			return
+		}
+		copied += n
+	}
+}
+
+// receive gets the terminal that the container's process has made.
+func receive(console *os.File) (*os.File, error) {
+	name, rights := make([]byte, unix.PathMax), make([]byte, unix.CmsgSpace(4))
+	var n, got int
+	err := onDescriptor(console, func(fd int) (err error) {
+		n, got, _, _, err = unix.Recvmsg(fd, name, rights, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:got])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(err, errdefs.Internalf("%d messages of control came, with %d bytes", len(messages), n))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(err, errdefs.Internalf("%d descriptors came", len(fds)))
+	}
+	// So that a read of it can be ended.
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		_ = unix.Close(fds[0])
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "terminal"), nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// alone does what a program does that is run in a container beside its own.
+func alone(verb string, args []string) error {
+	switch verb {
+	case "die":
+		number, err := strconv.Atoi(strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		if err := syscall.Kill(syscall.Getpid(), syscall.Signal(number)); err != nil {
+			return err
+		}
+		select {} // until it comes
+	case "leave":
+		cmd := exec.Command("/proc/self/exe", args...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		return cmd.Start()
+	case "terminal":
+		var are []string
+		for fd := range 3 {
+			answer := "yes"
+			if _, err := windowSize(fd); err != nil {
+				answer = "no"
+			}
+			are = append(are, answer)
+		}
+		size, _ := windowSize(0)
+		fmt.Printf("terminal=%s %s\n", strings.Join(are, " "), size)
+	case "resized":
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGWINCH)
+		fmt.Println("waits for another size")
+		<-told
+		size, err := windowSize(0)
+		fmt.Printf("resized=%s\n", size)
+		return err
+	}
+	return nil
+}
+
+// windowSize gives the columns and lines of a terminal.
+func windowSize(fd int) (string, error) {
+	var size struct{ lines, columns, x, y uint16 }
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size))); errno != 0 {
+		return "", errno
+	}
+	return fmt.Sprintf("%dx%d", size.columns, size.lines), nil
+}
