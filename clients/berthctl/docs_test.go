@@ -44,19 +44,66 @@ func TestOutputPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(raw)
+	verbs(func(name string) {
+		if !strings.Contains(page, "| `"+name+"` |") {
+			t.Errorf("%s does not say what %q prints", path, name)
+		}
+	})
+	examples(t, path, page)
+}
+
+// noExample are the verbs without an example, each with the reason.
+var noExample = map[string]string{
+	"version":     "differs from build to build",
+	"plugin test": "needs a plugin",
+	"watch":       "does not end",
+	"web":         "prints no data",
+}
+
+// TestExamplesPage: the page with examples has one for each verb, which is what berthctl prints.
+func TestExamplesPage(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/cli-examples.md"
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(raw)
+	verbs(func(name string) {
+		shown := strings.Contains(page, "```\n$ berthctl "+name+" ")
+		if (noExample[name] != "") == shown {
+			t.Errorf("%s: an example of %q: %t, a reason against one: %q", path, name, shown, noExample[name])
+		}
+	})
+	if out := examples(t, path, page); strings.Contains(out, `{"error":`) {
+		t.Errorf("%s has an example with an error", path)
+	}
+}
+
+// verbs calls f with each verb that prints something, without its flags.
+func verbs(f func(name string)) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		if len(cmd.Commands()) == 0 && !strings.Contains(cmd.CommandPath(), " completion") {
-			if name := strings.TrimPrefix(cmd.CommandPath(), "berthctl "); !strings.Contains(page, "| `"+name+"` |") {
-				t.Errorf("%s does not say what %q prints", path, name)
-			}
+			f(strings.TrimPrefix(cmd.CommandPath(), "berthctl "))
 		}
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}
 	}
 	walk((&ctl{format: formatTable, color: colorAuto}).root())
+}
 
+// files of the examples, and where they are.
+var exampleFiles = strings.NewReplacer(
+	"web.yaml", "testdata/docs/web.yaml",
+	"-f cpu_manager_state --pods pods", "-f testdata/import/cpu_manager_state --pods testdata/import/pods",
+)
+
+// examples runs the examples of a page and compares the page with what they print, which it
+// returns.
+func examples(t *testing.T, path, page string) string {
+	t.Helper()
 	socket := (&fake{}).start(t)
 	parts := strings.Split(page, "```\n$ berthctl ")
 	for i, part := range parts[1:] {
@@ -65,11 +112,13 @@ func TestOutputPage(t *testing.T) {
 		if !ends {
 			t.Fatalf("%s: the example %q has no end", path, args)
 		}
-		r := invoke(t.Context(), socket, "", strings.Fields(args)...)
+		r := invoke(t.Context(), socket, "", strings.Fields(exampleFiles.Replace(args))...)
 		parts[i+1] = args + "\n" + r.out + r.err + "```\n" + after
 	}
 	if len(parts) < 4 {
 		t.Errorf("%s has %d examples", path, len(parts)-1)
 	}
-	compare(t, path, []byte(strings.Join(parts, "```\n$ berthctl ")))
+	out := strings.Join(parts, "```\n$ berthctl ")
+	compare(t, path, []byte(out))
+	return out
 }

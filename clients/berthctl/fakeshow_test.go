@@ -149,6 +149,16 @@ func (f fakeInspect) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerSt
 	}})
 }
 
+func (fakeInspect) GetStartReport(context.Context, *inspectv1.GetStartReportRequest) (*inspectv1.GetStartReportResponse, error) {
+	return &inspectv1.GetStartReportResponse{
+		Pods: []*inspectv1.PodCase{{
+			Uid: webUID, Namespace: "default", Name: "web", Found: "not in the ledger, claim record whole, processes run", Living: true,
+			Kept: "app: CPUs 1-2 (exclusive)", Source: inspectv1.PodSource_POD_SOURCE_CLAIM_RECORD, Waits: true,
+		}},
+		Lines: []string{"ledger.db was damaged and is kept as ledger.db.damaged-1"},
+	}, nil
+}
+
 func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
 	if !f.sick {
 		return &inspectv1.CheckResponse{Revision: 12}, nil

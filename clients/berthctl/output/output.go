@@ -28,13 +28,17 @@ import (
 
 // lists are the answers with items, and the fields that have the items.
 var lists = map[protoreflect.FullName]protoreflect.Name{
+	"berth.admission.v1.Simulation":         "pods",
 	"berth.allocation.v1.ListResponse":      "pods",
 	"berth.cgroup.v1.ListResponse":          "cgroups",
+	"berth.cpu.v1.GetStateResponse":         "assignments",
 	"berth.device.v1.GetStateResponse":      "resources",
 	"berth.device.v1.ListResourcesResponse": "resources",
 	"berth.hint.v1.ListProvidersResponse":   "providers",
 	"berth.inspect.v1.DumpResponse":         "entries",
 	"berth.inspect.v1.ListTracesResponse":   "traces",
+	"berth.memory.v1.GetStateResponse":      "nodes",
+	"berth.node.v1.GetMachineResponse":      "nodes",
 	"v1.ListPodResourcesResponse":           "pod_resources",
 }
 
