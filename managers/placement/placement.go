@@ -416,7 +416,13 @@ func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
 	for c := range t.on(owner.OwnCPUs) {
 		taken = taken.Union(c.intrudes(owner))
 	}
-	return cpus.Minus(taken.Minus(owner.on(taken)))
+	has := owner.on(taken)
+	if owner.Phase == Starting || owner.Phase == Created {
+		// Its process begins with the values that were confirmed last. It has not been on
+		// those of a former write, which others may have got since.
+		has = owner.AssignedCPUs.Intersect(taken)
+	}
+	return cpus.Minus(taken.Minus(has))
 }
 
 // Write is a set of CPUs to write to a container.

@@ -296,3 +296,25 @@ func TestOwnCPUsOfAPod(t *testing.T) {
 		t.Errorf("who is there may get %s", got)
 	}
 }
+
+// A container that has not started does not get CPUs back that were taken from it, until
+// those have left them that came to run there.
+func TestCPUsAreNotGivenBack(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.start("own", "2-3", "2-3")
+	s.Want("own", set(t, "3"), set(t, "3"))
+	s.tell(Sent, "own", "3")
+	s.tell(Confirmed, "own", "3")
+	s.runs("a", "0-2", "")
+	s.Want("a", set(t, "0-1"), cpuset.Set{})
+	s.Want("own", set(t, "2-3"), set(t, "2-3"))
+	if got := s.Grantable("own", set(t, "2-3")).String(); got != "3" {
+		t.Errorf("it may get %s, and a runs on 0-2", got)
+	}
+	s.tell(Sent, "a", "0-1")
+	s.tell(Confirmed, "a", "0-1")
+	if got := s.Grantable("own", set(t, "2-3")).String(); got != "2-3" {
+		t.Errorf("it may get %s, and a has left", got)
+	}
+}
