@@ -50,7 +50,9 @@ type simulation struct {
 	boxes map[string]*simulated
 	// sandboxes are the cgroups of those that run, by the uid of the pod.
 	sandboxes map[string]string
-	log       []string
+	// alone are the present own CPUs of the pods that have some.
+	alone map[string]string
+	log   []string
 	// calmed says that nothing comes in between any more.
 	calmed bool
 }
@@ -75,7 +77,7 @@ func newSimulation(t *testing.T, r *rapid.T, facts cgroup.Facts) *simulation {
 	b, d := newFakeRuntime(t, facts)
 	b.set("/elsewhere", cgroup.Values{})
 	d.hidden, d.closed = map[string]bool{}, map[string]bool{}
-	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}}
+	h := &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}, sandboxes: map[string]string{}, alone: maps.Clone(alone)}
 	h.must(b.RemovePod(t.Context(), b.ledger.View(), "a"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("a") })
 	h.come("a")
@@ -104,7 +106,7 @@ func (h *simulation) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
 		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "sandbox", "sandbox", "count", "again", "lose", "show",
-		"follow", "pass", "away", "late", "late", "wait", "resize",
+		"follow", "pass", "away", "late", "late", "wait", "resize", "grow",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
 	view := h.ledger.View()
@@ -259,6 +261,17 @@ func (h *simulation) happen(id string) {
 		}
 		h.wait(rapid.SampledFrom([]time.Duration{placement.StartTime / 2, placement.StartTime}).Draw(h.r, "for"))
 		note("")
+	case "grow":
+		// Or it gets fewer CPUs of its own. It gets them back only after it has left them: what
+		// it is on, others do not leave.
+		if _, here := view.Pod("own"); here {
+			h.alone["own"] = "3"
+			if rapid.Bool().Draw(h.r, "more") && !h.mayRunOn("own", cpuset.Of(2)) {
+				h.alone["own"] = "2-3"
+			}
+			h.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("own", h.alone["own"])) })
+			note("own has %s", h.alone["own"])
+		}
 	case "resize":
 		uid := rapid.SampledFrom([]string{"a", "b"}).Draw(h.r, "uid")
 		if _, here := view.Pod(uid); here {
@@ -271,6 +284,27 @@ func (h *simulation) happen(id string) {
 func (h *simulation) makeIn(uid, id, cpus string) {
 	h.fake.set(func() { delete(h.fake.closed, uid) })
 	h.fake.create(id, uid, cpus)
+}
+
+// mayRunOn says that a container of a pod has CPUs, or will have begun with them.
+func (h *simulation) mayRunOn(uid string, cpus cpuset.Set) bool {
+	for id, s := range h.boxes {
+		b := h.fake.boxes[id]
+		if s.pod != uid || b.Phase == runtime.Exited {
+			continue
+		}
+		on := b.values.CPUs
+		if s.read != nil {
+			on = on.Union(s.read.CPUs)
+		}
+		if b.Phase == runtime.Running {
+			on = on.Union(h.seen(b.Cgroup.String()).Values.CPUs)
+		}
+		if on.Overlaps(cpus) {
+			return true
+		}
+	}
+	return false
 }
 
 // comeOrGo admits or removes a pod, but not a given one.
@@ -288,7 +322,7 @@ func (h *simulation) comeOrGo(not string) {
 
 func (h *simulation) come(uid string) {
 	p := ledgertest.Pod(uid, "c")
-	if list, own := alone[uid]; own {
+	if list, own := h.alone[uid]; own {
 		p = ledgertest.With(p, ledgertest.Exclusive("c", list))
 	} else {
 		p.QoS, p.Pod.QoS = workload.Guaranteed, workload.Guaranteed
@@ -404,7 +438,7 @@ func (h *simulation) cleared() {
 // check looks for somebody on the CPUs of a container that was let start.
 func (h *simulation) check() {
 	for own, s := range h.boxes {
-		list, isOwn := alone[s.pod]
+		list, isOwn := h.alone[s.pod]
 		if !isOwn || !s.told {
 			continue
 		}
@@ -438,6 +472,7 @@ func (h *simulation) calm() {
 	}
 	_ = h.Follow(h.t.Context()) // what it finds only now may be starting
 	h.wait(placement.StartTime)
+	_ = h.Follow(h.t.Context()) // own CPUs are written after others have left them
 	if err := h.Follow(h.t.Context()); err != nil {
 		h.r.Fatalf("starts are held up: %v:\n%s", err, errors.Join(lines(h.log)...))
 	}
