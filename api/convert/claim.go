@@ -157,7 +157,7 @@ func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.O
 		ContainerName: name, Affinity: Hint(pod.Affinity(name)), ContainerIds: ids[owner],
 	}
 	if c := pod.Pod.Container(name); c != nil {
-		out.Role = roles[c.Role]
+		out.Role, out.ExternalDevices = roles[c.Role], externalDevices(c.ExternalDevices)
 		if len(c.Requests)+len(c.Limits) > 0 {
 			out.Resources = requirements(c.Requests, c.Limits, c.Excess)
 		}

@@ -91,7 +91,20 @@ func (c *ctl) addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
 	f.Add("NUMA", affinity(a.GetAffinity()))
 	f.Add("Holds", claimTexts(a.GetClaims())...)
 	f.Add("Health", c.healthTexts(a.GetClaims())...)
+	f.Add("External devices", externalTexts(a.GetExternalDevices())...)
 	f.Add("Runtime ids", a.GetContainerIds()...)
+}
+
+// externalTexts spells devices that another program has allocated.
+func externalTexts(list []*typesv1.ExternalDevice) (out []string) {
+	for _, d := range list {
+		text := d.GetResource() + " " + d.GetId()
+		if nodes := convert.Nodes(d.GetNumaNodes()); !nodes.IsEmpty() {
+			text += " on NUMA node " + nodes.String()
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // amountTexts spells amounts by resource, ordered.

@@ -32,7 +32,7 @@ import (
 // options are the flags.
 type options struct {
 	endpoint, socket, name, index         string
-	podsAPI, nodeName                     string
+	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
 	passNamespaces                        []string
 }
@@ -68,6 +68,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
 	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
 	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
+	f.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
 	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (default: the machine's host name)")
 	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
@@ -107,9 +108,14 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer closeSource()
+	devices, closeDevices, err := o.devices()
+	if err != nil {
+		return err
+	}
+	defer closeDevices()
 	runtime := &connection{}
 	p := policy.New(policy.Config{
-		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
+		Client: client, Kubelet: source, Devices: devices, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 	})
@@ -143,6 +149,21 @@ func (o *options) source() (policy.Source, func(), error) {
 		return nil, nil, err
 	}
 	return k, func() { _ = k.close() }, nil
+}
+
+// devices is the kubelet's PodResources API, unless it is switched off, and what closes it.
+func (o *options) devices() (policy.DeviceSource, func(), error) {
+	if o.podResources == "" {
+		return nil, func() {}, nil
+	}
+	if !filepath.IsAbs(o.podResources) {
+		return nil, nil, errdefs.Invalidf("--pod-resources %q: expected the absolute path of a socket", o.podResources)
+	}
+	r, err := newPodResources(o.podResources)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, func() { _ = r.close() }, nil
 }
 
 // serve connects to the runtime, again and again.

@@ -32,16 +32,25 @@ type kubelet struct {
 
 // newKubelet connects when it is first needed: the kubelet may start later, or have no such API.
 func newKubelet(path string) (*kubelet, error) {
-	// A kubelet that starts again is asked soon.
+	conn, err := dialKubelet(path)
+	if err != nil {
+		return nil, err
+	}
+	return &kubelet{path: path, conn: conn, pods: podsv1alpha1.NewPodsClient(conn)}, nil
+}
+
+// dialKubelet prepares a connection to a socket of the kubelet. A kubelet that starts again is
+// reached soon.
+func dialKubelet(path string) (*grpc.ClientConn, error) {
 	retry := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: podsTimeout,
 	})
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), retry)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the kubelet's Pods API at %s: %w", path, err)
+		return nil, fmt.Errorf("connect to the kubelet at %s: %w", path, err)
 	}
-	return &kubelet{path: path, conn: conn, pods: podsv1alpha1.NewPodsClient(conn)}, nil
+	return conn, nil
 }
 
 func (k *kubelet) close() error { return k.conn.Close() }

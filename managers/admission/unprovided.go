@@ -58,7 +58,7 @@ func unclaimed(pod *ledger.Pod) iter.Seq2[*workload.Container, workload.Resource
 	return func(yield func(*workload.Container, workload.Resource) bool) {
 		for _, c := range pod.Pod.Walk() {
 			for name, n := range c.Limits.Sorted() {
-				if !name.IsExtended() || n == 0 || claimed(pod, c.Name, string(name)) {
+				if !name.IsExtended() || n == 0 || c.HasExternal(string(name)) || claimed(pod, c.Name, string(name)) {
 					continue
 				}
 				if !yield(c, name) {

@@ -27,7 +27,10 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 		}
 		answers = append(answers, hint.ResourceAnswer{Resource: string(name), Answer: answer})
 	}
-	return answers, nil
+	return append(answers, external(req, view.Machine().NodeMask(), func(name string) bool {
+		_, _, concerned := b.resource(name)
+		return concerned
+	})...), nil
 }
 
 func hasNodes(r *Resource) bool {

@@ -27,6 +27,8 @@ type Answer struct {
 	// there may be none, and each names nodes.
 	Hints []Hint
 	Rule  *Rule
+	// Because says, for people, what the answer follows from; may be empty.
+	Because string
 	// Wait is set for Impossible where time may change that.
 	Wait *Wait
 }

@@ -40,11 +40,22 @@ func asked(req Request, provider string, a ResourceAnswer) ledger.Step {
 			s.Text += "; or one of these sets"
 		}
 	}
+	if a.Because != "" {
+		s.Text = join(s.Text, a.Because)
+	}
 	s.Hints = a.Hints
 	if extra := len(a.Hints) - shownOptions; extra > 0 {
 		s.Hints, s.Omitted = a.Hints[:shownOptions:shownOptions], extra
 	}
 	return s
+}
+
+// join puts two texts together, of which the first may be empty.
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }
 
 // text describes a rule for a resource.

@@ -20,6 +20,12 @@
 // Other modules may import this package, and every release may change it.
 package workload
 
+import (
+	"slices"
+
+	"github.com/berthd/berth/managers/numa"
+)
+
 // PodID is a pod's uid. Validate allows only what is safe as a path element, a cgroup name and a key: letters, digits, '-'
 // and '.', beginning and ending with a letter or digit, at most 128 of them.
 type PodID = string
@@ -82,6 +88,24 @@ type Container struct {
 	// ResizePolicy says per resource (cpu, memory) whether a change in place restarts the container: NotRequired or
 	// RestartContainer. An absent resource means NotRequired.
 	ResizePolicy map[Resource]string `json:"resizePolicy,omitempty"`
+	// ExternalDevices are devices that another program, such as a kubelet, has allocated to the container. They are no
+	// part of the specification.
+	ExternalDevices []ExternalDevice `json:"externalDevices,omitempty"`
+}
+
+// ExternalDevice is a device that another program has allocated.
+type ExternalDevice struct {
+	// Resource of which it is, for example example.com/gpu.
+	Resource string `json:"resource"`
+	// ID as that program names the device.
+	ID string `json:"id"`
+	// Nodes are the NUMA nodes that the device is near to; empty if it is near to none. The machine may not have them.
+	Nodes numa.Mask `json:"nodes,omitzero"`
+}
+
+// HasExternal returns whether another program has allocated a device of a resource to the container.
+func (c *Container) HasExternal(resource string) bool {
+	return slices.ContainsFunc(c.ExternalDevices, func(d ExternalDevice) bool { return d.Resource == resource })
 }
 
 // String gives "namespace/name (uid)", or the uid alone while the pod has no name.

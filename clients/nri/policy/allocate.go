@@ -23,9 +23,9 @@ import (
 )
 
 // admit asks berthd for a pod's place. That there is none is an error too.
-func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
+func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod, devices []*admissionv1.ExternalDevices) error {
 	for again := false; ; again = true {
-		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
+		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, ExternalDevices: devices})
 		switch {
 		case berth.IsStateUncertain(err) && !again:
 		case err != nil:
@@ -60,7 +60,11 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 // other pods are given back: they are only kept for a restart, and a kubelet lets nobody
 // in whose CPUs a pod needs that stays.
 func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
-	err := p.admit(ctx, pod)
+	devices, err := p.devices(ctx, s, pod)
+	if err != nil {
+		return err
+	}
+	err = p.admit(ctx, pod, devices)
 	if !berth.IsPrecondition(err) && errdefs.ClassOf(err) != errdefs.Precondition {
 		return err
 	}
@@ -75,7 +79,7 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 		}
 	}
 	if reclaimed {
-		err = p.admit(ctx, pod)
+		err = p.admit(ctx, pod, devices)
 	}
 	if ending := p.ending(); err != nil && len(ending) > 0 {
 		err = fmt.Errorf("%w; %s", err, strings.Join(ending, "; "))

@@ -24,6 +24,8 @@ type Config struct {
 	Client *berth.Client
 	// Kubelet is asked first for the specification of a pod; nil for nobody.
 	Kubelet Source
+	// Devices has the devices that the kubelet has allocated to pods; nil for none.
+	Devices DeviceSource
 	// NodeName is the node's name at the API server; the kubelet adds it to the names of static pods.
 	NodeName string
 	// Manifests is a folder of pod manifests, such as that of a kubelet's static

@@ -223,9 +223,13 @@ type AdmitRequest struct {
 	TraceLevel TraceLevel `protobuf:"varint,5,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
 	// Whose pod it becomes: the name of the agent, a DNS label; empty means "default". Agents with
 	// names of their own do not touch each other's pods.
-	Owner         string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Devices that another program, such as a kubelet, has already allocated to containers of
+	// the pod. CPUs and memory are aligned with these devices by the topology policy. The
+	// devices of a known pod do not change.
+	ExternalDevices []*ExternalDevices `protobuf:"bytes,7,rep,name=external_devices,json=externalDevices,proto3" json:"external_devices,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AdmitRequest) Reset() {
@@ -309,6 +313,13 @@ func (x *AdmitRequest) GetOwner() string {
 	return ""
 }
 
+func (x *AdmitRequest) GetExternalDevices() []*ExternalDevices {
+	if x != nil {
+		return x.ExternalDevices
+	}
+	return nil
+}
+
 type isAdmitRequest_Subject interface {
 	isAdmitRequest_Subject()
 }
@@ -319,6 +330,61 @@ type AdmitRequest_Pod struct {
 }
 
 func (*AdmitRequest_Pod) isAdmitRequest_Subject() {}
+
+// ExternalDevices are devices that another program has allocated to a container.
+type ExternalDevices struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A container of the pod. Required, and each only once.
+	ContainerName string `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	// At most 256.
+	Devices       []*v1.ExternalDevice `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExternalDevices) Reset() {
+	*x = ExternalDevices{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExternalDevices) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExternalDevices) ProtoMessage() {}
+
+func (x *ExternalDevices) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExternalDevices.ProtoReflect.Descriptor instead.
+func (*ExternalDevices) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ExternalDevices) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *ExternalDevices) GetDevices() []*v1.ExternalDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
 
 // RunningAllocation is the current allocation of a running container.
 type RunningAllocation struct {
@@ -337,7 +403,7 @@ type RunningAllocation struct {
 
 func (x *RunningAllocation) Reset() {
 	*x = RunningAllocation{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +415,7 @@ func (x *RunningAllocation) String() string {
 func (*RunningAllocation) ProtoMessage() {}
 
 func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +428,7 @@ func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAllocation.ProtoReflect.Descriptor instead.
 func (*RunningAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RunningAllocation) GetContainerName() string {
@@ -407,7 +473,7 @@ type RunningMemory struct {
 
 func (x *RunningMemory) Reset() {
 	*x = RunningMemory{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +485,7 @@ func (x *RunningMemory) String() string {
 func (*RunningMemory) ProtoMessage() {}
 
 func (x *RunningMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +498,7 @@ func (x *RunningMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningMemory.ProtoReflect.Descriptor instead.
 func (*RunningMemory) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RunningMemory) GetResource() string {
@@ -468,7 +534,7 @@ type RunningDevices struct {
 
 func (x *RunningDevices) Reset() {
 	*x = RunningDevices{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +546,7 @@ func (x *RunningDevices) String() string {
 func (*RunningDevices) ProtoMessage() {}
 
 func (x *RunningDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +559,7 @@ func (x *RunningDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningDevices.ProtoReflect.Descriptor instead.
 func (*RunningDevices) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RunningDevices) GetResource() string {
@@ -549,7 +615,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +627,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +640,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AdmitResponse) GetVerdict() Verdict {
@@ -699,7 +765,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +777,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +790,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Condition) GetReason() string {
@@ -763,7 +829,7 @@ type RemovePodRequest struct {
 
 func (x *RemovePodRequest) Reset() {
 	*x = RemovePodRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +841,7 @@ func (x *RemovePodRequest) String() string {
 func (*RemovePodRequest) ProtoMessage() {}
 
 func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +854,7 @@ func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePodRequest.ProtoReflect.Descriptor instead.
 func (*RemovePodRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RemovePodRequest) GetPodUid() string {
@@ -827,7 +893,7 @@ type RemovePodResponse struct {
 
 func (x *RemovePodResponse) Reset() {
 	*x = RemovePodResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +905,7 @@ func (x *RemovePodResponse) String() string {
 func (*RemovePodResponse) ProtoMessage() {}
 
 func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +918,7 @@ func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePodResponse.ProtoReflect.Descriptor instead.
 func (*RemovePodResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RemovePodResponse) GetRemoved() bool {
@@ -901,7 +967,7 @@ type SyncPodsRequest struct {
 
 func (x *SyncPodsRequest) Reset() {
 	*x = SyncPodsRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +979,7 @@ func (x *SyncPodsRequest) String() string {
 func (*SyncPodsRequest) ProtoMessage() {}
 
 func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +992,7 @@ func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPodsRequest.ProtoReflect.Descriptor instead.
 func (*SyncPodsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SyncPodsRequest) GetActivePodUids() []string {
@@ -984,7 +1050,7 @@ type SyncPodsResponse struct {
 
 func (x *SyncPodsResponse) Reset() {
 	*x = SyncPodsResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1062,7 @@ func (x *SyncPodsResponse) String() string {
 func (*SyncPodsResponse) ProtoMessage() {}
 
 func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1075,7 @@ func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPodsResponse.ProtoReflect.Descriptor instead.
 func (*SyncPodsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SyncPodsResponse) GetRemovedPodUids() []string {
@@ -1064,7 +1130,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1142,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1155,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResizeRequest) GetPodUid() string {
@@ -1175,7 +1241,7 @@ type ContainerResources struct {
 
 func (x *ContainerResources) Reset() {
 	*x = ContainerResources{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1253,7 @@ func (x *ContainerResources) String() string {
 func (*ContainerResources) ProtoMessage() {}
 
 func (x *ContainerResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1266,7 @@ func (x *ContainerResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerResources.ProtoReflect.Descriptor instead.
 func (*ContainerResources) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ContainerResources) GetContainerName() string {
@@ -1252,7 +1318,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1330,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1343,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResizeResponse) GetVerdict() Verdict {
@@ -1375,7 +1441,7 @@ var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xad\x02\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfd\x02\n" +
 	"\fAdmitRequest\x12'\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodH\x00R\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
@@ -1383,8 +1449,12 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x13running_allocations\x18\x04 \x03(\v2%.berth.admission.v1.RunningAllocationR\x12runningAllocations\x12?\n" +
 	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
 	"traceLevel\x12\x14\n" +
-	"\x05owner\x18\x06 \x01(\tR\x05ownerB\t\n" +
-	"\asubject\"\xdf\x01\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12N\n" +
+	"\x10external_devices\x18\a \x03(\v2#.berth.admission.v1.ExternalDevicesR\x0fexternalDevicesB\t\n" +
+	"\asubject\"r\n" +
+	"\x0fExternalDevices\x12%\n" +
+	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x128\n" +
+	"\adevices\x18\x02 \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\adevices\"\xdf\x01\n" +
 	"\x11RunningAllocation\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
@@ -1521,82 +1591,86 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(TraceLevel)(0),                 // 0: berth.admission.v1.TraceLevel
 	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
 	(Disruption)(0),                 // 2: berth.admission.v1.Disruption
 	(*AdmitRequest)(nil),            // 3: berth.admission.v1.AdmitRequest
-	(*RunningAllocation)(nil),       // 4: berth.admission.v1.RunningAllocation
-	(*RunningMemory)(nil),           // 5: berth.admission.v1.RunningMemory
-	(*RunningDevices)(nil),          // 6: berth.admission.v1.RunningDevices
-	(*AdmitResponse)(nil),           // 7: berth.admission.v1.AdmitResponse
-	(*Condition)(nil),               // 8: berth.admission.v1.Condition
-	(*RemovePodRequest)(nil),        // 9: berth.admission.v1.RemovePodRequest
-	(*RemovePodResponse)(nil),       // 10: berth.admission.v1.RemovePodResponse
-	(*SyncPodsRequest)(nil),         // 11: berth.admission.v1.SyncPodsRequest
-	(*SyncPodsResponse)(nil),        // 12: berth.admission.v1.SyncPodsResponse
-	(*ResizeRequest)(nil),           // 13: berth.admission.v1.ResizeRequest
-	(*ContainerResources)(nil),      // 14: berth.admission.v1.ContainerResources
-	(*ResizeResponse)(nil),          // 15: berth.admission.v1.ResizeResponse
-	nil,                             // 16: berth.admission.v1.Condition.MetadataEntry
-	(*v1.Pod)(nil),                  // 17: berth.types.v1.Pod
-	(*v1.CPUSet)(nil),               // 18: berth.types.v1.CPUSet
-	(*v1.NUMANodeSet)(nil),          // 19: berth.types.v1.NUMANodeSet
-	(v1.QOSClass)(0),                // 20: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil),  // 21: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),                // 22: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),     // 23: google.protobuf.Duration
-	(*v1.Claim)(nil),                // 24: berth.types.v1.Claim
-	(*v1.ResourceRequirements)(nil), // 25: berth.types.v1.ResourceRequirements
+	(*ExternalDevices)(nil),         // 4: berth.admission.v1.ExternalDevices
+	(*RunningAllocation)(nil),       // 5: berth.admission.v1.RunningAllocation
+	(*RunningMemory)(nil),           // 6: berth.admission.v1.RunningMemory
+	(*RunningDevices)(nil),          // 7: berth.admission.v1.RunningDevices
+	(*AdmitResponse)(nil),           // 8: berth.admission.v1.AdmitResponse
+	(*Condition)(nil),               // 9: berth.admission.v1.Condition
+	(*RemovePodRequest)(nil),        // 10: berth.admission.v1.RemovePodRequest
+	(*RemovePodResponse)(nil),       // 11: berth.admission.v1.RemovePodResponse
+	(*SyncPodsRequest)(nil),         // 12: berth.admission.v1.SyncPodsRequest
+	(*SyncPodsResponse)(nil),        // 13: berth.admission.v1.SyncPodsResponse
+	(*ResizeRequest)(nil),           // 14: berth.admission.v1.ResizeRequest
+	(*ContainerResources)(nil),      // 15: berth.admission.v1.ContainerResources
+	(*ResizeResponse)(nil),          // 16: berth.admission.v1.ResizeResponse
+	nil,                             // 17: berth.admission.v1.Condition.MetadataEntry
+	(*v1.Pod)(nil),                  // 18: berth.types.v1.Pod
+	(*v1.ExternalDevice)(nil),       // 19: berth.types.v1.ExternalDevice
+	(*v1.CPUSet)(nil),               // 20: berth.types.v1.CPUSet
+	(*v1.NUMANodeSet)(nil),          // 21: berth.types.v1.NUMANodeSet
+	(v1.QOSClass)(0),                // 22: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 23: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 24: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 25: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 26: berth.types.v1.Claim
+	(*v1.ResourceRequirements)(nil), // 27: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	17, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
-	4,  // 1: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
+	18, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	5,  // 1: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
 	0,  // 2: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	18, // 3: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	5,  // 4: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
-	6,  // 5: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
-	19, // 6: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	1,  // 7: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	20, // 8: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	21, // 9: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	22, // 10: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	23, // 11: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	8,  // 12: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	18, // 13: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	16, // 14: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	24, // 15: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	14, // 16: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	25, // 17: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 18: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 19: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	20, // 20: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	25, // 21: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 22: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	20, // 23: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	21, // 24: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	22, // 25: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	23, // 26: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 27: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	18, // 28: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	3,  // 29: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	9,  // 30: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	9,  // 31: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	13, // 32: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	11, // 33: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	11, // 34: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	7,  // 35: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	10, // 36: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	10, // 37: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	15, // 38: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	12, // 39: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	12, // 40: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	35, // [35:41] is the sub-list for method output_type
-	29, // [29:35] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	4,  // 3: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
+	19, // 4: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
+	20, // 5: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	6,  // 6: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
+	7,  // 7: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
+	21, // 8: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	1,  // 9: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
+	22, // 10: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	23, // 11: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	24, // 12: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	25, // 13: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	9,  // 14: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	20, // 15: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	17, // 16: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	26, // 17: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	15, // 18: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	27, // 19: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 20: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 21: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	22, // 22: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	27, // 23: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 24: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	22, // 25: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	23, // 26: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	24, // 27: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	25, // 28: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 29: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	20, // 30: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	3,  // 31: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	10, // 32: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	10, // 33: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	14, // 34: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	12, // 35: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	12, // 36: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	8,  // 37: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	11, // 38: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	11, // 39: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	16, // 40: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	13, // 41: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	13, // 42: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	37, // [37:43] is the sub-list for method output_type
+	31, // [31:37] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -1613,7 +1687,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2188,9 +2188,11 @@ type ContainerAllocation struct {
 	CpuLocations []*CPULocation `protobuf:"bytes,9,rep,name=cpu_locations,json=cpuLocations,proto3" json:"cpu_locations,omitempty"`
 	// How much memory and huge pages of each NUMA node the container has, by resource and
 	// node; empty if it is not confined. Of memory on several nodes this is what was planned.
-	NodeMemory    []*NodeMemory `protobuf:"bytes,10,rep,name=node_memory,json=nodeMemory,proto3" json:"node_memory,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NodeMemory []*NodeMemory `protobuf:"bytes,10,rep,name=node_memory,json=nodeMemory,proto3" json:"node_memory,omitempty"`
+	// The devices that another program has allocated to the container.
+	ExternalDevices []*ExternalDevice `protobuf:"bytes,11,rep,name=external_devices,json=externalDevices,proto3" json:"external_devices,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ContainerAllocation) Reset() {
@@ -2293,6 +2295,78 @@ func (x *ContainerAllocation) GetNodeMemory() []*NodeMemory {
 	return nil
 }
 
+func (x *ContainerAllocation) GetExternalDevices() []*ExternalDevice {
+	if x != nil {
+		return x.ExternalDevices
+	}
+	return nil
+}
+
+// ExternalDevice is a device that another program, such as a kubelet, has allocated.
+type ExternalDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The resource's name, such as "example.com/gpu". Required. Its devices must not be allocated by
+	// a device plugin that is registered with berthd.
+	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// The device's name for the program that allocated it. Required.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The NUMA nodes that the device is near to; absent: none.
+	NumaNodes     *NUMANodeSet `protobuf:"bytes,3,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExternalDevice) Reset() {
+	*x = ExternalDevice{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExternalDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExternalDevice) ProtoMessage() {}
+
+func (x *ExternalDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExternalDevice.ProtoReflect.Descriptor instead.
+func (*ExternalDevice) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExternalDevice) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *ExternalDevice) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExternalDevice) GetNumaNodes() *NUMANodeSet {
+	if x != nil {
+		return x.NumaNodes
+	}
+	return nil
+}
+
 // CPULocation is where a CPU is.
 type CPULocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2307,7 +2381,7 @@ type CPULocation struct {
 
 func (x *CPULocation) Reset() {
 	*x = CPULocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2393,7 @@ func (x *CPULocation) String() string {
 func (*CPULocation) ProtoMessage() {}
 
 func (x *CPULocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2406,7 @@ func (x *CPULocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPULocation.ProtoReflect.Descriptor instead.
 func (*CPULocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CPULocation) GetCpu() uint32 {
@@ -2369,7 +2443,7 @@ type NodeMemory struct {
 
 func (x *NodeMemory) Reset() {
 	*x = NodeMemory{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2455,7 @@ func (x *NodeMemory) String() string {
 func (*NodeMemory) ProtoMessage() {}
 
 func (x *NodeMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2468,7 @@ func (x *NodeMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMemory.ProtoReflect.Descriptor instead.
 func (*NodeMemory) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NodeMemory) GetResource() string {
@@ -2441,7 +2515,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2527,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2540,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -2568,7 +2642,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2654,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2667,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -2712,7 +2786,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2798,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2811,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TraceStep) GetKind() TraceStepKind {
@@ -2850,7 +2924,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2936,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2949,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Shortage) GetResource() string {
@@ -2960,7 +3034,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3046,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3059,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Suggestion) GetKind() SuggestionKind {
@@ -3046,7 +3120,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3132,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3145,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RequestChange) GetContainerName() string {
@@ -3138,7 +3212,7 @@ type LinuxResources struct {
 
 func (x *LinuxResources) Reset() {
 	*x = LinuxResources{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3224,7 @@ func (x *LinuxResources) String() string {
 func (*LinuxResources) ProtoMessage() {}
 
 func (x *LinuxResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3237,7 @@ func (x *LinuxResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxResources.ProtoReflect.Descriptor instead.
 func (*LinuxResources) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LinuxResources) GetCpusetCpus() *CPUSet {
@@ -3262,7 +3336,7 @@ type HugepageLimit struct {
 
 func (x *HugepageLimit) Reset() {
 	*x = HugepageLimit{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3348,7 @@ func (x *HugepageLimit) String() string {
 func (*HugepageLimit) ProtoMessage() {}
 
 func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3361,7 @@ func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugepageLimit.ProtoReflect.Descriptor instead.
 func (*HugepageLimit) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HugepageLimit) GetPageSizeBytes() uint64 {
@@ -3320,7 +3394,7 @@ type ContainerEdits struct {
 
 func (x *ContainerEdits) Reset() {
 	*x = ContainerEdits{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3406,7 @@ func (x *ContainerEdits) String() string {
 func (*ContainerEdits) ProtoMessage() {}
 
 func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3419,7 @@ func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerEdits.ProtoReflect.Descriptor instead.
 func (*ContainerEdits) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ContainerEdits) GetEnvs() map[string]string {
@@ -3395,7 +3469,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3407,7 +3481,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3420,7 +3494,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Mount) GetContainerPath() string {
@@ -3457,7 +3531,7 @@ type DeviceNode struct {
 
 func (x *DeviceNode) Reset() {
 	*x = DeviceNode{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3543,7 @@ func (x *DeviceNode) String() string {
 func (*DeviceNode) ProtoMessage() {}
 
 func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3556,7 @@ func (x *DeviceNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
 func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeviceNode) GetContainerPath() string {
@@ -3517,7 +3591,7 @@ type CDIDevice struct {
 
 func (x *CDIDevice) Reset() {
 	*x = CDIDevice{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3603,7 @@ func (x *CDIDevice) String() string {
 func (*CDIDevice) ProtoMessage() {}
 
 func (x *CDIDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3616,7 @@ func (x *CDIDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDIDevice.ProtoReflect.Descriptor instead.
 func (*CDIDevice) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CDIDevice) GetName() string {
@@ -3693,7 +3767,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"n\n" +
 	"\fHealthChange\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12.\n" +
-	"\x06health\x18\x02 \x01(\x0e2\x16.berth.types.v1.HealthR\x06health\"\x93\x04\n" +
+	"\x06health\x18\x02 \x01(\x0e2\x16.berth.types.v1.HealthR\x06health\"\xde\x04\n" +
 	"\x13ContainerAllocation\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x121\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1d.berth.types.v1.ContainerRoleR\x04role\x12*\n" +
@@ -3706,7 +3780,13 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\rcpu_locations\x18\t \x03(\v2\x1b.berth.types.v1.CPULocationR\fcpuLocations\x12;\n" +
 	"\vnode_memory\x18\n" +
 	" \x03(\v2\x1a.berth.types.v1.NodeMemoryR\n" +
-	"nodeMemory\"P\n" +
+	"nodeMemory\x12I\n" +
+	"\x10external_devices\x18\v \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\x0fexternalDevices\"x\n" +
+	"\x0eExternalDevice\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x03 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"P\n" +
 	"\vCPULocation\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\rR\x04core\x12\x1b\n" +
@@ -3911,7 +3991,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(TopologyHintsKind)(0),        // 1: berth.types.v1.TopologyHintsKind
@@ -3946,49 +4026,50 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*Device)(nil),                // 30: berth.types.v1.Device
 	(*HealthChange)(nil),          // 31: berth.types.v1.HealthChange
 	(*ContainerAllocation)(nil),   // 32: berth.types.v1.ContainerAllocation
-	(*CPULocation)(nil),           // 33: berth.types.v1.CPULocation
-	(*NodeMemory)(nil),            // 34: berth.types.v1.NodeMemory
-	(*PodAllocation)(nil),         // 35: berth.types.v1.PodAllocation
-	(*Trace)(nil),                 // 36: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 37: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 38: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 39: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 40: berth.types.v1.RequestChange
-	(*LinuxResources)(nil),        // 41: berth.types.v1.LinuxResources
-	(*HugepageLimit)(nil),         // 42: berth.types.v1.HugepageLimit
-	(*ContainerEdits)(nil),        // 43: berth.types.v1.ContainerEdits
-	(*Mount)(nil),                 // 44: berth.types.v1.Mount
-	(*DeviceNode)(nil),            // 45: berth.types.v1.DeviceNode
-	(*CDIDevice)(nil),             // 46: berth.types.v1.CDIDevice
-	nil,                           // 47: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 48: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 49: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 50: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 51: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 52: berth.types.v1.CapacityConstraint.WeightsEntry
-	nil,                           // 53: berth.types.v1.CapacityThreshold.WeightsEntry
-	nil,                           // 54: berth.types.v1.LinuxResources.UnifiedEntry
-	nil,                           // 55: berth.types.v1.ContainerEdits.EnvsEntry
-	nil,                           // 56: berth.types.v1.ContainerEdits.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*ExternalDevice)(nil),        // 33: berth.types.v1.ExternalDevice
+	(*CPULocation)(nil),           // 34: berth.types.v1.CPULocation
+	(*NodeMemory)(nil),            // 35: berth.types.v1.NodeMemory
+	(*PodAllocation)(nil),         // 36: berth.types.v1.PodAllocation
+	(*Trace)(nil),                 // 37: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 38: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 39: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 40: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 41: berth.types.v1.RequestChange
+	(*LinuxResources)(nil),        // 42: berth.types.v1.LinuxResources
+	(*HugepageLimit)(nil),         // 43: berth.types.v1.HugepageLimit
+	(*ContainerEdits)(nil),        // 44: berth.types.v1.ContainerEdits
+	(*Mount)(nil),                 // 45: berth.types.v1.Mount
+	(*DeviceNode)(nil),            // 46: berth.types.v1.DeviceNode
+	(*CDIDevice)(nil),             // 47: berth.types.v1.CDIDevice
+	nil,                           // 48: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 49: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 50: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 51: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 52: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 53: berth.types.v1.CapacityConstraint.WeightsEntry
+	nil,                           // 54: berth.types.v1.CapacityThreshold.WeightsEntry
+	nil,                           // 55: berth.types.v1.LinuxResources.UnifiedEntry
+	nil,                           // 56: berth.types.v1.ContainerEdits.EnvsEntry
+	nil,                           // 57: berth.types.v1.ContainerEdits.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	9,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	10, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	13, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	47, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	48, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	48, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	49, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	14, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	14, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	49, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	50, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	15, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	11, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
 	14, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
 	12, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
 	15, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	17, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	50, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	51, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	51, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	52, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	16, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
 	19, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 18: berth.types.v1.TopologyHints.kind:type_name -> berth.types.v1.TopologyHintsKind
@@ -3996,9 +4077,9 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	23, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
 	19, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
 	19, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
-	52, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
+	53, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
 	24, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
-	53, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
+	54, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
 	21, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
 	26, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	27, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
@@ -4011,46 +4092,48 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	19, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 36: berth.types.v1.Device.health:type_name -> berth.types.v1.Health
 	31, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	57, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	58, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
 	3,  // 39: berth.types.v1.HealthChange.health:type_name -> berth.types.v1.Health
 	5,  // 40: berth.types.v1.ContainerAllocation.role:type_name -> berth.types.v1.ContainerRole
 	18, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
 	21, // 42: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.TopologyHint
 	25, // 43: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
 	15, // 44: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
-	33, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
-	34, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
-	0,  // 47: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	32, // 48: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	25, // 49: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	57, // 50: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
-	37, // 51: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	39, // 52: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	57, // 53: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
-	6,  // 54: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 55: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	21, // 56: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	21, // 57: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	25, // 58: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	38, // 59: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	19, // 60: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	20, // 61: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	7,  // 62: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	40, // 63: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	18, // 64: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	19, // 65: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	42, // 66: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	54, // 67: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	55, // 68: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	44, // 69: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	45, // 70: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	56, // 71: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	46, // 72: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	34, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
+	35, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
+	33, // 47: berth.types.v1.ContainerAllocation.external_devices:type_name -> berth.types.v1.ExternalDevice
+	19, // 48: berth.types.v1.ExternalDevice.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	0,  // 49: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	32, // 50: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	25, // 51: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	58, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	38, // 53: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	40, // 54: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	58, // 55: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	6,  // 56: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 57: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	21, // 58: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	21, // 59: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	25, // 60: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	39, // 61: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	19, // 62: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	20, // 63: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	7,  // 64: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	41, // 65: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	18, // 66: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	19, // 67: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	43, // 68: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	55, // 69: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	56, // 70: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	45, // 71: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	46, // 72: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	57, // 73: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	47, // 74: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	75, // [75:75] is the sub-list for method output_type
+	75, // [75:75] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -4065,15 +4148,15 @@ func file_berth_types_v1_types_proto_init() {
 		(*Claim_Device)(nil),
 		(*Claim_Opaque)(nil),
 	}
-	file_berth_types_v1_types_proto_msgTypes[33].OneofWrappers = []any{}
 	file_berth_types_v1_types_proto_msgTypes[34].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

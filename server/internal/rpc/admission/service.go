@@ -52,6 +52,9 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
+	if err := convert.ReadExternalDevices(&pod, req.GetExternalDevices()); err != nil {
+		return nil, err
+	}
 	running, err := convert.ReadRunning(req.GetRunningAllocations())
 	if err != nil {
 		return nil, err

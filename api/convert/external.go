@@ -1,0 +1,72 @@
+package convert
+
+import (
+	"fmt"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const (
+	// maxExternalDevices bounds the external devices of one container.
+	maxExternalDevices = 256
+	// maxExternalID bounds the name of a device.
+	maxExternalID = 1024
+)
+
+// ReadExternalDevices adds the devices that another program has allocated to the containers
+// of a pod. Violations name the field's path.
+func ReadExternalDevices(pod *workload.Pod, list []*admissionv1.ExternalDevices) error {
+	var vs errdefs.Violations
+	given := map[string]bool{}
+	for i, m := range list {
+		path := fmt.Sprintf("external_devices[%d]", i)
+		c := pod.Container(m.GetContainerName())
+		switch name := m.GetContainerName(); {
+		case name == "":
+			vs.Addf(path+".container_name", "is required")
+		case c == nil:
+			vs.Addf(path+".container_name", "the pod has no container %.80q", name)
+		case given[name]:
+			vs.Addf(path+".container_name", "%.80q is given twice", name)
+		case len(m.GetDevices()) > maxExternalDevices:
+			vs.Addf(path+".devices", "has %d devices, expected at most %d", len(m.GetDevices()), maxExternalDevices)
+		default:
+			given[name] = true
+			c.ExternalDevices = readExternal(path+".devices", m.GetDevices(), &vs)
+		}
+	}
+	return vs.Err("request")
+}
+
+func readExternal(path string, list []*typesv1.ExternalDevice, vs *errdefs.Violations) (out []workload.ExternalDevice) {
+	type device struct{ resource, id string }
+	seen := map[device]bool{}
+	for i, m := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d := workload.ExternalDevice{Resource: m.GetResource(), ID: m.GetId(), Nodes: readMask(at+".numa_nodes", m.GetNumaNodes(), vs)}
+		if !workload.Resource(d.Resource).IsExtended() || len(d.Resource) > maxResource {
+			vs.Addf(at+".resource", "%.80q is not the name of an extended resource, expected for example example.com/gpu", d.Resource)
+		}
+		if d.ID == "" || len(d.ID) > maxExternalID {
+			vs.Addf(at+".id", "has %d bytes, expected 1 to %d", len(d.ID), maxExternalID)
+		}
+		if key := (device{d.Resource, d.ID}); seen[key] {
+			vs.Addf(at+".id", "%.80q of %.80q is given twice", d.ID, d.Resource)
+		} else {
+			seen[key] = true
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// externalDevices returns the message form of external devices.
+func externalDevices(list []workload.ExternalDevice) (out []*typesv1.ExternalDevice) {
+	for _, d := range list {
+		out = append(out, &typesv1.ExternalDevice{Resource: d.Resource, Id: d.ID, NumaNodes: SomeNodes(d.Nodes)})
+	}
+	return out
+}

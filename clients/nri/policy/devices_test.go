@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// has is a kubelet's devices by the name of the pod, each for the container main, and its error.
+type has struct {
+	devices map[string][]*typesv1.ExternalDevice
+	err     error
+}
+
+func (h *has) Devices(_ context.Context, _, name string) (map[string][]*typesv1.ExternalDevice, error) {
+	return map[string][]*typesv1.ExternalDevice{"main": h.devices[name]}, h.err
+}
+
+func gpu(id string, node uint32) *typesv1.ExternalDevice {
+	return &typesv1.ExternalDevice{Resource: "example.com/gpu", Id: id, NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{node}}}
+}
+
+// TestCPUsAreNearDevices: the CPUs of a pod are on the NUMA node of the device that the kubelet has
+// given to it, whether the pod is admitted as a whole or container by container. A pod that cannot be
+// aligned with its device is refused, and the explanation names the device.
+func TestCPUsAreNearDevices(t *testing.T) {
+	t.Parallel()
+	d := startBerthdWith(t, func(c *config.Config) { c.Topology.Policy = topology.SingleNUMANode })
+	kubelet := &knows{pods: map[string]*typesv1.Pod{}}
+	for _, name := range []string{"near", "wide"} {
+		kubelet.pods[name+"-uid"] = specOf(name, map[string]string{"near": "1", "wide": "4"}[name])
+		kubelet.pods[name+"-uid"].Spec.Containers[0].Resources.Limits["example.com/gpu"] = "1"
+	}
+	devices := &has{devices: map[string][]*typesv1.ExternalDevice{"near": {gpu("gpu-1", 1)}, "apart": {gpu("gpu-2", 1)}, "wide": {gpu("gpu-0", 0)}}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Devices: devices})
+
+	for name, key := range map[string]string{"near": "near-uid", "apart": "apart-uid.main"} {
+		p := pod(name, "guaranteed")
+		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := e.create(p, container(p, "main", name+"-1", 1000, gib)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: key}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := got.GetPod().GetContainers()[0]
+		if list := c.GetCpus().GetList(); !strings.Contains("4 5 6 7", list) {
+			t.Errorf("%s has CPUs %s, expected one of node 1", name, list)
+		}
+		if ext := c.GetExternalDevices(); len(ext) != 1 || ext[0].GetNumaNodes().GetIds()[0] != 1 {
+			t.Errorf("%s has the external devices %v", name, ext)
+		}
+	}
+
+	err := e.policy.RunPodSandbox(t.Context(), pod("wide", "guaranteed"))
+	if err == nil || !strings.Contains(err.Error(), "TopologyAffinityError") {
+		t.Errorf("4 CPUs beside a device of node 0, which has 3 to give: %v", err)
+	}
+	trace, err := d.Inspect().GetTrace(t.Context(), &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "wide-uid"}})
+	if err != nil || !strings.Contains(trace.String(), "another program has allocated gpu-0 on node 0") {
+		t.Errorf("the explanation does not name the device: %v, %v", trace, err)
+	}
+
+	devices.err = errors.New("away")
+	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err != nil {
+		t.Errorf("a pod that nobody knows starts its sandbox: %v", err)
+	}
+	kubelet.pods["later-uid"] = specOf("later", "1")
+	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err == nil || !strings.Contains(err.Error(), "read the devices of pod default/later") {
+		t.Errorf("the devices of a pod are not known: %v", err)
+	}
+	devices.err = nil
+	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err != nil {
+		t.Errorf("when the kubelet is back: %v", err)
+	}
+}
