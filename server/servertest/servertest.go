@@ -51,7 +51,12 @@ func Start(t testing.TB, c config.Config) (stop func()) {
 		cancel()
 		t.Fatal(err)
 	}
-	return func() { cancel(); <-ended }
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("berthd has ended with: %v", err)
+		}
+	}
 }
 
 // Serve runs a server with berthd's interceptors on a socket until the test ends. The
