@@ -293,3 +293,16 @@ func (n *node) admitted(p *typesv1.Pod) *admissionv1.AdmitResponse {
 	}
 	return r
 }
+
+// uids lists the admitted pods.
+func (n *node) uids() (uids []string) {
+	n.t.Helper()
+	r, err := n.allocation.List(n.ctx(), &allocationv1.ListRequest{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, p := range r.GetPods() {
+		uids = append(uids, p.GetUid())
+	}
+	return uids
+}
