@@ -41,7 +41,8 @@ type ctl struct {
 	// shared are the CPUs of containers without CPUs of their own, as the last answer has them.
 	shared *typesv1.CPUSet
 	// lines is set by verbs that print a document on each line of JSON, as a watch does.
-	lines bool
+	lines     bool
+	waitReady bool
 	// began is set when a verb starts its work: what fails before is a matter of usage.
 	began bool
 }
@@ -108,6 +109,7 @@ func (c *ctl) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: what "+berth.EndpointVariable+" says, else "+berth.DefaultEndpoint+")")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 is for ever")
+	flags.BoolVar(&c.waitReady, "wait-ready", false, "wait until berthd is ready, at most --timeout: for the moment after its start")
 	flags.VarP(&c.format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")
 	choices(root, "output", formats()...)
 	flags.StringVar(&c.color, "color", colorAuto, "auto, always or never; auto is a terminal without the variable NO_COLOR")
@@ -172,6 +174,11 @@ func (c *ctl) connected(ctx context.Context, f func(ctx context.Context, s *sess
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if c.waitReady {
+		if err := client.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
 	if !c.forPrograms() {
 		client.OnAnswer(func(m proto.Message) { flatten(m.ProtoReflect()) })
 	}

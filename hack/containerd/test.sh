@@ -23,7 +23,7 @@ pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get
 go build -C hack/tools/containerd -tags seccomp -o "$programs/built/" tool
 library=$(ldd "$programs/built/runc" | awk '/libseccomp/ {print $3}')
 if [ "${1:-}" != vm ]; then
-	run_with "$programs/built" ./server/internal/runtime ./clients/berthlet/... ./clients/nri
+	run_with "$programs/built" ./server/internal/runtime ./clients/berthlet/... ./clients/nri ./hack/quickstart
 	# berth's own images, of this machine's architecture.
 	rm -f dist/*.oci.tar
 	hack/image.sh "$(go env GOHOSTARCH)"
