@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,29 @@ func written(t *testing.T, answers []hint.ResourceAnswer) string {
 		out = append(out, fmt.Sprintf("%s; %s", strings.Join(sets, " "), strings.TrimPrefix(a.Because, "another program has allocated ")))
 	}
 	return strings.Join(out, " | ")
+}
+
+// TestExternalAndOwnDevices: a request with both gets one answer for each resource, in order.
+func TestExternalAndOwnDevices(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2n2c")
+	b.list(gpu, "a@0", Options{})
+	b.list(nic, "n@1", Options{})
+	pod := b.pod("pod", "c gpu=1 nic=1")
+	pod.Containers[0].ExternalDevices = []workload.ExternalDevice{
+		{Resource: gpu, ID: "x", Nodes: numa.Of(1)}, {Resource: "example.com/another", ID: "y", Nodes: numa.Of(1)},
+	}
+	answers, err := b.Hints(t.Context(), b.draft.View(), hint.Request{Pod: pod})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, a := range answers {
+		got = append(got, a.Resource+" "+string(a.Kind))
+	}
+	if want := []string{"example.com/another rule", gpu + " impossible", nic + " rule"}; !slices.Equal(got, want) {
+		t.Errorf("the answers are %q, want %q", got, want)
+	}
 }
 
 // TestExternalDevicesNamed: an explanation names some of many devices.

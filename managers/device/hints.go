@@ -1,9 +1,11 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -27,10 +29,19 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 		}
 		answers = append(answers, hint.ResourceAnswer{Resource: string(name), Answer: answer})
 	}
-	return append(answers, external(req, view.Machine().NodeMask(), func(name string) bool {
+	fixed := external(req, view.Machine().NodeMask(), func(name string) bool {
 		_, _, concerned := b.resource(name)
 		return concerned
-	})...), nil
+	})
+	if len(fixed) == 0 {
+		return answers, nil
+	}
+	answers = slices.DeleteFunc(answers, func(a hint.ResourceAnswer) bool {
+		return slices.ContainsFunc(fixed, func(f hint.ResourceAnswer) bool { return f.Resource == a.Resource })
+	})
+	answers = append(answers, fixed...)
+	slices.SortFunc(answers, func(a, b hint.ResourceAnswer) int { return cmp.Compare(a.Resource, b.Resource) })
+	return answers, nil
 }
 
 func hasNodes(r *Resource) bool {
