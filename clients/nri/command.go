@@ -99,7 +99,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	// One that is not there yet is asked when it is.
+	// A berthd that is not running yet is checked when it starts.
 	if err := policy.Alone(ctx, client); errdefs.ClassOf(err) == errdefs.Precondition {
 		return err
 	}
@@ -129,7 +129,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	return o.serve(ctx, p, runtime, log)
 }
 
-// source is the kubelet, if it is to be asked, with what to do in the end.
+// source returns the kubelet's Pods API, if configured, and a function that closes it.
 func (o *options) source() (policy.Source, func(), error) {
 	if o.nodeName == "" {
 		name, err := os.Hostname()
@@ -196,15 +196,15 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 	}
 }
 
-// outage is the policy as the stub sees it. It keeps the log to one line for the time
-// without a runtime, and one for its end.
+// outage wraps the policy for the NRI stub. It limits the log to one line when the runtime
+// disconnects, and one when it is back.
 type outage struct {
 	*policy.Policy
 	log  *slog.Logger
 	away atomic.Bool
 }
 
-// begin tells whether the connection has just been lost.
+// begin reports whether the connection has just been lost.
 func (o *outage) begin() bool { return !o.away.Swap(true) }
 
 // Synchronize is the runtime's first call on a connection.
@@ -229,7 +229,7 @@ func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
 // connection is the runtime behind the stub of the moment.
 type connection struct{ stub atomic.Pointer[stub.Stub] }
 
-// timeout is how long the runtime waits for an answer.
+// timeout is how long the runtime waits for a plugin's response.
 func (c *connection) timeout() time.Duration {
 	if s := c.stub.Load(); s != nil {
 		return (*s).RequestTimeout()
@@ -271,8 +271,8 @@ func bornAt(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[starttime], 10, 64)
 }
 
-// moveSandbox puts a sandbox's process on some CPUs. What the runtime says may be out of
-// date, and the number another process's by now: the process has to be in the pod's cgroup.
+// moveSandbox sets the CPUs of a sandbox's process. The runtime's pid may be stale, and another
+// process may have the number. The process must therefore be in the pod's cgroup.
 func moveSandbox(pid int, cgroup string, cpus cpuset.Set) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -302,8 +302,8 @@ func inCgroup(text, cgroup string) bool {
 	return false
 }
 
-// logger lets package stub write to our log. While there is no connection its errors are
-// what the log has told already.
+// logger sends the stub's messages to our log. Without a connection its errors are dropped,
+// because the outage is in the log already.
 type logger struct {
 	*slog.Logger
 	away *outage

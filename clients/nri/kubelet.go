@@ -39,8 +39,8 @@ func newKubelet(path string) (*kubelet, error) {
 	return &kubelet{path: path, conn: conn, pods: podsv1alpha1.NewPodsClient(conn)}, nil
 }
 
-// dialKubelet prepares a connection to a socket of the kubelet. A kubelet that starts again is
-// reached soon.
+// dialKubelet prepares a connection to a socket of the kubelet. The maximum delay is short, so that
+// a restarted kubelet is found soon.
 func dialKubelet(path string) (*grpc.ClientConn, error) {
 	retry := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -66,7 +66,7 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
-		return nil, nil // not its pod; it has not heard from the API server yet; the API is off
+		return nil, nil // another node's pod, a kubelet without data from the API server, or the API is off
 	default:
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	return podspec.FromPod(&pod, podspec.Options{})
 }
 
-// takeAllocated puts the amounts that the kubelet has allocated in place of those that somebody wants:
-// while a resize in place is not carried out, the pod runs with the former.
+// takeAllocated replaces the requested amounts with those that the kubelet has allocated. The pod
+// runs with the allocated amounts until a resize in place is carried out.
 func takeAllocated(pod *corev1.Pod) {
 	for _, list := range []struct {
 		containers []corev1.Container

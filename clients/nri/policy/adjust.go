@@ -15,9 +15,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// adjustment is what a container gets that has a place. CPU weight, quota and
-// memory are the kubelet's, which knows them exactly, except for a container that
-// is free of a quota on CPUs of its own.
+// adjustment converts a container's allocation for the runtime. CPU weight, quota and memory stay
+// as the kubelet has set them. The exception is a container with exclusive CPUs that must have no
+// quota.
 func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdjustment, error) {
 	out := &api.ContainerAdjustment{}
 	l, edits := a.GetResources(), a.GetEdits()

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// admit asks berthd for a pod's place. That there is none is an error too.
+// admit admits a pod. A rejection is an error too.
 func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod, devices []*admissionv1.ExternalDevices) error {
 	for again := false; ; again = true {
 		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, ExternalDevices: devices})
@@ -43,7 +43,7 @@ func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod, devices []*admissi
 	}
 }
 
-// enter admits a pod whose specification is known, as a whole.
+// enter admits a pod as a whole, if its specification is known.
 func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	if s.spec == nil || s.whole {
 		return nil
@@ -55,10 +55,9 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// admitOrReclaim admits a pod. Where there is no room, the kernel is asked who has ended,
-// though no event has told of it yet, and the places of containers that have ended in
-// other pods are given back: they are only kept for a restart, and a kubelet lets nobody
-// in whose CPUs a pod needs that stays.
+// admitOrReclaim admits a pod. If the node is full, it first looks for processes that have ended
+// without an event. It then releases allocations of ended containers in other pods, which are
+// kept for a restart only. The kubelet has counted those CPUs as free when it admitted the pod.
 func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	devices, err := p.devices(ctx, s, pod)
 	if err != nil {
@@ -69,7 +68,7 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 		return err
 	}
 	reclaimed := p.sweep(ctx)
-	s.stopped, s.leaving = false, false // it was just asked for
+	s.stopped, s.leaving = false, false // the pod is starting
 	for _, other := range p.sandboxes {
 		if other.uid != s.uid {
 			reclaimed = p.release(ctx, other, func(name string, ended bool) bool {
@@ -87,7 +86,7 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 	return err
 }
 
-// ending tells of members with CPUs of their own whose end is under way.
+// ending describes stopped members whose processes still run on exclusive CPUs.
 func (p *Policy) ending() (out []string) {
 	for _, m := range p.all() {
 		if m.stopped && !m.own.IsEmpty() && p.may(m) {
@@ -97,8 +96,8 @@ func (p *Policy) ending() (out []string) {
 	return out
 }
 
-// allocateOrAdmit gives a container its place, and tells what it is made of. The same
-// container gets the same place again.
+// allocateOrAdmit returns a container's allocation, and admits the container if necessary. A
+// repeated call for the same container returns the same allocation.
 func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
 	if s.whole || s.lists(m.name) && !s.apart {
@@ -120,7 +119,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	key := s.key(m.name)
 	err = p.admitOrReclaim(ctx, s, pod)
 	if berth.IsPrecondition(err) && s.names[m.name] {
-		// What ran under this name before asked for something else.
+		// An earlier container of this name had other requests.
 		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); removeErr != nil {
 			return nil, removeErr
 		}
@@ -166,7 +165,7 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 	return a, nil
 }
 
-// bind tells berthd which container it is; plugins of its devices get their say.
+// bind reports the container's id to berthd, which calls PreStartContainer of its device plugins.
 func (p *Policy) bind(ctx context.Context, m *member) error {
 	if m.key == "" || m.bound {
 		return nil
@@ -179,13 +178,13 @@ func (p *Policy) bind(ctx context.Context, m *member) error {
 	return nil
 }
 
-// unbind tells berthd that a container has exited.
+// unbind reports to berthd that a container has exited.
 func (p *Policy) unbind(ctx context.Context, m *member) {
 	if m.stopped {
 		return
 	}
 	m.stopped, m.ended = true, p.Now()
-	p.tracker.Want(m.id, cpuset.Set{}, cpuset.Set{}) // what it had is nobody's, or the next one's
+	p.tracker.Want(m.id, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
 	p.end(m)
 	s := m.pod
 	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) {
@@ -193,14 +192,14 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	}
 	if m.bound {
 		if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
-			// berthd forgets the id with the pod.
+			// berthd deletes the id with the pod.
 			p.Log.Warn("report a container's exit to berthd", "container", m.title(), "id", m.id, "error", err)
 		}
 	}
 }
 
-// release gives places of containers apart back, of those that are chosen. What
-// berthd does not hear now it hears with the next list of living pods.
+// release removes the separately admitted containers that chosen selects. A removal that fails is
+// repeated by the next list of living pods.
 func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name string, ended bool) bool) (some bool) {
 	for name, ended := range s.names {
 		if chosen(name, ended) {
@@ -214,14 +213,14 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); err != nil {
-		p.Log.Warn("give a place back", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
+		p.Log.Warn("release an allocation", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
 		p.unreconciled = true
 		p.kick()
 	}
 }
 
-// inherit takes over what berthd has for another sandbox of the same pod, whose containers
-// have ended.
+// inherit moves berthd's allocations from another sandbox of the same pod, whose containers have
+// ended.
 func (s *sandbox) inherit(from *sandbox) {
 	for name := range from.names {
 		if _, known := s.names[name]; !known {
@@ -236,8 +235,8 @@ func (s *sandbox) inherit(from *sandbox) {
 	from.names = map[string]bool{}
 }
 
-// leave gives everything back that a pod has, unless the pod lives on in another
-// sandbox. It waits for the end of the pod's processes: sweep calls it again.
+// leave releases a pod's allocations, unless the pod has another live sandbox. While processes of
+// the pod still run, nothing is released, and sweep calls leave again.
 func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	if s.stopped {
 		return
@@ -266,11 +265,11 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	}
 }
 
-// gone tells whether the CPUs of a process could not be read because it has ended: before
-// its file was opened, or before it was read. Another error says nothing of the process.
+// gone reports whether err means that the process has ended, before its file was opened or while
+// it was read. Other errors leave the state of the process open.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
-// all lists the members in the order of their ids, live those of whose end nobody has told.
+// all returns the members in the order of their ids, including stopped ones.
 func (p *Policy) all() []*member {
 	return slices.SortedFunc(maps.Values(p.members), func(a, b *member) int { return cmp.Compare(a.id, b.id) })
 }
@@ -296,5 +295,5 @@ func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	return u
 }
 
-// refusal names who refuses, for those who read it as an event of a pod.
+// refusal names berth as the source, because the error becomes an event of the pod.
 func refusal(what string, err error) error { return fmt.Errorf("berth: %s: %w", what, err) }

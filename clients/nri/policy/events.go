@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// RunPodSandbox admits a pod whose specification is known. An error keeps its
-// sandbox from running.
+// RunPodSandbox admits a pod whose specification is known. An error prevents the start of the
+// sandbox.
 func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -28,7 +28,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 		p.moveSandboxes()
 		return nil
 	}
-	p.Log.Warn("a pod gets no place", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
+	p.Log.Warn("a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
 	if p.passes(s) {
 		s.spec = nil
 		return nil
@@ -45,21 +45,21 @@ func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 	return nil
 }
 
-// RemovePodSandbox forgets a pod.
+// RemovePodSandbox deletes a pod.
 func (p *Policy) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
 	s := p.sandbox(pod)
 	p.leave(ctx, s)
 	if s.leaving {
-		p.kick() // sweep forgets it
+		p.kick() // sweep deletes the sandbox
 		return nil
 	}
 	p.drop(s)
 	return nil
 }
 
-// drop forgets a pod that has ended.
+// drop deletes a pod that has ended.
 func (p *Policy) drop(s *sandbox) {
 	delete(p.sandboxes, s.id)
 	for _, m := range p.all() {
@@ -69,8 +69,7 @@ func (p *Policy) drop(s *sandbox) {
 	}
 }
 
-// CreateContainer gives a container its place, and takes those out of the way that
-// are on it.
+// CreateContainer allocates a container's resources, and moves other containers off its CPUs.
 func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -82,7 +81,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	case err == nil:
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
-		log.Warn("a container gets no place and is let pass to the shared CPUs", "cpus", p.shared.String(), "error", err)
+		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
 		*m = member{id: m.id, name: m.name, pod: m.pod, asked: m.asked}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
 		p.unreconciled = p.unreconciled || berth.IsUnavailable(err) || ctx.Err() != nil
@@ -90,7 +89,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 			adjust.SetLinuxCPUSetCPUs(cpus.String())
 		}
 	default:
-		log.Warn("a container gets no place", "error", err)
+		log.Warn("a container was not allocated", "error", err)
 		return nil, nil, refusal("place container "+m.name, err)
 	}
 	p.replace(m)
@@ -102,7 +101,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return adjust, updates, nil
 }
 
-// introduce tells the tracker of a new member and of the CPUs that it is made with.
+// introduce adds a new member to the tracker, with the CPUs of its creation.
 func (p *Policy) introduce(m *member, cpus cpuset.Set) {
 	p.apply(m, placement.Plan, cpuset.Set{})
 	p.tracker.Want(m.id, cpus, m.own)
@@ -201,7 +200,7 @@ func (p *Policy) PostStartContainer(ctx context.Context, _ *api.PodSandbox, c *a
 	return nil
 }
 
-// StopContainer tells berthd that a container has exited.
+// StopContainer reports to berthd that a container has exited.
 func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -211,7 +210,7 @@ func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Co
 	return nil, nil
 }
 
-// RemoveContainer forgets a container.
+// RemoveContainer deletes a container.
 func (p *Policy) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
 	ctx, end := p.begin(ctx)
 	defer end()

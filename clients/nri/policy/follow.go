@@ -16,10 +16,10 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// Synchronize takes over what runs: it tells berthd which pods live, gives a place
-// to what has none, and brings what has drifted back. Where berthd does not answer,
-// Follow does that later; the runtime must not be kept waiting, since it would go
-// on without anybody.
+// Synchronize takes over the running pods and containers. It reports the living pods to berthd,
+// allocates for containers without an allocation, and corrects drifted CPUs. If berthd is
+// unavailable, Follow does this later. Synchronize itself must be quick: after a timeout the
+// runtime continues without the plugin.
 func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -33,7 +33,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		}
 		var err error
 		if s.spec, err = p.find(ctx, s); err != nil {
-			p.Log.Warn("look for a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
+			p.Log.Warn("find a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
 		}
 	}
 	for _, c := range containers {
@@ -43,8 +43,8 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	}
 	p.dropReplaced()
 	for _, pod := range pods {
-		// A runtime also tells of sandboxes that have ended.
-		// Without a process of its own a sandbox starts no container.
+		// A runtime's list includes ended sandboxes. A sandbox without a process starts no
+		// container.
 		s := p.sandboxes[pod.GetId()]
 		if s.stopped = pod.GetPid() == 0 && !p.some(s, p.hasProcess); s.stopped {
 			p.drop(s)
@@ -56,14 +56,14 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	}
 	p.Log.Info("synchronized with the runtime", "pods", len(pods), "containers", len(p.members))
 	if err := p.reconcile(ctx); err != nil {
-		p.Log.Warn("what runs stays as it is for now", "error", err)
+		p.Log.Warn("running containers stay as they are for now", "error", err)
 		return nil, nil
 	}
-	p.kick() // those that have ended are found by a look
+	p.kick() // sweep finds the members that have ended
 	return p.updates(p.writable(everyone)), nil
 }
 
-// take takes over a container of the runtime's list, and what is known of it already.
+// take adds a container of the runtime's list. known is its earlier state, or nil.
 func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	s.made[c.GetName()] = true
 	if c.GetState() == api.ContainerState_CONTAINER_STOPPED {
@@ -89,8 +89,8 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 }
 
-// dropReplaced forgets containers without a process of which a later one of the same name
-// runs: a kubelet that was cut off while it made one has made another, and starts no
+// dropReplaced deletes containers without a process if a later one of the same name runs. A
+// kubelet that was interrupted during a creation creates another container and never starts the
 // earlier one.
 func (p *Policy) dropReplaced() {
 	for _, m := range p.all() {
@@ -100,7 +100,7 @@ func (p *Policy) dropReplaced() {
 	}
 }
 
-// runs tells whether a sandbox's process is there, as far as anybody can tell.
+// runs reports whether a sandbox's process may still exist.
 func (p *Policy) runs(s *sandbox) bool {
 	if s.pid == 0 {
 		return true
@@ -143,7 +143,7 @@ func (p *Policy) reconcile(ctx context.Context) error {
 	if !p.synchronized {
 		return nil
 	}
-	// A berthd that does not answer says nothing about what it moves.
+	// Without an answer it is unknown whether berthd moves containers itself.
 	err := Alone(ctx, p.Client)
 	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
 		p.barred = err
@@ -167,7 +167,7 @@ func (p *Policy) reconcile(ctx context.Context) error {
 			if berth.IsUnavailable(err) {
 				return err
 			}
-			p.Log.Warn("a container that runs gets no place, and is moved to the shared CPUs", "container", m.title(), "error", err)
+			p.Log.Warn("a running container has no allocation, and is moved to the shared CPUs", "container", m.title(), "error", err)
 			m.key, m.own, m.free, m.allowed = "", cpuset.Set{}, false, false
 		}
 	}
@@ -181,7 +181,7 @@ func (p *Policy) reconcile(ctx context.Context) error {
 	return err
 }
 
-// recognize finds out whether berthd has a pod as a whole.
+// recognize finds out whether berthd has admitted a pod as a whole.
 func (p *Policy) recognize(ctx context.Context, s *sandbox) error {
 	if s.stopped {
 		return nil
@@ -229,9 +229,8 @@ type Updater interface {
 // everyone chooses all members.
 func everyone(*member, placement.Container) bool { return true }
 
-// pause is how long Follow waits after something has failed; sweeping is how often it
-// looks for processes that have ended, and compareInterval how often it compares when nothing has
-// happened.
+// pause is the delay of Follow after a failure. sweeping is the interval of checks for ended
+// processes. compareInterval is the interval of comparisons without an event.
 const (
 	pause           = time.Second
 	sweeping        = 2 * time.Second
@@ -268,7 +267,7 @@ func (p *Policy) Follow(ctx context.Context, runtime Updater) {
 	}
 }
 
-// follow does so until berthd goes away. It calls connected when berthd answers.
+// follow runs until the connection to berthd is lost. It calls connected once berthd answers.
 func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -322,9 +321,9 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 // moves are the events that may change the CPUs of a container that runs.
 var moves = []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, allocationv1.EventType_EVENT_TYPE_CHANGED}
 
-// push requests the updates that are due. The runtime calls in here while it does nothing
-// else, so mu must be free meanwhile. What is given out by another call counts beside
-// them, and is compared afterwards.
+// push requests the updates that are due. mu must be free meanwhile: the runtime handles no event
+// until UpdateContainers returns, and events need mu. CPUs that other calls send meanwhile are
+// compared afterwards.
 func (p *Policy) push(ctx context.Context, runtime Updater) error {
 	for {
 		updates, answered, err := p.look(ctx)
@@ -340,9 +339,8 @@ func (p *Policy) push(ctx context.Context, runtime Updater) error {
 	}
 }
 
-// look gives the updates that are due, and notes that they are under way. answered are the
-// members with CPUs in an answer that was given before. It is quick, since events wait
-// for it.
+// look returns the updates that are due, and marks them as requested. answered are the members
+// with CPUs in an earlier response. look must be quick, because events wait for mu.
 func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answered []*member, err error) {
 	ctx, cancel := p.within(ctx, followShare)
 	defer cancel()
@@ -357,7 +355,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 		return nil, nil, err
 	}
 	for _, m := range p.live() {
-		_, _, _ = p.observe(m) // who cannot be seen counts as before
+		_, _, _ = p.observe(m) // a member that cannot be read keeps its possible CPUs
 		if !m.answered.IsEmpty() {
 			answered = append(answered, m)
 		}
@@ -371,7 +369,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	return updates, answered, nil
 }
 
-// sweepNow looks for what has ended, and tells whether it found something.
+// sweepNow calls sweep, and reports whether it found ended members.
 func (p *Policy) sweepNow(ctx context.Context) bool {
 	ctx, cancel := p.within(ctx, followShare)
 	defer cancel()
@@ -380,9 +378,9 @@ func (p *Policy) sweepNow(ctx context.Context) bool {
 	return p.sweep(ctx)
 }
 
-// sweep gives back what pods have whose end was not told: containerd tells nothing
-// of the end of a sandbox that is older than itself. A container that was made and has no
-// process yet gets none without its sandbox. The caller holds mu.
+// sweep releases resources of pods that ended without an event. A restarted containerd sends no
+// event for the end of an older sandbox. A created container without a process gets none after
+// its sandbox has ended. The caller holds mu.
 func (p *Policy) sweep(ctx context.Context) (found bool) {
 	p.expire()
 	alive := map[*sandbox]bool{}
@@ -416,7 +414,7 @@ func (p *Policy) sweep(ctx context.Context) (found bool) {
 	return found
 }
 
-// landed takes note of what became of updates, and tells whether to look again.
+// landed records the results of updates, and reports whether push must look again.
 func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answered []*member) (again bool) {
 	refused := map[string]bool{}
 	for _, u := range failed {
@@ -424,7 +422,7 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, m := range answered { // the runtime was done with those before
+	for _, m := range answered { // the runtime had applied their responses before
 		if !m.answered.IsEmpty() {
 			p.outcome(m, m.answered, nil)
 			m.answered = cpuset.Set{}

@@ -22,7 +22,7 @@ import (
 // Config is what a policy is made of.
 type Config struct {
 	Client *berth.Client
-	// Kubelet is asked first for the specification of a pod; nil for nobody.
+	// Kubelet is the first source of a pod's specification; nil if not configured.
 	Kubelet Source
 	// Devices has the devices that the kubelet has allocated to pods; nil for none.
 	Devices DeviceSource
@@ -31,15 +31,15 @@ type Config struct {
 	// Manifests is a folder of pod manifests, such as that of a kubelet's static
 	// pods; empty for none. It is read for each pod.
 	Manifests string
-	// Annotation is the key under which pods carry their specification as JSON;
-	// empty means that annotations are not believed.
+	// Annotation is the key under which pods carry their specification as JSON; empty if
+	// annotations are ignored.
 	Annotation string
-	// Pass lets containers start on the shared CPUs where berthd refuses or does not
-	// answer; PassNamespaces only those of some namespaces.
+	// Pass lets containers start on the shared CPUs if berthd refuses them or is unavailable.
+	// PassNamespaces does so for some namespaces only.
 	Pass           bool
 	PassNamespaces []string
-	// Timeout tells how long the runtime waits for an answer; nil for as long as the
-	// caller's context lives.
+	// Timeout returns how long the runtime waits for a response; nil for no deadline except the
+	// caller's context.
 	Timeout func() time.Duration
 	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
 	// ended.
@@ -47,35 +47,35 @@ type Config struct {
 	// BornAt reads when a process began, as a number that differs for another process with the
 	// same pid; nil if pids are not used again.
 	BornAt func(pid int) (uint64, error)
-	// Move puts a sandbox's own process on some CPUs; nil where that is nobody's job. The
-	// runtime says that the process is in the pod's cgroup, which may be empty; class
-	// PermissionDenied means that it is not.
+	// Move sets the CPUs of a sandbox's own process; nil if those processes are not moved. cgroup
+	// is the pod's according to the runtime, and may be empty. Class PermissionDenied means that
+	// the process is in another cgroup.
 	Move func(pid int, cgroup string, cpus cpuset.Set) error
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
 	Log *slog.Logger
 }
 
-// Policy answers a runtime's events. Its methods are the handlers that package
-// stub of NRI looks for, and Follow.
+// Policy handles a runtime's events. Its exported methods are the event handlers of package stub
+// of NRI, and Follow.
 type Policy struct {
 	Config
 	kicked chan struct{} // compare and write
 
-	mu           sync.Mutex // guards what is below; held over calls of berthd
+	mu           sync.Mutex // guards the fields below; held over calls of berthd
 	sandboxes    map[string]*sandbox
 	members      map[string]*member
 	tracker      placement.Tracker // of the members, by their ids
-	shared       cpuset.Set        // as last known
+	shared       cpuset.Set        // the last known value
 	synchronized bool              // synchronized with the runtime; nothing is released before
-	unreconciled bool              // berthd has not heard it
+	unreconciled bool              // berthd has not got the list of living pods
 	retry        *time.Timer       // kicks after updates have failed
 	failing      string            // the failure that is in the log
 	barred       error             // berthd has the containers of a runtime itself
 	warned       bool              // devices that no plugin would give are in the log
 }
 
-// New makes a policy that knows nothing yet.
+// New returns a policy without pods.
 func New(c Config) *Policy {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -83,28 +83,27 @@ func New(c Config) *Policy {
 	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}}
 }
 
-// Alone refuses a berthd that has a container runtime's containers itself, with an
-// error of class Precondition: both would move them, and a runtime that berthd asks
-// for something while it waits for this plugin, which waits for berthd, waits for
-// itself. An error of the client's means that nobody knows.
+// Alone refuses a berthd that moves a runtime's containers itself, with an error of class
+// Precondition. Two programs would move them. There would also be a deadlock: berthd calls the
+// runtime, the runtime waits for this plugin, and the plugin waits for berthd. Another error
+// means that berthd's configuration could not be read.
 func Alone(ctx context.Context, client *berth.Client) error {
 	c, err := client.Node().GetConfig(ctx, &nodev1.GetConfigRequest{})
 	if err != nil {
 		return err
 	}
 	if e := c.GetRuntimeEndpoint(); e != "" {
-		return errdefs.Preconditionf("berthd at %s moves the containers of a runtime itself (--runtime-endpoint %s) and cannot stand beside berth-nri: start berthd without it, or leave berth-nri out", client.Endpoint(), e)
+		return errdefs.Preconditionf("berthd at %s runs with --runtime-endpoint %s and would move the same containers as berth-nri: start berthd without --runtime-endpoint, or do not use berth-nri", client.Endpoint(), e)
 	}
 	return nil
 }
 
-// everywhere in a configuration's devices.elsewhere means all extended resources that
-// berthd does not know.
+// everywhere in a configuration's devices.elsewhere means every extended resource that is unknown
+// to berthd.
 const everywhere = "*"
 
-// warnOfDevices tells of a berthd that does not leave to the kubelet what the kubelet's
-// device plugins serve: pods whose specification asks for that get no place. It only
-// matters where specifications are known.
+// warnOfDevices logs a warning if berthd rejects pods with devices of the kubelet's plugins.
+// Without specifications berthd gets no request for devices.
 func (p *Policy) warnOfDevices(ctx context.Context) error {
 	if p.Kubelet == nil && p.Manifests == "" && p.Annotation == "" || p.warned {
 		return nil
@@ -128,28 +127,27 @@ type sandbox struct {
 	annotations              map[string]string
 	// cgroup is the pod's.
 	cgroup string
-	// qos is empty where the cgroup's name does not tell it.
+	// qos is empty if the cgroup's name does not contain it.
 	qos string
-	// resources are those of the pod's cgroup, nil if the runtime does not report them.
+	// resources has the limits of the pod's cgroup; nil if the runtime does not report them.
 	resources *api.LinuxResources
-	// spec is what the pod is made of, nil if nobody knows; whole says that berthd
-	// has it under its uid.
+	// spec is the pod's specification, nil if unknown. whole means that berthd has admitted the
+	// pod under its uid.
 	spec  *typesv1.Pod
 	whole bool
-	// apart says that berthd has containers of the pod one by one: they stay so until the pod ends,
-	// also if its specification becomes known.
+	// apart means that the pod is admitted container by container. It stays so until the pod
+	// ends, even if its specification becomes known.
 	apart   bool
 	stopped bool
-	// leaving says that it has ended as far as the runtime tells, and that a process of it
-	// is still there.
+	// leaving means that the pod has ended according to the runtime, but one of its processes
+	// still exists.
 	leaving bool
-	// pid is the sandbox's own process, 0 if the runtime does not tell; it is on cpus. born is
-	// when it began, 0 before that was read.
+	// pid is the sandbox's own process, 0 if the runtime does not report it. The process runs on
+	// cpus. born is its start time, 0 before the first read.
 	pid  int
 	born uint64
 	cpus cpuset.Set
-	// names has the containers that are, or were, admitted apart; true for those
-	// that have ended.
+	// names has the containers that were admitted apart; true for ended ones.
 	names map[string]bool
 	// made has the names of all containers that there are, or were.
 	made map[string]bool
@@ -159,29 +157,29 @@ type sandbox struct {
 type member struct {
 	id, name string
 	pod      *sandbox
-	// asked is what the runtime has been told that the container asks for.
+	// asked has the container's resources as the runtime was given them.
 	asked *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
-	// own are the CPUs that it has for itself; free says that it has no quota on them.
+	// own are the exclusive CPUs. free means that the container must have no quota.
 	own  cpuset.Set
 	free bool
 	// mems is what the runtime was given last.
 	mems string
-	// answered are the CPUs in an answer to the runtime that it may still be carrying out;
-	// pushed are those in an update that was requested and has not returned.
-	// behind says that the answer was given while that update was under way.
+	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
+	// are the CPUs in a requested update that has not returned. behind means that the response
+	// was sent while that update was in progress.
 	answered, pushed cpuset.Set
 	behind           bool
 	pid              int
 	born             uint64 // when the process began, 0 before that was read
 	bound            bool
-	// ofPod means that its resources are those of the pod as a whole; see sharesPod.
+	// ofPod means that its resources are the pod's; see sharesPod.
 	ofPod bool
-	// allowed says that it has CPUs of its own and was let start on them.
+	// allowed means that it has exclusive CPUs, and was permitted to start on them.
 	allowed bool
-	// stopped says that the runtime has told of its end, at the time ended. It stays known
-	// as long as its process is there.
+	// stopped means that the runtime has reported the end, at the time ended. The member is kept
+	// while its process exists.
 	stopped bool
 	ended   time.Time
 	// refused is the resize, with the reason, that was refused last.
@@ -189,7 +187,7 @@ type member struct {
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
 	moved bool
-	// unlisted says that the runtime's last list did not have it.
+	// unlisted means that the runtime's last list did not contain the member.
 	unlisted bool
 }
 
@@ -199,7 +197,7 @@ func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/"
 // key names a container in berthd that is admitted apart.
 func (s *sandbox) key(name string) string { return s.uid + "." + name }
 
-// lists tells whether the pod's specification has a container.
+// lists reports whether the pod's specification has a container.
 func (s *sandbox) lists(name string) bool {
 	if s.spec == nil {
 		return false
@@ -208,7 +206,7 @@ func (s *sandbox) lists(name string) bool {
 	return slices.ContainsFunc(s.spec.GetSpec().GetContainers(), has) || slices.ContainsFunc(s.spec.GetSpec().GetInitContainers(), has)
 }
 
-// newSandbox takes over what an event says of a pod.
+// newSandbox converts the pod of an event.
 func newSandbox(pod *api.PodSandbox) *sandbox {
 	return &sandbox{
 		id: pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
@@ -231,20 +229,20 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 	return s
 }
 
-// passes tells whether a pod's containers may start without a place.
+// passes reports whether a pod's containers may start without an allocation.
 func (p *Policy) passes(s *sandbox) bool {
 	return p.Pass || slices.Contains(p.PassNamespaces, s.namespace)
 }
 
-// What part of the runtime's deadline, in percent, is for an event and what part for
-// a look by Follow, for which an event may have to wait.
+// An event may use eventShare percent of the runtime's deadline. A pass of Follow, for which an
+// event may have to wait, may use followShare percent.
 const (
 	eventShare  = 60
 	followShare = 25
 )
 
-// within limits a context to a part of the runtime's deadline: it drops a plugin
-// that does not answer, and goes on without.
+// within limits a context to a part of the runtime's deadline. A runtime disconnects a plugin
+// that exceeds the deadline, and continues without it.
 func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Context, context.CancelFunc) {
 	if p.Timeout == nil {
 		return context.WithCancel(ctx)
@@ -252,8 +250,8 @@ func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Con
 	return context.WithTimeout(ctx, p.Timeout()*percent/100)
 }
 
-// begin starts an event of the runtime: it waits for mu, and notes that earlier answers have
-// been carried out. end has to be called after the event.
+// begin starts the handling of an event. It locks mu, and records that earlier responses have
+// been applied. Call end after the event.
 func (p *Policy) begin(ctx context.Context) (within context.Context, end func()) {
 	within, cancel := p.within(ctx, eventShare)
 	p.mu.Lock()
@@ -268,15 +266,15 @@ func (p *Policy) begin(ctx context.Context) (within context.Context, end func())
 func (p *Policy) kick() {
 	select {
 	case p.kicked <- struct{}{}:
-	default: // it will look anyway
+	default: // a pass is due already
 	}
 }
 
-// living lists the pods of berthd that are alive. The error is that the runtime has not said yet what runs: an empty list
-// then would be the end of all pods. The caller holds mu.
+// living returns berthd's pods that are alive. It fails until the runtime has listed the running
+// pods, because an empty list would remove all pods. The caller holds mu.
 func (p *Policy) living(context.Context) (uids []string, err error) {
 	if !p.synchronized {
-		return nil, errdefs.Unavailablef("the runtime has not said yet which pods run")
+		return nil, errdefs.Unavailablef("the runtime has not listed its pods yet")
 	}
 	for _, s := range p.sandboxes {
 		if s.stopped {

@@ -398,7 +398,7 @@ func TestOvertaken(t *testing.T) {
 			if _, err := e.create(second, c); err != nil {
 				t.Error(err)
 			}
-			if err := e.start(second, c); err == nil || !strings.Contains(err.Error(), "may just be getting") {
+			if err := e.start(second, c); err == nil || !strings.Contains(err.Error(), "may be moving to") {
 				t.Errorf("a container started while an update was under way: %v", err)
 			}
 		})
@@ -550,7 +550,7 @@ func TestBarred(t *testing.T) {
 	d.config.RuntimeEndpoint = "unix://" + socket
 	d.again()
 	barred := func(err error) bool {
-		return err != nil && strings.Contains(err.Error(), "start berthd without it, or leave berth-nri out")
+		return err != nil && strings.Contains(err.Error(), "or do not use berth-nri")
 	}
 	if err := Alone(t.Context(), d.Client); !barred(err) {
 		t.Errorf("a berthd with a runtime: %v", err)

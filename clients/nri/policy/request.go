@@ -45,11 +45,11 @@ func qosOf(cgroupParent string) string {
 	}
 }
 
-// amounts are what a container asks for, in milli-CPU and bytes; 0 is nothing.
+// amounts has a container's requests and limits in milli-CPU and bytes; 0 for none.
 type amounts struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
 
-// amountsOf gives the amounts as far as a cgroup's values tell. An even container, whose
-// limits are its requests, may have no quota.
+// amountsOf computes the amounts from cgroup values. An even container, whose limits equal its
+// requests, may have no quota.
 func amountsOf(r *api.LinuxResources, even bool) amounts {
 	a := amounts{cpuRequest: milliRequest(r), cpuLimit: milliLimit(r)}
 	if a.cpuLimit > 0 {
@@ -64,7 +64,8 @@ func amountsOf(r *api.LinuxResources, even bool) amounts {
 	return a
 }
 
-// rebuilt gives what a container asked for, as far as its cgroup's values tell.
+// rebuilt computes a container's requests and limits from cgroup values, as far as those
+// determine them.
 func rebuilt(r *api.LinuxResources, even bool) (*typesv1.ResourceRequirements, error) {
 	out, a := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}, amountsOf(r, even)
 	put(out.Requests, "cpu", a.cpuRequest, "m")
@@ -120,7 +121,7 @@ func pageSize(text string) (int64, error) {
 	return 0, errdefs.Invalidf("huge page size %q: expected a number and KB, MB or GB", text)
 }
 
-// even tells whether a container's limits are its requests, whatever its quota is.
+// even reports whether a container's limits equal its requests, independent of its quota.
 func (m *member) even() bool { return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() }
 
 // sharesPod reports whether a container has the resources of its pod as a whole and not its own.
@@ -157,7 +158,7 @@ func (m *member) apart() (*typesv1.Pod, error) {
 	}, nil
 }
 
-// declared gives the amounts that a container of a specification asks for.
+// declared parses the requests and limits of a container in a specification.
 func declared(c *typesv1.Container) (a amounts, err error) {
 	requests, limits := c.GetResources().GetRequests(), c.GetResources().GetLimits()
 	for _, f := range []struct {
@@ -189,11 +190,11 @@ func declared(c *typesv1.Container) (a amounts, err error) {
 	return a, nil
 }
 
-// agree holds a container's part of a specification against what the runtime was
-// told: a specification of another pod, or one that somebody made up, is refused.
+// agree compares a container's specification with the values that the runtime was given. It
+// refuses the specification of another pod, or a forged one.
 func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 	if r.GetCpu().GetShares().GetValue() == 0 {
-		return nil // the runtime was told nothing
+		return nil // the runtime has no values to compare
 	}
 	for _, listed := range slices.Concat(spec.GetSpec().GetInitContainers(), spec.GetSpec().GetContainers()) {
 		if listed.GetName() != name {
@@ -213,12 +214,12 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 	return nil
 }
 
-// sameRequest tells whether the runtime may have been told of a request for CPU as
-// it is known there: the least ones all look like none.
+// sameRequest reports whether given can be the runtime's value of the request asked. The smallest
+// requests have the same shares as no request.
 func sameRequest(asked, given int64) bool {
 	return asked == given || given == 0 && asked <= leastShares
 }
 
-// sameMemory tells whether the runtime may have been told of a container's limit:
-// where the container has none it may be the pod's (KEP-2837).
+// sameMemory reports whether given can be the runtime's value of the limit asked. A container
+// without a limit may have the pod's (KEP-2837).
 func sameMemory(asked, given int64) bool { return asked == given || asked == 0 || given == 0 }

@@ -16,13 +16,13 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// UpdateContainer has berthd agree to another size of a container before the runtime
-// carries it out: a kubelet resizes a pod in place by one such update for each of its
-// containers, for cpu and for memory (KEP-1287). An error keeps the container as it
-// is. Its place, and that it has no quota on CPUs of its own, are no part of a size.
+// UpdateContainer resizes a container in berthd before the runtime carries out the update. For a
+// resize in place a kubelet sends one such update for each container, for cpu and for memory
+// (KEP-1287). After an error the container stays as it is. CPU sets and the missing quota on
+// exclusive CPUs are not part of a size.
 //
-// The event of the whole pod, UpdatePodSandbox, has sums over its containers, of which
-// berthd can make nothing.
+// UpdatePodSandbox, the event of the whole pod, has only sums over its containers. Berthd cannot
+// use them.
 func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -30,7 +30,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	if m == nil {
 		return nil, nil
 	}
-	// The runtime knows best what holds now: it may have failed to do what was agreed.
+	// The runtime may have failed to apply an earlier size, so its current values count.
 	now := c.GetLinux().GetResources()
 	if now == nil {
 		now = m.asked
@@ -45,9 +45,9 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		}
 		m.asked = wanted
 	}
-	// The runtime carries this update out after it has gone on to other events. Of CPUs that
-	// change, an update could therefore be older than one that was requested since; without
-	// CPUs, the container keeps those that the runtime was given last.
+	// The runtime applies this update after it has continued with other events. CPUs in this
+	// update could therefore replace those of a later update. Without CPUs the container keeps
+	// the last CPUs that the runtime was given.
 	u := update(m, m.own)
 	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
 		t, _ := p.tracker.Get(m.id)
@@ -71,7 +71,7 @@ func (p *Policy) logRefused(ctx context.Context, m *member, wanted *api.LinuxRes
 		"pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "let pass", p.passes(m.pod), "error", err)
 }
 
-// changed gives resources after an update, in which what is 0 stays.
+// changed returns the resources after an update. Zero values of the update change nothing.
 func changed(have, by *api.LinuxResources) *api.LinuxResources {
 	out := have.Copy()
 	if out == nil {
@@ -98,8 +98,8 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 	return out
 }
 
-// resize has berthd count a container with other resources. An unmanaged container's are nobody's
-// to count. The caller holds mu.
+// resize changes a container's resources in berthd. An unmanaged container has none there. The
+// caller holds mu.
 func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) error {
 	was := m.asked
 	m.asked = r
@@ -110,19 +110,19 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 	return err
 }
 
-// reconcileBindings has berthd count a container that runs as the runtime has it: it may have
-// been resized while nobody was here. That berthd refuses is no reason to move it; that
-// it has just lost the container's place is one to give places out once more.
+// reconcileBindings reports a running container's resources to berthd. The container may have
+// been resized while this plugin was not running. If berthd refuses the size, the container stays
+// where it is. If berthd has lost the container, the error makes the caller allocate again.
 func (p *Policy) reconcileBindings(ctx context.Context, m *member) error {
 	err := p.count(ctx, m)
 	if err == nil || berth.IsUnavailable(err) || berth.IsNotFound(err) || ctx.Err() != nil {
 		return err
 	}
-	p.Log.Warn("berthd counts another size of a container than it has", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
+	p.Log.Warn("berthd has other resources for a container than the runtime", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
 	return nil
 }
 
-// count tells berthd how big a container is, with the other containers of its pod.
+// count reports a container's size to berthd, with the other containers of its pod.
 func (p *Policy) count(ctx context.Context, m *member) error {
 	s := m.pod
 	switch {
@@ -149,7 +149,7 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 	return err
 }
 
-// agreeTo asks berthd for a pod's size. That it refuses is an error too.
+// agreeTo resizes a pod in berthd. A refusal is an error too.
 func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 	answer, err := p.Client.Resize(ctx, berth.ResizeTo(pod))
 	switch {
@@ -183,9 +183,9 @@ func (p *Policy) grown(m *member) (*typesv1.Pod, error) {
 	return pod, errors.Join(errs...)
 }
 
-// writeTo changes what a specification asks for to what the runtime was told. What
-// agrees with it stays as it is spelt, and a memory request, of which the runtime is
-// told nothing, as long as the limit allows; one that was the limit follows it.
+// writeTo changes a specification's requests and limits to the runtime's values. Equal values
+// keep their spelling. The runtime has no memory request. The specification's request stays if
+// the limit allows it. A request that equalled the limit follows the limit.
 func (m *member) writeTo(c *typesv1.Container) error {
 	old, err := declared(c)
 	if err != nil {
@@ -195,7 +195,8 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	if !sameRequest(old.cpuRequest, now.cpuRequest) {
 		next.cpuRequest = max(now.cpuRequest, leastShares)
 	}
-	// A limit that the container itself has not is the pod's (KEP-2837), or nobody's.
+	// A limit in the runtime without one in the container's specification is the pod's
+	// (KEP-2837), or has no known origin.
 	if now.cpuLimit > 0 && old.cpuLimit > 0 && max(old.cpuLimit, leastLimit) != now.cpuLimit {
 		next.cpuLimit = now.cpuLimit
 	}
@@ -226,9 +227,8 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	return nil
 }
 
-// agreed sees that a container that is about to be made is the one of its pod's
-// specification. One that is made again may have been resized in between: that is
-// for berthd to agree to.
+// agreed checks that a container about to be created matches its pod's specification. A container
+// that is created again may have been resized meanwhile. Then berthd must accept the size.
 func (p *Policy) agreed(ctx context.Context, m *member) error {
 	differs := agree(m.pod.spec, m.name, m.asked)
 	if differs == nil || !m.pod.made[m.name] {

@@ -328,12 +328,12 @@ func TestLostMeanwhile(t *testing.T) {
 		c.State, c.Linux.Resources.Cpu.Cpus = api.ContainerState_CONTAINER_RUNNING, e.on(p)
 		c.Linux.Resources.Cpu.Quota = api.Int64(-1) // as the runtime has it after the adjustment
 	}
-	// berthd refuses this size, after it has given both their places and before it is
-	// asked for the next one.
+	// berthd refuses this size after it has allocated both containers, before the next
+	// request.
 	g.Linux.Resources = size(3000, 0, gib)
 	g.Linux.Resources.Cpu.Cpus = e.on("greedy-1")
 	config := e.policy.Config
-	config.Log = slog.New(&onWarning{Handler: slog.DiscardHandler, text: "another size", do: func() {
+	config.Log = slog.New(&onWarning{Handler: slog.DiscardHandler, text: "other resources for a container", do: func() {
 		if _, err := d.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "trainer-uid.main"}); err != nil {
 			t.Error(err)
 		}

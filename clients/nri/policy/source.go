@@ -17,19 +17,19 @@ import (
 // server: "file" or "http".
 const sourceAnnotation = "kubernetes.io/config.source"
 
-// specificationAnnotation is the annotation in berthd that says where the specification of a pod
-// came from: kubelet, manifest, annotation, or container for a container that is admitted by the
+// specificationAnnotation is the annotation in berthd with the source of a pod's specification:
+// kubelet, manifest, annotation, or container. The last means a container that is admitted by the
 // resources that its runtime has.
 const specificationAnnotation = "nri.berthd.github.io/specification"
 
-// Source knows the specifications of pods, as the kubelet does.
+// Source finds specifications of pods, as the kubelet does.
 type Source interface {
-	// Pod returns the pod with a uid; nil if the source does not know the pod, or cannot say now.
+	// Pod returns the pod with a uid; nil if the source has no such pod, or is not ready.
 	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
 }
 
-// find looks for a pod's specification; nil if there is none. The kubelet knows all pods, but not
-// always: static pods start before the kubelet has heard from the API server.
+// find returns a pod's specification; nil if no source has it. The kubelet lists all pods, except
+// before its first contact with the API server: static pods start earlier.
 func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
 	pod, source, err := p.lookUp(ctx, s)
 	if err == nil && pod != nil {
@@ -42,7 +42,7 @@ func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
 func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, source string, err error) {
 	if p.Kubelet != nil {
 		if pod, err := p.Kubelet.Pod(ctx, s.uid); err != nil {
-			p.Log.Warn("ask the kubelet for a pod; other sources are tried", "pod", s.namespace+"/"+s.name, "error", err)
+			p.Log.Warn("get a pod from the kubelet; other sources are tried", "pod", s.namespace+"/"+s.name, "error", err)
 		} else if pod != nil {
 			return s.claim(pod, "kubelet"), "kubelet", nil
 		}
@@ -60,7 +60,7 @@ func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, sour
 	return nil, "", nil
 }
 
-// manifest looks for a pod among the manifests.
+// manifest searches the manifests for a pod.
 func (p *Policy) manifest(s *sandbox) (*typesv1.Pod, error) {
 	if p.Manifests == "" {
 		return nil, nil
@@ -95,8 +95,8 @@ func annotated(s *sandbox, text string) (*typesv1.Pod, error) {
 	return s.claim(pods[0], "annotation"), nil
 }
 
-// is tells whether a manifest is a pod's. Manifests of static pods have no uid, and
-// a name to which the kubelet adds the node's.
+// is reports whether a manifest is the pod's. Manifests of static pods have no uid, and the
+// kubelet appends the node's name to theirs.
 func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 	if m.GetUid() == s.uid {
 		return true

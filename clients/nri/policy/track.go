@@ -16,12 +16,12 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// apply tells the tracker what has happened to a member.
+// apply sends an event of a member to the tracker.
 func (p *Policy) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
 	p.tracker.Apply(placement.Event{Kind: kind, ID: m.id, Name: m.title(), CPUs: cpus, At: p.Now()})
 }
 
-// may tells whether processes of a member may run.
+// may reports whether processes of a member may run.
 func (p *Policy) may(m *member) bool {
 	c, known := p.tracker.Get(m.id)
 	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
@@ -40,7 +40,7 @@ func (p *Policy) some(s *sandbox, is func(*member) bool) bool {
 	return false
 }
 
-// want takes over what the ledger has for the members. The caller holds mu.
+// want sets the members' CPUs from the ledger. The caller holds mu.
 func (p *Policy) want(ctx context.Context) error {
 	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
@@ -114,10 +114,10 @@ func (p *Policy) cpusOf(pid int, born *uint64) (cpuset.Set, error) {
 	return cpus, nil
 }
 
-// observe tells the tracker where a member's process may run now, as the kernel has it.
-// A process may have narrowed its own affinity and may widen it again: as long as it is
-// within what the member was given, it counts with all of that. Without a process nothing
-// is seen; an error says that nobody can tell.
+// observe reads the CPUs of a member's process and passes them to the tracker. A process may have
+// narrowed its own affinity and may widen it again. As long as it stays within the CPUs that the
+// member was given, all of them count. Without a process seen is false. With an error the
+// process's CPUs are unknown.
 func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 	if m.pid == 0 {
 		return cpuset.Set{}, false, nil
@@ -138,8 +138,8 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 	return now, true, nil
 }
 
-// began tells the tracker of a member's process. What it was sent before may have come
-// too late for its start: the kernel says what holds.
+// began sends the start of a member's process to the tracker. CPUs that were sent earlier may
+// have come too late for the start, so the kernel's value is read.
 func (p *Policy) began(m *member, pid int) {
 	if m.pid != pid {
 		m.pid, m.born = pid, 0
@@ -154,7 +154,7 @@ func (p *Policy) began(m *member, pid int) {
 	}
 }
 
-// end tells the tracker of a member's end. Its process may still be there.
+// end sends a member's end to the tracker. Its process may still exist.
 func (p *Policy) end(m *member) {
 	if m.pid != 0 {
 		if _, err := p.cpusOf(m.pid, &m.born); gone(err) {
@@ -165,17 +165,17 @@ func (p *Policy) end(m *member) {
 	p.apply(m, placement.Stop, cpuset.Set{})
 }
 
-// send tells the tracker of CPUs that leave for the runtime in an answer, which carries
-// them out before its next event.
+// send passes CPUs to the tracker that a response carries to the runtime. The runtime applies a
+// response before its next event.
 func (p *Policy) send(m *member, cpus cpuset.Set) {
 	p.apply(m, placement.Sent, cpus)
 	m.answered, m.behind = cpus, !m.pushed.IsEmpty()
 }
 
-// arrived takes note that the runtime has carried out its last answers: it has an event,
-// or has done an update since. It tells nothing of how that went. Of a container that it
-// did not store yet, or that is being started, the kernel tells later. An update that was
-// requested before the answer may still be carried out after it.
+// arrived records that the runtime has applied its last responses. It has sent an event, or has
+// finished an update, since. The result is unknown. The CPUs of a container that is not stored
+// yet or is starting are read from its process later. An update that was requested before the
+// response may still be applied after it.
 func (p *Policy) arrived() {
 	for _, m := range p.members {
 		if m.answered.IsEmpty() || m.behind && !m.pushed.IsEmpty() {
@@ -186,8 +186,8 @@ func (p *Policy) arrived() {
 	}
 }
 
-// outcome tells the tracker what became of CPUs that were sent. If nobody knows, they stay on
-// their way.
+// outcome passes the result of sent CPUs to the tracker. If the result is unknown, they remain
+// pending.
 func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
 	now, seen, blind := p.observe(m)
 	switch {
@@ -201,11 +201,11 @@ func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
 	}
 }
 
-// errRefused is the error of an update that the runtime says it did not carry out.
+// errRefused is the error of an update that the runtime has reported as failed.
 var errRefused = errors.New("the runtime refused")
 
-// writable are the updates that are due, of those members that are chosen. A container
-// that the runtime does not store yet cannot be updated: it is compared when it is
+// writable returns the updates that are due, of the members that chosen selects. The runtime
+// cannot update a container that it does not store yet. Such a container is compared when it is
 // stored, and when it runs.
 func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out []placement.Write) {
 	for _, w := range p.tracker.Writes() {
@@ -226,8 +226,8 @@ func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out [
 	return out
 }
 
-// updates puts writes into an answer. One that fails is no reason for the runtime to
-// fail what it was asked for.
+// updates converts writes for a response. A failed update must not make the runtime fail its own
+// request.
 func (p *Policy) updates(writes []placement.Write) (out []*api.ContainerUpdate) {
 	for _, w := range writes {
 		m := p.members[w.ID]
@@ -246,15 +246,15 @@ func (p *Policy) clear(m *member) []*api.ContainerUpdate {
 		return nil
 	}
 	for _, other := range p.all() {
-		_, _, _ = p.observe(other) // who cannot be seen counts as before
+		_, _, _ = p.observe(other) // a member that cannot be read keeps its possible CPUs
 	}
 	return p.updates(p.writable(func(other *member, c placement.Container) bool {
 		return other != m && (c.Anywhere || c.PossibleCPUs.Overlaps(m.own))
 	}))
 }
 
-// vacate sees that nobody else may be on a member's own CPUs any more, and that a member
-// that was sent other CPUs too late does not come to those of others.
+// vacate checks that no other member may run on a member's exclusive CPUs. It also checks that a
+// member, whose new CPUs were sent too late for its start, does not run on other members' CPUs.
 func (p *Policy) vacate(m *member) error {
 	var errs []error
 	for _, other := range p.all() {
@@ -274,7 +274,7 @@ func (p *Policy) vacate(m *member) error {
 	for _, b := range blockers {
 		err := errdefs.Unavailablef("%s", b)
 		if other := p.members[b.ID]; other != nil && other.pushed.Overlaps(m.own) {
-			err = errdefs.Unavailablef("container %s may just be getting CPUs %s", b.Name, b.CPUs)
+			err = errdefs.Unavailablef("container %s may be moving to CPUs %s", b.Name, b.CPUs)
 		}
 		errs = append(errs, err)
 	}
@@ -286,17 +286,17 @@ func (p *Policy) vacate(m *member) error {
 	return nil
 }
 
-// ending is how long a container without a known process may take to end once the
-// runtime has told so.
+// ending is how long a container without a known process may take to end after the runtime has
+// reported its end.
 const ending = 2 * time.Second
 
-// expire ends what nothing is heard of: starts that take too long, and containers that
-// have ended without ever showing a process.
+// expire ends overdue members: starts that take too long, and ended containers that never had a
+// visible process.
 func (p *Policy) expire() {
 	now := p.Now()
 	for _, id := range p.tracker.Overdue(now) {
 		if m := p.members[id]; m != nil {
-			p.Log.Warn("a container was made and does not start; it no longer keeps others from their CPUs", "container", m.title(), "id", id, "after", placement.StartTime)
+			p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", id, "after", placement.StartTime)
 			p.apply(m, placement.StartOverdue, cpuset.Set{})
 		}
 	}
@@ -307,14 +307,14 @@ func (p *Policy) expire() {
 	}
 }
 
-// forget discards a member, unless its process may still be there.
+// forget discards a member, unless its process may still exist.
 func (p *Policy) forget(m *member) {
 	if !p.hasProcess(m) {
 		p.discard(m)
 	}
 }
 
-// discard removes all that is known of a member.
+// discard removes a member and its state in the tracker.
 func (p *Policy) discard(m *member) {
 	p.tracker.Forget(m.id)
 	delete(p.members, m.id)

@@ -3,16 +3,16 @@
 //   - build.go constructs the parts in order, from the machine up to the servers.
 //   - managers.go constructs the managers of a configuration, and replaces them when the
 //     policy changes.
-//   - servers.go registers the services; callers.go limits what callers may do with them.
-//   - recover.go decides at the start what is true of each pod.
-//   - run.go starts the parts, stops them in reverse, and reports whether they work.
-//   - host.go compares the running system with the configuration, and gives up the
-//     privileges that are not needed. systemcgroups.go places the system's processes.
+//   - servers.go registers the services; callers.go limits their use by callers.
+//   - recover.go decides at the start which pods exist and what they hold.
+//   - run.go starts the parts, stops them in reverse order, and reports their health.
+//   - host.go compares the running system with the configuration, and drops the
+//     privileges that are not needed. systemcgroups.go moves the system's processes.
 //
-// Constructors start nothing. An App that was built and never run has only created its
-// state directory and the directory of claim records.
+// Constructors start nothing. An App that was built and never run has only created its state
+// directory and the directory of claim records.
 //
-// Only the daemon's main, tests and server/servertest import this package.
+// Only berthd's main, tests and server/servertest import this package.
 package app
 
 import (
@@ -70,15 +70,15 @@ import (
 // LedgerFile is the name of the ledger in the state directory.
 const LedgerFile = "ledger.db"
 
-// Environment is what main hands in beside the configuration.
+// Environment is main's input beside the configuration.
 type Environment struct {
 	Log *slog.Logger
 	Now func() time.Time
-	// Notes tell what in the configuration's sources changes nothing. Whoever hands them in
+	// Notes name settings in the configuration's sources that have no effect. The caller of Build
 	// has logged them.
 	Notes []string
-	// Load reads the configuration again, and LogLevel is that of Log. Reloads has an element
-	// when somebody wants it read. All may be nil.
+	// Load reads the configuration again. LogLevel is the level of Log. An element of Reloads
+	// requests a reload. All may be nil.
 	Load     func() (c config.Config, notes []string, err error)
 	LogLevel *slog.LevelVar
 	Reloads  <-chan os.Signal
@@ -91,7 +91,7 @@ type Environment struct {
 	Stage     *Stage
 }
 
-// Stage stands in for parts of the running system.
+// Stage replaces parts of the running system in tests.
 type Stage struct {
 	// Tree holds the cgroups, in place of the one that the configuration requests;
 	// nil for none.
@@ -103,7 +103,7 @@ type Stage struct {
 	MaxPIDs int64
 	// Grace is how long an orderly stop may take; 0 means as long as berthd's.
 	Grace time.Duration
-	// BootID stands in for the kernel's id of this boot; empty for the real one.
+	// BootID replaces the kernel's id of this boot; empty for the real one.
 	BootID string
 }
 
@@ -128,15 +128,15 @@ type App struct {
 	registry  *registry.Registry
 	external  *hintproxy.Registry
 	facts     node.Facts
-	qos       qos.Config // of any policy, without what is allocatable
+	qos       qos.Config // independent of the policy, without the allocatable amounts
 	layout    cgroup.Layout
 	limits    atomic.Pointer[reconcile.Limits]
 	tree      cgroup.Tree
 	// driver is the container runtime's, or else the configured one.
 	driver  cgroup.Driver
 	records cgroup.Records // files; nil where the tree keeps them
-	// lastCommit marks the last commit; nil where that is not possible. markFails says that
-	// the last write of it failed.
+	// lastCommit marks the last commit; nil if that is not possible. markFails means that its
+	// last write failed.
 	lastCommit *claimfiles.Mark
 	markFails  bool
 	// recordsRenewed is how often the directory of claim records was made again, as logged.
@@ -155,17 +155,17 @@ type App struct {
 	reloaded atomic.Pointer[config.Config]
 	history  *allocation.History
 	health   *healthServer
-	// main serves agents, readers those who read podresources.
+	// main serves agents; readers serves podresources.
 	main, readers *rpc.Server
 	// readerSocket is nil if podresources is switched off.
 	agentSocket, readerSocket *socket.Keeper
-	// monitor finds out whether berthd can serve.
+	// monitor checks whether berthd can serve.
 	monitor *readiness.Monitor
 	// timeout is closed when plugins have had time to come back after the start.
 	timeout chan struct{}
 }
 
-// StartReport is what the start found and did, for those who ask later.
+// StartReport has the findings and actions of the start, for Inspect.
 type StartReport struct {
 	Ledger ledger.Report
 	// Damage is set if a damaged ledger was set aside at this start.
@@ -176,16 +176,15 @@ type StartReport struct {
 	// older copy.
 	Recovery  []recovery.Decision
 	OlderCopy bool
-	// NoDevices says that no device resource was known, also after the recovery: the
-	// kubelet's ShouldResetExtendedResourceCapacity.
+	// NoDevices means that no device resource was known after the recovery: the kubelet's
+	// ShouldResetExtendedResourceCapacity.
 	NoDevices bool
 }
 
-// Build constructs berthd. It takes the lock of the state directory and opens
-// the ledger; everything else waits for Run. The parts are closed again if one
-// of them fails.
+// Build constructs berthd. It locks the state directory and opens the ledger. Run does everything
+// else. If a part fails, the earlier parts are closed.
 func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
-	env.Now = timestamp.Clock(env.Now) // what is kept in records or sent in messages comes from here
+	env.Now = timestamp.Clock(env.Now) // every time in records and messages has this resolution
 	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), timeout: make(chan struct{})}
 	defer func() {
 		if err != nil && a.store != nil {
@@ -220,12 +219,12 @@ func Validate(cfg config.Config) error {
 		return err
 	}
 	if a.driver = cgroup.Driver(cfg.Cgroups.Driver); cfg.RuntimeEndpoint != "" {
-		a.driver = cgroup.Cgroupfs // the runtime's is not known; the controllers are the same with both
+		a.driver = cgroup.Cgroupfs // the runtime's driver is unknown; the controllers are the same with both
 	}
 	return a.checkTree()
 }
 
-// buildMachine finds the machine and makes the managers that decide on it.
+// buildMachine discovers the machine and constructs its managers.
 func (a *App) buildMachine(context.Context) (err error) {
 	if a.Machine, err = findMachine(a.Config.Machine); err != nil {
 		return err
@@ -242,8 +241,8 @@ func (a *App) buildMachine(context.Context) (err error) {
 	return err
 }
 
-// buildLedger opens the ledger; of a damaged one it keeps what is whole, and awaits
-// the agent's Sync where pods are lost, unless the configuration wants a refusal.
+// buildLedger opens the ledger. The intact part of a damaged ledger is kept. If pods are lost,
+// admissions wait for the agent's Sync, unless the configuration refuses damaged ledgers.
 func (a *App) buildLedger(ctx context.Context) error {
 	path := filepath.Join(a.Config.StateDir, LedgerFile)
 	err := a.openStateDir()
@@ -267,7 +266,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	}
 	if a.Config.StrictState {
 		if a.Ledger, a.start.Ledger, err = a.store.OpenStrict(ctx, options, a.Now()); errdefs.ClassOf(err) == errdefs.Corrupt {
-			return fmt.Errorf("%w; without strictState (--strict-state) the file would be set aside, and what is whole be kept", err)
+			return fmt.Errorf("%w; without strictState (--strict-state) the file would be set aside, and its intact records kept", err)
 		}
 	} else {
 		a.Ledger, a.start.Ledger, a.start.Damage, err = a.store.OpenLedger(ctx, options, a.Now())
@@ -275,7 +274,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the ledger %s: %w", path, err)
 	}
-	a.Ledger.Follow(func(_, new *ledger.View) { a.markCommit(new) }) // before all that tell others of it
+	a.Ledger.Follow(func(_, new *ledger.View) { a.markCommit(new) }) // first follower: the mark precedes all notifications
 	if o := a.Ledger.View().Override(); o != nil {
 		if a.first, err = a.managerSetOfOverride(*o); err != nil {
 			return fmt.Errorf("the policy that was set before: %w", err)
@@ -285,7 +284,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	return nil
 }
 
-// buildCgroups finds the cgroup tree and makes the reconciler.
+// buildCgroups opens the cgroup tree and constructs the reconciler.
 func (a *App) buildCgroups(ctx context.Context) error {
 	tree, facts, err := a.openTree()
 	if err != nil {
@@ -348,9 +347,9 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	return nil
 }
 
-// buildDevices makes the inventory, which remembers the resources that had
-// plugins before, the server that plugins register with, and the one that finds
-// those which do not.
+// buildDevices constructs the inventory with the resources that had plugins before. It also
+// constructs the registration server, and the watcher for plugins that register through sockets
+// in a directory.
 func (a *App) buildDevices(context.Context) error {
 	a.inventory = device.NewInventory(slices.Collect(a.Ledger.View().SeenResources()), a.Now())
 	a.Ledger.Follow(func(_, new *ledger.View) { a.expectPlugins(new) })
@@ -422,7 +421,7 @@ func (a *App) externalConfig() hintproxy.Config {
 	}
 }
 
-// buildExternal adds the external providers that the ledger knows to the built-in ones.
+// buildExternal adds the ledger's external providers to the built-in ones.
 func (a *App) buildExternal() (err error) {
 	a.external, err = hintproxy.New(a.externalConfig(), hintproxy.Parts{
 		Ledger: a.Ledger, Publish: a.Managers.SetExternal, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
@@ -463,7 +462,7 @@ func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 	return d, d.Facts(), nil
 }
 
-// listed gives the cgroups beside those of pods that the configuration names.
+// listed returns the configured cgroups that are not pods'.
 func (a *App) listed() (out []reconcile.Listed) {
 	c := a.Config.Node
 	for _, l := range []struct {
@@ -494,8 +493,8 @@ func (a *App) plainTree() (cgroup.Tree, error) {
 	return cgroupfs.Open(cgroupfs.Options{Mount: a.Config.Cgroups.Mount})
 }
 
-// checkTree reports whether this machine has the cgroup tree, with its controllers,
-// that the configuration requests. A machine that is simulated has none to look at.
+// checkTree checks that this machine has the configured cgroup tree and controllers. With a
+// simulated machine there is nothing to check.
 func (a *App) checkTree() error {
 	if a.Config.Machine != "" || a.Config.Cgroups.Tree == config.TreeMemory {
 		return nil
@@ -510,13 +509,12 @@ func (a *App) checkTree() error {
 	return nil
 }
 
-// reloadsAgain is how long berthd waits before it watches systemd again, after the bus
-// was gone.
+// reloadsAgain is the delay before systemd is watched again after the bus was lost.
 const reloadsAgain = 10 * time.Second
 
-// followReloads puts the tree right as soon as systemd has read its units again: by then
-// it may have taken values back, and made slices again of pods that have left. Where the
-// tree is not systemd's, nothing is watched; where the bus is away, the passes see it.
+// followReloads runs a pass after each reload of systemd. A reload can reset values, and can
+// create slices of removed pods again. Without systemd's tree there is nothing to watch. While
+// the bus is unavailable, the periodic passes find the changes.
 func (a *App) followReloads(ctx context.Context) error {
 	tree, ok := a.tree.(interface {
 		Reloads(ctx context.Context, done func()) error
@@ -538,9 +536,8 @@ func (a *App) followReloads(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// runtimeTimeout is how long a start waits for the container runtime, which may be
-// starting itself. Nothing can be decided without: which driver spells the cgroups
-// is the runtime's to say.
+// runtimeTimeout is how long a start waits for the container runtime, which may be starting
+// itself. The start needs the runtime's cgroup driver.
 const runtimeTimeout = 30 * time.Second
 
 // buildRuntime connects to the container runtime, if there is one. The runtime's cgroup

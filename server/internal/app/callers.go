@@ -23,13 +23,12 @@ import (
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
 )
 
-// ownProcesses lets callers hand over only processes that are theirs. A process in
-// a pod's cgroup is limited and in the end killed, by berthd, which is root as a
-// rule; so the role of an agent would be worth as much as root without this. The
-// rule is the kernel's for cgroup.procs of v1.
+// ownProcesses accepts from a caller only processes of the same user. Berthd runs as root as a
+// rule, and limits and kills the processes in a pod's cgroup. Without this check the role agent
+// would be equivalent to root. The rule is the kernel's for cgroup.procs of v1.
 //
-// A start may wait long before the process is put into its place. That it is still the
-// one that was handed over then, and not another one that got its id, stillThere tells.
+// A start may wait for long before the process is moved. Another process may get the same pid
+// meanwhile; stillThere detects that.
 type ownProcesses struct {
 	lifecycle.Engine
 	proc fs.FS
@@ -39,7 +38,8 @@ type ownProcesses struct {
 // PreStart implements lifecycle.Engine.
 func (o ownProcesses) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (admission.Started, error) {
 	if pid != 0 {
-		// Before it is looked whose it is: that has to be about this one.
+		// The start time is read before the owner, so that the owner is that of the recorded
+		// process.
 		since, err := procfs.Since(o.proc, pid)
 		if err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
 			return admission.Started{}, err
@@ -83,9 +83,8 @@ type handedOver struct {
 	missing error
 }
 
-// stillThere returns an error of class NotFound unless a process is the one that was
-// handed over. What happens between this and the kernel's turn nobody can see: a pid is
-// all that cgroup.procs takes.
+// stillThere returns an error of class NotFound if the process that was passed has ended. It
+// cannot exclude an end between this check and the write: cgroup.procs accepts only a pid.
 func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
 	return func(ctx context.Context, pid int) error {
 		p, ok := ctx.Value(handedOver{}).(handedOver)
@@ -135,8 +134,8 @@ func (o ownProviders) caller(ctx context.Context) (hintproxy.Caller, error) {
 	return hintproxy.Caller{UID: who.UID, Trusted: who.UID == 0 || who.UID == o.self}, nil
 }
 
-// Verdicts are logged this often, and in bursts of that many: an agent that
-// asks again and again must not fill the disk.
+// The rate limit and burst of logged verdicts. An agent that repeats its requests must not fill
+// the disk.
 const (
 	rejectionLogEvery = 100 * time.Millisecond
 	rejectionLogBurst = 100
@@ -148,9 +147,8 @@ type verdictCounter interface {
 	Resize(r admission.Resized, took time.Duration, err error)
 }
 
-// verdicts is an engine whose admissions are counted. It logs the pods that are rejected or
-// deferred, and those that are admitted without something that they request. A dry run is
-// neither counted nor logged.
+// verdicts counts an engine's admissions. It logs pods that are rejected, deferred, or admitted
+// without a part of their request. A dry run is neither counted nor logged.
 type verdicts struct {
 	rpcadmission.Engine
 	counts verdictCounter
@@ -211,7 +209,7 @@ func (r *verdicts) Resize(ctx context.Context, req admission.ResizeRequest) (adm
 	return v, err
 }
 
-// unexpected joins the notes that nobody has asked for in the configuration.
+// unexpected joins the notes that the configuration does not request.
 func unexpected(notes []admission.Note) string {
 	var all []string
 	for _, n := range notes {
@@ -240,8 +238,8 @@ func (r *verdicts) line(ctx context.Context, level slog.Level, text string, pod 
 	r.log.Log(ctx, level, text, fields...)
 }
 
-// ownerOf returns the owner of a pod, named by its uid or by the id of one of its containers;
-// false if there is no such pod, or nobody knows its owner.
+// ownerOf returns the owner of a pod, named by its uid or by the id of one of its containers. It
+// returns false if there is no such pod, or its owner is unknown.
 func (a *App) ownerOf(podUID, containerID string) (owner string, ok bool) {
 	view := a.Ledger.View()
 	if containerID != "" {

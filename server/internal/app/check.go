@@ -23,8 +23,9 @@ import (
 // checkTimeout is how long Check waits for the container runtime.
 const checkTimeout = 5 * time.Second
 
-// Check runs the checks of a start without its effects, and returns all that would be refused. Notes tell what a start
-// would warn about, and what could not be checked. With a machine that is simulated, only what concerns it is checked.
+// Check runs the checks of a start without its effects, and returns all errors. Notes are the
+// start's warnings, and the checks that were not possible. For a simulated machine the running
+// system is not checked.
 func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 	if cfg.Machine != "" {
 		return nil, Validate(cfg)
@@ -53,7 +54,8 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 	return notes, errors.Join(errs...)
 }
 
-// checkRuntime asks the container runtime for its cgroup driver, which holds.
+// checkRuntime gets the cgroup driver from the container runtime. It overrides the configured
+// one.
 func (a *App) checkRuntime(ctx context.Context) (driver cgroup.Driver, notes []string) {
 	endpoint := a.Config.RuntimeEndpoint
 	if endpoint == "" {
@@ -114,8 +116,8 @@ func (a *App) checkSystem(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// checkSockets reports which sockets others have. Those of a berthd that runs with the same state are its own until it
-// ends, and one that systemd keeps is for berthd.
+// checkSockets reports sockets that another program serves. Exempt are the sockets of a running
+// berthd with the same state directory, and a socket that systemd passes to berthd.
 func (a *App) checkSockets() (taken error, notes []string, err error) {
 	proc := os.DirFS("/proc")
 	if info, err := os.Stat(filepath.Join(a.Config.StateDir, store.LockFile)); err == nil {

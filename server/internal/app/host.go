@@ -29,7 +29,7 @@ import (
 	"github.com/berthd/berth/server/internal/tracing"
 )
 
-// measureHost fills in what only the running system knows.
+// measureHost adds facts of the running system.
 func (a *App) measureHost(facts *node.Facts) (err error) {
 	if facts.MaxPIDs, err = procfs.MaxPIDs(os.DirFS("/proc")); err != nil {
 		return err
@@ -68,8 +68,8 @@ func refuseSwap(c config.Config, swapping bool) error {
 	return nil
 }
 
-// checkHost holds the running system against what the configuration wants of it.
-// A tree in memory asks nothing of the system.
+// checkHost checks that the running system fits the configuration. A tree in memory has no
+// requirements.
 func (a *App) checkHost(ctx context.Context) error {
 	if a.Config.Cgroups.Tree == config.TreeMemory {
 		return nil
@@ -139,8 +139,8 @@ func (a *App) setScore() (func(pid, score int) error, error) {
 	return func(pid, score int) error { return procfs.SetOOMScoreAdj(proc, pid, score) }, nil
 }
 
-// LimitMemory has the collector of garbage keep this process below nine tenths of its cgroup's memory limit, unless
-// GOMEMLIMIT says something else.
+// LimitMemory keeps the heap below nine tenths of the memory limit of berthd's cgroup, unless
+// GOMEMLIMIT is set.
 func LimitMemory(ctx context.Context, c config.Config, log *slog.Logger) {
 	if _, set := os.LookupEnv("GOMEMLIMIT"); set {
 		return
@@ -155,21 +155,21 @@ func LimitMemory(ctx context.Context, c config.Config, log *slog.Logger) {
 	}
 }
 
-// leastProcessors is how many goroutines berthd runs at a time at least. Where there are
-// fewer processors the kernel shares them: a call of root's begins at once beside one of
-// another user that computes, instead of behind it in a queue of Go's, for up to 10 ms.
+// leastProcessors is the minimum of GOMAXPROCS. With fewer processors the kernel shares them
+// between threads. Otherwise a call of root can wait up to 10 ms in Go's queue while another
+// user's call computes.
 const leastProcessors = 4
 
-// ShareProcessors has the kernel share the processors of a small machine, unless
-// GOMAXPROCS says something else.
+// ShareProcessors raises GOMAXPROCS to leastProcessors, unless the variable is set.
 func ShareProcessors() {
 	if _, set := os.LookupEnv("GOMAXPROCS"); !set && runtime.GOMAXPROCS(0) < leastProcessors {
 		runtime.GOMAXPROCS(leastProcessors)
 	}
 }
 
-// score is berthd's own score of the out-of-memory killer; false leaves it as it is. One below 0 has the kernel kill
-// others first, however much berthd takes, so it takes a limit on what that can be.
+// score is berthd's own score of the out-of-memory killer; false means that it is not written. A
+// negative score requires a memory limit of berthd's cgroup. Without the limit the kernel would kill
+// all other processes first, however much memory berthd uses.
 func score(c config.Config) (score int, set bool, err error) {
 	score = c.Node.OOMScoreAdj
 	if score >= 0 {
@@ -177,12 +177,12 @@ func score(c config.Config) (score int, set bool, err error) {
 	}
 	_, limited, err := memlimit.Own(os.DirFS("/proc"), os.DirFS(c.Cgroups.Mount))
 	if err == nil && !limited {
-		err = errdefs.Preconditionf("node.oomScoreAdj (--oom-score-adj) is %d, which has the kernel kill everybody else first, and berthd's cgroup has no memory limit: give it one, as by MemoryMax= of its systemd unit", score)
+		err = errdefs.Preconditionf("node.oomScoreAdj (--oom-score-adj) is %d, so the kernel would kill all other processes before berthd, and berthd's cgroup has no memory limit: set one, such as MemoryMax= of its systemd unit", score)
 	}
 	return score, err == nil, err
 }
 
-// keepScore writes berthd's own score, or says why not.
+// keepScore writes berthd's own score, or logs why it cannot.
 func (a *App) keepScore(ctx context.Context, proc *os.Root) {
 	adj, set, err := score(a.Config)
 	if set {
@@ -193,12 +193,11 @@ func (a *App) keepScore(ctx context.Context, proc *os.Root) {
 	}
 }
 
-// noScore stands for a score that is not written.
+// noScore means that no score is written.
 const noScore = math.MinInt
 
-// checkDirectories refuses directories that other users could change: they would move
-// the ledger or a socket away, or register plugins. Those that are not there yet are
-// looked at again where they are made.
+// checkDirectories refuses directories that other users can change. They could replace the ledger
+// or a socket, or register plugins. A missing directory is checked when it is created.
 func (a *App) checkDirectories(context.Context) error {
 	for _, dir := range []struct{ field, path string }{
 		{"rootDir", a.Config.RootDir},
@@ -240,7 +239,7 @@ func (a *App) openStateDir() error {
 	return trust.MkdirAll(a.Config.StateDir, 0o711)
 }
 
-// checkReach says where users who have roles cannot get to the socket.
+// checkReach warns if users with roles cannot reach the socket.
 func (a *App) checkReach() {
 	if len(a.Config.Access) == 0 {
 		return
@@ -260,7 +259,7 @@ func (a *App) checkReach() {
 // selfUID is the user that berthd runs as.
 func selfUID() uint32 { return uint32(max(os.Getuid(), 0)) }
 
-// Version says which berthd this is.
+// Version is berthd's version and platform.
 func Version() *nodev1.GetVersionResponse {
 	i := version.Of()
 	return &nodev1.GetVersionResponse{Version: i.Version, Commit: i.Commit, GoVersion: i.Go, Platform: i.Platform}
@@ -270,7 +269,7 @@ func Version() *nodev1.GetVersionResponse {
 type need struct {
 	capability confine.Capability
 	feature    string
-	// without says what fails where berthd does not have it.
+	// without is the consequence of a missing capability.
 	without string
 	// wanted reports whether a configuration uses the feature.
 	wanted func(config.Config) bool
@@ -358,7 +357,7 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 // authorities are the directories in which systems keep certificates.
 var authorities = []string{"/etc/ssl", "/etc/pki", "/usr/share/ca-certificates"}
 
-// lacking says what will fail for want of a capability.
+// lacking lists the consequences of missing capabilities.
 func lacking(c config.Config, have confine.Set) (lines []string) {
 	for _, n := range needs {
 		if n.wanted(c) && !have.Has(n.capability) {
@@ -368,9 +367,9 @@ func lacking(c config.Config, have confine.Set) (lines []string) {
 	return lines
 }
 
-// rules says which files the configuration needs. Rules name only what is there, so the
-// directories that berthd would make later are made now. What cannot be made is left to
-// those who need it, and who say what for.
+// rules lists the files that the configuration needs. A rule can name only existing files, so
+// directories that berthd would create later are created now. A directory that cannot be created
+// is reported by the part that needs it.
 func (a *App) rules(files []string) (*confine.Rules, error) {
 	c := a.Config
 	allow := func(rights confine.Rights, paths ...string) (out []confine.File) {
@@ -380,7 +379,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 		return out
 	}
 	r := &confine.Rules{AbstractSockets: strings.HasPrefix(os.Getenv("NOTIFY_SOCKET"), "@") || strings.HasPrefix(c.RuntimeEndpoint, "unix://@")}
-	// The program, and what it is linked with where it is linked with anything.
+	// The program, and the libraries of a dynamically linked one.
 	r.Files = allow(confine.Run, "/proc/self/exe", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
 	// The machine; /proc to be written to for scores and, if configured, kernel settings.
 	r.Files = append(r.Files, allow(confine.Read, "/sys")...)
@@ -419,7 +418,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 		_ = trust.MkdirAll(d.path, d.mode)
 		r.Files = append(r.Files, allow(confine.Change, d.path)...)
 		if d.socket {
-			// A directory that somebody removes is made again, and the socket in it.
+			// A removed directory is created again, with the socket in it.
 			r.Files = append(r.Files, allow(confine.MakeAgain, filepath.Dir(d.path))...)
 		}
 	}
@@ -429,7 +428,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 	return r, nil
 }
 
-// machineFile is the snapshot that stands for the machine; empty if there is none.
+// machineFile is the snapshot of a simulated machine; empty if there is none.
 func machineFile(c config.Config) string {
 	if _, err := os.Stat(c.Machine); err != nil {
 		return ""

@@ -81,7 +81,7 @@ func (a *App) inForce() *managerset.Set { return a.Managers.On(a.Ledger.View()) 
 // wholeNode returns the manager of the node as a whole that is in force.
 func (a *App) wholeNode() *node.Manager { return a.inForce().Node }
 
-// managers returns who decides on a view.
+// managers returns the hint bus and the topology manager for a view.
 func (a *App) managers(view *ledger.View) (*hint.Bus, *topology.Manager) {
 	p := a.Managers.On(view)
 	return p.Bus, p.Topology
@@ -96,11 +96,11 @@ func (c cpus) Describe() hint.Description { return c.app.inForce().CPU.Describe(
 // Allocatable returns the CPUs that may ever be given exclusively.
 func (c cpus) Allocatable() cpuset.Set { return c.app.inForce().CPU.Allocatable() }
 
-// policies changes the policy of the managers while berthd runs.
+// policies changes the policy while berthd runs.
 //
-// The rule for a start: a policy that was set holds as long as files and flags give
-// the policy that they gave when it was set. Once they give another one they win,
-// the policy that was set is dropped, and the start's report says so.
+// The rule for a start: a policy that was set holds while files and flags give the same policy as
+// when it was set. If they give another one, theirs holds, the policy that was set is dropped,
+// and the start report has a line for it.
 type policies struct {
 	app *App
 	mu  sync.Mutex // held while a policy is changed
@@ -114,7 +114,7 @@ func (p *policies) Policy() (config.Policy, *ledger.Override) {
 	}
 	policy, err := config.ReadPolicy(o.Settings)
 	if err != nil {
-		// What is in force was read before, or written by this process.
+		// The override in force was parsed before, or written by this process.
 		return p.app.files().Policy(), nil
 	}
 	return policy, o
@@ -165,7 +165,7 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 	if err := a.Managers.Stage(managers); err != nil {
 		return false, outlook, err
 	}
-	// Whatever happens, who stays is who the ledger says.
+	// The ledger decides which managers stay active, whether or not the change succeeds.
 	defer func() { a.Managers.Activate(a.Ledger.View().Rules().ConfigDigest) }()
 	kept, err := override(digest)
 	if err != nil {
@@ -209,8 +209,8 @@ func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
 	return set.Rules, true
 }
 
-// managerSetOfOverride makes the managers that an override requests. An error says why
-// it has had its day.
+// managerSetOfOverride constructs the managers of an override. An error is the reason why the
+// override no longer holds.
 func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
 	configured, err := a.files().Digest()
 	if err != nil {
@@ -359,15 +359,14 @@ func holdersOf(view *ledger.View, resource string) (names []string) {
 	return names
 }
 
-// expectPlugins tells the inventory of resources that came into the ledger by an
-// import.
+// expectPlugins adds resources to the inventory that an import has added to the ledger.
 func (a *App) expectPlugins(view *ledger.View) {
 	for r := range view.SeenResources() {
 		a.inventory.Expect(r.Name, a.Now())
 	}
 }
 
-// settings are those of the moment that counting depends on.
+// settings are the current settings that the metrics depend on.
 func (a *App) settings() metrics.Settings {
 	p := a.inForce()
 	d := p.CPU.Describe()

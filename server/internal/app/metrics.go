@@ -43,7 +43,7 @@ func (a *App) buildMetrics(context.Context) error {
 	return nil
 }
 
-// usageReader reads what CPUs and containers use, for those who call.
+// usageReader reads the CPU and memory usage of CPUs and containers for the API.
 func (a *App) usageReader() *usage.Reader {
 	s := usage.Sources{View: a.Ledger.View, Drifts: a.reconcile.Drifts, Now: a.Now}
 	if meter, ok := a.tree.(cgroup.Meter); ok {

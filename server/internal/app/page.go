@@ -30,8 +30,8 @@ func (a *App) pageHandler(conn grpc.ClientConnInterface) http.Handler {
 	return a.allowPage(page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod, Turns: runtime.GOMAXPROCS(0) / 4}))
 }
 
-// peerKey is where a request's context has the rpc.Peer of its connection, or the error of asking
-// for it; nothing on a TCP port.
+// peerKey is the context key of the rpc.Peer of a request's connection, or of the error of
+// reading it. On a TCP port there is no value.
 type peerKey struct{}
 
 // withPeer puts the peer of a connection to the HTTP socket into the context of its requests.
@@ -46,8 +46,9 @@ func (a *App) withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, who)
 }
 
-// allowPage gives each caller what his roles allow. On a TCP port the kernel does not tell who
-// calls, so there httpPage decides for all users of this machine, and none has the role admin.
+// allowPage checks each caller's roles. The kernel does not report the user of a TCP connection.
+// On a TCP port httpPage therefore allows or refuses all users of this machine, and admin is
+// never granted.
 func (a *App) allowPage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		need := page.RoleOf(r)
@@ -58,7 +59,7 @@ func (a *App) allowPage(next http.Handler) http.Handler {
 				refusal = fmt.Sprintf("the role %s is missing for uid %d: see access in the configuration", need, who.UID)
 			}
 		case error:
-			refusal = "the kernel does not tell who has connected"
+			refusal = "the user of the connection is unknown"
 		default:
 			switch from, err := netip.ParseAddrPort(r.RemoteAddr); {
 			case !a.Config.HTTPPage:

@@ -39,7 +39,7 @@ func TestAllowPage(t *testing.T) {
 		{"an admin tries a policy", rpc.Peer{UID: admin}, false, "", change, ""},
 		{"nobody", rpc.Peer{UID: 7}, true, "", read, "the role read is missing for uid 7"},
 		{"nobody sees the page", rpc.Peer{UID: 7}, true, "", "/", "the role read is missing"},
-		{"unknown", errors.New("no"), true, "127.0.0.1:5", read, "does not tell"},
+		{"unknown", errors.New("no"), true, "127.0.0.1:5", read, "user of the connection is unknown"},
 		{"an address", nil, false, "127.0.0.1:5", read, "set httpPage: true"},
 		{"an address with the page", nil, true, "127.0.0.1:5", read, ""},
 		{"an address with the page, version 6", nil, true, "[::1]:5", "/", ""},

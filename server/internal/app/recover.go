@@ -23,19 +23,19 @@ import (
 	"github.com/berthd/berth/server/internal/store"
 )
 
-// AfterRecovery is the point after the commit of what was decided.
+// AfterRecovery is the failure point after the commit of the recovery's decisions.
 const AfterRecovery = "app/after-recovery"
 
 // Failpoints returns all points of this package.
 func Failpoints() []string { return []string{AfterRecovery} }
 
-// keepsPods reports whether pods have cgroups of the kernel's, which show what lives.
+// keepsPods reports whether pods have cgroups in the kernel, which show running processes.
 func (a *App) keepsPods() bool {
 	return a.Config.Cgroups.Tree != config.TreeMemory && a.Config.Cgroups.PerQOS
 }
 
-// openRecords finds out where the pods' claim records are kept: at their cgroups, or
-// where the tree is not the kernel's, or keeps no attributes, in files.
+// openRecords finds the storage of the pods' claim records: attributes of their cgroups. If the
+// tree is in memory or stores no attributes, the records are files.
 func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 	if a.keepsPods() {
 		records, ok := a.tree.(cgroup.Records)
@@ -63,7 +63,7 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 	return files, nil
 }
 
-// claimsDir lies beside berth's own socket, as a rule in a directory that a boot clears.
+// claimsDir is in the directory of berthd's socket, which a boot usually clears.
 func (a *App) claimsDir() string { return filepath.Join(filepath.Dir(a.Config.Listen), "claims") }
 
 // makeClaimsDir makes the directory of claim records, which is berthd's alone. The one
@@ -105,8 +105,8 @@ func (a *App) probeRecords(ctx context.Context) error {
 	return err
 }
 
-// openLastCommit opens the mark of the last commit. Without it, copies of the ledger that
-// are older by one commit cannot be told from a crash before it.
+// openLastCommit opens the mark of the last commit. Without the mark, a ledger that is one commit
+// behind cannot be distinguished from a crash before that commit.
 func (a *App) openLastCommit(ctx context.Context) {
 	boot, err := a.bootID(os.DirFS("/proc"))
 	if err == nil {
@@ -132,8 +132,8 @@ func (a *App) markCommit(v *ledger.View) {
 	a.markFails = err != nil
 }
 
-// acknowledged is the last commit that the berthd before this one marked. Its revision says
-// nothing about a ledger that was made, or salvaged, at this start: that is no copy.
+// acknowledged returns the last commit that the previous berthd marked. For a new or salvaged
+// ledger the revision is 0, because a lower revision does not make it an older copy.
 func (a *App) acknowledged() recovery.Commit {
 	if a.lastCommit == nil {
 		return recovery.Commit{}
@@ -145,8 +145,8 @@ func (a *App) acknowledged() recovery.Commit {
 	return recovery.Commit{Epoch: ledger.EpochID(epoch), Revision: revision}
 }
 
-// recover decides what is true of each pod, and makes it last. Nobody who lives is
-// touched.
+// recover decides which pods exist and what they hold, and commits the result. Living pods are
+// not changed.
 func (a *App) recover(ctx context.Context) error {
 	observed, unseen, err := a.observePods(ctx)
 	if err != nil {
@@ -168,19 +168,20 @@ func (a *App) recover(ctx context.Context) error {
 		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error {
 			plan.Apply(d)
 			if plan.OlderCopy {
-				// With the claims that are taken over: a start that finds another epoch,
-				// and not them, would not know that its ledger is an older copy.
+				// The new epoch is committed with the recovered claims. If they were separate, a
+				// start between the two commits would not detect that its ledger is an older
+				// copy.
 				d.RenewEpoch(store.NewEpochID(), uint64(max(0, a.Now().UnixMilli())))
 			}
 			d.SetUncertain(why)
 			return nil
 		})
 	} else if fresh {
-		// The first generation says that berth has been here.
+		// The first generation marks that berthd has run here.
 		_, err = a.Ledger.SetRules(ctx, view.Rules())
 	}
 	if err != nil {
-		return fmt.Errorf("keep what lives here: %w", err)
+		return fmt.Errorf("commit the recovery: %w", err)
 	}
 	a.Failpoint.Hit(AfterRecovery)
 	if plan.OlderCopy {
@@ -188,28 +189,28 @@ func (a *App) recover(ctx context.Context) error {
 	}
 	for _, uid := range plan.Remove {
 		if err := a.reconcile.RemoveEmpty(ctx, a.Ledger.View(), uid); err != nil {
-			// What cannot be removed now is tried again by the sweep.
+			// The sweep repeats a failed removal.
 			a.Log.ErrorContext(ctx, "remove what is left of a pod", "uid", uid, "error", err)
 		}
 	}
 	return nil
 }
 
-// A claim record that cannot be read for the moment, for want of descriptors or memory, is
-// tried again a few times before the start fails.
+// Reading a claim record can fail for lack of descriptors or memory. It is repeated a few times
+// before the start fails.
 const (
 	observeAttempts = 5
 	observePause    = 200 * time.Millisecond
 )
 
-// observePods looks at all pods.
+// observePods reads the cgroups and claim records of all pods.
 func (a *App) observePods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
 	for attempt := 1; ; attempt++ {
 		all, unseen, err = a.reconcile.ObservePods(ctx)
 		if err == nil || attempt == observeAttempts {
 			return all, unseen, err
 		}
-		a.Log.WarnContext(ctx, "look at the pods again", "error", err)
+		a.Log.WarnContext(ctx, "observe the pods again", "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, false, err
@@ -218,9 +219,8 @@ func (a *App) observePods(ctx context.Context) (all []recovery.Observation, unse
 	}
 }
 
-// stillUncertain reports why the agent has to say which pods live although all has been
-// looked at: where processes cannot be seen, a pod of which neither ledger nor claim
-// record tell may live all the same.
+// stillUncertain returns why the agent must list the living pods although all pods were read.
+// Without the processes, a pod may live that neither the ledger nor a claim record lists.
 func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation, unseen bool) string {
 	if !unseen || view.Uncertain() == "" {
 		return ""
@@ -241,8 +241,8 @@ func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation,
 	return view.Uncertain()
 }
 
-// keepLiving reports whether a cgroup that no pod of the ledger has stays: until the agent
-// has sent Sync, whatever runs there may be a living pod's.
+// keepLiving reports whether a cgroup without a pod in the ledger is kept. Until the agent has
+// sent Sync, its processes may belong to a living pod.
 func (a *App) keepLiving(ctx context.Context, name cgroup.Name) (bool, error) {
 	if a.Engine.Synced() {
 		return false, nil
@@ -251,17 +251,17 @@ func (a *App) keepLiving(ctx context.Context, name cgroup.Name) (bool, error) {
 	return len(pids) > 0, err
 }
 
-// lives reports what is known of a pod that was found living by a Sync.
+// lives returns the known facts of a pod that a Sync has listed as living.
 func (a *App) lives(ctx context.Context, uid string) ledger.UnknownLivePod {
 	return a.reconcile.Known(ctx, uid, a.Ledger.View().BootID())
 }
 
-// recovered is what the start decided, for those who ask later.
+// recovered returns the decisions of the start, for Inspect.
 func (a *App) recovered() inspect.Recovered {
 	return inspect.Recovered{Decisions: a.start.Recovery, OlderCopy: a.start.OlderCopy}
 }
 
-// recoveryLines tell each pod's case where there is something to tell.
+// recoveryLines describes each pod whose case needs a line.
 func (a *App) recoveryLines() (lines []string) {
 	if a.start.OlderCopy {
 		lines = append(lines, "the ledger is an older copy: commits that were acknowledged are not in it; living pods keep what they have")
@@ -276,11 +276,11 @@ func (a *App) recoveryLines() (lines []string) {
 	return lines
 }
 
-// maxReported is how many findings and how many unread places the start reports; the file
-// beside the damaged ledger has them all.
+// maxReported limits the findings and the unread parts in the start report. The file beside the
+// damaged ledger has all of them.
 const maxReported = 20
 
-// damageLines lists, in sentences, what was damaged and what became of it.
+// damageLines describes the damage and its consequences.
 func damageLines(d *store.Damage, r ledger.Report) []string {
 	if d == nil {
 		return nil
@@ -325,7 +325,7 @@ func bootID(proc fs.FS) (string, error) {
 	return id, nil
 }
 
-// bootID returns the id of this boot, or the one that a test wants.
+// bootID returns the id of this boot, or the id of a test.
 func (a *App) bootID(proc fs.FS) (string, error) {
 	if a.Stage != nil && a.Stage.BootID != "" {
 		return a.Stage.BootID, nil

@@ -194,7 +194,7 @@ func (a *App) holder(cpus cpuset.Set) string {
 	return fmt.Sprintf("a pod has CPU %s for itself: remove the pod and reload, or reserve other CPUs", view.ExclusiveCPUs().Intersect(cpus))
 }
 
-// logReload logs what a reload has changed, and what it could not change.
+// logReload logs the changes of a reload, and the changes that need a restart.
 func (a *App) logReload(ctx context.Context, r node.Reloaded) {
 	for _, n := range r.Notes {
 		a.Log.WarnContext(ctx, n)

@@ -35,21 +35,23 @@ const grace = 10 * time.Second
 // httpConnections is how many connections to metrics and health there are at once.
 const httpConnections = 64
 
-// Run starts berthd and returns when ctx has ended and everything has stopped,
-// or when a part has failed. It closes the ledger. ready is called once, when
-// the sockets answer; it may be nil.
+// Run starts berthd. It returns when ctx has ended and everything has stopped, or when a part has
+// failed. It closes the ledger. ready is called once, when the sockets answer; it may be nil.
 //
-// The order of a start: nobody else may serve the sockets, because then the pods
-// here may be another program's; it is decided pod by pod what is true; the cgroup tree is
-// brought to what the ledger says; then plugins may register; then
-// readers and agents may call.
+// The order of a start:
+//
+//   - No other program may serve the sockets, because the pods may be that program's.
+//   - The recovery decides pod by pod.
+//   - The cgroup tree is made equal to the ledger.
+//   - Plugins may register.
+//   - Readers and agents may call.
 func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	defer func() {
 		err = errors.Join(err, a.keepLedger(ctx), a.store.Close(), a.closeRuntime(), a.closeRecords())
 	}()
 	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
 		if path == "" || a.Service.Has(path) {
-			continue // switched off; or systemd keeps it, and nobody else takes it
+			continue // switched off, or kept by systemd for berthd
 		}
 		if err := socket.Unserved(path); err != nil {
 			return err
@@ -69,7 +71,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
 	g.Go("systemd", a.followReloads)
-	// Where nobody knows what the disk has, only another start can tell.
+	// An unknown state of the disk can only be resolved by another start.
 	g.Go("ledger", a.store.Watch)
 	g.Go("watch", a.history.Run)
 	g.Go("system cgroups", a.takeCare)
@@ -83,7 +85,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	}
 	g.Go("api", serve(a.main.Server, a.agentSocket.Serve))
 	g.OnStop("api", stop(a.main.Server, cutOff))
-	// Before calls are cut off: who connects from now on waits for the next berthd.
+	// Sockets close before calls are cut off: later connections wait for the next berthd.
 	if a.readerSocket != nil {
 		g.OnStop("podresources socket", a.readerSocket.Drain)
 	}
@@ -109,14 +111,14 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		if ready != nil {
 			ready()
 		}
-		// Nobody probes what is being stopped, and the task ends with the others.
+		// Probes end with the service; the task itself ends with the others.
 		_ = a.monitor.Run(serving)
 		<-ctx.Done()
 		return ctx.Err()
 	})
 	g.Go("service manager", a.followService)
 	g.Go("reload", a.followReloadSignals)
-	// The first thing to stop is telling clients that all is well.
+	// Health changes first, so that clients stop calling.
 	g.OnStop("health", func(context.Context) error {
 		a.notify("ends: waits for calls under way", service.Stopping)
 		endServing()
@@ -130,7 +132,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	return g.Run(ctx, limit)
 }
 
-// applyLedger brings the cgroup tree to what the ledger says, before anybody can ask.
+// applyLedger makes the cgroup tree equal to the ledger, before any client can call.
 func (a *App) applyLedger(ctx context.Context) error {
 	if err := a.checkHost(ctx); err != nil {
 		return err
@@ -197,7 +199,7 @@ func (a *App) reportStart(ctx context.Context) {
 // configuration changes nothing; none if there was nothing to report.
 func (a *App) StartLines() []string { return append(slices.Clone(a.Notes), a.startLines()...) }
 
-// startLines are StartLines without those that have been logged.
+// startLines are StartLines without the notes, which have been logged.
 func (a *App) startLines() (lines []string) {
 	r := a.start.Ledger
 	lines = append(lines, damageLines(a.start.Damage, r)...)
@@ -224,7 +226,7 @@ func (a *App) startLines() (lines []string) {
 		if f.Rule == ledger.RuleMemory && slices.ContainsFunc(a.start.Drift, func(d ledger.Finding) bool {
 			return d.Rule == f.Rule && d.Resource == f.Resource
 		}) {
-			continue // has been told, with the owners
+			continue // has a line already, with the owners
 		}
 		lines = append(lines, "kept although today's rules would not allow it: "+f.Text)
 	}
@@ -242,11 +244,11 @@ func serve(s *grpc.Server, on func(serve func(net.Listener) error) error) func(c
 	return func(context.Context) error { return on(s.Serve) }
 }
 
-// cutOff is how long calls that were cut off have to notice. Nobody waits longer for
-// one that does not, as one that writes to a dead disk.
+// cutOff is how long a cut-off call may take to return. A call that writes to a dead disk never
+// does.
 const cutOff = 2 * time.Second
 
-// stop lets calls finish and cuts off those that take too long.
+// stop lets calls finish, and cuts them off when the context ends.
 func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		done := make(chan struct{})
@@ -266,7 +268,7 @@ func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 	}
 }
 
-// httpHandler serves metrics, health and the page for those who do not speak gRPC.
+// httpHandler serves metrics, health and the page.
 func (a *App) httpHandler(conn grpc.ClientConnInterface) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics.Handler(a.Config.KubeletMetrics))
@@ -324,15 +326,15 @@ func (a *App) listenHTTP() (net.Listener, error) {
 // statusEvery is how often systemctl status gets a new line, if that is not the same.
 const statusEvery = 10 * time.Second
 
-// notify tells the service manager what berthd does. A manager that does not listen is a
-// matter for the log only: it will act on its own.
+// notify reports berthd's state to the service manager. A failure is only logged, because the
+// service manager acts on its own timeout.
 func (a *App) notify(status string, states ...string) {
 	if err := a.Service.Status(status, states...); err != nil {
 		a.Log.Warn("the service manager could not be notified", "status", status, "error", err)
 	}
 }
 
-// statusLine reports what is going on, in a line.
+// statusLine describes the current state in one line.
 func (a *App) statusLine() string {
 	view := a.Ledger.View()
 	line := fmt.Sprintf("serves %d pods at revision %d", view.NumPods(), view.Generation())
@@ -346,9 +348,8 @@ func (a *App) statusLine() string {
 	return line
 }
 
-// followService tells the service manager that berthd is alive and what it does. It is alive
-// as long as commits come to an end: with one that hangs, systemd ends berthd and starts it
-// again.
+// followService reports berthd's state and liveness to the service manager. Berthd is alive while
+// commits finish. If one hangs, systemd's watchdog restarts berthd.
 func (a *App) followService(ctx context.Context) error {
 	select {
 	case <-a.plugins.Ready():
@@ -389,15 +390,15 @@ func (a *App) followReloadSignals(ctx context.Context) error {
 	}
 }
 
-// alive calls tell again and again, each time after responds has returned.
-func alive(ctx context.Context, every time.Duration, responds func(context.Context) error, tell func()) error {
+// alive calls notify periodically, each time after responds has returned.
+func alive(ctx context.Context, every time.Duration, responds func(context.Context) error, notify func()) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		if err := responds(ctx); err != nil {
 			return err
 		}
-		tell()
+		notify()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -406,7 +407,7 @@ func alive(ctx context.Context, every time.Duration, responds func(context.Conte
 	}
 }
 
-// How often berthd finds out whether it can serve, and how long each probe may take.
+// The interval and the timeout of probes.
 const (
 	probeEvery   = 5 * time.Second
 	probeTimeout = 10 * time.Second
@@ -440,8 +441,9 @@ func (a *App) closeSockets() error {
 	return err
 }
 
-// newMonitor makes what finds out whether berthd can serve. Without a commit it reads on, without its socket nobody
-// reaches it; the sockets of readers and plugins concern nobody else.
+// newMonitor constructs the health checks. Without commits berthd still serves reads. Without its
+// own socket it serves nothing. The sockets of readers and plugins affect only their own
+// services.
 func (a *App) newMonitor() *readiness.Monitor {
 	only := func(services ...grpc.ServiceDesc) (names []string) {
 		for i := range services {
@@ -494,7 +496,7 @@ func (a *App) keepLedger(ctx context.Context) error {
 	return err
 }
 
-// publishHealth tells the health service what works. It says nothing after Shutdown.
+// publishHealth sets the health service's statuses. After Shutdown it has no effect.
 func (a *App) publishHealth(m *readiness.Monitor) {
 	set := func(service string) {
 		status := healthpb.HealthCheckResponse_NOT_SERVING
@@ -546,17 +548,15 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// healthServer is gRPC's health service with streams that end when berthd does.
-// An orderly end waits for streams, and clients keep watching health for as long
-// as they live.
+// healthServer is gRPC's health service with streams that end when berthd does. A graceful stop
+// waits for streams, and clients never end their health streams.
 type healthServer struct {
 	*health.Server
 	ending context.Context
 	end    context.CancelFunc
 }
 
-// newHealth makes the health service. It does not serve yet; Resume tells so of
-// every service that has a status by then.
+// newHealth constructs the health service. Every service is NOT_SERVING until Resume.
 func newHealth() *healthServer {
 	h := &healthServer{Server: health.NewServer()}
 	h.ending, h.end = context.WithCancel(context.Background())
@@ -576,7 +576,7 @@ func (h *healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.Serve
 	return err
 }
 
-// Shutdown tells everybody that nothing is served any more, and ends the streams.
+// Shutdown sets every service to NOT_SERVING, and ends the streams.
 func (h *healthServer) Shutdown() {
 	h.Server.Shutdown()
 	h.end()

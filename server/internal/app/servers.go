@@ -130,7 +130,7 @@ func (a *App) buildServers(context.Context) error {
 // memoryOn returns the memory manager that decides on a view.
 func (a *App) memoryOn(view *ledger.View) state.MemoryManager { return a.Managers.On(view).Memory }
 
-// settingsOf tells those of the manager behind a kubelet's state file.
+// settingsOf returns the settings of the manager behind a kubelet's state file.
 func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
 	switch p := a.inForce(); kind {
 	case kubelet.CPU:
@@ -194,7 +194,7 @@ func (a *App) podRoot() cgroups.Name {
 	return a.layout.Pods()
 }
 
-// nodeStatus reports how the system is, and what it lacks that the node would want.
+// nodeStatus describes the running system, and its missing features.
 func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error) {
 	out := &nodev1.GetStatusResponse{ResetExtendedResources: a.start.NoDevices}
 	if found := a.systemProcesses.Load(); found != nil {
@@ -227,8 +227,8 @@ func subsystems(all []cgroups.Subsystem) (out []*nodev1.MountedSubsystem) {
 	return out
 }
 
-// lacksQuotas says so where a tree of version 1 cannot limit CPU time, in the kubelet's
-// words: its cpu controller may have been built without. Version 2 always can.
+// lacksQuotas reports a tree of version 1 without CPU quotas, in the kubelet's words. Its cpu
+// controller may have been built without them. Version 2 always has them.
 func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
 	i := slices.IndexFunc(facts.Subsystems, func(s cgroups.Subsystem) bool { return s.Name == "cpu" && s.Version == cgroups.V1 })
 	if i < 0 {

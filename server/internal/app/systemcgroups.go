@@ -19,9 +19,9 @@ import (
 	"github.com/berthd/berth/server/internal/host/procfs"
 )
 
-// systemCgroups keeps berthd itself, the container runtime, the agent, and the system's
-// processes that nobody has put anywhere, in the cgroups that the configuration names for
-// them. As in the kubelet, names are plain directories under every driver.
+// systemCgroups moves berthd, the container runtime, the agent, and the system's processes in the
+// root cgroup to their configured cgroups. As in the kubelet, names are plain directories under
+// every driver.
 type systemCgroups struct {
 	tree interface {
 		Ensure(ctx context.Context, node cgroup.Node) (created bool, err error)
@@ -29,7 +29,7 @@ type systemCgroups struct {
 		RootProcs() ([]int, error)
 	}
 	proc *os.Root
-	// system takes whoever is in the root cgroup; nil for nobody.
+	// system receives the processes of the root cgroup; empty for none.
 	system cgroup.Name
 	kept   []keptProcess
 	// found gets what a round has found.
@@ -97,10 +97,10 @@ func configured(literal string) cgroup.Name {
 	return cgroup.ParseCgroupfs(literal)
 }
 
-// keptProcesses are those that the configuration tells of.
+// keptProcesses are the configured processes.
 func (a *App) keptProcesses() []keptProcess {
 	c := a.Config.Node
-	own, set, _ := score(a.Config) // the start has said why not
+	own, set, _ := score(a.Config) // the start has logged the reason
 	if !set {
 		own = noScore
 	}
@@ -111,7 +111,7 @@ func (a *App) keptProcesses() []keptProcess {
 	}
 	adj := runtimeScore
 	if c.RuntimeCgroup == "" && c.RuntimePIDFile == "" {
-		adj = noScore // it is only looked at
+		adj = noScore // the process is only reported
 	}
 	switch {
 	case c.RuntimePIDFile != "":
@@ -154,7 +154,7 @@ func (c *systemCgroups) round(ctx context.Context) error {
 		pid, err := c.keep(ctx, k)
 		one := &nodev1.SystemContainer{Part: k.part, Pid: int32(pid)}
 		if err == nil {
-			var unknown error // matters to nobody but those who ask
+			var unknown error // only in answers of GetStatus
 			if one.Cgroup, unknown = procfs.Cgroup(c.proc.FS(), pid); unknown != nil {
 				one.Problem = unknown.Error()
 			}
@@ -232,8 +232,8 @@ func (c *systemCgroups) gather(ctx context.Context) error {
 	return last
 }
 
-// isKernels tells a thread of the kernel, or a process that has gone, from one that runs a
-// program. Its program (exe) is not read: that takes CAP_SYS_PTRACE.
+// isKernels reports whether a process is a kernel thread or has ended. The file exe is not read,
+// because that needs CAP_SYS_PTRACE.
 func (c *systemCgroups) isKernels(pid int) bool {
 	kernels, err := procfs.KernelThread(c.proc.FS(), pid)
 	return err != nil || kernels

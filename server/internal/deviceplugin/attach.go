@@ -13,20 +13,18 @@ import (
 // Attached is a plugin that did not call but was found (pluginregistration v1).
 type Attached struct{ session *session }
 
-// Ended is closed when nothing of the connection runs any more: the plugin has
-// gone, a newer one has taken its place, or it was detached.
+// Ended is closed when the connection has ended: the plugin has disconnected, was replaced by a
+// newer one, or was detached.
 func (a Attached) Ended() <-chan struct{} { return a.session.ended }
 
-// Detach ends the connection, as if the plugin had gone, and waits until it has
-// ended.
+// Detach closes the connection, as if the plugin had disconnected, and waits for its end.
 func (a Attached) Detach() {
 	a.session.cancel(errDetached)
 	<-a.session.ended
 }
 
-// Supports checks what a plugin that was found says of itself: its resource's
-// name, and whether one of the API versions that it knows is berth's. Errors are
-// of class Invalid and Unsupported.
+// Supports checks the data of a discovered plugin: its resource's name, and that one of its API
+// versions is berth's. Errors are of class Invalid and Unsupported.
 func (s *Server) Supports(resource string, versions []string) error {
 	for _, v := range versions {
 		if v == pluginapi.Version {
@@ -39,8 +37,8 @@ func (s *Server) Supports(resource string, versions []string) error {
 	return errdefs.Unsupportedf("manager version, %s, is not among plugin supported versions %q", pluginapi.Version, versions)
 }
 
-// Attach connects to the plugin of a resource at the path of its socket and makes
-// it the one that serves the resource, as Register does for a plugin that calls.
+// Attach connects to a plugin's socket and makes the plugin serve the resource. Register does the
+// same for a plugin that registers itself.
 func (s *Server) Attach(ctx context.Context, resource, path string) (Attached, error) {
 	p, err := s.connect(ctx, resource, path)
 	if err != nil {

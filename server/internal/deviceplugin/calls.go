@@ -19,8 +19,8 @@ import (
 	"github.com/berthd/berth/server/internal/breaker"
 )
 
-// Preferred asks a plugin which devices it would take (GetPreferredAllocation).
-// An answer for more than one container, or for none, is read as far as it goes.
+// Preferred returns the devices that a plugin prefers (GetPreferredAllocation). Only the first
+// container of a response counts.
 func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
 	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred}
 	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse, error) {
@@ -36,9 +36,8 @@ func (s *Server) Preferred(ctx context.Context, resource string, available, must
 	return answer.ContainerResponses[0].GetDeviceIDs(), nil
 }
 
-// Allocate has a plugin make devices ready for one container and returns its
-// answer for this container in wire form. An answer for no container is an
-// error; those after the first are ignored.
+// Allocate calls a plugin's Allocate for one container, and returns the container's response in
+// wire form. A response without a container is an error. Responses after the first are ignored.
 func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([]byte, error) {
 	if _, err := s.session(resource); err != nil {
 		return nil, err
@@ -75,10 +74,9 @@ const (
 	maxAnswer    = 256 << 10
 )
 
-// PreStart tells the plugins of a container's devices that it is about to start,
-// those that asked for it (PreStartContainer). It is called before every start,
-// restarts included. A plugin that is needed and away is an error of class
-// Unavailable: the container cannot start yet.
+// PreStart calls PreStartContainer of the plugins of a container's devices, if their options
+// require the call. It is called before every start, including restarts. If a required plugin is
+// disconnected, the error is of class Unavailable: the container cannot start yet.
 func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
 	pod, ok := view.Pod(owner.Pod)
 	if !ok {
@@ -115,7 +113,7 @@ func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.
 	return nil
 }
 
-// session finds the session of a resource.
+// session returns the session of a resource.
 func (s *Server) session(resource string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,14 +132,13 @@ func (s *Server) session(resource string) (*session, error) {
 type request struct {
 	method string
 	limit  time.Duration
-	// attended: without its caller the call is canceled. A plugin may reset the device of a
-	// container that is to start, so a call of which nobody knows must not go on.
+	// attended calls are canceled with their caller's context. A plugin may reset a starting
+	// container's device, so such a call must not outlive its caller.
 	attended bool
 }
 
-// ask calls a resource's plugin. A plugin that registers anew, as it does when it
-// notices a restart of berthd, breaks the calls on its former connection: they
-// are made once more on the new one.
+// ask calls a resource's plugin. A plugin that registers again, as after a restart of berthd,
+// breaks calls on its previous connection. They are repeated once on the new connection.
 func ask[T any](ctx context.Context, s *Server, resource string, what request, do func(context.Context, *session) (T, error)) (T, error) {
 	p, err := s.session(resource)
 	if err != nil {
@@ -158,10 +155,10 @@ func ask[T any](ctx context.Context, s *Server, resource string, what request, d
 	return call(ctx, again, what, do)
 }
 
-// call makes one call to the plugin within its limit. A plugin does not see the caller's
-// deadline, and a caller with less time than the limit gets his own error while the call
-// goes on. So callers with short deadlines neither suspend a plugin that answers in time, nor hide
-// one that does not.
+// call makes one call to a plugin within the call's limit. The plugin does not get the caller's
+// deadline. A caller whose deadline comes before the limit gets its own error, while the call
+// continues. Callers with short deadlines therefore neither suspend a plugin that responds in
+// time, nor hide one that does not.
 func call[T any](ctx context.Context, p *session, what request, do func(context.Context, *session) (T, error)) (T, error) {
 	type result struct {
 		answer T
@@ -212,8 +209,8 @@ func (p *session) unattended(more int) bool {
 	return true
 }
 
-// within makes a call within its limit, and tells the breaker how it ended. calling is
-// canceled if the caller has left and the call is not to go on.
+// within makes a call within its limit, and reports the outcome to the breaker. calling is
+// canceled when the caller has left and the call must not continue.
 func within[T any](calling context.Context, p *session, what request, attempt breaker.Call, do func(context.Context, *session) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(calling, what.limit)
 	defer cancel()
@@ -225,7 +222,7 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 		return answer, nil
 	case calling.Err() != nil:
 		p.leave(attempt, unknown, "")
-		return answer, err // nobody reads it
+		return answer, err // the result is not read
 	case status.Code(err) == codes.DeadlineExceeded && (!errors.As(err, new(sentError)) || over(limited)):
 		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, what.method, what.limit)
 		p.leave(attempt, silent, err.Error())
@@ -243,14 +240,14 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 	return answer, failure
 }
 
-// over reports whether the deadline has passed. The context may learn of it later than the
-// plugin, which then answers that the time is over.
+// over reports whether the deadline has passed. The plugin may notice the deadline before the
+// context does, and return DeadlineExceeded.
 func over(ctx context.Context) bool {
 	end, limited := ctx.Deadline()
 	return limited && time.Until(end) <= 0
 }
 
-// outcome is what a call says about whether the plugin answers at all.
+// outcome is whether a plugin responded to a call.
 type outcome int
 
 const (
@@ -259,9 +256,9 @@ const (
 	unknown
 )
 
-// enter asks the plugin's breaker whether a call may be made. A plugin that was
-// silent three times in a row is not called for a while, so that pods which need
-// it have their answer at once.
+// enter begins a call if the plugin's breaker permits it. After three consecutive calls without a
+// response the plugin is not called for a while. Pods that need the plugin then get an error
+// immediately.
 func (p *session) enter(method string) (breaker.Call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +274,7 @@ func (p *session) enter(method string) (breaker.Call, error) {
 	return call, refused
 }
 
-// leave tells the breaker how a call ended.
+// leave reports the outcome of a call to the breaker.
 func (p *session) leave(call breaker.Call, o outcome, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

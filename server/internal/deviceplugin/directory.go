@@ -22,8 +22,8 @@ const (
 	socketMode fs.FileMode = 0o755
 )
 
-// open makes the directory ready and listens on kubelet.sock. Cleaning comes
-// first, then the new socket: a plugin that sees either can register at once.
+// open prepares the directory and listens on kubelet.sock. Sockets are removed before
+// kubelet.sock is created, so that a plugin can register immediately after either event.
 func (s *Server) open() (*socket.Keeper, error) {
 	if s.Dir == "" {
 		return nil, nil
@@ -43,9 +43,8 @@ func (s *Server) open() (*socket.Keeper, error) {
 	return socket.Keep(s.Path(), socket.Options{DirMode: dirMode, Mode: socketMode}, s.Log)
 }
 
-// clean removes every socket, and every link to one, directly in the directory;
-// all else stays. Plugins that watch their own socket learn by this that they
-// have to register again.
+// clean removes the sockets, and the links to sockets, directly in the directory; other files
+// stay. Plugins that watch their own socket register again when it disappears.
 func (s *Server) clean() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {

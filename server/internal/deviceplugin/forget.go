@@ -8,14 +8,13 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// forgetAgain is when a resource is looked at again that could not be forgotten,
-// because somebody holds some of it or the ledger could not be written.
+// forgetAgain is the delay before the next attempt to delete a resource that a pod holds, or
+// after a failed write of the ledger.
 const forgetAgain = time.Minute
 
-// Forget drops a resource whose plugin is away, as if it had never been here.
-// Errors are of class NotFound for one that is not known, Precondition while its
-// plugin is connected or somebody holds some of it, and Unavailable if that cannot be
-// kept.
+// Forget deletes a resource whose plugin is disconnected. Errors are of class NotFound for an
+// unknown resource, Precondition while its plugin is connected or a pod holds devices, and
+// Unavailable if the deletion cannot be stored.
 func (s *Server) Forget(ctx context.Context, resource string) error {
 	if _, known := s.Inventory.Snapshot().Resource(resource); !known {
 		return errdefs.NotFoundf("no device plugin has registered for %.253q", resource).Coded(errdefs.ResourceNotFound)
@@ -28,7 +27,7 @@ func (s *Server) Forget(ctx context.Context, resource string) error {
 	return nil
 }
 
-// mayForget refuses to forget a resource whose plugin is connected.
+// mayForget refuses the deletion while the resource's plugin is connected.
 func (s *Server) mayForget(resource string) error {
 	if r, ok := s.Inventory.Snapshot().Resource(resource); ok && r.State == device.Connected {
 		return errdefs.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource).Coded(errdefs.ResourceServed, "resource", resource)
@@ -36,9 +35,8 @@ func (s *Server) mayForget(resource string) error {
 	return nil
 }
 
-// forgetAway drops the resources of a snapshot whose plugins have been away for
-// ForgetAfter and that no pod holds. It returns when to look again at the others; the
-// zero time if there are none.
+// forgetAway deletes the resources whose plugins have been disconnected for ForgetAfter, unless a
+// pod holds devices. It returns the time of the next check, or the zero time if there is none.
 func (s *Server) forgetAway(ctx context.Context, snap *device.Snapshot) (next time.Time) {
 	if s.ForgetAfter == 0 {
 		return next
@@ -61,8 +59,7 @@ func (s *Server) forgetAway(ctx context.Context, snap *device.Snapshot) (next ti
 	return next
 }
 
-// forgetOne drops a resource whose plugin did not come back, and reports whether that
-// is done.
+// forgetOne deletes a resource whose plugin has not come back, and reports whether it did.
 func (s *Server) forgetOne(ctx context.Context, resource string, now time.Time) bool {
 	err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) })
 	switch {

@@ -6,7 +6,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// latest reads a plugin's lists and keeps the last one: each is whole, so those before it count for nothing.
+// latest reads a plugin's lists and keeps the last one, because each list replaces the earlier
+// ones.
 type latest struct {
 	lists chan *pluginapi.ListAndWatchResponse // holds one
 	ended chan error                           // holds one: why there are no more
@@ -37,8 +38,8 @@ func newLatest(recv func() (*pluginapi.ListAndWatchResponse, error)) *latest {
 	return l
 }
 
-// next returns a list that is newer than the one before, at the earliest after a while, but the first one and the last
-// one at once. An error says that there are no more.
+// next returns a newer list, after a minimum delay. The first and the last list are returned
+// without delay. An error means that the stream has ended.
 func (l *latest) next(after time.Duration) (*pluginapi.ListAndWatchResponse, error) {
 	if !l.first {
 		timer := time.NewTimer(after)
@@ -58,7 +59,7 @@ func (l *latest) next(after time.Duration) (*pluginapi.ListAndWatchResponse, err
 	}
 }
 
-// last returns the list that came before the end, if nobody had it yet.
+// last returns the final list before the end, unless it was returned already.
 func (l *latest) last(err error) (*pluginapi.ListAndWatchResponse, error) {
 	select {
 	case list := <-l.lists:

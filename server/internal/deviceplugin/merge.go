@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Answer is what plugins want a runtime to do for a container.
+// Answer is the merged request of plugins to a runtime for a container.
 type Answer struct {
 	Env         map[string]string
 	Annotations map[string]string
@@ -36,12 +36,10 @@ type Node struct {
 	Permissions string
 }
 
-// Merge puts the answers in a container's device claims together. Of several that
-// speak of the same variable, annotation, mount or device node (by its path in
-// the container) the first counts, in the order of the resources' names, where
-// the kubelet follows the random order of a map; each contradiction is a note.
-// Equal CDI names are one. A claim whose answer cannot be read is an error of
-// class Corrupt.
+// Merge merges the responses in a container's device claims. If several set the same variable,
+// annotation, mount or device node (by its path in the container), the first resource in the
+// order of names wins. The kubelet uses the random order of a map. Each contradiction becomes a
+// note. Equal CDI names are merged. A response that cannot be read is an error of class Corrupt.
 func Merge(claims []ledger.Claim) (Answer, []string, error) {
 	m := merge{said: map[string]statement{}}
 	ordered := slices.SortedStableFunc(slices.Values(claims), func(a, b ledger.Claim) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -67,7 +65,7 @@ type merge struct {
 	said     map[string]statement // by subject
 }
 
-// statement is what the plugin of a resource said.
+// statement is a value, and the resource whose plugin set it.
 type statement struct{ value, resource string }
 
 func (m *merge) add(r *pluginapi.ContainerAllocateResponse) {

@@ -40,8 +40,7 @@ func (s *Server) register(ctx context.Context, req *pluginapi.RegisterRequest) e
 	return s.install(ctx, p)
 }
 
-// connect dials a plugin and asks it for its options: a session that is not
-// installed yet.
+// connect dials a plugin and reads its options. It returns a session that is not installed yet.
 func (s *Server) connect(ctx context.Context, resource, path string) (*session, error) {
 	conn, err := s.dial(ctx, path)
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Server) connect(ctx context.Context, resource, path string) (*session, 
 	}, nil
 }
 
-// check looks at what a plugin claims to be.
+// check validates a registration.
 func (s *Server) check(req *pluginapi.RegisterRequest) error {
 	if req.Version != pluginapi.Version {
 		return errdefs.Unsupportedf("requested API version %q is not supported by berth. Supported version is %q",
@@ -91,8 +90,8 @@ func inside(endpoint string) bool {
 	return filepath.IsLocal(name) && filepath.Clean(name) != "."
 }
 
-// install makes a session the one of its resource and starts it. The session
-// before is told to end; the new one's stream waits for that.
+// install makes a session the current one of its resource and starts it. The previous session is
+// canceled. The new stream begins after the previous one has ended.
 func (s *Server) install(ctx context.Context, next *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

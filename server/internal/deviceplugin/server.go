@@ -32,11 +32,11 @@ type Config struct {
 	Dir string
 	// Deadlines of calls to plugins.
 	Deadlines Deadlines
-	// ForgetAfter is how long after its plugin went a resource is known that nobody
-	// holds; 0 is for ever.
+	// ForgetAfter is how long a resource without a plugin is kept if no pod holds its devices; 0
+	// is for ever.
 	ForgetAfter time.Duration
-	// KeepName has pods that request such a resource refused, as by the kubelet, until
-	// the server ends: its name stays in the inventory, without a capacity.
+	// KeepName keeps the name of such a resource in the inventory, without capacity, until the
+	// server ends. Pods that request it are refused, as by the kubelet.
 	KeepName bool
 	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
 	// (The kubelet ends a plugin's stream at 4 MiB.)
@@ -47,7 +47,7 @@ type Config struct {
 	// UpdateEvery is how often a plugin's list counts; of several in between the last
 	// one does. 0 means 100 ms.
 	UpdateEvery time.Duration
-	// Breaker says when a plugin that does not answer is left alone.
+	// Breaker configures when calls to an unresponsive plugin stop.
 	Breaker breaker.Config
 }
 
@@ -80,15 +80,15 @@ type Memory interface {
 	// Remember notes that a resource's plugin has a connection, or had one until
 	// then.
 	Remember(ctx context.Context, r ledger.SeenResource) error
-	// Forget drops a resource, unless somebody holds some of it: that is an error of
-	// class Precondition which names the holders. It calls may, whose error it
-	// returns, at a moment after which no Remember of an earlier call is overwritten.
+	// Forget deletes a resource. If a pod holds some of it, the error is of class Precondition
+	// and names the holders. Forget calls may in the same transaction, and returns its error.
+	// Earlier calls of Remember are complete at that time.
 	Forget(ctx context.Context, resource string, may func() error) error
 }
 
-// Observer is told what happens with plugins, for metrics.
+// Observer gets events of plugins, for metrics.
 type Observer interface {
-	// Registered: a plugin called Register, whatever became of it.
+	// Registered is called for each Register call, whatever its result.
 	Registered(resource string)
 	// Allocated: a plugin answered Allocate, or failed to, after so long.
 	Allocated(resource string, took time.Duration)
@@ -163,7 +163,8 @@ func (s *Server) Problem() error {
 	return kept.Problem()
 }
 
-// goes runs a call to a plugin in a goroutine that Run waits for; false if Run is ending.
+// goes runs a call to a plugin in a goroutine that Run waits for. It returns false if Run is
+// ending.
 func (s *Server) goes(call func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ type session struct {
 	options  device.Options
 	conn     *grpc.ClientConn
 	client   pluginapi.DevicePluginClient
-	// found: the plugin did not call; who found it connects again by itself.
+	// found means that the registry has discovered the plugin, and will connect again.
 	found bool
 	// life ends when the session is to end, and the calls to the plugin with it.
 	life   context.Context
@@ -49,7 +49,7 @@ type session struct {
 
 	strange  bool // a node that no machine can have was reported
 	nameless bool // a device without a usable id was reported
-	// remembered says that the ledger knows the resource.
+	// remembered means that the ledger contains the resource.
 	remembered bool
 
 	mu      sync.Mutex
@@ -74,7 +74,7 @@ func (p *session) run(before *session) {
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		if !errors.Is(cause, errDetached) {
-			// Superseded, or berthd ends: the plugin has not gone.
+			// The session was replaced, or berthd is stopping: the plugin is not disconnected.
 			return
 		}
 		err, ctx = cause, context.WithoutCancel(ctx)
@@ -103,7 +103,7 @@ func (p *session) makeRoom() (kept bool) {
 	return false
 }
 
-// follow reads lists until the stream ends and says why it did.
+// follow reads lists until the stream ends, and returns the reason.
 func (p *session) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,8 +111,8 @@ func (p *session) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Before anybody can request the devices: a resource that has pods and is not known
-	// after a crash would be nobody's.
+	// The ledger stores the resource before its devices can be requested. After a crash a
+	// resource in use would otherwise be unknown.
 	p.remember(ctx)
 	lists := newLatest(stream.Recv)
 	defer lists.wait()
@@ -143,7 +143,7 @@ func (p *session) remember(ctx context.Context) {
 	case p.remembered:
 		p.server.Log.Debug("when a device plugin was last there is not noted", "resource", p.resource, "error", err)
 	case ctx.Err() != nil:
-		// berthd ends, and nobody has got any of it yet.
+		// berthd is stopping, and no device has been allocated yet.
 	default:
 		p.server.Log.Error("a device resource will not be known after a restart", "resource", p.resource, "error", err)
 	}

@@ -20,8 +20,8 @@ type standby struct {
 // under ever new names must not take ever more of berthd.
 const maxStandbys = 8
 
-// keep makes a session that has ended a standby, if its connection still lives; it
-// reports whether it did. The lock is held, here and in drop.
+// keep makes an ended session a standby if its connection is still open, and reports whether it
+// did. The caller of keep and drop holds the lock.
 func (s *Server) keep(p *session) bool {
 	if s.running == nil || p.found || p.conn.GetState() != connectivity.Ready {
 		return false
@@ -39,8 +39,7 @@ func (s *Server) keep(p *session) bool {
 	}
 	s.streams.Go(func() {
 		defer release()
-		// A connection that is lost is not made again: who listens there then need not
-		// be the same plugin.
+		// A lost connection is not opened again: another plugin may listen at the same path.
 		p.conn.WaitForStateChange(ctx, connectivity.Ready)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -61,7 +60,7 @@ func (s *Server) drop(match func(*session) bool) {
 	})
 }
 
-// takeOver has the newest standby of a resource serve it, unless somebody does.
+// takeOver makes the newest standby of a resource serve it, unless the resource is served.
 func (s *Server) takeOver(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,7 +67,7 @@ type Registry struct {
 	ready chan struct{}
 	// watcher is nil while the directory is polled; it belongs to Run.
 	watcher *fsnotify.Watcher
-	// polled means that the log says so.
+	// polled means that the log has a line about polling.
 	polled bool
 
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ type socket struct {
 	file       os.FileInfo
 	registered atomic.Bool
 	cancel     context.CancelFunc
-	// done is closed when nobody follows it any more.
+	// done is closed when the visits have ended.
 	done chan struct{}
 }
 
@@ -135,8 +135,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.unwatch()
-	// Nobody who is followed is told anything at the end: the plugin server ends
-	// the connections.
+	// At the end of berthd no plugin is notified: the plugin server closes the connections.
 	defer r.forgetAll()
 	poll := time.NewTicker(r.Poll)
 	defer poll.Stop()
@@ -154,7 +153,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			}
 			r.noticed(ctx, e)
 		case err := <-failures:
-			// Most likely events were lost, so look at everything.
+			// Events were probably lost, so everything is read again.
 			r.Log.Warn("watch the plugin registry", "dir", r.Dir, "error", err)
 			r.scan(ctx)
 		case <-tick:
@@ -192,7 +191,7 @@ var errWatchEnded = errors.New("the watch has ended")
 // errGone is why a socket is not followed any more.
 var errGone = errors.New("the registration socket is gone")
 
-// forget ends the visits of a socket and waits for that.
+// forget cancels the visits of a socket and waits for their end.
 func (r *Registry) forget(path string) {
 	r.mu.Lock()
 	s := r.sockets[path]

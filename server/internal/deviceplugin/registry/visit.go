@@ -16,8 +16,7 @@ import (
 // errForeign is of a plugin that others serve: nothing for berth to do.
 var errForeign = errors.New("not a device plugin")
 
-// follow visits a socket until it goes. A visit after a long one starts with the
-// shortest pause again.
+// follow visits a socket until it is removed. After a long visit the pause is the shortest again.
 func (r *Registry) follow(ctx context.Context, path string, s *socket) {
 	for pause := FirstPause; ; pause = min(2*pause, MaxPause) {
 		began := r.Now()
@@ -41,8 +40,8 @@ func (r *Registry) follow(ctx context.Context, path string, s *socket) {
 	}
 }
 
-// visit attaches the plugin behind a socket and stays until its connection has
-// ended and nobody else serves the resource. The error is never nil.
+// visit attaches the plugin behind a socket. It returns when the connection has ended and no
+// other plugin serves the resource. The error is never nil.
 func (r *Registry) visit(ctx context.Context, path string, s *socket) error {
 	resource, plugin, err := r.introduce(ctx, path)
 	if err != nil {
@@ -66,15 +65,15 @@ func (r *Registry) visit(ctx context.Context, path string, s *socket) error {
 	return errdefs.Unavailablef("the connection of the plugin for %s has ended", resource)
 }
 
-// release detaches a plugin, unless berthd ends: then the plugin server ends its
-// connections, and no plugin has gone.
+// release detaches a plugin, unless berthd is stopping. The plugin server then closes all
+// connections, and the plugins do not count as disconnected.
 func release(ctx context.Context, plugin deviceplugin.Attached) {
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), errGone) {
 		plugin.Detach()
 	}
 }
 
-// introduce asks a plugin who it is, attaches it, and tells it what came of that.
+// introduce gets a plugin's data, attaches the plugin, and notifies the plugin of the result.
 func (r *Registry) introduce(ctx context.Context, path string) (resource string, plugin deviceplugin.Attached, err error) {
 	dialing, cancel := context.WithTimeout(ctx, r.Deadlines.Dial)
 	defer cancel()
@@ -104,7 +103,7 @@ func (r *Registry) introduce(ctx context.Context, path string) (resource string,
 	return info.GetName(), plugin, nil
 }
 
-// attach checks what a plugin says of itself and connects to where it serves.
+// attach validates a plugin's data and connects to its device service.
 func (r *Registry) attach(ctx context.Context, info *registrationapi.PluginInfo, path string) (deviceplugin.Attached, error) {
 	var none deviceplugin.Attached
 	switch info.GetType() {
@@ -138,7 +137,7 @@ func (r *Registry) info(ctx context.Context, client registrationapi.Registration
 	return info, nil
 }
 
-// notify tells a plugin whether it is registered, and if not why.
+// notify sends a plugin the result of its registration.
 func (r *Registry) notify(ctx context.Context, client registrationapi.RegistrationClient, refusal error) error {
 	limited, cancel := context.WithTimeout(ctx, r.Deadlines.Notify)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// channels gives what Run waits for: the events of the watcher, or the ticks of the poll while there is no watcher.
+// channels returns the events of the watcher, or the ticks of the poll if there is no watcher.
 func (r *Registry) channels(poll *time.Ticker) (<-chan fsnotify.Event, <-chan error, <-chan time.Time) {
 	if r.watcher == nil {
 		return nil, nil, poll.C
@@ -62,7 +62,7 @@ func (r *Registry) scan(ctx context.Context) {
 	}
 }
 
-// poll gives the watches up and looks at everything without them. The next tick tries to watch again.
+// poll closes the watcher and reads the whole directory. The next tick tries to watch again.
 func (r *Registry) poll(ctx context.Context, why error) {
 	r.unwatch()
 	if !r.polled {
@@ -125,9 +125,8 @@ func (r *Registry) makeDir() error {
 	return nil
 }
 
-// followAll makes the directory if need be, watches it and every folder below it, and
-// follows exactly the sockets that are there. The folder around it is watched as
-// well, to learn that the directory itself was removed.
+// followAll creates the directory if it is missing, watches it with all subdirectories, and
+// follows exactly its sockets. The parent is watched too, to detect the removal of the directory.
 func (r *Registry) followAll(ctx context.Context) error {
 	if err := r.makeDir(); err != nil {
 		return err
@@ -144,8 +143,8 @@ func (r *Registry) followAll(ctx context.Context) error {
 	return r.look(ctx, r.Dir)
 }
 
-// look follows a path if it is a socket, and all below it if it is a folder. What
-// goes while it is looked at has its own event. An error is that of a watch.
+// look follows a path if it is a socket, and everything below it if it is a directory. Files that
+// disappear meanwhile have their own event. Errors are errors of a watch.
 func (r *Registry) look(ctx context.Context, top string) error {
 	return filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -165,7 +164,7 @@ func (r *Registry) look(ctx context.Context, top string) error {
 			}
 			return nil
 		case entry.IsDir():
-			// First the watch, then what is inside, so that nothing is missed.
+			// The watch comes before reading, so that no file is missed.
 			if err := r.add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return errdefs.Unavailablef("watch the plugin registry at %s: %w", path, err)
 			}
@@ -178,8 +177,8 @@ func (r *Registry) look(ctx context.Context, top string) error {
 	})
 }
 
-// gone forgets the socket at a path and all sockets below it. Folders below it are
-// not watched any more: one that was moved would go on telling of its old path.
+// gone stops following the socket at a path and all sockets below it. Directories below it are no
+// longer watched, because a moved one would send events with its old path.
 func (r *Registry) gone(top string) {
 	for _, folder := range r.watcher.WatchList() {
 		if within(folder, top) {

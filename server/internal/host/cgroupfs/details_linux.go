@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 )
 
-// Details implements cgroup.Meter. A file that a kernel does not have, or whose text it spells
-// in another way, leaves its part of the details out.
+// Details implements cgroup.Meter. If a kernel lacks a file or uses another format, its part of
+// the details is missing.
 func (d *Driver) Details(ctx context.Context, name cgroup.Name) (out cgroup.Details, err error) {
 	if out.Usage, err = d.Usage(ctx, name); err != nil {
 		return out, err

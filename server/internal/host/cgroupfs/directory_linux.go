@@ -17,9 +17,8 @@ import (
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
-// directory is an open directory of a cgroup in one hierarchy. Those right below it
-// that were opened stay open until their cgroups have ended, so that no path is
-// resolved again from the mount point.
+// directory is an open directory of a cgroup in one hierarchy. Its opened subdirectories stay
+// open until their cgroups have ended, so that no path is resolved again from the mount point.
 type directory struct {
 	*os.Root
 	room *atomic.Int64 // how many more directories of the tree may stay open
@@ -107,7 +106,7 @@ func (p *directory) keep(base string, c *directory) bool {
 	return true
 }
 
-// forget closes the directory c right below this one.
+// forget closes the subdirectory c.
 func (p *directory) forget(base string, c *directory) {
 	p.mu.Lock()
 	found := p.below[base] == c
@@ -156,7 +155,7 @@ func (p *directory) read(file string) (string, error) {
 	defer buffers.Put(buf)
 	var text []byte
 	for {
-		// What is shorter than the buffer is all that there is.
+		// A read that does not fill the buffer has reached the end.
 		n, err := f.Read(buf[:])
 		text = append(text, buf[:n]...)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -179,8 +178,8 @@ func (p *directory) write(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// list returns the names of the directories right below this one, sorted, and closes
-// those kept open that are not there any more.
+// list returns the names of the subdirectories, sorted. It closes open subdirectories that were
+// removed.
 func (p *directory) list() ([]string, error) {
 	f, err := p.OpenFile(".", os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -202,8 +201,7 @@ func (p *directory) list() ([]string, error) {
 	return names, nil
 }
 
-// located puts the directory into an error of the root, which knows only the last
-// component.
+// located adds the directory to an error of the root, which has only the last component.
 func (p *directory) located(err error) error {
 	var located *os.PathError
 	if errors.As(err, &located) {

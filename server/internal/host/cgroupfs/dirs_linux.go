@@ -117,7 +117,7 @@ func (o *openDirs) Close() {
 	}
 }
 
-// close closes the directories of a cgroup and of those below it. The caller holds mu.
+// close closes the directories of a cgroup and its descendants. The caller holds mu.
 func (o *openDirs) close(d *openDir) {
 	for i := range d.fds {
 		o.closeOne(d, i)
@@ -221,10 +221,10 @@ func (d *Driver) openDir(name cgroup.Name, parent, dir *openDir, i int) (fd int,
 	return fd, nil
 }
 
-// look compares the directories of a cgroup with what is there now. present are the
-// hierarchies that have it, as bits; nested says that a cgroup may be below it. With trust,
-// open directories from which files are read count as present: these reads fail if the
-// cgroup was removed. The caller holds openDirs.mu.
+// look compares the open directories of a cgroup with the file system. present has a bit for each
+// hierarchy with the cgroup. nested means that the cgroup may have children. With trust, open
+// directories from which files are read count as present: these reads fail if the cgroup was
+// removed. The caller holds openDirs.mu.
 func (d *Driver) look(name cgroup.Name, parent, dir *openDir, trust bool) (present uint64, nested bool, err error) {
 	for i := range d.hierarchies {
 		stat := unix.Stat_t{}
@@ -339,13 +339,13 @@ type reader struct {
 	*Driver
 	name        cgroup.Name
 	parent, dir *openDir
-	// trust says that open directories count as present until a file is missed.
+	// trust means that open directories count as present until reading a file fails.
 	trust, missed bool
 	buf           [4096]byte
 }
 
-// observe reads the state and the values of the cgroup. nested says that a cgroup may be
-// below.
+// observe reads the state and the values of the cgroup. nested means that the cgroup may have
+// children.
 func (r *reader) observe() (o cgroup.Observed, nested bool, err error) {
 	o.Name = r.name
 	if o.State, o.Reason, nested, err = r.state(); err != nil || o.State == cgroup.Absent {
@@ -385,7 +385,7 @@ func (r *reader) text(hierarchy int, file string) (string, error) {
 	return text, err
 }
 
-// all reads an open file: what is shorter than the buffer is all that there is.
+// all reads an open file. A read that does not fill the buffer has reached the end.
 func (r *reader) all(fd int) (string, error) {
 	var long []byte
 	for {

@@ -1,27 +1,26 @@
-// Package cgroupfs implements cgroup.Tree on the kernel's cgroup file system, for
-// cgroup v1, hybrid and v2 with plain directories.
+// Package cgroupfs implements cgroup.Tree on the kernel's cgroup file system, for cgroup v1,
+// hybrid and v2 with plain directories.
 //
-// Values are written by github.com/opencontainers/cgroups, which runc and the kubelet
-// use too, so that a value gets into the same file with the same text. All other
-// files and directories are reached through an os.Root for each directory, which
-// stays open until its cgroup has ended. What the library lacks is done here:
-// killing, three-state existence, repair, undoing what could not be completed, and
-// trees that are not mounted at /sys/fs/cgroup.
+// Values are written by github.com/opencontainers/cgroups, the library of runc and the kubelet,
+// so that the same values get into the same files in the same format. All other files and
+// directories are reached through an os.Root for each directory, which stays open until its
+// cgroup has ended. This package adds what the library lacks: killing, three-state existence,
+// repair, undoing an incomplete creation, and trees that are not mounted at /sys/fs/cgroup.
 //
 // # Words
 //
-//   - mount: where the tree is mounted, /sys/fs/cgroup as a rule.
+//   - mount: the mount point of the tree, usually /sys/fs/cgroup.
 //   - hierarchy: on v1 one mounted tree of directories with its controllers; v2
 //     has one hierarchy for all.
-//   - needed controllers: those that berth's values are made of.
+//   - needed controllers: the controllers of berth's values.
 //
 // # Invariants
 //
 //   - Nothing outside of the mount is opened. An os.Root does not leave its
 //     directory, the library writes only to cgroup file systems, and names are
 //     checked first.
-//   - A look at the tree resolves no path from the mount point.
-//   - An error names the file, the value and what the kernel said.
+//   - Observing the tree resolves no path from the mount point.
+//   - An error names the file, the value and the kernel's error.
 //   - Remove returns nil only when no process and no directory is left, in any
 //     hierarchy.
 package cgroupfs

@@ -36,8 +36,8 @@ var _ cgroup.Tree = (*Driver)(nil)
 type hierarchy struct {
 	// dir is its mount point below Driver.mount, "." on v2.
 	dir string
-	// controllers are the v1 controllers mounted there; "" stands for the
-	// unified hierarchy beside v1's, "name=systemd" for systemd's own.
+	// controllers are the v1 controllers mounted there. "" is the unified hierarchy beside v1's,
+	// "name=systemd" is systemd's own.
 	controllers []string
 }
 
@@ -59,10 +59,9 @@ func (d *Driver) absolute(h hierarchy, name cgroup.Name) string {
 	return filepath.Join(d.mount, h.path(name))
 }
 
-// Open finds out which version the tree is of and which controllers it has. A
-// tree that lacks a required controller, and a mount that is no cgroup tree, are
-// errors of class Unsupported that name what was looked for. Close the driver
-// after its last use.
+// Open detects the tree's version and controllers. A missing required controller, or a mount that
+// is no cgroup tree, is an error of class Unsupported that names it. Close the driver after its
+// last use.
 func Open(o Options) (*Driver, error) {
 	if o.Mount == "" {
 		o.Mount = defaultMount
@@ -146,8 +145,8 @@ func (d *Driver) require(controllers []string) error {
 	return nil
 }
 
-// v2Controllers are those that berth's values are made of; a valid cgroup has
-// those of them that the whole tree has.
+// v2Controllers are the controllers of berth's values. A valid cgroup has those that the whole
+// tree has.
 var v2Controllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
 func (d *Driver) detectV2() error {
@@ -168,8 +167,8 @@ func (d *Driver) detectV2() error {
 	return nil
 }
 
-// swapLimitsV2 looks for the swap file in a cgroup below the root, which itself
-// has none: in berth's own, else in any.
+// swapLimitsV2 reports whether the kernel has swap limits. The root cgroup has no file for them,
+// so berthd's own cgroup is checked, and then all others.
 func (d *Driver) swapLimitsV2() bool {
 	const file = "memory.swap.max"
 	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
@@ -214,25 +213,22 @@ func (d *Driver) detectV1(mountinfo string) error {
 	return nil
 }
 
-// v1Controllers are those in whose hierarchies cgroups are made: all that the
-// kubelet's library knows. The devices controller is left to the runtime, which
-// sets device rules for containers.
+// v1Controllers are the controllers in whose hierarchies cgroups are created: all controllers of
+// the kubelet's library. Runtimes use the devices controller, for the device rules of containers.
 var v1Controllers = []string{
 	"cpuset", "memory", "cpu", "cpuacct", "pids", "blkio", "hugetlb", "net_cls", "net_prio", "perf_event", "freezer",
 	"rdma", "misc", "name=systemd", unified,
 }
 
-// unified stands for the hierarchy of v2 beside those of v1, which has no
-// controllers there.
+// unified is the v2 hierarchy beside v1's, which has no controllers there.
 const unified = ""
 
-// runtimeControllers are left to runtimes. They remove their containers' cgroups
-// there, and nobody those of pods.
+// runtimeControllers are used by runtimes. Runtimes remove their containers' cgroups there, but
+// not those of pods.
 var runtimeControllers = []string{"devices"}
 
-// v1Hierarchies finds the hierarchies mounted below a directory in the text of
-// /proc/self/mountinfo. Where a controller is mounted twice, the shorter path
-// counts (kubernetes#95488).
+// v1Hierarchies parses /proc/self/mountinfo for the hierarchies mounted below a directory. If a
+// controller is mounted twice, the shorter path is used (kubernetes#95488).
 func v1Hierarchies(mount string, mountinfo []byte, controllers []string) []hierarchy {
 	var found []hierarchy
 	for line := range bytes.Lines(mountinfo) {
@@ -273,7 +269,7 @@ func v1Hierarchies(mount string, mountinfo []byte, controllers []string) []hiera
 	return found
 }
 
-// hierarchy finds the hierarchy of a controller.
+// hierarchy returns the hierarchy of a controller.
 func (d *Driver) hierarchy(controller string) (hierarchy, bool) {
 	if d.facts.Version == cgroup.V2 {
 		return d.hierarchies[0], true

@@ -45,9 +45,10 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 	return made.whole(), nil
 }
 
-// setCPUs writes the CPUs of a cgroup that a walk has observed, if a node has no other value. It
-// costs one write and looks at no other hierarchy: containers with shared CPUs are in the way
-// of a start until they are written. It returns false if that was not possible, or has failed.
+// setCPUs writes the CPUs of a cgroup that a walk has observed, if the node has no other value.
+// It makes one write and reads no other hierarchy. Speed matters, because a start waits until
+// containers with shared CPUs have left its CPUs. It returns false if the write was not possible
+// or failed.
 func (d *Driver) setCPUs(node cgroup.Node) bool {
 	only := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: node.Values.CPUs}}
 	if node.Values.CPUs.IsEmpty() || len(node.Name) == 0 || !node.Values.Equal(&only) {
@@ -55,15 +56,15 @@ func (d *Driver) setCPUs(node cgroup.Node) bool {
 	}
 	fd, err := d.openInside(node.Name, "cpuset", "cpuset.cpus", unix.O_WRONLY)
 	if err != nil {
-		return false // the long way makes what is missing, and says what fails
+		return false // the full write creates missing parts, and reports errors
 	}
 	_, err = again(func() (int, error) { return unix.Write(fd, []byte(node.Values.CPUs.String())) })
 	_ = unix.Close(fd)
 	return err == nil
 }
 
-// Complete makes a cgroup in every hierarchy, as far as it is not there, and on v2 has
-// those above hand all controllers down.
+// Complete creates a cgroup in the hierarchies that lack it. On v2 it also enables all
+// controllers in the cgroups above.
 func (d *Driver) Complete(name cgroup.Name) error {
 	var c creation
 	if d.facts.Version == cgroup.V2 {
@@ -77,19 +78,19 @@ func (d *Driver) Complete(name cgroup.Name) error {
 	return nil
 }
 
-// creation is what mkdir said, hierarchy by hierarchy, when a cgroup was to be made.
+// creation has the results of mkdir in each hierarchy.
 type creation struct {
 	// made are the numbers of the hierarchies that have it since, as bits.
 	made uint64
-	// found says that it was there before in another one.
+	// found means that the cgroup existed in another hierarchy.
 	found bool
 }
 
-// whole says that nothing of the cgroup was there before.
+// whole reports whether no hierarchy had the cgroup.
 func (c creation) whole() bool { return c.made != 0 && !c.found }
 
-// note keeps what mkdir said about hierarchy i. An error is one that is not about a
-// directory that was there.
+// note records the result of mkdir in hierarchy i. It returns other errors than an existing
+// directory.
 func (c *creation) note(i int, err error) error {
 	switch {
 	case err == nil:
@@ -119,8 +120,8 @@ func (d *Driver) undo(c creation, name cgroup.Name, err error) error {
 	return err
 }
 
-// create makes the cgroup in every hierarchy, or what is missing of it. Most are
-// absent, and then to make one is quicker than to look for it first.
+// create creates the cgroup in every hierarchy that lacks it. Most cgroups are absent, so
+// creating one is faster than looking for it first.
 func (d *Driver) create(name cgroup.Name) (c creation, err error) {
 	if len(name) == 0 {
 		c.found = true
@@ -170,8 +171,7 @@ func (d *Driver) complete(name cgroup.Name, c *creation) error {
 	return nil
 }
 
-// createIn makes the cgroup in hierarchy i of v1, with those above it that are
-// missing.
+// createIn creates the cgroup, and its missing ancestors, in hierarchy i of v1.
 func (d *Driver) createIn(i int, h hierarchy, name cgroup.Name, c *creation) error {
 	if len(name) == 0 {
 		return nil // the mount point
@@ -191,9 +191,8 @@ func (d *Driver) createIn(i int, h hierarchy, name cgroup.Name, c *creation) err
 	return d.inherit(h, name, made)
 }
 
-// inherit gives a v1 cgroup the CPUs and memory nodes of its parent if it has none,
-// as a new one: without any it takes no process. A parent without any gets those
-// above first.
+// inherit copies the parent's CPUs and memory nodes to a v1 cgroup that has none, such as a new
+// one. Without them it accepts no process. A parent that has none inherits first.
 func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
 	parent := name.Parent()
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -258,9 +257,9 @@ func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 	return nil
 }
 
-// handDown enables for the children of a cgroup whatever controllers it has and
-// does not hand down yet: all at once, else one by one. The error is of the
-// needed ones that the kernel refused, as it does while processes are in there.
+// handDown enables all controllers of a cgroup for its children: all at once, or one by one if
+// that fails. The error is for needed controllers that the kernel refused, for example because
+// the cgroup has processes.
 func (d *Driver) handDown(name cgroup.Name) error {
 	h := d.hierarchies[0]
 	available, err := d.read(h, name, "cgroup.controllers")
@@ -313,11 +312,10 @@ func (d *Driver) writeV2(name cgroup.Name, r *cgroups.Resources) error {
 	return m.Set(r)
 }
 
-// awaitFiles waits until a cgroup has the files of the controllers that it lists, and
-// reports whether it is worth to look for them again. A controller that is handed
-// down just now, by anybody, is listed before its files are made. The kernel lists it
-// without its lock and makes the files under it, so it is enough to have held that
-// lock since: to hand down once more what is handed down already takes it.
+// awaitFiles waits until a cgroup has the files of its listed controllers, and reports whether a
+// retry makes sense. While a controller is being enabled, the kernel lists it before its files
+// exist. It lists controllers without its lock and creates the files under the lock. A write that
+// enables already enabled controllers takes that lock, so afterwards the files exist.
 func (d *Driver) awaitFiles(name cgroup.Name) bool {
 	if len(name) == 0 {
 		return false // the root has its files from the start
@@ -333,9 +331,8 @@ func (d *Driver) awaitFiles(name cgroup.Name) bool {
 // subtreeControl is the file that lists what a cgroup of v2 hands down.
 const subtreeControl = "cgroup.subtree_control"
 
-// request puts values into the library's form, in which zero means "leave as it
-// is". Device rules are never requested, and freezing is not left to the library,
-// which waits for it.
+// request converts values for the library, in which zero means "leave as it is". Device rules are
+// never requested. The library does not freeze, because it would wait for the result.
 func request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources {
 	v = v.For(f)
 	r := &cgroups.Resources{

@@ -26,8 +26,8 @@ func (d *Driver) freezerFile(name cgroup.Name) string {
 	return filepath.Join(d.absolute(h, name), freezerV1)
 }
 
-// freezerState is the file that says whether the freezer of a cgroup itself stops it.
-// v1's freezer.state also speaks of those above.
+// freezerState is the file with the freezer state of the cgroup itself. v1's freezer.state also
+// depends on the ancestors.
 func (d *Driver) freezerState() string {
 	if d.facts.Version == cgroup.V2 {
 		return freezerV2
@@ -64,7 +64,7 @@ func (d *Driver) frozenBy(name cgroup.Name) (cgroup.Name, error) {
 	return nil, nil
 }
 
-// setFrozen freezes or thaws a cgroup, if that is wanted.
+// setFrozen freezes or thaws a cgroup, if its values require it.
 func (d *Driver) setFrozen(node cgroup.Node) error {
 	h, _ := d.hierarchy("freezer")
 	wanted := cgroup.Values{Frozen: node.Values.Frozen}
@@ -76,13 +76,13 @@ func (d *Driver) setFrozen(node cgroup.Node) error {
 	return nil
 }
 
-// freezeReads bounds how often the freezer is asked whether it is done: it is
-// quick unless processes keep coming.
+// freezeReads limits the reads of the freezer's state. Freezing is quick unless processes keep
+// forking.
 const freezeReads = 100
 
-// freeze stops all processes of the cgroup, as far as the kernel manages to, and
-// returns what lets them go on, to their deaths if they were killed meanwhile: with
-// those below that another program has frozen.
+// freeze stops the processes of the cgroup, as far as possible. It returns a function that thaws
+// them, including descendants that another program has frozen. Killed processes die only after
+// they are thawed.
 func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
 	file, frozen, state, done := freezerV1, "FROZEN", freezerV1, "FROZEN"
 	if d.facts.Version == cgroup.V2 {
@@ -105,8 +105,8 @@ func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
 	return thaw
 }
 
-// thaw thaws a cgroup, and on v1 those below it: there a process that is frozen does
-// not die. What cannot be thawed now is thawed in the next round.
+// thaw thaws a cgroup, and on v1 also its descendants, because a frozen process does not die
+// there. A failure is repeated in the next round.
 func (d *Driver) thaw(h hierarchy, name cgroup.Name) {
 	if d.facts.Version == cgroup.V2 {
 		_ = d.write(h, name, freezerV2, "0")

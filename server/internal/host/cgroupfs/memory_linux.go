@@ -6,9 +6,9 @@ import (
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
-// CheckMemory refuses a memory limit that would go down below what the cgroup uses,
-// with an error that wraps cgroup.ErrBelowUse. v2 would take it and kill until the rest
-// fits; v1 would write out and forget what it can, and then refuse.
+// CheckMemory refuses a memory limit below the cgroup's current use, with an error that wraps
+// cgroup.ErrBelowUse. v2 would accept the limit and kill processes until the rest fits. v1 would
+// reclaim what it can, and then refuse.
 func (d *Driver) CheckMemory(node cgroup.Node) error {
 	limit := node.Values.For(d.facts).MemoryBytes
 	if limit == nil || *limit < 0 {

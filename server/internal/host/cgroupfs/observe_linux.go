@@ -38,8 +38,8 @@ type walk struct {
 	seen *cgroup.Snapshot
 }
 
-// visit observes a cgroup and those below it. The parent's directories are nil for the first
-// one, which is looked up by its path: its parent may have been removed.
+// visit observes a cgroup and its descendants. The first cgroup has nil for the parent's
+// directories. It is found by its path, because its parent may have been removed.
 func (w *walk) visit(name cgroup.Name, parent, dir *openDir, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
@@ -81,8 +81,7 @@ func (w *walk) visitBelow(name cgroup.Name, dir *openDir, depth int, only []stri
 	return nil
 }
 
-// read observes one cgroup. With deeper, it opens the directories through which those below
-// are reached.
+// read observes one cgroup. With deeper, it opens the directories for its children.
 func (w *walk) read(name cgroup.Name, parent, dir *openDir, deeper bool) (nested bool, err error) {
 	w.dirs.mu.Lock()
 	defer w.dirs.mu.Unlock()
@@ -107,11 +106,11 @@ func (w *walk) read(name cgroup.Name, parent, dir *openDir, deeper bool) (nested
 	return nested, nil
 }
 
-// validV1 are the controllers in whose hierarchies the kubelet wants to see a
-// valid cgroup, as far as they are mounted.
+// validV1 are the controllers in whose hierarchies the kubelet requires a valid cgroup, if they
+// are mounted.
 var validV1 = []string{"cpu", "cpuacct", "cpuset", "memory", "name=systemd", "pids", "hugetlb"}
 
-// state says whether a cgroup is there, and what it lacks.
+// state reports whether a cgroup exists, and what it lacks.
 func (d *Driver) state(name cgroup.Name) (cgroup.State, string, error) {
 	dir := d.dirs.find(name, false)
 	d.dirs.mu.Lock()
@@ -121,7 +120,7 @@ func (d *Driver) state(name cgroup.Name) (cgroup.State, string, error) {
 	return state, reason, err
 }
 
-// state is Driver.state; nested says that a cgroup may be below.
+// state is Driver.state; nested means that the cgroup may have children.
 func (r *reader) state() (state cgroup.State, reason string, nested bool, err error) {
 	present, nested, err := r.look(r.name, r.parent, r.dir, r.trust)
 	if err != nil || present == 0 {
@@ -161,20 +160,19 @@ func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
 	return lacking(d.needed, has), nil
 }
 
-// controllers lists those that a v2 cgroup has.
+// controllers returns the controllers of a v2 cgroup.
 func (d *Driver) controllers(name cgroup.Name) ([]string, error) {
 	text, err := d.read(d.hierarchies[0], name, "cgroup.controllers")
 	return strings.Fields(text), err
 }
 
-// lacking gives what is wanted and not there.
+// lacking returns the elements of want that has does not contain.
 func lacking(want, has []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(c string) bool { return slices.Contains(has, c) })
 }
 
-// exists tells a directory from nothing, and whether it has directories; any other
-// error is one. A cgroup directory has two links and one for each directory in it, which
-// spares most cgroups the look at all of their files.
+// exists reports whether a directory exists, and whether it may have subdirectories. A cgroup
+// directory has two links and one for each subdirectory, so most cgroups need not be listed.
 func (d *Driver) exists(h hierarchy, name cgroup.Name) (there, nested bool, err error) {
 	if len(name) == 0 {
 		return true, true, nil
@@ -201,7 +199,7 @@ func (d *Driver) children(h hierarchy, name cgroup.Name) (names []string, err er
 	return names, errno.Classify(ignoreGone(err))
 }
 
-// gone reports whether an error says that the cgroup is not there (any more).
+// gone reports whether err means that the cgroup does not exist.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

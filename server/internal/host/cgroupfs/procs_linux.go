@@ -47,8 +47,8 @@ func (d *Driver) procs(name cgroup.Name) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// procsIn lists the processes of a cgroup and below it in one hierarchy. The file of a
-// cgroup whose threads are apart (v2) cannot be read; its threads are listed instead.
+// procsIn lists the processes of a cgroup and its descendants in one hierarchy. A threaded cgroup
+// (v2) has no readable process list, so its threads are listed.
 func (d *Driver) procsIn(h hierarchy, name cgroup.Name) ([]int, error) {
 	text, err := d.read(h, name, cgroups.CgroupProcesses)
 	if errors.Is(err, unix.ENOTSUP) {
@@ -84,9 +84,8 @@ func parsePIDs(text string) (pids []int, err error) {
 	return pids, nil
 }
 
-// RootProcs lists the processes in the root cgroup itself, on v1 of the memory
-// hierarchy: those that nobody has put anywhere. Threads of the kernel are among
-// them.
+// RootProcs lists the processes in the root cgroup, on v1 of the memory hierarchy. They include
+// kernel threads.
 func (d *Driver) RootProcs() ([]int, error) {
 	h, ok := d.hierarchy("memory")
 	if !ok {
@@ -135,6 +134,7 @@ func moveError(name cgroup.Name, pid int, dir string, err error) error {
 	case errors.Is(err, unix.EBUSY): // it hands controllers to its children
 		return errdefs.Preconditionf(format, pid, name, file, err)
 	}
-	// A cgroup of v1 whose CPUs are all off line says ENOSPC. That passes, like a full disk.
+	// A v1 cgroup whose CPUs are all off line returns ENOSPC, which is temporary, like a full
+	// disk.
 	return errno.Classify(fmt.Errorf(format, pid, name, file, err))
 }

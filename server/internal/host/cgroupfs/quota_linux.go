@@ -16,14 +16,13 @@ import (
 // a quarter of a second in all.
 const longQuotaWait = 128 * time.Millisecond
 
-// setV1 writes values on v1, where a quota has two peculiarities that show as
-// "invalid argument" although the value is right:
+// setV1 writes values on v1. A valid quota can fail there with "invalid argument", for two
+// reasons:
 //
-//   - Quota and period are two files, and between a cgroup's parent and its
-//     children there may be no room for either of them to change first. The
-//     quota is lifted meanwhile.
-//   - A child that was removed counts until the kernel has freed it, some 20 ms
-//     later (an RCU grace period). The write is tried again.
+//   - Quota and period are two files. The limits of the parent and the children may
+//     allow neither to change first. The quota is removed meanwhile.
+//   - A removed child counts until the kernel has freed it, some 20 ms later (an RCU
+//     grace period). The write is repeated.
 func (d *Driver) setV1(ctx context.Context, name cgroup.Name, r *cgroups.Resources, set func(*cgroups.Resources) error) error {
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := set(r)

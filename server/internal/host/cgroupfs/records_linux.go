@@ -21,8 +21,8 @@ const (
 	// lets an attribute have.
 	usualRecord      = 4 << 10
 	largestAttribute = 64 << 10
-	// writableByOthers are the modes of a directory whose user.* attributes others than
-	// its owner can write (xattr(7)).
+	// writableByOthers are the mode bits with which other users can write a directory's user.*
+	// attributes (xattr(7)).
 	writableByOthers = 0o022
 )
 
@@ -50,8 +50,8 @@ func (d *Driver) WriteRecord(ctx context.Context, name cgroup.Name, record []byt
 	return nil
 }
 
-// writeRecord takes one system call, since every admission waits for it. An os.Root has
-// no attributes. Names are checked, and there are no links to follow.
+// writeRecord takes one system call, because every admission waits for it. An os.Root has no
+// attributes, so the path is used. Names are checked, and a cgroup tree has no links.
 func (d *Driver) writeRecord(ctx context.Context, name cgroup.Name, record []byte) (err error) {
 	if err := cmp.Or(name.Check(), ctx.Err()); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (d *Driver) readRecord(ctx context.Context, name cgroup.Name) (record []byt
 	return record, errno.Classify(err)
 }
 
-// recordHierarchy is that of the cpuset controller, which berth needs. A driver that
-// was told to do without it takes another one with a controller.
+// recordHierarchy is the hierarchy of the cpuset controller. A driver that does not require
+// cpuset uses another hierarchy with a controller.
 func (d *Driver) recordHierarchy() hierarchy {
 	if h, ok := d.hierarchy("cpuset"); ok {
 		return h

@@ -15,24 +15,22 @@ import (
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
-// Waits between rounds of killing: short at first, since most processes are gone
-// at once.
+// Waits between rounds of killing. The first is short, because most processes end at once.
 const (
 	firstWait = time.Millisecond
 	longWait  = 50 * time.Millisecond
 )
 
-// Remove implements cgroup.Tree. Rounds of killing and removing follow each
-// other until nothing is left:
+// Remove implements cgroup.Tree. It repeats rounds of killing and removing until nothing is left:
 //
 //   - v2: cgroup.kill, which catches forks (kernel 5.14); on older kernels as v1,
 //     with the v2 freezer.
-//   - v1: no new processes (pids.max 0), freeze, kill all, thaw, also what somebody
-//     has frozen below: v1's refrigerator keeps even those that were killed.
-//     Processes are held by pidfds (kernel 5.3), so that no other one is hit.
+//   - v1: no new processes (pids.max 0), freeze, kill all, thaw. Descendants that
+//     another program has frozen are thawed too: v1's freezer keeps even killed
+//     processes. Processes are held by pidfds (kernel 5.3), so that no other
+//     process is killed.
 //
-// A cgroup whose removal ran out of time stays unable to fork; nothing in it is
-// meant to live.
+// A cgroup whose removal has timed out still cannot fork.
 func (d *Driver) Remove(ctx context.Context, name cgroup.Name) error {
 	if err := name.Check(); err != nil {
 		return err
@@ -80,8 +78,8 @@ func (d *Driver) unremoved(ctx context.Context, name cgroup.Name, left error) er
 	return errdefs.Deadlinef("remove cgroup %s: processes %v are still there: %w", name, pids, left)
 }
 
-// removeOnce kills what there is and removes the directories. left says what
-// stands in the way of an end; err is an error that another round cannot cure.
+// removeOnce kills the processes and removes the directories. left is a reason to repeat; err is
+// an error that a repetition cannot resolve.
 func (d *Driver) removeOnce(name cgroup.Name) (left, err error) {
 	pids, err := d.procs(name)
 	if err != nil {
@@ -106,9 +104,8 @@ func (d *Driver) kill(name cgroup.Name) error {
 	return d.killFrozen(name)
 }
 
-// killFrozen freezes, kills and thaws. Freezing and stopping forks are there to
-// be sure, not to be relied on: a process that slipped through is met in the
-// next round.
+// killFrozen freezes, kills and thaws. Freezing and the limit on forks are only precautions: the
+// next round kills processes that escaped.
 func (d *Driver) killFrozen(name cgroup.Name) error {
 	if h, ok := d.hierarchy("pids"); ok {
 		_ = d.write(h, name, "pids.max", "0")
@@ -126,7 +123,7 @@ func (d *Driver) killFrozen(name cgroup.Name) error {
 		}
 	}()
 	for _, pid := range pids {
-		if pid <= 0 { // lives in an outer pid namespace
+		if pid <= 0 { // of an outer pid namespace
 			continue
 		}
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
@@ -138,9 +135,9 @@ func (d *Driver) killFrozen(name cgroup.Name) error {
 	return d.killHeld(name, held)
 }
 
-// killHeld kills those of the processes that are still in the cgroup. Between the
-// list and the hold a process may have ended and its number have gone to somebody
-// else's: what was held then is not in the second list, or has ended as well.
+// killHeld kills the held processes that are still in the cgroup. Between the list and opening
+// its pidfd a process may have ended, and another process may have its pid. The second list does
+// not contain that process, or the process has ended as well.
 func (d *Driver) killHeld(name cgroup.Name, held map[int]int) error {
 	pids, err := d.procs(name)
 	for _, pid := range pids {
@@ -155,9 +152,9 @@ func (d *Driver) killHeld(name cgroup.Name, held map[int]int) error {
 	return err
 }
 
-// removeDirectories removes the cgroup's directories with those below, in every
-// hierarchy, from the bottom up. It returns the first that could not be. In the
-// hierarchies of runtimes only what is empty goes.
+// removeDirectories removes the cgroup's directories and their descendants, in every hierarchy,
+// bottom up. It returns the first error. In the hierarchies of runtimes only empty directories
+// are removed.
 func (d *Driver) removeDirectories(name cgroup.Name) error {
 	var first error
 	for _, h := range d.hierarchies {

@@ -15,8 +15,7 @@ import (
 // pseudoControllers are part of version 2 without being listed among its controllers.
 var pseudoControllers = []string{"devices", "freezer"}
 
-// unifiedName is the name under which the hierarchy of version 2 beside those of version 1
-// is listed: it has no controller.
+// unifiedName is the listed name of the v2 hierarchy beside v1's, which has no controller.
 const unifiedName = "unified"
 
 // subsystemsV2 lists the controllers of a tree of version 2.
@@ -28,9 +27,9 @@ func subsystemsV2(mount string, controllers []string) (out []cgroup.Subsystem) {
 	return slices.CompactFunc(out, func(a, b cgroup.Subsystem) bool { return a.Name == b.Name })
 }
 
-// subsystemsV1 lists what is mounted of version 1, and the hierarchy of version 2 beside it,
-// out of the texts of /proc/self/cgroup and /proc/self/mountinfo. Of several mounts of one
-// the shortest path counts (kubernetes#95488).
+// subsystemsV1 parses /proc/self/cgroup and /proc/self/mountinfo for the v1 hierarchies and the
+// v2 hierarchy beside them. If one is mounted several times, the shortest path is used
+// (kubernetes#95488).
 func subsystemsV1(self, mountinfo []byte) (out []cgroup.Subsystem, err error) {
 	hierarchies := map[string]int{} // by the mount option
 	for line := range strings.Lines(string(self)) {

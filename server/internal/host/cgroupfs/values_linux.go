@@ -25,8 +25,8 @@ type reading struct {
 // unifiedFiles are the further files of v2 that berth writes.
 var unifiedFiles = []string{"memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.swap.max"}
 
-// valueFiles are the control files with values, by controller. One of freezer.state is
-// not needed: freezer.self_freezing says whether the cgroup itself is to be frozen.
+// valueFiles are the control files with values, by controller. freezer.self_freezing has the
+// state of the cgroup itself, so freezer.state is not needed.
 var (
 	valueFilesV1 = map[string][]string{
 		"cpu":     {"cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"},
@@ -129,7 +129,7 @@ func (r *reading) fail(file string, err error) {
 	}
 }
 
-// decode fills in what the control files say.
+// decode parses the texts of the control files.
 func (d *Driver) decode(o *cgroup.Observed, texts map[string]string) error {
 	r := &reading{texts: texts}
 	v := &o.Values

@@ -1,19 +1,23 @@
-// Package claimfiles keeps the claim records of pods in files, where the cgroups are
-// not the kernel's or it keeps no attributes of them: in a directory that a boot clears.
+// Package claimfiles stores the claim records of pods in files. It is used if the cgroups are
+// simulated or the kernel does not store attributes. The files are in a directory that a boot
+// clears.
 //
 // Words:
 //
-//   - record: what cgroup.Records keeps; this package does not look into it.
-//   - page: the place of a record in the file .records. A record that is too large for a
-//     page is a file by itself, with the name of the pod's cgroup.
+//   - record: the data of cgroup.Records; this package does not parse it.
+//   - page: the part of the file .records with one record. A record that is too large
+//     for a page is a separate file, with the name of the pod's cgroup.
 //
-// Invariants: the directory is berthd's alone (mode 0700, and owned by the user that
-// berthd runs as); a record is written by one call or replaced by a rename, so it is
-// there as a whole or not at all; no link is followed. A file counts more than a page: a
-// pod that has a file keeps it until its record is removed. Records are not synced: what
-// lives does not outlive the boot either. A directory that was removed or replaced while it is
-// open is made again by the next call, with the records in pages; those in files by themselves
-// are missing until they are written again.
+// Invariants:
+//
+//   - The directory belongs to berthd's user, with mode 0700.
+//   - A record is written by one call or replaced by a rename, so it is complete or absent.
+//   - No link is followed.
+//   - A separate file has precedence over a page. It exists until the record is removed.
+//   - Records are not synced, because pods do not survive the boot either.
+//   - If the directory is removed or replaced while it is open, the next call creates it
+//     again, with the records in pages. Records in separate files are missing until they
+//     are written again.
 package claimfiles
 
 import (
@@ -39,8 +43,8 @@ const (
 	fileMode = 0o600
 	// largest is more than a record may have; of a larger file no more is read.
 	largest = 64 << 10
-	// unfinished begins the names of files that are being written, and of those that
-	// are no records. No pod's cgroup begins like this.
+	// unfinished is the prefix of incomplete files and of files without a record. No pod's cgroup
+	// has this prefix.
 	unfinished = "."
 )
 
@@ -62,16 +66,15 @@ var _ cgroup.Records = (*Files)(nil)
 // renewals is how often a write is repeated because its file was removed meanwhile.
 const renewals = 3
 
-// bootFile names the boot that the records are of, pageFile has those in pages.
+// bootFile has the id of the records' boot; pageFile has the records in pages.
 const (
 	bootFile = unfinished + "boot"
 	pageFile = unfinished + "records"
 )
 
-// Open opens the directory, and makes it where there is none. Records of another boot than
-// the given one are removed: their pods have ended, and a power cut may have left parts of
-// them. A directory that another program owns or can write to is an error of class
-// Precondition that says what to do.
+// Open opens the directory, and creates it if it is missing. Records of another boot are removed:
+// their pods have ended, and a power failure may have truncated them. A directory that another
+// user owns or can write is an error of class Precondition that says how to resolve it.
 func Open(path, boot string) (*Files, error) {
 	dir, err := openDir(path)
 	if err != nil {
@@ -151,7 +154,7 @@ func (f *Files) renew() (bool, error) {
 	return true, nil
 }
 
-// begin removes what is not of this boot, and files that a crash has left empty.
+// begin removes records of other boots, and files that a crash has left empty.
 func (f *Files) begin(boot string) error {
 	was, err := f.readFile(bootFile)
 	same := err == nil && string(was) == boot
@@ -318,7 +321,7 @@ func foreign(file *os.File) (why string, err error) {
 	return "", nil
 }
 
-// WriteRecord implements cgroup.Records. The files know no cgroups, so none is absent.
+// WriteRecord implements cgroup.Records. It does not check whether the cgroup exists.
 func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte) error {
 	base, err := file(name)
 	if err != nil {
@@ -333,7 +336,7 @@ func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte
 		if err := f.put(base, record); err != nil {
 			return err
 		}
-		// What was written to a file that is not in its place any more is lost.
+		// If the file was removed or replaced, the write is lost and must be repeated.
 		if again, err := f.renew(); !again || err != nil {
 			return err
 		}

@@ -11,15 +11,15 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Mark tells in a file which commit of the ledger, by epoch and revision, was acknowledged last, beside the
-// ledger itself: a start that finds a copy of the ledger from before that commit can tell
-// it from a crash before the commit. It is written after each commit and before anybody
-// hears of it, so it is never ahead of a ledger that is the last one. Like the claim
-// records it is of one boot and not synced.
+// Mark is a file with the epoch and revision of the last acknowledged commit, outside of the
+// ledger. With it a start can distinguish an older copy of the ledger from a crash before a
+// commit. The mark is written after each commit and before the commit is acknowledged, so it is
+// never ahead of the current ledger. Like the claim records it belongs to one boot and is not
+// synced.
 type Mark struct {
 	file       *os.File
 	path, boot string
-	// found is what the file said when it was opened, and known whether it said anything.
+	// found is the file's content when it was opened; known is false if there was none.
 	epoch, revision uint64
 	known           bool
 }
@@ -27,9 +27,9 @@ type Mark struct {
 // largestMark is more than a mark has.
 const largestMark = 256
 
-// OpenMark opens the file, and makes it where there is none. What is of another boot, or
-// no mark, counts as nothing. A path at which something else lies is an error of class
-// Precondition that says what to do.
+// OpenMark opens the file, and creates it if it is missing. A mark of another boot, or other
+// content, is ignored. A path with another kind of file is an error of class Precondition that
+// says how to resolve it.
 func OpenMark(path, boot string) (*Mark, error) {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *Mark) Set(epoch, revision uint64) error {
 		if _, err := m.file.WriteAt(text, 0); err != nil {
 			return errdefs.Unavailablef("mark the last commit: %w", err)
 		}
-		// What was written to a file that is not in its place any more is lost.
+		// If the file was removed or replaced, the write is lost and must be repeated.
 		if again, err := m.renew(); !again || err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ package claimfiles
 
 import "io/fs"
 
-// owner knows nobody: files have no owners as on Linux, or they are told otherwise.
+// owner returns no owner: other systems have none, or report it otherwise.
 func owner(fs.FileInfo) (uid int, known bool) { return 0, false }
 
 // names returns how many names a file has.

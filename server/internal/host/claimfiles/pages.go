@@ -9,23 +9,23 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// pages are records in one file, each in a page of its own: one system call writes or
-// removes one, where a file for each would take three. The kernel copies a page as a
-// whole, also for a process that is killed meanwhile.
+// pages are records in one file, one in each page. One system call writes or removes a record;
+// with a file for each it would take three. The kernel copies a whole page, even if the process
+// is killed meanwhile.
 type pages struct {
 	file *os.File
-	// names are those of the records by page, empty for a free page. at is the page of a
-	// name, free are the free pages.
+	// names has the record's name for each page, empty for a free page. at is the page of a name;
+	// free are the free pages.
 	names []string
 	at    map[string]int
 	free  []int
 }
 
 const (
-	// pageSize is that of memory, and so what is written at once.
+	// pageSize is the size of a memory page, which is written at once.
 	pageSize = 4096
-	// The header of a page: the magic number, the lengths of name and record. They
-	// follow. What is behind them is left of an earlier record.
+	// The header of a page has the magic number and the lengths of name and record, which follow.
+	// The rest of the page is from an earlier record.
 	headerSize = 8
 	magic      = 0x62657263
 	// tooManyFree pages at the end of the file are given back to the system.
