@@ -33,7 +33,7 @@ func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod, devices []*admissi
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
 			return nil
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
-			return errdefs.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
+			return errdefs.Preconditionf("%s", rejection(answer, devices))
 		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
 			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 		}
@@ -294,6 +294,3 @@ func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	}
 	return u
 }
-
-// refusal names berth as the source, because the error becomes an event of the pod.
-func refusal(what string, err error) error { return fmt.Errorf("berth: %s: %w", what, err) }
