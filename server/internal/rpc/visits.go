@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/berthd/berth/api/access"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/logs"
 )
@@ -156,6 +157,10 @@ func noteAgent(ctx context.Context, fullMethod string, req any) {
 		return
 	}
 	if d, ok := req.(requirer); ok && d.GetDryRun() {
+		return
+	}
+	// An admitted pod has its owner; the request does not repeat it.
+	if a, ok := req.(*allocationv1.AllocateRequest); ok && a.GetPod() == nil {
 		return
 	}
 	if p, ok := peer.FromContext(ctx); ok {
