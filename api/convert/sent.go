@@ -73,7 +73,7 @@ func excessOf(x *workload.Excess) workload.Excess {
 }
 
 // amounts writes quantities exactly: what rounding up put on them is taken off
-// again.
+// again. Whole CPUs are as Kubernetes writes them ("2"), bytes are plain numbers.
 func amounts(q, excess workload.Quantities) map[string]string {
 	if q == nil {
 		return nil
@@ -81,10 +81,14 @@ func amounts(q, excess workload.Quantities) map[string]string {
 	out := make(map[string]string, len(q))
 	for r, n := range q {
 		text := strconv.FormatInt(n, 10)
-		if over := excess[r]; over != 0 {
+		over := excess[r]
+		if over != 0 {
 			text = fmt.Sprintf("%d.%09d", n-1, 1_000_000_000-over)
 		}
-		if r == workload.CPU {
+		switch {
+		case r == workload.CPU && over == 0:
+			text = r.Text(n)
+		case r == workload.CPU:
 			text += "m"
 		}
 		out[string(r)] = text

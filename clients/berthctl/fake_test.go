@@ -127,7 +127,7 @@ func sharedCPUs() *typesv1.CPUSet { return &typesv1.CPUSet{List: "0,3-7"} }
 
 // asked is what the container app requests.
 func asked() *typesv1.ResourceRequirements {
-	amounts := map[string]string{"cpu": "2000m", "memory": "1073741824", "example.com/gpu": "1"}
+	amounts := map[string]string{"cpu": "2", "memory": "1073741824", "example.com/gpu": "1"}
 	return &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}
 }
 

@@ -86,21 +86,21 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 
 func (f fakeNode) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
 	return &nodev1.GetCapacityResponse{Capacity: map[string]string{
-		"cpu": "16000m", "memory": "68719476736", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "511000", "pods": "110",
+		"cpu": "16", "memory": "68719476736", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "511000", "pods": "110",
 	}}, nil
 }
 
 func (f fakeNode) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
 	return &nodev1.GetAllocatableResponse{
-		Allocatable: map[string]string{"cpu": "15000m", "memory": "65498251264", "hugepages-2Mi": "1073741824", "ephemeral-storage": "96636764160", "pods": "110"},
-		Limit:       map[string]string{"cpu": "15000m", "memory": "66571993088", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "509000"},
+		Allocatable: map[string]string{"cpu": "15", "memory": "65498251264", "hugepages-2Mi": "1073741824", "ephemeral-storage": "96636764160", "pods": "110"},
+		Limit:       map[string]string{"cpu": "15", "memory": "66571993088", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "509000"},
 		Requested:   map[string]string{"cpu": "2500m", "memory": "3221225472", "pods": "2"},
 	}, nil
 }
 
 func (f fakeNode) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {
 	return &nodev1.GetReservationResponse{
-		Reservation: map[string]string{"cpu": "1000m", "memory": "2252341248", "ephemeral-storage": "10737418240"},
+		Reservation: map[string]string{"cpu": "1", "memory": "2252341248", "ephemeral-storage": "10737418240"},
 		System:      map[string]string{"cpu": "500m", "memory": "1073741824", "pid": "1000"},
 		Kube:        map[string]string{"cpu": "500m", "memory": "1073741824", "pid": "1000"},
 		Eviction:    map[string]string{"memory": "104857600", "ephemeral-storage": "10737418240"},

@@ -18,7 +18,7 @@ func TestMountedSubsystems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := config.GetSystemCgroupsLimit(); len(limit) != 1 || limit["cpu"] != "0m" {
+	if limit := config.GetSystemCgroupsLimit(); len(limit) != 1 || limit["cpu"] != "0" {
 		t.Errorf("the system's cgroups are limited to %v", limit)
 	}
 	for _, c := range config.GetControllers() {

@@ -132,7 +132,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 			t.Errorf("%s: reserved CPUs %s, %v", when, cpus.GetReserved(), err)
 		}
 		left, err := nodev1.NewNodeServiceClient(d.conn).GetReservation(d.ctx(), &nodev1.GetReservationRequest{})
-		if err != nil || left.GetReservation()["cpu"] != "2000m" || left.GetEviction()["memory"] != strconv.Itoa(300<<20) {
+		if err != nil || left.GetReservation()["cpu"] != "2" || left.GetEviction()["memory"] != strconv.Itoa(300<<20) {
 			t.Errorf("%s: reserved for the node %v, of that for evictions %v, %v", when, left.GetReservation(), left.GetEviction(), err)
 		}
 	}

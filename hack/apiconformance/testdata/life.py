@@ -98,7 +98,7 @@ started = start(lifecycle.PreStartContainerRequest(pod_uid="u-1", container_name
 check(started.cpuset_cpus.list, cpus, "CPUs at the start")
 found = get(allocation.GetRequest(pod_uid="u-1"), timeout=T)
 check(list(found.pod.containers[0].container_ids), ["c-1"], "the container's ids")
-check(found.spec.spec.containers[0].resources.limits["cpu"], "2000m", "the specification")
+check(found.spec.spec.containers[0].resources.limits["cpu"], "2", "the specification")
 more = admission.ContainerResources(
     container_name="app",
     resources=types.ResourceRequirements(

@@ -36,7 +36,7 @@ const (
 //
 // NodeService shows the machine and what the node as a whole has and gives.
 //
-// Amounts are Kubernetes quantities ("3500m", "1073741824") by the names that pods use;
+// Amounts are Kubernetes quantities ("2", "3500m", "1073741824") by the names that pods use;
 // pid is the number of processes, pods that of pods.
 type NodeServiceClient interface {
 	// GetVersion tells which berthd this is.
@@ -167,7 +167,7 @@ func (c *nodeServiceClient) Reload(ctx context.Context, in *ReloadRequest, opts 
 //
 // NodeService shows the machine and what the node as a whole has and gives.
 //
-// Amounts are Kubernetes quantities ("3500m", "1073741824") by the names that pods use;
+// Amounts are Kubernetes quantities ("2", "3500m", "1073741824") by the names that pods use;
 // pid is the number of processes, pods that of pods.
 type NodeServiceServer interface {
 	// GetVersion tells which berthd this is.

@@ -159,8 +159,8 @@ func onA() *typesv1.ContainerAllocation {
 		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
 		CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}}, NodeMemory: []*typesv1.NodeMemory{{Resource: "memory", Bytes: 1 << 30}},
 		Resources: &typesv1.ResourceRequirements{
-			Requests: map[string]string{"cpu": "2000m", "memory": "1073741824", "hugepages-2Mi": "4194304"},
-			Limits:   map[string]string{"cpu": "2000m", "memory": "1073741824", "hugepages-2Mi": "4194304"},
+			Requests: map[string]string{"cpu": "2", "memory": "1073741824", "hugepages-2Mi": "4194304"},
+			Limits:   map[string]string{"cpu": "2", "memory": "1073741824", "hugepages-2Mi": "4194304"},
 		},
 	}
 }

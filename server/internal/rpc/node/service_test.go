@@ -115,7 +115,7 @@ func TestAmounts(t *testing.T) {
 		}
 	}
 	capacity, err := client.GetCapacity(t.Context(), &nodev1.GetCapacityRequest{})
-	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]string{"cpu": "4000m", "memory": "1073741824", "pid": "100", "pods": "7"}})
+	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]string{"cpu": "4", "memory": "1073741824", "pid": "100", "pods": "7"}})
 	allocatable, err := client.GetAllocatable(t.Context(), &nodev1.GetAllocatableRequest{})
 	expect(allocatable, err, &nodev1.GetAllocatableResponse{
 		Allocatable: map[string]string{"cpu": "3250m", "memory": "1072693248", "pods": "7"},
