@@ -1,14 +1,14 @@
-// Package breaker keeps calls away from a party that does not answer, so that it does
-// not cost every caller a deadline.
+// Package breaker suspends calls to a party that does not respond, so that not every caller waits
+// for a deadline.
 //
 // Words:
 //
-//   - party: what is called: a device plugin, a provider outside.
-//   - probe: the one call that is let through after a rest, to find out whether the
-//     party answers again.
-//   - rest: how long nobody calls. It doubles with each probe that fails.
+//   - party: the target of the calls: a device plugin or an external provider.
+//   - probe: the one call that is permitted after a rest, to find out whether the
+//     party responds again.
+//   - rest: the time without calls. It doubles with each failed probe.
 //
-// The states and what leads from one to the next:
+// The states and transitions:
 //
 //	state    begin                 answered  failed                     gave up  reconnected
 //	closed   call                  closed    closed; the Nth in a row:  closed   closed
@@ -20,11 +20,11 @@
 //	                                         of another: probing        probe:
 //	                                                                    due
 //
-// Any answer closes the breaker, also one to a call from before it opened. A call from
-// before that fails late changes nothing.
+// A response to any call closes the breaker, even to a call from before it opened. A late failure
+// of a call from before it opened changes nothing.
 //
-// The package has no clock and no lock: the time is passed in, and the owner of a
-// breaker guards it.
+// The package has no clock and no lock. Times are parameters, and the owner of a breaker holds a
+// lock.
 package breaker
 
 import (
@@ -32,7 +32,7 @@ import (
 	"time"
 )
 
-// Config says when a party is left alone.
+// Config defines when calls are suspended, and for how long.
 type Config struct {
 	// Failures in a row that open the breaker; 0 means 3.
 	Failures int
@@ -42,7 +42,7 @@ type Config struct {
 	Longest time.Duration
 }
 
-// WithDefaults returns the configuration with the defaults for what is 0.
+// WithDefaults returns the configuration with defaults for zero values.
 func (c Config) WithDefaults() Config {
 	if c.Failures == 0 {
 		c.Failures = 3
@@ -103,7 +103,7 @@ type Breaker struct {
 	failures int           // in a row
 	rest     time.Duration // the next one
 	until    time.Time     // of the last rest
-	last     string        // what the last failure said
+	last     string        // the text of the last failure
 }
 
 // New makes a closed breaker.
@@ -111,14 +111,14 @@ func New(c Config) *Breaker { return &Breaker{config: c.WithDefaults()} }
 
 // OpenError is returned by Begin where the party is left alone.
 type OpenError struct {
-	// Failures in a row, and what the last one said.
+	// Failures in a row, and the text of the last one.
 	Failures int
 	Last     string
 	// Until is the time of the next probe; zero while one is under way.
 	Until time.Time
 }
 
-// Error tells when the party is called again.
+// Error describes when the party is called again.
 func (e *OpenError) Error() string {
 	if e.Until.IsZero() {
 		return fmt.Sprintf("it is suspended after %d failures in a row while one call tries whether it works again", e.Failures)
@@ -126,13 +126,13 @@ func (e *OpenError) Error() string {
 	return fmt.Sprintf("it is suspended until %s after %d failures in a row, the last: %s", e.Until.UTC().Format(time.RFC3339), e.Failures, e.Last)
 }
 
-// Call is a call that may be made. Its end is told to the breaker once.
+// Call is a permitted call. Report its end to the breaker once.
 type Call struct {
 	breaker *Breaker
 	probe   bool
 }
 
-// Begin asks whether a call may be made now. The error is an *OpenError.
+// Begin permits or refuses a call. The error is an *OpenError.
 func (b *Breaker) Begin(now time.Time) (Call, error) {
 	before := b.State(now)
 	b.state = table[before][begin]
@@ -146,15 +146,15 @@ func (b *Breaker) Begin(now time.Time) (Call, error) {
 	return Call{breaker: b, probe: b.state == Probing}, nil
 }
 
-// Answered notes that the party has answered, whatever it said.
+// Answered records a response of the party, including an error response.
 func (c Call) Answered() {
 	b := c.breaker
 	b.state = table[b.state][answered]
 	b.failures, b.rest, b.last = 0, 0, ""
 }
 
-// Failed notes that the party has not answered, and what is to be told of that. It
-// reports whether the breaker has opened by that.
+// Failed records a missing response, with a text for later errors. It reports whether the breaker
+// has opened.
 func (c Call) Failed(now time.Time, text string) (opened bool) {
 	b, what := c.breaker, failed
 	before := b.state
@@ -180,8 +180,8 @@ func (c Call) Failed(now time.Time, text string) (opened bool) {
 	return true
 }
 
-// GaveUp notes that the caller gave up before there was an answer, which says nothing
-// about the party.
+// GaveUp records that the caller canceled the call before a response. This does not count as a
+// failure.
 func (c Call) GaveUp() {
 	what := gaveUp
 	if c.probe {
@@ -208,5 +208,5 @@ func (b *Breaker) Open() bool { return b.state != Closed }
 // Until returns the end of the last rest.
 func (b *Breaker) Until() time.Time { return b.until }
 
-// Last returns what the last failure said; empty after an answer.
+// Last returns the text of the last failure; empty after a response.
 func (b *Breaker) Last() string { return b.last }

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// maxStateBytes is how much is read of a state file; the policy stands at its beginning.
+// maxStateBytes limits the read part of a state file. The policy is at its beginning.
 const maxStateBytes = 1 << 20
 
-// kubeletState reports which resource managers of a node's kubelet are on, by the files in which they
-// keep what they have assigned. A file that is missing or cannot be read tells nothing.
+// kubeletState reports which resource managers of a node's kubelet are on, according to its state
+// files. A missing or unreadable file is ignored.
 func kubeletState(dir string) (notes []string) {
 	for _, manager := range []struct{ name, field, off string }{
 		{"cpu_manager_state", "cpuManagerPolicy", "none"},

@@ -18,15 +18,15 @@ import (
 // Sources are what a configuration is built from. Empty paths are skipped.
 type Sources struct {
 	KubeletFile, BerthFile string
-	// KubeletState is the directory where the kubelet of this node keeps its state; beside a kubelet,
-	// notes tell which of its managers are on.
+	// KubeletState is the directory with the state of this node's kubelet. With beside=kubelet,
+	// notes list the kubelet's managers that are on.
 	KubeletState string
 	// Flags is applied last; it may be nil.
 	Flags func(*config.Config) error
 }
 
-// Load builds and validates a configuration. Notes tell what in the sources
-// berth does not act on. Errors are of class Invalid.
+// Load builds and validates a configuration. Notes list settings of the sources that have no
+// effect. Errors are of class Invalid.
 func Load(s Sources) (c config.Config, notes []string, err error) {
 	c, notes, err = s.merge(false)
 	if err == nil && c.Beside == config.Kubelet {
@@ -48,8 +48,9 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 	return c, notes, checkSockets(c)
 }
 
-// merge applies the sources one after the other. Beside a kubelet, other defaults stand between the
-// kubelet's file, which is about the kubelet's own work, and what is said to berthd.
+// merge applies the sources in order. With beside=kubelet, other defaults override the kubelet's
+// file, which configures the kubelet's own managers. Berthd's own sources override those
+// defaults.
 func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err error) {
 	c = config.Default()
 	if s.KubeletFile != "" {

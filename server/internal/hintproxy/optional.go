@@ -123,7 +123,7 @@ func (p *proxy) talks() bool {
 // believable returns whether a shortage is valid: it has an amount, a resource of the
 // provider, nodes of the machine, and holders that are in the ledger.
 func (p *proxy) believable(view *ledger.View, s *ledger.Shortage) bool {
-	// Lists of nodes look like lists of CPUs.
+	// Lists of nodes have the format of lists of CPUs.
 	list, err := cpuset.Parse(s.Nodes)
 	if err != nil || !p.speaksOf(s.Resource) || s.Need <= s.Free || len(s.Holders) > maxShortages || s.MoreHolders < 0 {
 		return false

@@ -21,28 +21,26 @@ import (
 type Sources struct {
 	// View gives the current view.
 	View func() *ledger.View
-	// Settings gives those of the moment.
+	// Settings returns the current settings.
 	Settings func() Settings
 	// Sockets lists the plugin sockets in the watched directory.
 	Sockets func() []registry.Socket
-	// Kernel lists what the kernel does otherwise than the ledger says; nil for
-	// nothing.
+	// Kernel lists differences between the kernel and the ledger; may be nil.
 	Kernel func() []ledger.Finding
-	// Phases counts the containers in each phase; nil where nobody knows.
+	// Phases counts the containers in each phase; nil if unknown.
 	Phases func() map[placement.Phase]int
-	// Usage reads what a container uses; false if that is not known. nil where the cgroups are
-	// not the kernel's.
+	// Usage reads a container's usage; false if it is unknown. It is nil with simulated cgroups.
 	Usage func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
 	// Allocatable gives what the node's pods may have; nil for nothing.
 	Allocatable func() workload.Quantities
-	// Watchers counts the open Watch streams, LedgerBytes is the size of the ledger's file,
-	// and Plugins has the device resources with the states of their plugins; nil for nothing.
+	// Watchers counts the open Watch streams. LedgerBytes is the size of the ledger's file.
+	// Plugins has the device resources with the states of their plugins. All may be nil.
 	Watchers    func() int
 	LedgerBytes func() int64
 	Plugins     func() *device.Snapshot
 }
 
-// Settings are what counting depends on beside a verdict.
+// Settings is the configuration that counting depends on.
 type Settings struct {
 	// StaticCPUs means that the CPU manager gives CPUs out, FullCores that it gives
 	// whole cores only (the option full-pcpus-only).
@@ -50,8 +48,8 @@ type Settings struct {
 	// Topology and Scope are the topology manager's.
 	Topology topology.Policy
 	Scope    hint.Scope
-	// PodLevelResourceManagers and MemoryQoS are the features of those names;
-	// TieredReservation means that memory QoS acts, and guarantees requests.
+	// PodLevelResourceManagers and MemoryQoS are the features of those names. TieredReservation
+	// means that memory QoS is active and guarantees requests.
 	PodLevelResourceManagers     bool
 	MemoryQoS, TieredReservation bool
 }
@@ -65,7 +63,7 @@ func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Durati
 	}
 	s.admissions.WithLabelValues(verdicts[v.Outcome]).Observe(took.Seconds())
 	if v.Outcome == admission.Deferred {
-		return // the kubelet knows nothing of the kind
+		return // the kubelet has no such label
 	}
 	d := decision{Verdict: v, settings: s.sources.Settings(), pod: pod}
 	if v.Pod != nil {
@@ -89,7 +87,7 @@ var verdicts = map[admission.Outcome]string{
 	admission.Admitted: "admitted", admission.Rejected: "rejected", admission.Deferred: "deferred",
 }
 
-// decision is a verdict as the counters look at it.
+// decision is a verdict with the settings at its time.
 type decision struct {
 	admission.Verdict
 	settings Settings
@@ -148,8 +146,7 @@ func lastStep(t *ledger.Trace) ledger.Step {
 	return ledger.Step{}
 }
 
-// counted are the reasons that the kubelet counts by name, of those that berth
-// gives.
+// counted are the reasons of berth that the kubelet counts by name.
 var counted = []errdefs.Reason{
 	errdefs.TopologyAffinityError, errdefs.UnexpectedAdmissionError,
 	errdefs.OutOfCPU, errdefs.OutOfMemory, errdefs.OutOfPods, errdefs.OutOf("ephemeral-storage"),

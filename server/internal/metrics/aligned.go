@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// alignment counts what was allotted within one core's, one uncore's or one NUMA
-// node's bounds, and what failed for want of that.
+// alignment counts allocations within one core, one uncore or one NUMA node, and admissions that
+// failed because no such allocation was possible.
 type alignment struct {
 	done, failed *prometheus.CounterVec
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// cgroupCounters are about the cgroup tree: the kubelet's, and those about what
-// it does not count.
+// cgroupCounters have the kubelet's metrics of the cgroup tree, and berth's own.
 type cgroupCounters struct {
 	operations *prometheus.HistogramVec
 	version    prometheus.Gauge
@@ -48,14 +47,14 @@ func (c *cgroupCounters) count(o reconcile.Outcome) {
 	c.orphans.Set(float64(o.Orphans))
 }
 
-// Cgroup is told of every operation on a cgroup.
+// Cgroup counts an operation on a cgroup.
 func (s *Set) Cgroup(op reconcile.Operation, took time.Duration) {
 	s.cgroups.operations.WithLabelValues(string(op)).Observe(took.Seconds())
 }
 
-// CgroupVersion is told of what kind the tree is.
+// CgroupVersion sets the version of the tree.
 func (s *Set) CgroupVersion(v cgroup.Version) { s.cgroups.version.Set(float64(v)) }
 
-// OldRuntime is told of a container runtime that cannot be asked for its cgroup
-// driver. Beside any other there is no such series.
+// OldRuntime records a container runtime that does not report its cgroup driver. The series does
+// not exist with other runtimes.
 func (s *Set) OldRuntime() { s.cgroups.losing.WithLabelValues(firstWithout).Set(1) }

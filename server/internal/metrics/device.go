@@ -39,7 +39,7 @@ func (s *Set) Allocated(resource string, took time.Duration) {
 	s.devices.allocations.WithLabelValues(resource).Observe(took.Seconds())
 }
 
-// pluginCollector tells of the sockets in the watched directory.
+// pluginCollector collects the sockets in the watched directory.
 type pluginCollector struct{ sockets func() []registry.Socket }
 
 var descPlugins = prometheus.NewDesc(pluginsFound,

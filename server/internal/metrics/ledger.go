@@ -15,8 +15,7 @@ type ledgerCollector struct {
 	view func() *ledger.View
 	// cpu reports whether CPUs are given out at all.
 	cpu func() bool
-	// kernel lists what the kernel does otherwise than the ledger says; nil for
-	// nothing.
+	// kernel lists differences between the kernel and the ledger; may be nil.
 	kernel func() []ledger.Finding
 	// phases counts the containers in each phase; nil for none.
 	phases func() map[placement.Phase]int
@@ -92,8 +91,8 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectCPUs gives every NUMA node with CPUs a value, also 0. Under the policy
-// none there is no pool to speak of, and the kubelet's gauge says 0.
+// collectCPUs sets a value for every NUMA node with CPUs, also 0. The policy none has no shared
+// pool, and the gauge is 0, as in the kubelet.
 func (c *ledgerCollector) collectCPUs(view *ledger.View, gauge func(*prometheus.Desc, float64, ...string)) {
 	pool := 0
 	if c.cpu() {

@@ -85,8 +85,8 @@ const (
 	labelReasonDetail   = "reason_detail"
 	labelVersion        = "version"
 
-	// firstWithout is the Kubernetes whose kubelet does not start beside a runtime
-	// that cannot be asked for its cgroup driver, as that of 1.36 tells it.
+	// firstWithout is the first Kubernetes version whose kubelet does not start with a runtime
+	// that does not report its cgroup driver, according to the kubelet of 1.36.
 	firstWithout = "1.37.0"
 
 	boundaryCore   = "physical_cpu"

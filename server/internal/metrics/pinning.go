@@ -34,8 +34,8 @@ func newPinnings() (all []pinning) {
 	return all
 }
 
-// count looks at what the provider planned. The container at which it failed was
-// a request too.
+// count counts the provider's planned claims. A container whose plan failed counts as a request
+// too.
 func (p *pinning) count(d *decision) {
 	planned := d.planned(p.provider)
 	asked := map[ledger.Owner]bool{}
@@ -62,8 +62,8 @@ const (
 	podShared     = "pod_shared"
 )
 
-// share tells out of whose pool a container's claim was taken, and its kind. Both
-// are empty for a claim that is no container's share of anything.
+// share returns the pool from which a container's claim was allocated, and its kind. Both are
+// empty for other claims.
 func (d *decision) share(c *ledger.Claim) (source, kind string) {
 	switch {
 	case c.Provider == memory.Name && c.Owner.Container != "":
@@ -88,9 +88,9 @@ func (d *decision) share(c *ledger.Claim) (source, kind string) {
 	return "", ""
 }
 
-// asked reports whether a claim counts as a request. Where a pod has memory as a
-// whole, the kubelet counts that and, of the containers that share it, those that
-// run before the others.
+// asked reports whether a claim counts as a request. For a pod with memory as a whole, the
+// kubelet counts the pod. Of the containers that share the memory, it counts those that run
+// before the others.
 func (d *decision) asked(c *ledger.Claim) bool {
 	if c.Provider == memory.Name && d.wholeMemory() {
 		container := d.pod.Container(c.Owner.Container)

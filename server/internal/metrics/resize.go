@@ -33,7 +33,7 @@ func (c *resizeCounters) all() []prometheus.Collector {
 	return []prometheus.Collector{c.duration, c.infeasible}
 }
 
-// infeasibleBy gives the kubelet's word for who refuses a resize for good.
+// infeasibleBy has the kubelet's label for each provider that can refuse a resize permanently.
 var infeasibleBy = map[string]string{
 	cpu.Name:       "guaranteed_pod_cpu_manager_static_policy",
 	memory.Name:    "guaranteed_pod_memory_manager_static_policy",

@@ -35,8 +35,7 @@ type Set struct {
 	resizes    resizeCounters
 }
 
-// New makes the set. What it reads and what counting depends on comes with
-// Start; until then nothing may be admitted.
+// New returns the set. Start adds its sources; nothing may be admitted before.
 func New() *Set {
 	s := &Set{
 		registry: prometheus.NewRegistry(),
@@ -74,8 +73,8 @@ func New() *Set {
 	return s
 }
 
-// Start gives the set its sources and lets those series begin at 0 that the
-// kubelet begins at 0. It is called once, before anything is admitted.
+// Start sets the sources, and creates the series that start at 0 in the kubelet. It is called
+// once, before the first admission.
 func (s *Set) Start(sources Sources) {
 	s.sources = sources
 	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.Plugins},
@@ -99,7 +98,7 @@ func (s *Set) Start(sources Sources) {
 // maxScrapes bounds the scrapes at a time: each reads files of every container.
 const maxScrapes = 4
 
-// Handler serves the metrics. Without kubelet those with names of the kubelet are left out.
+// Handler serves the metrics. With kubelet false, the kubelet's metrics are omitted.
 func (s *Set) Handler(kubelet bool) http.Handler {
 	options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}
 	if !kubelet {
@@ -108,12 +107,12 @@ func (s *Set) Handler(kubelet bool) http.Handler {
 	return promhttp.HandlerFor(s.registry, options)
 }
 
-// Call is told of every call of a service.
+// Call counts a call of a service.
 func (s *Set) Call(method, code string, took time.Duration) {
 	s.calls.WithLabelValues(method, code).Observe(took.Seconds())
 }
 
-// Pass is told of every pass over the cgroup tree.
+// Pass counts a pass over the cgroup tree.
 func (s *Set) Pass(o reconcile.Outcome) {
 	result := "ok"
 	if o.Err != nil {

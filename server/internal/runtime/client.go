@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// callTimeout bounds one call. A runtime that needs longer is of no use to an
-	// admission that waits for it.
+	// callTimeout limits one call. An admission cannot wait longer for the runtime.
 	callTimeout = 10 * time.Second
 	// maxMessage is how large an answer may be; lists grow with the machine.
 	maxMessage = 16 << 20
@@ -35,7 +34,7 @@ type Client struct {
 	cri      criv1.RuntimeServiceClient
 
 	mu      sync.Mutex             // guards cgroups
-	cgroups map[string]cgroup.Name // by container id; nil for one that the runtime does not tell
+	cgroups map[string]cgroup.Name // by container id; nil if the runtime does not report it
 }
 
 // Dial prepares a connection, which comes up with the first call and again
@@ -61,8 +60,8 @@ func Dial(endpoint string) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// About reports which runtime answers, as "containerd v2.1.0". It waits for one
-// until ctx ends.
+// About returns the name and version of the runtime, as "containerd v2.1.0". It waits for a
+// runtime until ctx ends.
 func (c *Client) About(ctx context.Context) (string, error) {
 	v, err := c.cri.Version(ctx, &criv1.VersionRequest{}, grpc.WaitForReady(true))
 	if err != nil {
@@ -71,9 +70,9 @@ func (c *Client) About(ctx context.Context) (string, error) {
 	return v.GetRuntimeName() + " " + v.GetRuntimeVersion(), nil
 }
 
-// Driver asks which cgroup driver the runtime uses. It returns false for one from
-// before the call came (containerd 2.0, CRI-O 1.28; KEP-4033), and no driver for
-// one that knows the call and names none, as it is not for Linux.
+// Driver returns the runtime's cgroup driver. known is false for a runtime without the call
+// (before containerd 2.0 and CRI-O 1.28; KEP-4033). The driver is empty if the runtime has the
+// call and reports none, as on other systems than Linux.
 func (c *Client) Driver(ctx context.Context) (driver cgroup.Driver, known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -109,7 +108,7 @@ func (c *Client) failed(what string, err error) error {
 	case codes.Unimplemented:
 		return errdefs.Unsupportedf(text, what, c.endpoint, err)
 	default:
-		// Whatever else went wrong is the runtime's, and may pass.
+		// Other errors are the runtime's, and may be temporary.
 		return errdefs.Unavailablef(text, what, c.endpoint, fmt.Errorf("%w (%s)", err, s.Code()))
 	}
 }

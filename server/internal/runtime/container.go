@@ -23,9 +23,8 @@ type Phase string
 const (
 	// Created containers have no process yet.
 	Created Phase = "created"
-	// Running containers have one. So may those of which the runtime does not know
-	// how far they are, as after it was killed, or says what nobody understands: they
-	// count as running.
+	// Running containers have a process. Containers of an unknown state count as running, for
+	// example after the runtime was killed, because they may have one.
 	Running Phase = "running"
 	// Exited containers have none any more, and will not get another.
 	Exited Phase = "exited"
@@ -45,19 +44,18 @@ func phase(s criv1.ContainerState) Phase {
 // Container is a container as the runtime has it.
 type Container struct {
 	ID string
-	// Owner is whose it is, by its labels.
+	// Owner is the pod and container of its labels.
 	Owner   ledger.Owner
 	Attempt uint32
 	Phase   Phase
-	// Cgroup is where it runs or will run; nil for an exited container, and where
-	// the runtime does not tell.
+	// Cgroup is its cgroup; nil for an exited container, and if the runtime does not report it.
 	Cgroup cgroup.Name
 }
 
 // Sandbox is the sandbox of a pod as the runtime has it.
 type Sandbox struct {
 	ID, Pod string
-	// Ready says that containers can start in it.
+	// Ready means that containers can start in it.
 	Ready bool
 }
 
@@ -84,9 +82,9 @@ func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []Sandbox, 
 	return out, nil
 }
 
-// List lists the containers that have labels, those that have exited included, each
-// once and in order of their ids; with ids, only those. What is the matter with one of
-// them keeps none of the others out.
+// List lists the containers with the labels of a pod, including exited ones, each once and in
+// order of their ids. With ids, it lists only those. A problem with one container does not hide
+// the others.
 func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -127,7 +125,7 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 	return out, nil
 }
 
-// lives is 0 for a container that has exited, and 1 for others.
+// lives is 0 for an exited container, and 1 for others.
 func lives(c Container) int {
 	if c.Phase == Exited {
 		return 0
@@ -135,8 +133,7 @@ func lives(c Container) int {
 	return 1
 }
 
-// cgroupOfContainer finds the cgroup of a container, which stays the same for as long as the
-// container is there.
+// cgroupOfContainer returns a container's cgroup, which never changes.
 func (c *Client) cgroupOfContainer(ctx context.Context, id string) (cgroup.Name, error) {
 	c.mu.Lock()
 	name, known := c.cgroups[id]
@@ -150,7 +147,7 @@ func (c *Client) cgroupOfContainer(ctx context.Context, id string) (cgroup.Name,
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return nil, c.failed("look at container "+id, err)
 	default:
-		return nil, nil // it has gone since it was listed, or cannot be looked at now
+		return nil, nil // it was removed since it was listed, or its status is unavailable
 	}
 	name = cgroupOf(answer.GetInfo())
 	c.mu.Lock()
@@ -159,7 +156,7 @@ func (c *Client) cgroupOfContainer(ctx context.Context, id string) (cgroup.Name,
 	return name, nil
 }
 
-// forget drops what is known of containers that are not listed.
+// forget removes the cached cgroups of containers that are not listed.
 func (c *Client) forget(listed []Container) {
 	there := make(map[string]bool, len(listed))
 	for i := range listed {
@@ -170,9 +167,9 @@ func (c *Client) forget(listed []Container) {
 	maps.DeleteFunc(c.cgroups, func(id string, _ cgroup.Name) bool { return !there[id] })
 }
 
-// cgroupOf reads the cgroup out of what a runtime tells when asked for everything.
-// CRI leaves to runtimes what that is; those that start containers as the OCI
-// runtime specification has it tell that specification, under this name.
+// cgroupOf parses the cgroup from the verbose information of a runtime. CRI does not define this
+// information. Runtimes that use the OCI runtime specification include that specification under
+// this name.
 func cgroupOf(info map[string]string) cgroup.Name {
 	var about struct {
 		RuntimeSpec struct {
@@ -187,9 +184,9 @@ func cgroupOf(info map[string]string) cgroup.Name {
 	return ParseCgroupsPath(about.RuntimeSpec.Linux.CgroupsPath)
 }
 
-// ParseCgroupsPath reads linux.cgroupsPath of the OCI runtime specification, as
-// runc spells it: a path, or for systemd SLICE:PREFIX:NAME, which is the unit
-// PREFIX-NAME.scope in that slice. It returns nil for what is neither.
+// ParseCgroupsPath parses linux.cgroupsPath of the OCI runtime specification, in runc's format: a
+// path, or for systemd SLICE:PREFIX:NAME, which is the unit PREFIX-NAME.scope in that slice. It
+// returns nil for other texts.
 func ParseCgroupsPath(text string) cgroup.Name {
 	var name cgroup.Name
 	switch parts := strings.Split(text, ":"); {

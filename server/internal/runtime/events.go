@@ -9,11 +9,12 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Event is a change of a container or of a sandbox. A list shows what has changed.
+// Event is a change of a container or of a sandbox. It has no details; List returns the new
+// state.
 type Event struct {
 	// ID is the container's or the sandbox's id.
 	ID string
-	// Pod is the uid of the pod; empty if the runtime does not say it.
+	// Pod is the uid of the pod; empty if the runtime does not report it.
 	Pod string
 }
 

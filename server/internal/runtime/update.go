@@ -12,9 +12,9 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 )
 
-// Update gives a container other values: at once if it runs, with its start if it
-// is created. Values that are absent stay as they are. A container that has exited
-// or is not known has nothing to be held to, and so is no error.
+// Update sets a container's values: immediately if it runs, at its start if it is created. Absent
+// values do not change. An exited or unknown container is no error, because it has no processes
+// to limit.
 func (c *Client) Update(ctx context.Context, id string, v cgroup.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -22,7 +22,7 @@ func (c *Client) Update(ctx context.Context, id string, v cgroup.Values) error {
 	if err == nil || status.Code(err) == codes.NotFound {
 		return nil
 	}
-	// How a runtime says that the container has just exited is its own affair.
+	// Runtimes report a container that has just exited in different ways.
 	now, again := c.cri.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: id})
 	if status.Code(again) == codes.NotFound || now.GetStatus().GetState() == criv1.ContainerState_CONTAINER_EXITED {
 		return nil
@@ -48,7 +48,7 @@ func resources(v cgroup.Values) *criv1.LinuxContainerResources {
 	return out
 }
 
-// value returns 0 for what is not set.
+// value returns 0 for nil.
 func value[T int64 | uint64](p *T) T {
 	if p == nil {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// activated takes over a socket that the service manager keeps; nil if its file was removed,
-// so that nobody would reach it.
+// activated takes over a socket that the service manager keeps. It returns nil if the socket's
+// file was removed, because clients cannot reach the socket then.
 func activated(path string, o Options) (*listener, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +62,7 @@ func (l *listener) opened(ctx context.Context) error {
 	}
 }
 
-// opening is a connection that tells when it is used.
+// opening is a connection that calls opened when it is first used.
 type opening struct {
 	*net.UnixConn
 	opened func()

@@ -55,8 +55,8 @@ func (m *member) Close() error {
 	return m.Conn.Close()
 }
 
-// SyscallConn implements syscall.Conn where the connection does, so that the kernel can be asked
-// who is at its other end.
+// SyscallConn implements syscall.Conn if the connection does, so that the peer's credentials can
+// be read.
 func (m *member) SyscallConn() (syscall.RawConn, error) {
 	if c, ok := m.Conn.(syscall.Conn); ok {
 		return c.SyscallConn()

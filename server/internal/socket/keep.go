@@ -15,19 +15,19 @@ import (
 	"github.com/berthd/berth/server/internal/logs"
 )
 
-// lookEvery is how often a Keeper looks whether its socket is there.
+// lookEvery is the interval at which a Keeper checks its socket.
 const lookEvery = time.Second
 
-// Keeper serves a socket, and puts it back when somebody removes it.
+// Keeper serves a socket, and creates it again if it is removed.
 type Keeper struct {
 	path    string
 	options Options
 	log     *slog.Logger
 	every   time.Duration
 
-	mu      sync.Mutex // guards what is below
-	current *listener  // the one that is served; its file may be gone
-	problem error      // why nobody reaches it by its path; nil while it is in place
+	mu      sync.Mutex // guards the fields below
+	current *listener  // the served listener; its file may have been removed
+	problem error      // why clients cannot reach the socket by its path; nil if they can
 	drained bool       // the server ends, and the service manager keeps the socket
 }
 
@@ -70,7 +70,7 @@ func (k *Keeper) Listen(activated *net.UnixListener) error {
 	return nil
 }
 
-// Problem reports why nobody reaches the socket by its path; nil while it is in place.
+// Problem returns why clients cannot reach the socket by its path; nil if they can.
 func (k *Keeper) Problem() error {
 	k.look()
 	k.mu.Lock()
@@ -78,7 +78,7 @@ func (k *Keeper) Problem() error {
 	return k.problem
 }
 
-// SetMode gives the socket another mode, and those that are made in its place.
+// SetMode sets the mode of the socket and of those that replace it.
 func (k *Keeper) SetMode(mode os.FileMode) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,9 +96,9 @@ func (k *Keeper) Close() error {
 	return k.current.Close()
 }
 
-// Drain stops taking connections from a socket that the service manager keeps, so that those
-// that come wait for the next berthd. It returns when those that were taken have been
-// answered, or when ctx ends. Other sockets are left as they are.
+// Drain stops accepting connections of a socket that the service manager keeps. New connections
+// wait for the next berthd. Drain returns when the accepted connections have been answered, or
+// when ctx ends. Other sockets do not change.
 func (k *Keeper) Drain(ctx context.Context) error {
 	k.mu.Lock()
 	l := k.current
@@ -112,9 +112,10 @@ func (k *Keeper) Drain(ctx context.Context) error {
 	return l.opened(ctx)
 }
 
-// Serve calls serve with a listener and returns what that returns. While it runs, a socket that was removed is made
-// anew, with its directory, and serve is called with that listener as well; connections that are there stay. A socket
-// that another program has put in its place is reported and left alone. It ends when serve has closed the listener.
+// Serve calls serve with a listener and returns its result. If the socket is removed meanwhile,
+// Serve creates it again, with its directory, and calls serve with the new listener too. Open
+// connections stay. A socket of another program at the path is reported and not replaced. Serve
+// ends when serve has closed the listener.
 func (k *Keeper) Serve(serve func(net.Listener) error) error {
 	type result struct {
 		of  *listener
@@ -157,7 +158,8 @@ func (k *Keeper) Serve(serve func(net.Listener) error) error {
 	}
 }
 
-// look compares the file at the path with the listener's. While that is open the number of its inode belongs to nobody else.
+// look compares the file at the path with the listener's. While the listener is open, no other
+// file has its inode number.
 func (k *Keeper) look() (missing bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,7 +173,7 @@ func (k *Keeper) look() (missing bool) {
 	case err == nil:
 		k.note(errdefs.Conflictf("another program replaced socket %s by a file, so clients cannot connect; remove the file, and berthd creates the socket again", k.path))
 	case errors.Is(err, fs.ErrNotExist):
-		if k.problem == nil { // else it is known why it cannot be made again
+		if k.problem == nil { // otherwise the reason is recorded
 			k.note(errdefs.Unavailablef("socket %s was removed", k.path))
 		}
 		return true
@@ -192,7 +194,7 @@ func (k *Keeper) note(problem error) {
 	k.problem = problem
 }
 
-// restore makes the socket anew if it was removed; nil if there is nothing to serve.
+// restore creates the socket again if it was removed; nil if there is nothing to serve.
 func (k *Keeper) restore() *listener {
 	if missing := k.look(); !missing {
 		return nil

@@ -62,9 +62,8 @@ func Group(text string) (gid int, err error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// Listen listens on a unix socket at path. A stale socket there is replaced; one
-// that somebody serves is refused with class Conflict, any other kind of file with
-// class Invalid.
+// Listen listens on a unix socket at path. A stale socket is replaced. A served socket is an
+// error of class Conflict; another kind of file is an error of class Invalid.
 func Listen(path string, o Options) (net.Listener, error) {
 	l, err := listen(path, o)
 	if err != nil {
@@ -153,8 +152,8 @@ func Unserved(path string) error {
 	if err == nil {
 		_ = c.Close()
 	}
-	// A full queue of connections, and a socket of another type, are somebody's
-	// too; so may be one that this process may not connect to.
+	// These errors mean a server too: a full queue of connections, a socket of another type, and
+	// a missing permission to connect.
 	for _, served := range []error{nil, syscall.EAGAIN, syscall.EPROTOTYPE, fs.ErrPermission} {
 		if errors.Is(err, served) {
 			return errdefs.Conflictf("another process already serves %s: a kubelet (then start berthd with --beside=kubelet), or another berthd with the same path", path)
@@ -169,8 +168,8 @@ type listener struct {
 	path string
 	info os.FileInfo
 	once sync.Once
-	// kept says that the service manager keeps the socket, and opening counts its connections
-	// that nothing has been written to.
+	// kept means that the service manager keeps the socket. opening counts its connections before
+	// the first write.
 	kept    bool
 	opening sync.WaitGroup
 	// served is closed when the server has taken its last connection from it.

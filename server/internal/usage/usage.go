@@ -1,11 +1,10 @@
-// Package usage reads what CPUs and containers use, for all who look.
+// Package usage reads the usage of CPUs and containers.
 //
-// It owns the reading and its cost: callers that come while a reading is under way share it,
-// and so do those that come within Fresh of its end. A reading has at most MaxContainers
-// containers and takes at most MaxTime.
+// It limits the cost of readings. Callers that come while a reading is in progress share it, and
+// so do callers within Fresh of its end. A reading has at most MaxContainers containers and takes
+// at most MaxTime.
 //
-// It does not compute rates, since each caller looks at intervals of its own, and it reads
-// nothing while nobody calls.
+// It computes no rates, because callers use different intervals. It reads only when it is called.
 package usage
 
 import (
@@ -28,7 +27,7 @@ const (
 	MaxTime       = 5 * time.Second
 )
 
-// Sources are what is read. Nil functions have nothing to tell.
+// Sources are the inputs of a reading. Functions may be nil.
 type Sources struct {
 	View func() *ledger.View
 	// Details reads the cgroup of a container; false if there is none.
@@ -46,7 +45,7 @@ type Container struct {
 	cgroup.Details
 }
 
-// Reading is what was read at once. Callers share it and do not change it.
+// Reading is the result of one reading. Callers share it and must not change it.
 type Reading struct {
 	Time       time.Time
 	CPUs       map[int]time.Duration

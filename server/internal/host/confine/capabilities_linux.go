@@ -67,10 +67,9 @@ func Effective() (Set, error) {
 	return 0, errdefs.Unavailablef("read which capabilities berthd has: /proc/self/status does not say")
 }
 
-// drop leaves the capabilities keep to the program that this thread executes next, of
-// those that the thread has. no_new_privs is set: with it even root gets no more by an
-// execve than the thread has, so the permitted set bounds what follows also where the
-// bounding set may not be changed.
+// drop removes the thread's capabilities that keep does not contain, for the program that the
+// thread executes next. no_new_privs is set, so an execve adds no capability even for root. The
+// permitted set is therefore a limit even if the bounding set cannot be changed.
 func drop(keep Set) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [capabilityWords]unix.CapUserData

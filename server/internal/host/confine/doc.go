@@ -17,9 +17,9 @@ package confine
 
 import "strings"
 
-// Plan says what is taken away.
+// Plan lists the privileges to drop and to keep.
 type Plan struct {
-	// Capabilities are those that stay, if DropCapabilities is set.
+	// Capabilities are kept, if DropCapabilities is set.
 	Capabilities     Set
 	DropCapabilities bool
 	// Rules are nil for none.
@@ -28,12 +28,12 @@ type Plan struct {
 	Filter bool
 }
 
-// Rules say which files and ports stay. Everything that is not named is refused.
+// Rules list the accessible files and ports. Everything else is refused.
 type Rules struct {
 	Files []File
-	// TCPPorts are those that may be listened on, 0 for one that the kernel chooses.
+	// TCPPorts can be listened on; 0 is a port that the kernel chooses.
 	TCPPorts []uint16
-	// ConnectPorts are those to which a connection over TCP may be made, on any machine.
+	// ConnectPorts can be connected to over TCP, on any machine.
 	ConnectPorts []uint16
 	// AbstractSockets leaves unix sockets without a path alone.
 	AbstractSockets bool
@@ -49,7 +49,7 @@ type File struct {
 // Rights are what may be done with files.
 type Rights int
 
-// The rights, of which each has those before it but for MakeAgain.
+// The rights. Each includes the previous ones, except MakeAgain.
 const (
 	// ReadFile reads files.
 	ReadFile Rights = iota + 1
@@ -65,15 +65,15 @@ const (
 	MakeAgain
 )
 
-// Report reports what is in force.
+// Report has the restrictions in force.
 type Report struct {
-	// Capabilities are those that the process has.
+	// Capabilities are the process's capabilities.
 	Capabilities Set
 	// Landlock is the version of its interface, 0 for no rules.
 	Landlock int
 	// Filter means that system calls are filtered.
 	Filter bool
-	// Missing names what was asked for and this kernel does not have.
+	// Missing names requested restrictions that this kernel does not support.
 	Missing []string
 }
 

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// variable tells the program that Enter has executed what is in force, as PID:LANDLOCK. A
-// process keeps its id over an execve, so no other process takes it for its own.
+// variable passes the restrictions in force to the program that Enter executes, as PID:LANDLOCK.
+// A process keeps its id over an execve, so a child process does not mistake the variable for its
+// own.
 const variable = "BERTHD_CONFINED"
 
 // Enter confines this process. It replaces the program by itself, with the same arguments,
@@ -54,7 +55,7 @@ func entered() (landlock int, yes bool) {
 
 // replace takes capabilities and files away from one thread, and makes it the process.
 func (p Plan) replace() error {
-	runtime.LockOSThread() // for good: nothing else may run on what is left of it
+	runtime.LockOSThread() // for good: the restrictions apply to this thread
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}

@@ -25,7 +25,7 @@ const (
 	version3 = unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	version5 = unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
-	// ofFiles are those that a rule for a file may have.
+	// ofFiles are the rights that a rule for a file can have.
 	ofFiles = execute | writeFile | readFile | version3 | version5
 )
 
@@ -48,7 +48,7 @@ func landlockVersion() int {
 	return int(n)
 }
 
-// restrict holds this thread, and what it executes, to the rules.
+// restrict applies the rules to this thread and the programs that it executes.
 func (r *Rules) restrict(version int) (err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: version1}
 	if version >= 2 {

@@ -17,8 +17,8 @@ const (
 	offsetProtocol = 32 // and of the third, which is the protocol of a socket
 )
 
-// calls are the system calls that every machine has and berthd makes: those of Go's
-// runtime and standard library, and its own.
+// calls are the system calls of Go's runtime and standard library and of berthd that exist on
+// every machine.
 var calls = []uintptr{
 	// Memory.
 	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_BRK, unix.SYS_MREMAP, unix.SYS_MINCORE, unix.SYS_MEMBARRIER,
@@ -45,7 +45,7 @@ var calls = []uintptr{
 	unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_CONNECT, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME,
 	unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG,
 	unix.SYS_SHUTDOWN,
-	// Processes: who they are, and to end those of containers.
+	// Processes: their ids, and killing those of containers.
 	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_GETGROUPS,
 	unix.SYS_CAPGET,
 }
@@ -54,10 +54,10 @@ var calls = []uintptr{
 // Landlock it is no TCP. Where it is refused Go takes plain TCP.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
-// program is the filter: the calls in the list go through, sockets of the families, and new
-// threads. berthd starts no process, and executes nothing. Every other call fails with
-// EPERM, or with ENOSYS if it is younger than the list, as on a kernel that has it not. So
-// does clone3, whose flags a filter cannot see, which makes C libraries use clone.
+// program is the filter. It allows the listed calls, sockets of the listed families, and new
+// threads. Berthd starts and executes no program. Other calls fail with EPERM. Calls that are
+// newer than the list fail with ENOSYS, as on a kernel without them. clone3 fails with ENOSYS
+// too, because a filter cannot read its flags. C libraries then use clone.
 func program(machine uint32, calls []uintptr) []unix.SockFilter {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

@@ -2,7 +2,7 @@ package confine
 
 import "golang.org/x/sys/unix"
 
-// machineCalls adds those that only older machines have.
+// machineCalls adds system calls that only older machines have.
 func machineCalls() (machine uint32, calls []uintptr, ok bool) {
 	return unix.AUDIT_ARCH_X86_64, []uintptr{
 		unix.SYS_OPEN, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT, unix.SYS_ACCESS, unix.SYS_READLINK, unix.SYS_MKDIR, unix.SYS_RMDIR,

@@ -38,7 +38,8 @@ func Dial(ctx context.Context, path string, uid uint32) (net.Conn, error) {
 	return c, nil
 }
 
-// nothing is the error for whatever is not a socket of the user's.
+// nothing is the one error for every path without a socket of the user, so that it reveals
+// nothing.
 func nothing(path string, uid uint32) error {
 	return errdefs.PermissionDeniedf("no socket of user %d is at %s", uid, path)
 }
@@ -58,7 +59,7 @@ func Server(ctx context.Context, path string) (pid int, err error) {
 	return int(by.Pid), nil
 }
 
-// server returns whose process listens at the other end of a connection.
+// server returns the user of the process that listens at the other end of a connection.
 func server(c net.Conn) (uid uint32, err error) {
 	by, err := credentials(c)
 	if err != nil {
@@ -67,8 +68,8 @@ func server(c net.Conn) (uid uint32, err error) {
 	return by.Uid, nil
 }
 
-// credentials are those of the process that listens at the other end of a connection
-// (unix(7), SO_PEERCRED).
+// credentials returns the user and process that listen at the other end of a connection (unix(7),
+// SO_PEERCRED).
 func credentials(c net.Conn) (by *unix.Ucred, err error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {

@@ -1,14 +1,15 @@
-// Package errno gives an error of the kernel its class, once for everything that makes system calls.
+// Package errno assigns classes to errors of the kernel, for all packages that make system calls.
 //
 // Words:
 //
-//   - value refusal: an error number by which the kernel says that it does not take the value or the call as such. The
-//     same call fails the same way again until the value, the kernel or its configuration is another one.
-//   - all other numbers pass by themselves, or when an operator acts: no descriptor or memory is free, the disk is full
-//     or broken, a device is busy, permission is missing.
+//   - value refusal: an error number that means that the kernel does not accept the value or the call. The same call
+//     fails again until the value, the kernel or its configuration has changed.
+//   - other numbers are temporary, or an operator can resolve them: no free descriptor or memory, a full or broken
+//     disk, a busy device, a missing permission.
 //
-// Invariant: only a value refusal says something about the pod whose value was written. Every other number, also one
-// that this package does not know, is of class Unavailable, of which the admission engine makes no verdict.
+// Invariant: only a value refusal is attributed to the pod whose value was written. Every other
+// number, including unknown ones, is of class Unavailable, which never becomes a verdict of the
+// admission engine.
 package errno
 
 import (
@@ -39,8 +40,9 @@ func Class(err error) (errdefs.Class, bool) {
 	return errdefs.Unavailable, true
 }
 
-// Classify gives an error of the kernel its class. An error that has a class keeps it; one without an error number is of
-// class Unavailable, since libraries that write control files do not always keep the number. nil stays nil.
+// Classify assigns a class to an error of the kernel. An error with a class keeps it. An error
+// without an error number is of class Unavailable, because libraries that write control files
+// sometimes drop the number. nil stays nil.
 func Classify(err error) error {
 	var have *errdefs.Error
 	if err == nil || errors.As(err, &have) {

@@ -31,8 +31,8 @@ import (
 // Socket is where the journal takes entries.
 const Socket = "/run/systemd/journal/socket"
 
-// Connected reports whether a file is the journal's, as JOURNAL_STREAM says it of standard error:
-// the numbers of the device and of the inode.
+// Connected reports whether a file is the journal's. JOURNAL_STREAM has the device and inode
+// numbers of standard error.
 func Connected(env func(string) string, file *os.File) bool {
 	info, err := file.Stat()
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &with
 }
 
-// add adds an attribute, and those of a group one by one.
+// add adds an attribute; the attributes of a group are added one by one.
 func add(fields []field, group string, a slog.Attr) []field {
 	v := a.Value.Resolve()
 	switch {

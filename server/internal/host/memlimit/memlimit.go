@@ -44,8 +44,8 @@ func Own(proc, mount fs.FS) (bytes int64, ok bool, err error) {
 	return least(mount, dir, ".", file)
 }
 
-// least is the least limit from a directory up to the root of its hierarchy. Directories that are not there are those
-// outside of a cgroup namespace.
+// least returns the lowest limit from a directory up to the root of its hierarchy. Directories
+// outside of a cgroup namespace do not exist.
 func least(mount fs.FS, dir, root, file string) (bytes int64, ok bool, err error) {
 	for ; ; dir = path.Dir(dir) {
 		text, err := fs.ReadFile(mount, path.Join(dir, file))

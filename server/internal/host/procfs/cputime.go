@@ -13,9 +13,8 @@ import (
 // (USER_HZ) and 100 on every system that Go runs on.
 const userHz = 100
 
-// CPUTimes returns for each online CPU, by its number, how long it was busy since the boot:
-// everything in /proc/stat but idle, iowait, and guest times, which are part of user times
-// (proc_stat(5)).
+// CPUTimes returns for each online CPU how long it was busy since the boot: all times in
+// /proc/stat except idle, iowait, and guest times, which are part of user times (proc_stat(5)).
 func CPUTimes(proc fs.FS) (map[int]time.Duration, error) {
 	text, err := fs.ReadFile(proc, "stat")
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// MaxPIDs is how many processes the kernel can have: the smaller one of
-// kernel.pid_max and kernel.threads-max, of those that can be read. If neither
-// can, that is an error of class Unavailable.
+// MaxPIDs is the kernel's maximum number of processes: the lower one of kernel.pid_max and
+// kernel.threads-max. One unreadable file is ignored; two are an error of class Unavailable.
 func MaxPIDs(proc fs.FS) (int64, error) {
 	var least int64
 	var errs []error

@@ -12,10 +12,10 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// NoSwap tells, with class Unsupported, why memory-backed file systems cannot be
-// kept out of swap space: tmpfs has its option noswap since Linux 6.4, outside of
-// user namespaces only. It asks the kernel for such a file system and mounts none. Without
-// CAP_SYS_ADMIN, which berthd does not keep for this, the kernel's version answers.
+// NoSwap returns an error of class Unsupported if memory-backed file systems can be swapped out.
+// tmpfs has the option noswap since Linux 6.4, outside of user namespaces. NoSwap creates such a
+// file system without mounting it. Without CAP_SYS_ADMIN, which berthd drops, it checks the
+// kernel's version.
 func NoSwap() error {
 	at, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if errors.Is(err, unix.EPERM) {

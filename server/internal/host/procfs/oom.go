@@ -12,10 +12,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// SetOOMScoreAdj writes a score of -1000 to 1000 for a process, whose own numbers
-// then decide with it whom the kernel kills first (proc(5)). A score that is in
-// force already is not written again: lowering one takes CAP_SYS_RESOURCE. A
-// process that has gone is an error of class NotFound.
+// SetOOMScoreAdj writes a process's score of -1000 to 1000, which influences the order in which
+// the kernel kills processes (proc(5)). An equal score is not written again, because lowering a
+// score requires CAP_SYS_RESOURCE. A process that has ended is an error of class NotFound.
 func SetOOMScoreAdj(proc *os.Root, pid, score int) error {
 	file := path.Join(strconv.Itoa(pid), "oom_score_adj")
 	have, err := proc.ReadFile(file)

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// UIDs reads whose a process is: its real and its saved user id (proc_pid_status(5)).
-// A process that has gone is an error of class NotFound.
+// UIDs reads a process's real and saved user ids (proc_pid_status(5)). A process that has ended
+// is an error of class NotFound.
 func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 	file := path.Join(strconv.Itoa(pid), "status")
 	text, err := fs.ReadFile(proc, file)
@@ -38,17 +38,17 @@ func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 	return 0, 0, errdefs.Unavailablef("find out whose process %d is: %s has no line of user ids", pid, file)
 }
 
-// Since reads when a process began, in ticks of the clock since the machine did
-// (proc_pid_stat(5)). Two processes that had the same id after one another differ in
-// it. A process that has gone is an error of class NotFound.
+// Since reads a process's start time, in clock ticks since the boot (proc_pid_stat(5)). It
+// distinguishes two successive processes with the same id. A process that has ended is an error
+// of class NotFound.
 func Since(proc fs.FS, pid int) (ticks uint64, err error) {
 	const begin = 22
 	return statField(proc, pid, begin, "when process %d began")
 }
 
-// KernelThread reports whether a process is a thread of the kernel's, which runs no program
-// (proc_pid_stat(5), flags; PF_KTHREAD of linux/sched.h). Every user may read that. A
-// process that has gone is an error of class NotFound.
+// KernelThread reports whether a process is a kernel thread, which runs no program
+// (proc_pid_stat(5), flags; PF_KTHREAD of linux/sched.h). Every user can read this. A process
+// that has ended is an error of class NotFound.
 func KernelThread(proc fs.FS, pid int) (bool, error) {
 	const (
 		flags   = 9

@@ -15,8 +15,8 @@ import (
 // accepting is the flag of a socket that takes connections (__SO_ACCEPTCON of unix(7)'s /proc/net/unix).
 const accepting = 0x10000
 
-// Listening finds the socket that takes connections at a path, without connecting to it: a connection could start a
-// service. An empty inode says that there is none.
+// Listening finds the listening socket at a path without connecting to it, because a connection
+// could start a service. An empty inode means that there is none.
 func Listening(proc fs.FS, socket string) (inode string, err error) {
 	text, err := fs.ReadFile(proc, "net/unix")
 	if err != nil {
@@ -35,7 +35,8 @@ func Listening(proc fs.FS, socket string) (inode string, err error) {
 	return "", nil
 }
 
-// HasSocket reports whether a process has a socket open; false also if nobody may know.
+// HasSocket reports whether a process has a socket open; false also if its descriptors cannot be
+// read.
 func HasSocket(proc fs.FS, pid int, inode string) bool {
 	dir := path.Join(strconv.Itoa(pid), "fd")
 	entries, err := fs.ReadDir(proc, dir)

@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// InCallersNamespace reports whether a process is in the pid namespace that this /proc is of,
-// and not in one below it, as the processes of containers are (proc_pid_status(5), NSpid).
-// Every user may read that. A kernel without namespaces has one for all. A process that has
-// gone is an error of class NotFound.
+// InCallersNamespace reports whether a process is in the pid namespace of this /proc itself.
+// Containers' processes are usually in a nested one (proc_pid_status(5), NSpid). Every user can
+// read this. A kernel without pid namespaces has one for all processes. A process that has ended
+// is an error of class NotFound.
 func InCallersNamespace(proc fs.FS, pid int) (bool, error) {
 	text, err := readOf(proc, pid, "status")
 	if err != nil {
@@ -28,10 +28,10 @@ func InCallersNamespace(proc fs.FS, pid int) (bool, error) {
 	return true, nil
 }
 
-// Cgroup gives the path of the cgroup that a process counts in: that of the hierarchy of
-// version 2 if it is the only one; else that of systemd's hierarchy, if there is one, and
-// where cpu and memory agree that of theirs, as the kubelet has it. Otherwise the error is
-// of class Precondition. A process that has gone is an error of class NotFound.
+// Cgroup returns the path of a process's cgroup, with the kubelet's rules. If v2 is the only
+// hierarchy, the path is v2's. Otherwise it is the path in systemd's hierarchy if there is one,
+// else the common path of cpu and memory. If these differ, the error is of class Precondition. A
+// process that has ended is an error of class NotFound.
 func Cgroup(proc fs.FS, pid int) (string, error) {
 	text, err := readOf(proc, pid, "cgroup")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// The states that systemd knows.
+// States of sd_notify(3).
 const (
 	Ready     = "READY=1"
 	Stopping  = "STOPPING=1"
@@ -36,8 +36,9 @@ type Manager struct {
 	sockets map[string]*net.UnixListener
 }
 
-// FromEnvironment finds the service manager by the variables that it has set, and takes over the sockets. The variables
-// stay: a program that takes this one's place finds the manager too, but not the sockets.
+// FromEnvironment finds the service manager by the variables that it has set, and takes over the
+// sockets. The variables stay: a program that this process executes finds the manager too, but
+// not the sockets.
 func FromEnvironment() (*Manager, error) { return open(os.Getenv, os.Getpid(), firstSocket) }
 
 func open(env func(string) string, pid, first int) (*Manager, error) {
@@ -48,7 +49,7 @@ func open(env func(string) string, pid, first int) (*Manager, error) {
 		}
 	}
 	if env("LISTEN_PID") != strconv.Itoa(pid) {
-		return m, nil // none, or those of another process
+		return m, nil // none, or another process's
 	}
 	n, err := strconv.Atoi(env("LISTEN_FDS"))
 	if err != nil || n < 0 {
@@ -93,10 +94,10 @@ func (m *Manager) Socket(path string) *net.UnixListener {
 	return l
 }
 
-// Has reports whether there is an activated socket at a path that nobody has taken yet.
+// Has reports whether an activated socket at a path has not been taken yet.
 func (m *Manager) Has(path string) bool { return m != nil && m.sockets[path] != nil }
 
-// Left returns the paths of activated sockets that nobody has taken.
+// Left returns the paths of activated sockets that have not been taken.
 func (m *Manager) Left() (paths []string) {
 	if m == nil {
 		return nil
@@ -107,7 +108,7 @@ func (m *Manager) Left() (paths []string) {
 	return paths
 }
 
-// Close closes the activated sockets that nobody has taken.
+// Close closes the activated sockets that have not been taken.
 func (m *Manager) Close() (err error) {
 	if m == nil {
 		return nil
@@ -119,7 +120,7 @@ func (m *Manager) Close() (err error) {
 	return err
 }
 
-// Watchdog is how long the service manager waits for Alive before it ends the service; 0 if it does not.
+// Watchdog is the service manager's timeout between two Alive notifications; 0 if there is none.
 func (m *Manager) Watchdog() time.Duration {
 	if m == nil {
 		return 0
@@ -127,7 +128,7 @@ func (m *Manager) Watchdog() time.Duration {
 	return m.watchdog
 }
 
-// Notify tells the service manager states, in one datagram.
+// Notify sends states to the service manager, in one datagram.
 func (m *Manager) Notify(states ...string) error {
 	if m == nil || m.notify == "" {
 		return nil
@@ -143,8 +144,8 @@ func (m *Manager) Notify(states ...string) error {
 	return nil
 }
 
-// Status tells the service manager, for systemctl status, what the service does, along with states. A status that it
-// has been told already is sent again only with states.
+// Status sends a status line for systemctl status, with states. An unchanged status without
+// states is not sent again.
 func (m *Manager) Status(text string, states ...string) error {
 	if m == nil {
 		return nil

@@ -20,16 +20,14 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Setting is a kernel setting by its path below /proc/sys and the number that is
-// wanted there.
+// Setting is the path of a kernel setting below /proc/sys, and its expected number.
 type Setting struct {
 	Name string
 	Want int
 }
 
-// Wanted lists the settings that the kubelet wants: memory is handed out beyond
-// what there is and a process is killed when it runs out; a kernel that failed
-// starts again; every container can have a keyring.
+// Wanted lists the settings that the kubelet requires. Memory is overcommitted, and a process is
+// killed if memory runs out. A crashed kernel reboots. Every container can have a keyring.
 func Wanted() []Setting {
 	return []Setting{
 		{"vm/overcommit_memory", 1},
@@ -41,13 +39,13 @@ func Wanted() []Setting {
 	}
 }
 
-// Difference is a setting that is otherwise than wanted.
+// Difference is a setting with another value than expected.
 type Difference struct {
 	Setting
 	Have int
 }
 
-// String says it in the kubelet's words.
+// String is the kubelet's message.
 func (d Difference) String() string {
 	return fmt.Sprintf("invalid kernel flag: %s, expected value: %d, actual value: %d", d.Name, d.Want, d.Have)
 }

@@ -105,10 +105,9 @@ func (d *discovery) readCoreKey(cpu int) (coreKey, error) {
 	}, nil
 }
 
-// readUncores looks for each core's first cache beyond the second level that is
-// not the cache of the whole node. A cache is taken for the node's if it serves
-// as many CPUs as the node would have if all its cores were like this one. One
-// cache that cannot be read ends the search: the cores after it have none.
+// readUncores finds each core's first cache beyond the second level that is not the whole node's.
+// A cache counts as the node's if it serves as many CPUs as the node would have with all cores
+// like this one. An unreadable cache ends the search: the later cores have none.
 func (d *discovery) readUncores(cores []*core) {
 	for _, c := range cores {
 		caches, err := d.readCaches(c)
@@ -172,11 +171,11 @@ func (d *discovery) readCaches(c *core) ([]cache, error) {
 	return caches, nil
 }
 
-// readKinds tells performance from efficient cores: x86 has a list of CPUs for
-// each kind of performance counters (kernel: Documentation/ABI/testing/
-// sysfs-bus-event_source-devices), other architectures a capacity for each CPU
-// (Documentation/ABI/testing/sysfs-devices-system-cpu), of which the largest
-// marks performance cores. Where all CPUs are alike nothing is said.
+// readKinds distinguishes performance and efficient cores. x86 has a list of CPUs for each kind
+// of performance counters (kernel: Documentation/ABI/testing/sysfs-bus-event_source-devices).
+// Other architectures have a capacity for each CPU
+// (Documentation/ABI/testing/sysfs-devices-system-cpu); the largest one marks performance cores.
+// If all CPUs are equal, no kind is set.
 func (d *discovery) readKinds() error {
 	performance, noneP, err := d.sys.cpus("devices/cpu_core/cpus")
 	if err != nil {

@@ -27,16 +27,16 @@ var (
 // discovery is one run of Discover.
 type discovery struct {
 	sys, proc tree
-	// online are the CPUs that count; allOnline says that the kernel does not
-	// tell, because it cannot take CPUs off line.
+	// online are the counted CPUs. allOnline means that the kernel has no list, because it cannot
+	// take CPUs off line.
 	online    cpuset.Set
 	allOnline bool
 	out       machine.Snapshot
 }
 
-// Discover describes the machine whose /sys and /proc are given. The result has
-// not been checked: machine.New does that, and refuses a node id of 64 or more.
-// Errors name the file; those about its content are of class Corrupt.
+// Discover describes the machine of the given /sys and /proc. machine.New validates the result,
+// and refuses a node id of 64 or more. Errors name the file. Errors about its content are of
+// class Corrupt.
 func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 	d := &discovery{
 		sys:  tree{fsys: sys, mount: "/sys"},
@@ -49,7 +49,7 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 	return d.out, nil
 }
 
-// Online reports which CPUs are on line in a /sys; all says that the kernel does not tell,
+// Online returns the CPUs that are on line in a /sys. all means that the kernel has no list,
 // because it cannot take CPUs off line.
 func Online(sys fs.FS) (cpus cpuset.Set, all bool, err error) {
 	t := tree{fsys: sys, mount: "/sys"}
@@ -96,7 +96,7 @@ func (d *discovery) notef(format string, args ...any) {
 	d.out.Notes = append(d.out.Notes, fmt.Sprintf(format, args...))
 }
 
-// readOnline finds out which CPUs count, and which are present without counting.
+// readOnline finds the CPUs that count, and notes those that are present but off line.
 func (d *discovery) readOnline(all []entry) error {
 	var err error
 	if d.online, d.allOnline, err = d.sys.cpus(cpuDir + "/online"); err != nil {
@@ -154,13 +154,13 @@ func (d *discovery) noteLostCPUs() {
 	}
 }
 
-// readSocketCount sets the counts where the reference's number of sockets is not
-// that of the CPUs' sockets. It counts the "physical id" lines of /proc/cpuinfo,
-// and where there are none the different physical_package_id files of the online
-// CPUs, of which one that cannot be read counts as 0.
+// readSocketCount sets the counts if the reference's number of sockets differs from the number of
+// the CPUs' sockets. The reference counts the "physical id" lines of /proc/cpuinfo. Without such
+// lines it counts the different physical_package_id files of the online CPUs, in which an
+// unreadable file counts as 0.
 //
-// The reference's number of CPUs includes CPUs that are off line on a kernel
-// without NUMA; here they never count.
+// On a kernel without NUMA the reference's number of CPUs includes offline CPUs; here they never
+// count.
 func (d *discovery) readSocketCount(all []entry) error {
 	cpuinfo, err := d.proc.text("cpuinfo")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,23 +1,21 @@
-// Package sysfs discovers the machine from the kernel's own files: CPUs, caches,
-// NUMA nodes, memory and huge pages, as a machine.Snapshot.
+// Package sysfs discovers the machine from the kernel's files: CPUs, caches, NUMA nodes, memory
+// and huge pages, as a machine.Snapshot.
 //
-// It reads trees (fs.FS) and not paths, so that the running machine, a recorded
-// tree and one simulated in a test go through the same code. Host opens the real
-// ones. Reading happens once; CPUs that come and go later are not noticed.
+// It reads file systems (fs.FS), so that the running machine, a recorded tree and a simulated one
+// use the same code. Host opens the running machine's. The machine is read once; CPUs that are
+// added or removed later are not detected.
 //
-// The rules are those of cadvisor 0.56, from which the kubelet takes its machine,
-// because decisions depend on them: which threads form a core, when a cache
-// counts, whose number stands in for a missing one. They are at the functions
-// that follow them. Where cadvisor's answer is of no use (CPUs that are off line
-// among the counted, nodes without memory on a kernel without NUMA, distances by
-// id instead of by position), the right one is given instead; each such place
-// says so.
+// The rules are those of cadvisor 0.56, from which the kubelet gets its machine, because
+// decisions depend on them: which threads form a core, which caches count, which number replaces
+// a missing one. Each rule is documented at its function. Some results of cadvisor are wrong:
+// offline CPUs are counted, nodes have no memory on a kernel without NUMA, and distances are
+// found by id instead of by position. These are corrected here, with a comment at each place.
 //
 // # Words
 //
 //   - directory: a node or CPU directory, as in /sys/devices/system/node/node0.
 //     Directories are visited in the order of their names as text (cpu0, cpu1,
-//     cpu10, cpu2), which decides where a broken cache directory cuts off.
+//     cpu10, cpu2), which decides where a broken cache directory ends the search.
 //   - pseudo-node: on a kernel without NUMA, one node per physical package.
 //   - uncore: see package machine.
 //   - note: a sentence in Snapshot.Notes about something that was left out.
@@ -25,8 +23,8 @@
 // # Invariants
 //
 //   - Same tree, same snapshot.
-//   - A file that is needed and cannot be read or understood is an error that
-//     names it; a file that may be absent leaves its value unknown.
+//   - If a required file cannot be read or parsed, the error names it. The value of
+//     a missing optional file is unknown.
 //
-// Nothing is checked here that machine.New checks: ids out of range, for example.
+// Checks of machine.New are not repeated here, for example of ids out of range.
 package sysfs

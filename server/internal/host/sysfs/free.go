@@ -8,9 +8,9 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// FreeHugePages reports how many huge pages the kernel has free now, by NUMA node, or
-// of the whole machine as node 0 where the kernel has no nodes. sys is /sys. Errors
-// name the file; those about its content are of class Corrupt.
+// FreeHugePages returns the number of free huge pages by NUMA node. If the kernel has no nodes,
+// node 0 has the whole machine's. sys is /sys. Errors name the file. Errors about its content are
+// of class Corrupt.
 func FreeHugePages(sys fs.FS) ([]machine.Node, error) {
 	return freeOf(sys, func(tree, string) (uint64, error) { return 0, nil })
 }

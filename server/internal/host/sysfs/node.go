@@ -53,8 +53,8 @@ func (d *discovery) readNodeMemory(base string) (uint64, error) {
 	return bytes, nil
 }
 
-// hugePages reads a count of the pools below a directory that may be absent:
-// nr_hugepages is how many there are, free_hugepages how many nobody uses.
+// hugePages reads a count of the pools below a directory that may be absent: nr_hugepages is the
+// total, free_hugepages the unused pages.
 func (t tree) hugePages(dir, count string) ([]machine.HugePages, error) {
 	pools, err := t.numbered(dir, hugePagesName)
 	if err != nil {
@@ -77,11 +77,10 @@ func (t tree) hugePages(dir, count string) ([]machine.HugePages, error) {
 	return pages, nil
 }
 
-// readDistances reads each node's list, which has one number for every online
-// node by position: the directories are the online nodes (kernel:
-// drivers/base/node.c). A list that is absent or of another length is left out.
-// The reference looks the list up by id, which gives another pair's distance or
-// a crash where ids have gaps (kubernetes#113781 is about the same list).
+// readDistances reads each node's list, which has one number for every online node by position.
+// The node directories are the online nodes (kernel: drivers/base/node.c). A missing list, or one
+// with another length, is ignored. The reference uses the id as the index. If ids have gaps, it
+// gets another pair's distance or crashes (kubernetes#113781 is about the same list).
 func (d *discovery) readDistances(dirs []entry) error {
 	ids := make([]int, 0, len(dirs))
 	for _, dir := range dirs {
@@ -89,7 +88,7 @@ func (d *discovery) readDistances(dirs []entry) error {
 	}
 	slices.Sort(ids)
 	if ids[len(ids)-1] >= numa.MaxNodes {
-		return nil // machine.New refuses this machine, and says why
+		return nil // machine.New refuses this machine, and returns the reason
 	}
 	lists := make(map[int][]int, len(dirs))
 	for _, dir := range dirs {
@@ -118,10 +117,10 @@ func (d *discovery) readDistances(dirs []entry) error {
 	return nil
 }
 
-// readPackages makes a node of every physical package, for a kernel that has no
-// node directory. The reference does the same and gives these nodes no memory,
-// so that none can be pinned; here a single package has all memory and huge
-// pages of the machine, which needs no guess.
+// readPackages creates a node for every physical package, for a kernel without node directories.
+// The reference does the same but gives these nodes no memory, so that no memory can be pinned.
+// Here a single package gets all memory and huge pages of the machine, because no other
+// distribution is possible.
 func (d *discovery) readPackages(all []entry) error {
 	d.notef("the kernel has no NUMA nodes: every physical package counts as one")
 	byPackage := make(map[int][]entry)
@@ -156,9 +155,8 @@ func (d *discovery) readPackages(all []entry) error {
 	return err
 }
 
-// pseudoNode returns the node of a package: its id is the package's, unless
-// firmware numbers packages so that they cannot be nodes (-1 for "unknown", or
-// offsets in a table), when it is the position.
+// pseudoNode returns the node of a package. Its id is the package's. If firmware numbers packages
+// with invalid node ids (-1 for "unknown", or offsets in a table), its id is the position.
 func (d *discovery) pseudoNode(packages []int, position int) machine.Node {
 	if packages[0] < 0 || packages[len(packages)-1] >= numa.MaxNodes {
 		return machine.Node{ID: position}

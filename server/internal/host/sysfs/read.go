@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// tree is a file system that knows where it is mounted, for messages.
+// tree is a file system with its mount point, which messages contain.
 type tree struct {
 	fsys  fs.FS
 	mount string
@@ -52,7 +52,7 @@ func (t tree) number(name string) (int, error) {
 	return int(n), nil
 }
 
-// unknown stands for an id that the kernel does not tell.
+// unknown is an id that the kernel does not report.
 const unknown = -1
 
 // optional is number for an id that may be absent: some kernels have no file,
@@ -87,9 +87,9 @@ type entry struct {
 	id   int
 }
 
-// numbered returns the entries of a directory that pattern matches as a whole,
-// in the order of their names as text, with the number in the first group. A
-// directory that does not exist has no entries.
+// numbered returns the entries of a directory whose whole name matches pattern, in the order of
+// their names as text. Each has the number in the pattern's first group. A missing directory has
+// no entries.
 func (t tree) numbered(dir string, pattern *regexp.Regexp) ([]entry, error) {
 	entries, err := fs.ReadDir(t.fsys, dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,11 +114,10 @@ func (t tree) numbered(dir string, pattern *regexp.Regexp) ([]entry, error) {
 	return found, nil
 }
 
-// memTotal finds the total in a meminfo file.
 func memTotal(text string) (uint64, error) { return memAmount(text, "MemTotal") }
 
-// memAmount finds MemTotal or MemFree in a meminfo file, the machine's ("MemTotal: 16 kB") or
-// a node's ("Node 0 MemTotal: 16 kB"), and returns it in bytes.
+// memAmount finds MemTotal or MemFree in a meminfo file, the machine's ("MemTotal: 16 kB") or a
+// node's ("Node 0 MemTotal: 16 kB"), and returns it in bytes.
 func memAmount(text, name string) (uint64, error) {
 	for _, match := range memLine.FindAllStringSubmatch(text, -1) {
 		if match[1] != name {

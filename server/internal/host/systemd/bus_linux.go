@@ -15,9 +15,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// manager is systemd's manager of units, as far as slices need it. An error about a
-// unit that it does not know wraps errNoUnit; a manager that does not answer in time
-// is an error of class Unavailable.
+// manager is systemd's manager of units, with the methods for slices. An error about an unknown
+// unit wraps errNoUnit. If systemd does not respond in time, the error is of class Unavailable.
 type manager interface {
 	// Create starts a slice that is not loaded, as a transient unit; false if it is.
 	Create(ctx context.Context, unit string, properties []units.Property) (created bool, err error)
@@ -27,19 +26,18 @@ type manager interface {
 	Set(ctx context.Context, unit string, properties []units.Property) error
 	// Active lists the units with names of these patterns that are active.
 	Active(ctx context.Context, patterns ...string) (map[string]bool, error)
-	// Version of systemd; 0 if that is not known.
+	// Version of systemd; 0 if unknown.
 	Version(ctx context.Context) (int, error)
 	Close() error
 }
 
 const (
-	// answerTimeout is how long one operation on a cgroup waits for systemd, in all that
-	// it asks. systemd answers nobody while it reads its units again, which takes a
-	// second on a small system; an agent should hear that it waits for systemd before
-	// its own deadline, which is rarely less than 15 s.
+	// answerTimeout limits all calls of systemd for one operation on a cgroup. systemd does not
+	// respond while it reloads its units, which takes a second on a small system. An agent should
+	// get the reason before its own deadline, which is rarely less than 15 s.
 	answerTimeout = 10 * time.Second
-	// probeTimeout is how long, and how often, it is tried while systemd is known not to
-	// answer: the wait is not repeated for each of many cgroups.
+	// probeTimeout limits each attempt, and is the interval of attempts, while systemd does not
+	// respond. The long wait is not repeated for each of many cgroups.
 	probeTimeout = time.Second
 )
 
@@ -129,8 +127,8 @@ func failed(ctx context.Context, what string, err error) error {
 	return errdefs.Unavailablef("%s: %w", what, err)
 }
 
-// connect makes sure of a connection. A bus that does not answer holds nobody up
-// beyond ctx, which ends the connection if it comes too late.
+// connect opens the connection if necessary. It does not wait for a bus beyond ctx; a connection
+// that opens later is closed.
 func (b *bus) connect(ctx context.Context) error {
 	if b.conn != nil {
 		return nil
@@ -187,8 +185,7 @@ func (b *bus) Version(ctx context.Context) (version int, err error) {
 // errJob is why a job was not done: another one took its place, as a rule.
 var errJob = errors.New("the job was not done")
 
-// job waits for what systemd has queued. A job that did not come to its end is an
-// error that wraps errJob.
+// job waits for a queued job of systemd. A job that did not finish is an error that wraps errJob.
 func job(ctx context.Context, start func(done chan<- string) (int, error)) error {
 	done := make(chan string, 1)
 	if _, err := start(done); err != nil {
@@ -205,7 +202,7 @@ func job(ctx context.Context, start func(done chan<- string) (int, error)) error
 	}
 }
 
-// mode of jobs: they take the place of those that contradict them.
+// mode of jobs: a new job replaces contradicting ones.
 const mode = "replace"
 
 // Create implements manager.
@@ -239,8 +236,8 @@ func (b *bus) Stop(ctx context.Context, unit string) error {
 		if err != nil && !errors.Is(err, errJob) {
 			return err
 		}
-		// One that has failed is forgotten. What is left of one whose job was not done is
-		// for those to find who look at its directories.
+		// A failed unit is removed from systemd's memory. If its job was not done, its
+		// directories show what is left.
 		_ = conn.ResetFailedUnitContext(ctx, unit)
 		return nil
 	})

@@ -30,9 +30,8 @@ const running = "/run/systemd/system"
 
 const sliceSuffix = ".slice"
 
-// Open finds the tree of a system that runs systemd. Another system, a tree
-// elsewhere and the errors of cgroupfs.Open are of class Unsupported. Close the
-// driver after its last use.
+// Open opens the tree of a system that runs systemd. Another system, another mount point and the
+// errors of cgroupfs.Open are of class Unsupported. Close the driver after its last use.
 func Open(o cgroupfs.Options) (*Driver, error) {
 	if info, err := os.Lstat(running); err != nil || !info.IsDir() {
 		return nil, errdefs.Unsupportedf("open systemd's cgroup tree: systemd not running on this host: there is no directory %s", running)
@@ -40,9 +39,9 @@ func Open(o cgroupfs.Options) (*Driver, error) {
 	if o.Mount != "" && filepath.Clean(o.Mount) != Mount {
 		return nil, errdefs.Unsupportedf("open systemd's cgroup tree: it is at %s, not at %s", Mount, o.Mount)
 	}
-	// systemd takes a controller away that none of its units requests, and gives it
-	// back to those that do. It is the only one that it does so with, since
-	// accounting requests the others (kubernetes#137695).
+	// systemd disables a controller that none of its units requests, and enables it again for
+	// units that do. This affects only cpuset, because accounting requests the other controllers
+	// (kubernetes#137695).
 	o.OnDemand = []string{"cpuset"}
 	files, err := cgroupfs.Open(o)
 	if err != nil {
@@ -165,14 +164,13 @@ func (d *Driver) start(ctx context.Context, at cgroup.Name, before cgroup.State)
 		return false, err
 	}
 	created = made && before == cgroup.Absent
-	// systemd makes the directories of controllers that it knows, and hands down those
-	// that its units request.
+	// systemd creates the directories of the controllers that it supports, and enables those that
+	// its units request.
 	return created, d.files.Complete(at)
 }
 
-// set puts values into force: as properties first, so that systemd does not take them
-// back, then in the files. A slice that was stopped since it was looked at is started
-// again, with those above it.
+// set applies values. Properties are set first, so that systemd does not reset the files. A slice
+// that was stopped since it was observed is started again, with its ancestors.
 func (d *Driver) set(ctx context.Context, at cgroup.Name, v cgroup.Values, before cgroup.State) error {
 	if len(v.Files(d.facts)) == 0 {
 		return nil
@@ -232,9 +230,8 @@ func (d *Driver) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup
 	return seen, nil
 }
 
-// compareUnits marks slices as invalid that somebody has stopped and whose directory
-// is there. It is done where a whole subtree is looked at; while systemd does not
-// answer, the tree is as its files say.
+// compareUnits marks stopped slices as invalid whose directory still exists. It is called when a
+// whole subtree is observed. While systemd does not respond, only the files count.
 func (d *Driver) compareUnits(ctx context.Context, at cgroup.Name, seen *cgroup.Snapshot) {
 	patterns := []string{"*" + sliceSuffix}
 	if len(at) > 0 {
@@ -286,8 +283,8 @@ func (d *Driver) Frozen(ctx context.Context, n cgroup.Name) (by cgroup.Name, err
 	return n[:len(by)], nil
 }
 
-// Remove implements cgroup.Tree. The processes go first: stopping a slice with its
-// units would ask them to end, and wait for whoever does not.
+// Remove implements cgroup.Tree. The processes are killed first. Stopping a slice would terminate
+// them gently, and wait for those that do not exit.
 func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {
 	at, err := place(n)
 	if err != nil {

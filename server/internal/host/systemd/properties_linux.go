@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 )
 
-// Versions of systemd since which it knows a property; values go into the files of
-// an older one all the same.
+// The versions of systemd that introduced properties. With an older one the values are only
+// written to the files.
 const (
 	sinceQuotaPeriod = 242
 	sinceCpuset      = 244
@@ -23,10 +23,9 @@ func property(name string, value any) units.Property {
 	return units.Property{Name: name, Value: dbus.MakeVariant(value)}
 }
 
-// beginning are the properties of a slice that begins. What is accounted has its
-// controller; but on v2 systemd accounts CPU time without the controller, and takes
-// that away from a slice with the last neighbour that has a weight. So each slice
-// has one, to begin with the kernel's own.
+// beginning are the properties of a new slice. Accounting enables a controller. On v2, however,
+// systemd accounts CPU time without the cpu controller, and disables the controller when no
+// sibling has a weight. Each slice therefore has a weight, initially the kernel's default.
 func beginning(parent string, f cgroup.Facts) []units.Property {
 	io, weight := "IOAccounting", property("CPUWeight", uint64(100))
 	if f.Version == cgroup.V1 {
@@ -42,7 +41,7 @@ func beginning(parent string, f cgroup.Facts) []units.Property {
 	}
 }
 
-// memoryProperties are those that v2's files of memory have in systemd.
+// memoryProperties are the systemd properties of v2's memory files.
 var memoryProperties = map[string]string{
 	"memory.high": "MemoryHigh", "memory.low": "MemoryLow", "memory.min": "MemoryMin", "memory.swap.max": "MemorySwapMax",
 }

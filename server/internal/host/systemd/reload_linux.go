@@ -19,22 +19,23 @@ const (
 // errBusGone ends the watch when the bus does.
 var errBusGone = errors.New("the system bus has ended the connection")
 
-// Reloads calls done whenever systemd has read its units again or was started anew in
-// its place, until ctx ends or the bus does: systemd may then have made slices again
-// that were removed, and have taken values back. It returns why it ended.
+// Reloads calls done after each reload or restart of systemd, until ctx or the bus connection
+// ends. systemd may then have created removed slices again, and have reset values. Reloads
+// returns the reason of its end.
 func (d *Driver) Reloads(ctx context.Context, done func()) error {
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if err != nil {
 		return errdefs.Unavailablef("watch systemd: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	// One signal may come while another is handled, and no look is missed by that.
+	// One signal can arrive while another is handled. Later ones can be dropped, because one call
+	// of done handles them all.
 	signals := make(chan *dbus.Signal, 4)
 	conn.Signal(signals)
 	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchObjectPath(systemdPath),
 		dbus.WithMatchInterface(managerInterface), dbus.WithMatchMember("Reloading"))
 	if err == nil {
-		// systemd sends signals while somebody wants some.
+		// systemd sends signals only to subscribers.
 		err = conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerInterface+".Subscribe", 0).Err
 	}
 	if err != nil {
