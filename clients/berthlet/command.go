@@ -171,7 +171,7 @@ func (o *options) absolute() error {
 	return nil
 }
 
-// runtime opens the runtime that was requested; changed is told the uids of pods.
+// runtime opens the requested runtime. changed is called with the uids of pods.
 func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface {
 	container.Runtime
 	Stop()
@@ -216,9 +216,9 @@ func both(ctx context.Context, one, other func(context.Context) error) error {
 	return errors.Join(err, <-done)
 }
 
-// lock keeps a second berthlet away from the state directory. The lock is one of
-// fcntl(2), which belongs to the process: one of flock(2) would be held on by a
-// child that a killed berthlet has just forked.
+// lock prevents a second berthlet from using the state directory. The lock is one of fcntl(2),
+// which belongs to the process. A child that a killed berthlet has just forked would keep a lock
+// of flock(2).
 func lock(dir string) (unlock func(), err error) {
 	if err := trust.CheckExisting(dir); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
@@ -226,7 +226,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err := beneath.Private(dir); err != nil {
 		return nil, err
 	}
-	// Somebody may have made a part of the way a moment before.
+	// Another user may have created a part of the path meanwhile.
 	if err := trust.Check(dir); err != nil {
 		return nil, fmt.Errorf("--state-dir: %w", err)
 	}

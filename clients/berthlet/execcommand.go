@@ -87,7 +87,8 @@ func (e *executing) run(ctx context.Context, in io.Reader, out, errs io.Writer, 
 		x.Stdin = in
 	}
 	signals := make(chan os.Signal, 16)
-	// What comes from a terminal whose keys are passed on comes to the program from its own terminal.
+	// A terminal in raw mode sends no signals: the keys go to the program, and the program's own
+	// terminal creates the signals.
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	x.Signals = signals
@@ -114,7 +115,7 @@ func (e *executing) run(ctx context.Context, in io.Reader, out, errs io.Writer, 
 	return nil
 }
 
-// state says what a container does that does not run.
+// state describes a container that does not run.
 func state(s agent.ContainerState) string {
 	switch {
 	case s.Terminated != nil:

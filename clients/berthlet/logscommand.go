@@ -86,7 +86,7 @@ func (l *logging) run(ctx context.Context, out io.Writer, args []string) error {
 			return nil
 		case <-ticker.C:
 		}
-		// What the container wrote before it ended is read after that is known.
+		// The end of the container is known now, so this reads all that it has written.
 		_, now, err := l.find(args)
 		if perr := l.print(out, r); perr != nil {
 			return perr
@@ -97,7 +97,7 @@ func (l *logging) run(ctx context.Context, out io.Writer, args []string) error {
 	}
 }
 
-// print prints what is written, up to the end.
+// print prints the entries up to the end of the log.
 func (l *logging) print(out io.Writer, r *logs.Reader) error {
 	show := oneOf(out)
 	var last []string
@@ -135,7 +135,8 @@ func (l *logging) print(out io.Writer, r *logs.Reader) error {
 	return err
 }
 
-// oneOf spells a line for an output: for a terminal without what it would act on.
+// oneOf returns a function that prepares a line for an output. For a terminal it escapes control
+// characters.
 func oneOf(out io.Writer) func(string) string {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -184,7 +185,7 @@ func (l *logging) find(args []string) (agent.PodStatus, agent.ContainerStatus, e
 	return pod, none, fmt.Errorf("pod %s/%s has no container %s: it has %s", pod.Namespace, pod.Name, args[1], strings.Join(names, ", "))
 }
 
-// findPod finds a pod by uid, by namespace/name, or by a name that only one pod has.
+// findPod finds a pod by uid, by namespace/name, or by a unique name.
 func findPod(s agent.Status, what, namespace string) (agent.PodStatus, error) {
 	var found []agent.PodStatus
 	for _, p := range s.Pods {

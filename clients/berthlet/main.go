@@ -1,17 +1,16 @@
-// Command berthlet runs the pods of a folder of Kubernetes manifests, without a
-// kubelet, an API server or a container runtime: it asks berthd for each pod's
-// place and makes the containers itself. It is also the example of an agent that
-// calls berthd.
+// Command berthlet runs the pods of a directory of Kubernetes manifests, without a kubelet, an
+// API server or a container runtime. It admits each pod at berthd and creates the containers
+// itself. It is also the example of an agent that calls berthd.
 //
 // Words:
 //
-//   - agent: what follows the pods (package agent); runtime: what makes containers
-//     (packages container and builtin); keeper: a process beside each container,
+//   - agent: follows the pods (package agent); runtime: creates containers
+//     (packages container and builtin); keeper: a process for each container,
 //     which is this program too.
-//   - state directory: everything that berthlet must find again after a restart.
+//   - state directory: everything that berthlet needs after a restart.
 //
-// Containers outlive berthlet: when it ends or is killed they go on, and the next
-// one takes them over. So under systemd its unit needs KillMode=process.
+// Containers outlive berthlet. They continue when berthlet ends or is killed, and the next
+// berthlet takes them over. A systemd unit of berthlet therefore needs KillMode=process.
 package main
 
 import (
@@ -34,7 +33,8 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Whoever read the log may end. Caught and not ignored: containers inherit what is ignored.
+	// The reader of the log may exit. SIGPIPE is caught and not ignored, because containers
+	// inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return execute(ctx, os.Stdout, os.Stderr, os.Args[1:])
 }

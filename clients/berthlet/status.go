@@ -83,8 +83,7 @@ func show(s agent.Status, now time.Time) *table.Table {
 	return t
 }
 
-// summary says in a word what is the matter with a pod, and more of it in a
-// sentence.
+// summary returns the state of a pod in one word, and a sentence with details.
 func summary(p agent.PodStatus) (word, message string) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -92,7 +91,7 @@ func summary(p agent.PodStatus) (word, message string) {
 	case p.Reason != "":
 		return p.Reason, p.Message
 	}
-	// The first container that waits for something of its own.
+	// The first container that waits for a reason of its own.
 	for _, c := range slices.Concat(p.InitContainerStatuses, p.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != lifecycle.WaitsForInit {
 			return w.Reason, w.Message

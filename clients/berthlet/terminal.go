@@ -15,7 +15,7 @@ import (
 // isTerminal reports whether a file is a terminal.
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// terminal passes a terminal's size and its keys on; what is no terminal has none.
+// terminal connects a terminal's size and keys with the program. It does nothing for other files.
 func (e *executing) terminal(x *builtin.Execution, in io.Reader, out io.Writer) (restore func(), err error) {
 	restore = func() {}
 	if o, ok := out.(*os.File); ok && isTerminal(o) {

@@ -33,8 +33,7 @@ type Config struct {
 	SeccompDir string
 	// StatusFile gets the status of all pods whenever one changes.
 	StatusFile string
-	// Crash are the pauses between attempts of a container, Retry those between
-	// tries of a step that fails.
+	// Crash has the pauses between attempts of a container. Retry has those after a failed step.
 	Crash, Retry lifecycle.Backoff
 	Now          func() time.Time
 	Log          *slog.Logger
@@ -48,30 +47,30 @@ type Volumes interface {
 	Holders() ([]string, error)
 }
 
-// Agent runs pods. Want says which, Changed when to look.
+// Agent runs pods. Want sets the wanted pods. Changed requests a check of one pod.
 type Agent struct {
 	Config
 	place place
 
-	mu      sync.Mutex                  // guards what is below
-	wanted  map[string]podspec.Manifest // nil before the first Want: nothing is ended then
+	mu      sync.Mutex                  // guards the fields below
+	wanted  map[string]podspec.Manifest // nil before the first Want: until then no pod is ended
 	workers map[string]*worker
-	all     bool            // there are no other pods that are wanted
-	dropped map[string]bool // by uid: pods that were wanted and are not any more
+	all     bool            // the list is complete: all other pods are ended
+	dropped map[string]bool // by uid: pods of an earlier Want that the last one did not contain
 	launch  func(*worker)   // nil before workers may be started
 	status  map[string]PodStatus
 	// unreadable are files of manifests that could not be read; guarded by mu.
 	unreadable []manifest.Problem
-	// unread holds, by uid, the pods of earlier runs whose records cannot be read at the moment; recordless those whose
-	// records are damaged or gone. Both have no worker.
+	// unread holds, by uid, the pods of earlier runs whose records are temporarily unreadable.
+	// recordless holds those whose records are damaged or missing. Both have no worker.
 	unread, recordless map[string]bool
-	// ending is the recordless pod that is being ended; it begins anew only after that.
+	// ending is the recordless pod that is being ended. It starts again only after its end.
 	ending string
 
-	group       sync.WaitGroup
-	published   chan struct{} // there is a new status to write
-	syncAsked   chan struct{}
-	recordAsked chan struct{} // a pod without a record may have to end
+	group         sync.WaitGroup
+	published     chan struct{} // there is a new status to write
+	syncRequested chan struct{}
+	recordsWoken  chan struct{} // a pod without a record may have to end
 }
 
 // New makes an agent, which does nothing before Run.
@@ -83,13 +82,13 @@ func New(c Config) *Agent {
 		Config: c, place: place{pods: filepath.Join(c.Dir, "pods"), logs: c.LogDir},
 		workers: map[string]*worker{}, status: map[string]PodStatus{}, dropped: map[string]bool{},
 		unread: map[string]bool{}, recordless: map[string]bool{},
-		published: make(chan struct{}, 1), syncAsked: make(chan struct{}, 1), recordAsked: make(chan struct{}, 1),
+		published: make(chan struct{}, 1), syncRequested: make(chan struct{}, 1), recordsWoken: make(chan struct{}, 1),
 	}
 }
 
-// Want replaces the pods that are wanted. Those that are there with another
-// manifest are ended, and begun anew. Those that an earlier Want of this run had
-// and this one has not are ended; pods of earlier runs only if these are all.
+// Want replaces the wanted pods. A pod whose manifest has changed is ended and started again. A
+// pod that an earlier Want of this run contained, and this one does not, is ended. Pods of
+// earlier runs are ended only if the list is complete (all).
 func (a *Agent) Want(manifests []podspec.Manifest, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,8 +113,7 @@ func (a *Agent) Changed(uid string) {
 	}
 }
 
-// compare ends pods that are not wanted and begins those that are; the caller
-// holds mu.
+// compare ends pods that are not wanted and starts those that are. The caller holds mu.
 func (a *Agent) compare() {
 	if a.launch == nil || a.wanted == nil {
 		return
@@ -128,13 +126,13 @@ func (a *Agent) compare() {
 	}
 	for uid, m := range a.wanted {
 		if a.workers[uid] == nil && !a.unread[uid] && a.ending != uid {
-			// The runtime reports what runs of a pod whose record was lost.
+			// The runtime lists the containers of a pod whose record was lost.
 			delete(a.recordless, uid)
 			a.begin(m, &record{Document: m.Document})
 		}
 	}
 	if len(a.recordless) > 0 {
-		a.askRecords()
+		a.wakeRecords()
 	}
 }
 
@@ -147,7 +145,7 @@ func (a *Agent) begin(m podspec.Manifest, rec *record) {
 	a.launch(w)
 }
 
-// gone takes a worker off whose pod is gone; a new pod of the same uid may begin.
+// gone removes the worker of an ended pod; a new pod of the same uid may start.
 func (a *Agent) gone(w *worker) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,7 +190,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	for _, w := range records {
 		a.begin(w.manifest, w.rec)
-		// Whether berthd still knows the pod is asked before anything is done for it.
+		// The worker first checks whether berthd still has the pod.
 		a.workers[w.uid].markUncertain()
 	}
 	a.compare()
@@ -242,8 +240,7 @@ func (a *Agent) removeUnknown(ctx context.Context, records []*worker) error {
 	return a.releaseUnknown(records)
 }
 
-// releaseUnknown removes the pins of pods without a record, whose containers are
-// gone.
+// releaseUnknown removes the pins of pods without a record and without containers.
 func (a *Agent) releaseUnknown(records []*worker) error {
 	uids, err := a.Volumes.Holders()
 	if err != nil {
@@ -272,8 +269,8 @@ func (a *Agent) removeContainer(ctx context.Context, s container.Status) error {
 	return err
 }
 
-// followNode tells berthd which pods live, and lets every worker ask about its
-// own, whenever berthd was away.
+// followNode sends the list of living pods to berthd after each new connection. It also makes
+// every worker check that berthd still has its pod.
 func (a *Agent) followNode(ctx context.Context) {
 	for {
 		lost, stop := context.WithCancel(ctx)
@@ -283,7 +280,7 @@ func (a *Agent) followNode(ctx context.Context) {
 		}()
 		select {
 		case <-lost.Done():
-		case <-a.syncAsked:
+		case <-a.syncRequested:
 		}
 		stop()
 		if ctx.Err() != nil {
@@ -306,8 +303,9 @@ func (a *Agent) followNode(ctx context.Context) {
 	}
 }
 
-// synced notes that berthd has the list of living pods. A berthd that knew no devices was made
-// anew: pods that request some wait for their plugins, and whoever publishes them says so.
+// synced logs that berthd has the list of living pods. If berthd lost its device resources, it is
+// a new berthd. Pods with devices then wait for the plugins to register, and the node's published
+// resources are stale meanwhile.
 func (a *Agent) synced(ctx context.Context) {
 	a.Log.Info("berthd has the list of living pods")
 	none, err := a.Node.NoDevices(ctx)
@@ -319,7 +317,7 @@ func (a *Agent) synced(ctx context.Context) {
 	}
 }
 
-// sync tells berthd which pods live.
+// sync sends the list of living pods to berthd.
 func (a *Agent) sync(ctx context.Context) error {
 	return a.Node.Sync(ctx, func(ctx context.Context) ([]string, error) {
 		a.mu.Lock()
@@ -329,10 +327,10 @@ func (a *Agent) sync(ctx context.Context) error {
 	})
 }
 
-// askSync lets followNode sync the running pods with berthd.
-func (a *Agent) askSync() {
+// requestSync lets followNode sync the running pods with berthd.
+func (a *Agent) requestSync() {
 	select {
-	case a.syncAsked <- struct{}{}:
+	case a.syncRequested <- struct{}{}:
 	default:
 	}
 }

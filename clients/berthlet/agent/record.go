@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 )
 
-// record is what an agent must not forget of a pod.
+// record is the stored state of a pod.
 type record struct {
 	// Document is the manifest.
 	Document json.RawMessage
@@ -27,16 +27,16 @@ type record struct {
 	Containers        map[string]*past
 }
 
-// past is how a container was seen last, or what was tried with it.
+// past is the last known state of a container, or of the attempt to create it.
 type past struct {
 	ID   string
 	Seen lifecycle.Seen
 	PID  int
 	// Reason is the runtime's, for one that has exited.
 	Reason string
-	// Unbound is true once berthd was told that the container has exited.
+	// Unbound is true after berthd has accepted the report of the container's exit.
 	Unbound bool
-	// Trouble says in words what Seen.Trouble is about.
+	// Trouble is the text of Seen.Trouble.
 	Trouble string
 	// Last is the end of the attempt before.
 	Last *ending
@@ -49,7 +49,7 @@ type ending struct {
 	Started, Finished time.Time
 }
 
-// state gives the record as package lifecycle sees it.
+// state converts the record for package lifecycle.
 func (r *record) state(wait lifecycle.Trouble) lifecycle.State {
 	s := lifecycle.State{
 		Verdict: r.Verdict, Wait: wait, Deleted: r.Deleted, Released: r.Released,
@@ -72,7 +72,7 @@ func (r *record) past(name string) *past {
 	return r.Containers[name]
 }
 
-// observe takes over what a runtime tells of a pod's containers.
+// observe records the runtime's statuses of a pod's containers.
 func (r *record) observe(statuses []container.Status, now time.Time) {
 	newest := map[string]container.Status{}
 	for _, s := range statuses {
@@ -96,8 +96,7 @@ var phases = map[container.Phase]lifecycle.Phase{
 	container.Created: lifecycle.Created, container.Running: lifecycle.Running, container.Exited: lifecycle.Exited,
 }
 
-// take replaces what is known by a status. What was known about another attempt
-// becomes the last end.
+// take replaces the state with a status. The state of another attempt becomes the last end.
 func (p *past) take(s container.Status) {
 	seen := lifecycle.Seen{
 		Phase: phases[s.Phase], Attempt: s.Attempt, ExitCode: s.ExitCode,
@@ -116,8 +115,8 @@ func (p *past) take(s container.Status) {
 
 const recordFile = "pod.json"
 
-// save writes the record into a directory, whole or not at all, unless it is what
-// was saved before. It returns what is saved now.
+// save writes the record into a directory atomically, unless it equals before. It returns the
+// saved text.
 func (r *record) save(dir string, before []byte) ([]byte, error) {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err == nil && bytes.Equal(text, before) {
@@ -135,8 +134,8 @@ func (r *record) save(dir string, before []byte) ([]byte, error) {
 	return text, nil
 }
 
-// replaceFile writes a file beside and renames it, also through a crash of the
-// machine.
+// replaceFile writes a temporary file, syncs it and renames it, so that a crash of the machine
+// leaves the old or the new file.
 func replaceFile(path string, text []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {

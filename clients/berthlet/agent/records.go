@@ -17,14 +17,14 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// damagedError says that a record can never be read, however often it is tried.
+// damagedError means that a record can never be read; a repetition does not help.
 type damagedError struct{ error }
 
-// Unwrap returns what is wrong with the record.
+// Unwrap returns the cause.
 func (e damagedError) Unwrap() error { return e.error }
 
-// load reads the record of a directory with its manifest. The error is fs.ErrNotExist if there is none, a damagedError if
-// its content is no record; any other error says nothing about the record.
+// load reads the record of a directory with its manifest. The error is fs.ErrNotExist if there is
+// none, and a damagedError if its content is invalid. Other errors are temporary.
 func load(dir string) (*record, podspec.Manifest, error) {
 	text, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
@@ -47,7 +47,7 @@ func load(dir string) (*record, podspec.Manifest, error) {
 	return &r, manifests[0], nil
 }
 
-// records reads the records of earlier runs, and notes the pods whose records are not to be had.
+// records reads the records of earlier runs, and marks the pods whose records cannot be read.
 func (a *Agent) records() ([]*worker, error) {
 	entries, err := os.ReadDir(a.place.pods)
 	if err != nil {
@@ -64,14 +64,15 @@ func (a *Agent) records() ([]*worker, error) {
 		if w := a.recall(e.Name()); w != nil {
 			out = append(out, w)
 		} else if a.unread[e.Name()] {
-			a.askRecords()
+			a.wakeRecords()
 		}
 	}
 	return out, nil
 }
 
-// recall makes the worker of a pod of an earlier run; nil if its record is not to be had, and the pod is among the unread
-// or the recordless then. A record that is damaged is set aside. The caller holds mu.
+// recall creates the worker of a pod of an earlier run. It returns nil if the record cannot be
+// read; the pod is then unread or recordless. A damaged record is moved aside. The caller holds
+// mu.
 func (a *Agent) recall(uid string) *worker {
 	rec, m, err := load(a.place.pod(uid))
 	var damaged damagedError
@@ -118,8 +119,8 @@ func (a *Agent) undecided(uid string) bool {
 	return a.unread[uid] || a.recordless[uid]
 }
 
-// living lists the pods that are not over: those of workers, those whose records cannot be read, and those without a
-// record that have containers.
+// living lists the pods that are not over: pods with a worker, pods with an unreadable record,
+// and pods without a record that have containers.
 func (a *Agent) living(ctx context.Context, workers []*worker) (uids []string, err error) {
 	for _, w := range workers {
 		if !w.over() {
@@ -145,15 +146,16 @@ func (a *Agent) living(ctx context.Context, workers []*worker) (uids []string, e
 	return slices.Compact(uids), nil
 }
 
-// askRecords lets followRecords look.
-func (a *Agent) askRecords() {
+// wakeRecords wakes followRecords.
+func (a *Agent) wakeRecords() {
 	select {
-	case a.recordAsked <- struct{}{}:
-	default: // it will look anyway
+	case a.recordsWoken <- struct{}{}:
+	default: // a pass is due already
 	}
 }
 
-// followRecords tries to read what could not be read, and ends pods without a record that are not wanted.
+// followRecords repeats reading unreadable records, and ends pods without a record that are not
+// wanted.
 func (a *Agent) followRecords(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
@@ -162,7 +164,7 @@ func (a *Agent) followRecords(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.recordAsked:
+		case <-a.recordsWoken:
 		case <-timer.C:
 		}
 		a.readAgain()
@@ -216,8 +218,8 @@ func (a *Agent) unwanted() string {
 	return a.ending
 }
 
-// endRecordless ends a pod of which nothing is known but its containers. A pod that is wanted again meanwhile begins
-// after that.
+// endRecordless ends a pod without a record by its containers. If the pod is wanted again
+// meanwhile, it starts afterwards.
 func (a *Agent) endRecordless(ctx context.Context, uid string) error {
 	err := a.removeRecordless(ctx, uid)
 	a.mu.Lock()

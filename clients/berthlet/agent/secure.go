@@ -8,13 +8,13 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// unenforced names what a pod requests to be confined by, and the runtime or the
-// machine does not have. The pod would run without it, and nobody would notice.
+// unenforced names the pod's security settings that the runtime or the machine does not support.
+// Without this check the pod would run unprotected and unnoticed.
 func unenforced(m podspec.Manifest, f container.Features) (problems []string) {
-	told := map[string]bool{} // a field of the pod is named once
+	named := map[string]bool{} // a field of the pod is named once
 	add := func(field, what string) {
-		if !told[field] {
-			told[field] = true
+		if !named[field] {
+			named[field] = true
 			problems = append(problems, fmt.Sprintf("%s: %s", field, what))
 		}
 	}
@@ -29,7 +29,7 @@ func unenforced(m podspec.Manifest, f container.Features) (problems []string) {
 	return problems
 }
 
-// secure says what a container may do and who it runs as.
+// secure sets a container's privileges and user.
 func secure(out *container.Spec, shared podspec.Shared, s podspec.Security, profiles string) {
 	out.User, out.Group, out.NonRoot = s.User, s.Group, s.NonRoot
 	out.Groups, out.StrictGroups, out.Sysctls = shared.Groups, shared.StrictGroups, shared.Sysctls

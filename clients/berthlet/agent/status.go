@@ -27,7 +27,7 @@ type PodStatus struct {
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 	Phase     string `json:"phase"`
-	// Reason and Message tell why the pod is not admitted.
+	// Reason and Message are why the pod is not admitted.
 	Reason   string `json:"reason,omitempty"`
 	Message  string `json:"message,omitempty"`
 	QOSClass string `json:"qosClass,omitempty"`
@@ -35,7 +35,7 @@ type PodStatus struct {
 	// go.
 	StartTime         *time.Time `json:"startTime,omitempty"`
 	DeletionTimestamp *time.Time `json:"deletionTimestamp,omitempty"`
-	// Notes tell what the manifest requests and does not get.
+	// Notes list settings of the manifest without effect.
 	Notes                 []string          `json:"notes,omitempty"`
 	InitContainerStatuses []ContainerStatus `json:"initContainerStatuses,omitempty"`
 	ContainerStatuses     []ContainerStatus `json:"containerStatuses,omitempty"`
@@ -93,7 +93,7 @@ func (p PodStatus) Restarts() int {
 	return n
 }
 
-// Ready counts the containers that run, of those that are to keep running.
+// Ready counts the running containers, and all containers that should run.
 func (p PodStatus) Ready() (ready, all int) {
 	for _, c := range p.ContainerStatuses {
 		all++
@@ -197,7 +197,7 @@ func (a *Agent) reportPublished() {
 	}
 }
 
-// Status tells of all pods, by namespace, name and uid.
+// Status returns all pods, by namespace, name and uid.
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// do carries a step out and reports whether planning again makes sense at once: not
+// do executes a step and reports whether planning again makes sense immediately. It does not
 // after a signal, whose effect takes a moment.
 func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
 	w.log.Debug("step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
@@ -58,7 +58,7 @@ func (w *worker) retryLater(err error, what string) {
 		return
 	}
 	w.log.Warn(what, "error", err)
-	if w.rec.Verdict == lifecycle.Unasked {
+	if w.rec.Verdict == lifecycle.Undecided {
 		w.rec.Message = err.Error()
 	}
 }
@@ -84,7 +84,7 @@ func (w *worker) reject(reason, message string) {
 // unsupported is the reason of pods that an agent without an API server cannot run.
 const unsupported = "Unsupported"
 
-// admit asks berthd for the pod's place.
+// admit admits the pod at berthd.
 func (w *worker) admit(ctx context.Context) error {
 	if problems := slices.Concat(w.manifest.Problems, unenforced(w.manifest, w.Features)); len(problems) > 0 {
 		w.reject(unsupported, strings.Join(problems, "; "))
@@ -107,7 +107,7 @@ func (w *worker) admit(ctx context.Context) error {
 		}
 		return err
 	case berth.IsStateUncertain(err):
-		w.askSync()
+		w.requestSync()
 		return err
 	case err != nil:
 		return err
@@ -126,15 +126,15 @@ func (w *worker) neverRan() bool {
 }
 
 func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitResponse) error {
-	told := podspec.Status(answer)
+	status := podspec.Status(answer)
 	switch answer.GetVerdict() {
 	case admissionv1.Verdict_VERDICT_REJECTED:
-		w.reject(told.Reason, told.Message)
+		w.reject(status.Reason, status.Message)
 		return nil
 	case admissionv1.Verdict_VERDICT_DEFERRED:
-		w.rec.Reason, w.rec.Message = told.Reason, told.Message
+		w.rec.Reason, w.rec.Message = status.Reason, status.Message
 		if answer.GetCondition().GetReason() == berth.StateUncertain {
-			w.askSync()
+			w.requestSync()
 		}
 		return &deferral{answer.GetRetryAfter().AsDuration()}
 	}
@@ -144,11 +144,11 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 	if w.rec.Accepted.IsZero() {
 		w.rec.Accepted = w.Now()
 	}
-	w.log.Info("the pod is admitted", "qos", told.QOSClass)
+	w.log.Info("the pod is admitted", "qos", status.QOSClass)
 	for _, n := range answer.GetNotes() {
 		w.log.Warn("the pod goes without something", "note", n)
 	}
-	w.rec.Verdict, w.rec.Reason, w.rec.Message, w.rec.QoS = lifecycle.Admitted, "", "", string(told.QOSClass)
+	w.rec.Verdict, w.rec.Reason, w.rec.Message, w.rec.QoS = lifecycle.Admitted, "", "", string(status.QOSClass)
 	return nil
 }
 
@@ -157,7 +157,7 @@ type deferral struct{ after time.Duration }
 
 func (d *deferral) Error() string { return "deferred for " + d.after.String() }
 
-// bindAgain tells berthd of the containers that run, after it had forgotten them.
+// bindAgain reports the running containers to berthd after berthd has lost them.
 func (w *worker) bindAgain(ctx context.Context) error {
 	if !w.unplaced {
 		return nil
@@ -183,7 +183,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	}
 	allocated, err := w.Node.Allocate(ctx, w.uid, step.Container)
 	if err != nil {
-		return w.heedForgotten(err)
+		return w.admitIfLost(err)
 	}
 	reserved, err := w.Node.ReservedCPUs(ctx)
 	if err != nil {
@@ -241,7 +241,7 @@ func (w *worker) discard(ctx context.Context, p *past) error {
 	return w.unbind(ctx, p)
 }
 
-// unbind tells berthd that a container has exited.
+// unbind reports to berthd that a container has exited.
 func (w *worker) unbind(ctx context.Context, p *past) error {
 	if err := w.Node.PostStop(ctx, p.ID); err != nil {
 		return err
@@ -250,21 +250,20 @@ func (w *worker) unbind(ctx context.Context, p *past) error {
 	return nil
 }
 
-// heedForgotten sees that a pod is admitted again that berthd does not know. It
-// gives the error back: the step is tried again after that.
-func (w *worker) heedForgotten(err error) error {
+// admitIfLost makes a pod that berthd has lost be admitted again. It returns the error, so that
+// the step is repeated after that.
+func (w *worker) admitIfLost(err error) error {
 	if berth.NeedsAdmission(err) {
-		w.rec.Verdict, w.unplaced = lifecycle.Unasked, true
+		w.rec.Verdict, w.unplaced = lifecycle.Undecided, true
 	}
 	return err
 }
 
-// start binds a container in berthd, whose process then is where it belongs, and
-// lets it run.
+// start binds a container in berthd, which moves its process into its cgroup, and starts it.
 func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
 	p := w.rec.past(step.Container)
 	if err := w.Node.PreStart(ctx, w.uid, step.Container, p.ID, p.PID); err != nil {
-		return w.heedForgotten(err)
+		return w.admitIfLost(err)
 	}
 	if err := w.Runtime.Start(ctx, p.ID); err != nil {
 		return err
@@ -277,7 +276,7 @@ func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
 	return nil
 }
 
-// signal tells a container to end, or ends it.
+// signal sends a signal to a container: SIGTERM to terminate, or SIGKILL.
 func (w *worker) signal(ctx context.Context, step lifecycle.Step, s syscall.Signal) bool {
 	p := w.rec.past(step.Container)
 	w.log.Info("signal a container", "container", step.Container, "signal", s.String())
@@ -291,8 +290,8 @@ func (w *worker) signal(ctx context.Context, step lifecycle.Step, s syscall.Sign
 	return s == syscall.SIGTERM
 }
 
-// release gives back everything that the pod has: its place first, when its last process
-// has gone, since others may wait for that. What takes long afterwards holds up nobody.
+// release releases everything that the pod has. Its allocation is released first, right after the
+// end of its last process, because other pods may wait for it. Slow steps follow.
 func (w *worker) release(ctx context.Context) error {
 	statuses, err := w.Runtime.List(ctx, w.uid)
 	if err != nil {
@@ -319,8 +318,8 @@ func (w *worker) release(ctx context.Context) error {
 	return nil
 }
 
-// giveBack has berthd forget the pod, and the ids of containers that it was not told
-// about: once, however often the release is tried.
+// giveBack removes the pod from berthd, and unbinds containers whose exit was not reported. It
+// does so once, however often the release is repeated.
 func (w *worker) giveBack(ctx context.Context) error {
 	if w.over() {
 		return nil
@@ -336,9 +335,9 @@ func (w *worker) giveBack(ctx context.Context) error {
 		p.Unbound = true
 	}
 	if !known && !w.rec.Accepted.IsZero() {
-		// berthd has lost the pod, but not its cgroup, which it keeps as long as the
-		// pod lives in the last it heard.
-		w.askSync()
+		// berthd has lost the pod but keeps its cgroup, because the last list of living pods
+		// contained the pod.
+		w.requestSync()
 	}
 	return nil
 }

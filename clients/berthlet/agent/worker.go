@@ -12,8 +12,7 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// soon is how long a worker waits for what a signal should bring about before it
-// looks again.
+// soon is how long a worker waits for the effect of a signal before it checks again.
 const soon = time.Second
 
 // worker deals with one pod.
@@ -25,10 +24,10 @@ type worker struct {
 	log      *slog.Logger
 	woken    chan struct{}
 
-	mu        sync.Mutex // guards what is asked of the worker from outside
+	mu        sync.Mutex // guards the requests to the worker
 	deleted   bool       // the pod is to go
-	uncertain bool       // berthd was away: is the pod known there?
-	released  bool       // the pod's place was given back; the record says so when its sandbox is gone too
+	uncertain bool       // the connection to berthd was lost: check that it still has the pod
+	released  bool       // berthd has removed the pod; the record says so when its sandbox is removed too
 
 	// The rest belongs to the worker's goroutine.
 	rec      *record
@@ -36,7 +35,7 @@ type worker struct {
 	wait     lifecycle.Trouble
 	waiting  map[string]string
 	phase    lifecycle.PodPhase
-	unplaced bool // berthd does not know the pod: what runs has to be bound again
+	unplaced bool // berthd has lost the pod: running containers must be bound again
 }
 
 func (a *Agent) newWorker(m podspec.Manifest, rec *record) *worker {
@@ -50,15 +49,15 @@ func (a *Agent) newWorker(m podspec.Manifest, rec *record) *worker {
 	return w
 }
 
-// wake lets the worker look again.
+// wake makes the worker check its pod.
 func (w *worker) wake() {
 	select {
 	case w.woken <- struct{}{}:
-	default: // it will look anyway
+	default: // a pass is due already
 	}
 }
 
-// remove tells the worker that its pod is not wanted any more.
+// remove makes the worker end its pod.
 func (w *worker) remove() {
 	w.mu.Lock()
 	w.deleted = true
@@ -66,7 +65,7 @@ func (w *worker) remove() {
 	w.wake()
 }
 
-// markUncertain tells the worker that berthd may have forgotten its pod.
+// markUncertain makes the worker check that berthd still has the pod.
 func (w *worker) markUncertain() {
 	w.mu.Lock()
 	w.uncertain = true
@@ -84,8 +83,8 @@ func (w *worker) over() bool {
 // never is a time to wake at that does not come.
 const never = 1 << 62
 
-// run makes passes until the pod is gone, which it tells, or the context ends. The
-// containers of a pod that is not gone go on.
+// run makes passes until the pod is gone or the context ends, and reports whether the pod is
+// gone. Containers of other pods continue.
 func (w *worker) run(ctx context.Context) (gone bool) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
@@ -108,11 +107,11 @@ func (w *worker) run(ctx context.Context) (gone bool) {
 	}
 }
 
-// pass looks, plans and does. It returns when to look again at the latest, zero
-// for not before something happens, and whether the pod is gone for good.
+// pass observes, plans and executes steps. next is the latest time of the next pass, or zero if
+// only an event requires one. gone means that the pod has been removed.
 func (w *worker) pass(ctx context.Context) (next time.Time, gone bool) {
 	for ctx.Err() == nil {
-		w.heed()
+		w.applyRequests()
 		if err := w.look(ctx); err != nil {
 			w.log.Error("look at the containers", "error", err)
 			return w.Now().Add(soon), false
@@ -143,8 +142,8 @@ func (w *worker) pass(ctx context.Context) (next time.Time, gone bool) {
 	return time.Time{}, false
 }
 
-// heed takes over what was asked from outside.
-func (w *worker) heed() {
+// applyRequests applies the requests to the worker.
+func (w *worker) applyRequests() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.deleted && w.rec.Deleted.IsZero() {
@@ -152,12 +151,12 @@ func (w *worker) heed() {
 		w.log.Info("the pod is to go")
 	}
 	if w.uncertain && w.rec.Verdict == lifecycle.Admitted && !w.released && w.rec.Deleted.IsZero() {
-		w.rec.Verdict, w.wait = lifecycle.Unasked, lifecycle.Trouble{}
+		w.rec.Verdict, w.wait = lifecycle.Undecided, lifecycle.Trouble{}
 	}
 	w.uncertain = false
 }
 
-// look takes over what the runtime tells, and tells berthd of what has exited.
+// look updates the record from the runtime, and reports exits to berthd.
 func (w *worker) look(ctx context.Context) error {
 	if w.rec.Released {
 		return nil
@@ -170,7 +169,7 @@ func (w *worker) look(ctx context.Context) error {
 	for name, p := range w.rec.Containers {
 		if p.Seen.Phase == lifecycle.Exited && !p.Unbound {
 			if err := w.unbind(ctx, p); err != nil {
-				// It will be said again before the next attempt, or with the pod's end.
+				// The report is repeated before the next attempt, or at the pod's end.
 				w.log.Warn("report a container's exit to berthd", "container", name, "error", err)
 			}
 		}
@@ -186,7 +185,7 @@ func (w *worker) keep() error {
 	return err
 }
 
-// forget removes what is left of a pod that was released and is not wanted.
+// forget removes the files of a pod that was released and is not wanted.
 func (w *worker) forget() {
 	err := errors.Join(os.RemoveAll(w.place.podLogs(w.manifest)), os.RemoveAll(w.place.pod(w.uid)))
 	if err != nil {

@@ -18,9 +18,9 @@ func Root(path string) (*os.File, error) {
 	return openat(unix.AT_FDCWD, path, path, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// Private makes a directory that nobody else can reach what is in, and takes away
-// what others may do with one that is there. One that belongs to another program is
-// refused: its owner could let others in again.
+// Private creates a directory that other users cannot enter, and removes their permissions from
+// an existing one. A directory of another user is refused, because its owner could restore the
+// permissions.
 func Private(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
@@ -45,9 +45,9 @@ func Open(root *os.File, path string) (*os.File, error) {
 	return walk(root, path, unix.O_PATH, func(_ int, _ string, err error) error { return err })
 }
 
-// OpenOrMake opens a file or directory of any kind by its place only (O_PATH): it
-// can be examined, mounted and opened below, but not read. Directories are made
-// where the path ends early, with the given permissions whatever the umask.
+// OpenOrMake opens a file or directory with O_PATH: it can be examined, mounted and opened below,
+// but not read. Missing directories are created with the given permissions, independent of the
+// umask.
 func OpenOrMake(root *os.File, path string, perm fs.FileMode) (*os.File, error) {
 	return walk(root, path, unix.O_PATH, func(parent int, name string, err error) error {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func File(dir *os.File, name string, flags int, perm fs.FileMode) (*os.File, err
 	if errors.Is(err, unix.ELOOP) {
 		return nil, linkRefused(path)
 	}
-	if errors.Is(err, unix.ENXIO) { // a pipe that nobody reads from, or a socket
+	if errors.Is(err, unix.ENXIO) { // a pipe without a reader, or a socket
 		return nil, errdefs.PermissionDeniedf("open %s: it is no regular file", path)
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func walk(root *os.File, path string, flags int, failed func(parent int, name st
 	return at, nil
 }
 
-// openat opens one element. What is a link is refused by its name.
+// openat opens one element. An error about a link names the link.
 func openat(parent int, name, full string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(parent, name, flags|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -167,9 +167,9 @@ func linkRefused(path string) error {
 	return errdefs.PermissionDeniedf("open %s: it is a symbolic link, which is not followed: a container could lead it to any file of the machine; put what it leads to in its place", path)
 }
 
-// mkdirat makes a directory with exactly the given permissions. The umask belongs to
-// the process, so this is done in a thread that has one of its own; a change of the
-// mode afterwards could hit what somebody has put there meanwhile.
+// mkdirat creates a directory with exactly the given permissions. The umask belongs to the
+// process, so this uses a thread with its own umask. Changing the mode afterwards could affect a
+// file that was put there meanwhile.
 func mkdirat(parent int, name string, perm fs.FileMode) error {
 	done := make(chan error, 1)
 	go func() {

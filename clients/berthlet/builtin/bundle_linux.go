@@ -26,7 +26,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// bundle finds the image and puts everything together that a keeper needs.
+// bundle finds the image and collects everything that a keeper needs.
 func (r *Runtime) bundle(ctx context.Context, s container.Spec) (*bundle, error) {
 	if len(s.CDIDevices) > 0 {
 		return nil, errdefs.Unsupportedf("the built-in runtime does not support CDI, and the container has the CDI devices %q", s.CDIDevices)
@@ -89,8 +89,8 @@ func addDevice(oci *specs.Spec, d container.Device) error {
 	return nil
 }
 
-// runsAs finds out who runs the program: numbers from the manifest, else what the
-// image says, by numbers or by names in its own files.
+// runsAs returns the user of the program: numbers from the manifest, otherwise the image's user,
+// by numbers or by names in the image's files.
 func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 	text := img.User
 	if s.User != nil {
@@ -112,8 +112,8 @@ func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 	if err != nil {
 		return specs.User{}, errdefs.Invalidf("user %q: %w", text, err)
 	}
-	// The group is among the supplementary ones too: else a program with the setgid bit of
-	// another group would take away what a file denies to this one.
+	// The group is also a supplementary group. Otherwise a program with another group's setgid
+	// bit would lose this group, and with it the restrictions that a file has for this group.
 	out := specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid), AdditionalGids: []uint32{uint32(found.Gid)}}
 	if !s.StrictGroups {
 		for _, gid := range found.Sgids {
@@ -128,7 +128,7 @@ func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 	return out, nil
 }
 
-// saysUser reports what an image says about its user.
+// saysUser describes the image's user for a message.
 func saysUser(img image.Image) string {
 	if img.User == "" {
 		return "names no user"

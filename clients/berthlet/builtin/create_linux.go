@@ -38,7 +38,7 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if err != nil || there {
 		return err
 	}
-	// What is left of an attempt that was cut off.
+	// Remove the remains of an interrupted attempt.
 	if err := r.wipe(s.ID); err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ func (r *Runtime) keep(ctx context.Context, dir string) error {
 		return fmt.Errorf("start the keeper: %w", err)
 	}
 	go func() { _ = cmd.Wait() }()
-	return heard(ctx, answer, log.Name())
+	return readReport(ctx, answer, log.Name())
 }
 
-// heard reads what a keeper says. If time runs out the keeper goes on: a next
-// Create finds what it made.
-func heard(ctx context.Context, answer *os.File, log string) error {
+// readReport reads a keeper's report. After a timeout the keeper continues; the next Create finds its
+// container.
+func readReport(ctx context.Context, answer *os.File, log string) error {
 	stop := context.AfterFunc(ctx, func() { _ = answer.Close() })
 	defer stop()
 	text, err := io.ReadAll(answer)

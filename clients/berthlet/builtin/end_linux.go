@@ -32,8 +32,8 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 		case s.Phase != container.Created:
 			return nil
 		}
-		// Asking twice does no harm: the keeper listens once.
-		if err := wish(filepath.Join(r.container(id), startPipe)); err != nil {
+		// Requesting twice is harmless: the keeper reads once.
+		if err := requestStart(filepath.Join(r.container(id), startPipe)); err != nil {
 			return fmt.Errorf("start container %s: %w", id, err)
 		}
 		if err := pause(ctx); err != nil {
@@ -42,9 +42,9 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 	}
 }
 
-// wish asks the keeper to let its container run. A keeper that does not listen yet
-// hears it with the next wish.
-func wish(path string) error {
+// requestStart requests the container's start from its keeper. If the keeper has not opened the pipe yet,
+// the caller repeats the request.
+func requestStart(path string) error {
 	pipe, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENXIO) {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Execution is a program that is run in a container beside its own.
+// Execution is an additional program to run in a container.
 type Execution struct {
 	// Args are the program and its arguments.
 	Args []string

@@ -83,7 +83,7 @@ func running(dir, id string) (*bundle, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	// A name, and no path: what is read here is trusted.
+	// The id must be a name, not a path, because the files read here are trusted.
 	if id == "" || id != filepath.Base(id) || id == ".." || id == "." {
 		return nil, 0, errdefs.Invalidf("%q is no container id", id)
 	}
@@ -108,8 +108,9 @@ func running(dir, id string) (*bundle, int, error) {
 	return b, made.PID, nil
 }
 
-// begin starts the process. It becomes the program when it has the container's filter, and only while the container's first
-// process is alive: then the namespaces that it has entered are the container's.
+// begin starts the process. It becomes the program after it has the container's filter, and only
+// while the container's first process is alive. This ensures that the entered namespaces are the
+// container's.
 func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, first int) error {
 	ours, end, err := connection()
 	if err != nil {
@@ -141,7 +142,7 @@ func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, 
 	return err
 }
 
-// notStarted removes what says only where libcontainer was.
+// notStarted removes libcontainer's prefixes, which do not help the user.
 func notStarted(err error) error {
 	text := err.Error()
 	for _, prefix := range []string{"unable to start container process: ", "error executing setns process: "} {
@@ -159,7 +160,7 @@ func alive(process int) error {
 	return err
 }
 
-// streams are what is between a program and the streams of who runs it.
+// streams connect the program's streams with the caller's.
 type streams struct {
 	e       Execution
 	console *os.File // our end of the connection that the terminal comes over
@@ -168,7 +169,7 @@ type streams struct {
 	outputs []output
 }
 
-// output is a stream of the program and where it goes.
+// output is a stream of the program and its destination.
 type output struct {
 	from *os.File
 	to   io.Writer
@@ -216,7 +217,7 @@ func connect(process *libcontainer.Process, e Execution) (*streams, error) {
 	return s, nil
 }
 
-// close closes what is ours.
+// close closes this process's descriptors.
 func (s *streams) close() {
 	for _, f := range append([]*os.File{s.console, s.stdin}, s.theirs...) {
 		if f != nil {
@@ -228,8 +229,8 @@ func (s *streams) close() {
 	}
 }
 
-// follow copies the streams and hands signals on until the program ends. A process that the program leaves behind may hold
-// its output open: what is in the pipes then is copied, and nothing that comes later.
+// follow copies the streams and forwards signals until the program ends. A background process may
+// keep the program's output open. The data in the pipes at the end is copied; later data is not.
 func (s *streams) follow(ctx context.Context, process *libcontainer.Process) (int, error) {
 	for _, f := range s.theirs {
 		_ = f.Close() // the process has its own
@@ -316,10 +317,11 @@ func onDescriptor(f *os.File, use func(fd int) error) error {
 	return used
 }
 
-// leftover bounds what is copied after the end: a pipe holds 64 KiB, if nobody has enlarged it.
+// leftover limits the data that is copied after the end. A pipe holds 64 KiB by default.
 const leftover = 1 << 20
 
-// copyOutput copies an output until its end, or what is there of it when the program has ended.
+// copyOutput copies an output until its end, or until the program has ended and the pipe is
+// empty.
 func copyOutput(o output, ended <-chan struct{}) {
 	stop := make(chan struct{})
 	var waking sync.WaitGroup
@@ -334,7 +336,7 @@ func copyOutput(o output, ended <-chan struct{}) {
 	close(stop)
 	waking.Wait()
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		// A program does not stand still because nobody reads its output.
+		// A caller that does not read must not block the program.
 		_, err = io.Copy(io.Discard, o.from)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return

@@ -38,14 +38,14 @@ type bundle struct {
 	OCI  *specs.Spec
 	// Layers of the image, the topmost first.
 	Layers []string
-	// Filter is the seccomp filter; nil for a container that asked for none.
+	// Filter is the seccomp filter; nil for a container without one.
 	Filter *seccomp.Filter
 	// Run is libcontainer's directory.
 	Run      string
 	LogBytes int64
 }
 
-// created is a container that waits for its start, or has been started since.
+// created is a container that waits for its start, or was started.
 type created struct {
 	PID int
 	At  time.Time
@@ -53,7 +53,7 @@ type created struct {
 	Boot string
 }
 
-// bootID tells this boot of the machine from others: random(4).
+// bootID identifies this boot of the machine: random(4).
 func bootID() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text)), err
@@ -121,7 +121,7 @@ func kept(dir string) (bool, error) {
 		return false, fmt.Errorf("look for the keeper of %s: %w", filepath.Base(dir), err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// Nobody ever writes: either there is nothing yet, or the end.
+	// The pipe has no data: a read returns EAGAIN while it is open, or end of file.
 	switch _, err = unix.Read(fd, make([]byte, 1)); {
 	case errors.Is(err, unix.EAGAIN):
 		return true, nil

@@ -19,27 +19,27 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// A container's first process is this program until it becomes the container's own.
-// libcontainer installs seccomp filters there only if it is built with a library of C.
-// So a second thread of the process does it: it waits for the filter from the keeper,
-// which sends it when the first thread is ready and only waits to be let run, and
-// installs it for all threads (SECCOMP_FILTER_FLAG_TSYNC). By then the first thread has
-// given up its capabilities, and the second one has not.
+// A container's first process is this program until it executes the container's own. libcontainer
+// installs seccomp filters there only if it is built with a C library. Here a second thread of
+// the process does it. The keeper sends the filter when the first thread is ready and only waits
+// to be started. The second thread installs the filter for all threads
+// (SECCOMP_FILTER_FLAG_TSYNC). By then the first thread has dropped its capabilities, but the
+// second one has not.
 
-// filterFD is where a container's first process finds its end of the connection: the
-// first file that the keeper hands on.
+// filterFD is the descriptor of the connection in a container's first process: the first file
+// that the keeper passes.
 const filterFD = 3
 
 // installed is what the second thread answers when the filter holds.
 const installed = "installed"
 
-// reached is what the second thread of a program that is run beside the container's own says when the first one is about to
-// become the program.
+// reached is sent by the second thread of an additional program when the first thread is about to
+// execute the program.
 const reached = "reached"
 
-// aboutToExec is what libcontainer logs at that moment (setns_init_linux.go): such a process does not wait to be let run, as a
-// container's first process does, and has given up its rights only by then. TestExecIsConfined finds it if another
-// version of libcontainer says it otherwise.
+// aboutToExec is libcontainer's log message at that moment (setns_init_linux.go). Such a process
+// does not wait to be started, as a container's first process does, and drops its privileges only
+// then. TestExecIsConfined detects another text in a new version of libcontainer.
 const aboutToExec = "setns_init: about to exec"
 
 // gate holds the first thread up where it is about to become the program, until the second one is done.
@@ -57,8 +57,9 @@ func (g *gate) Fire(e *logrus.Entry) error {
 	return nil
 }
 
-// awaitFilter begins the second thread. It has to be called before libcontainer works. A process that joins a container has no
-// other moment for its filter: it ends if it does not get one, or the word that there is none.
+// awaitFilter starts the second thread. Call it before libcontainer. A process that joins a
+// container can get its filter only at this time. It exits if it gets neither a filter nor the
+// message that there is none.
 func awaitFilter(joins bool) {
 	unix.CloseOnExec(filterFD)
 	g := &gate{reached: make(chan struct{}), done: make(chan struct{})}
@@ -68,7 +69,7 @@ func awaitFilter(joins bool) {
 	ready := make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // without an unlock: the thread ends with the goroutine
-		// So that the thread keeps what it may do when the process changes its user.
+		// The thread keeps its capabilities when the process changes its user.
 		err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0)
 		close(ready)
 		keeper := os.NewFile(filterFD, "keeper")
@@ -141,8 +142,7 @@ func connection() (keepers, containers *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "container"), os.NewFile(uintptr(fds[1]), "keeper"), nil
 }
 
-// confine has the filter installed in a container's first process, and looks whether
-// it is.
+// confine installs the filter in a container's first process, and verifies it.
 func confine(process *os.File, pid int, f seccomp.Filter) error {
 	err := json.NewEncoder(process).Encode(f)
 	var answer []byte
@@ -164,7 +164,7 @@ func confine(process *os.File, pid int, f seccomp.Filter) error {
 // confineLater has the filter installed, nil for none, in a process that joins a container, at the moment that the process
 // names. prepare gets its id at that moment. After an error the process ends.
 func confineLater(process *os.File, f *seccomp.Filter, prepare func(pid int) error) error {
-	pid, err := hear(process)
+	pid, err := awaitReached(process)
 	if err == nil {
 		err = prepare(pid)
 	}
@@ -189,9 +189,9 @@ func confineLater(process *os.File, f *seccomp.Filter, prepare func(pid int) err
 	return nil
 }
 
-// hear waits until a process that joins a container has reached its program, and tells its id, which the kernel adds to what is
-// said (unix(7), SCM_CREDENTIALS).
-func hear(process *os.File) (pid int, err error) {
+// awaitReached waits until a process that joins a container has reached its program. It returns the
+// process's id, which the kernel adds to the message (unix(7), SCM_CREDENTIALS).
+func awaitReached(process *os.File) (pid int, err error) {
 	said, control := make([]byte, len(reached)), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	var n, got int
 	err = onDescriptor(process, func(fd int) (err error) {
@@ -215,7 +215,7 @@ func hear(process *os.File) (pid int, err error) {
 	return int(sender.Pid), nil
 }
 
-// filtered looks whether a process has a filter (proc_pid_status(5)).
+// filtered verifies that a process has a filter (proc_pid_status(5)).
 func filtered(pid int) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err == nil && !strings.Contains(string(text), "\nSeccomp:\t2\n") {

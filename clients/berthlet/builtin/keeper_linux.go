@@ -41,9 +41,8 @@ const (
 	lifeFD   = 4
 )
 
-// Child reports whether the process was started to be something else than its main
-// function, and if so, does not return before that is done: the first process of
-// a container, or a keeper. It has to be called before anything else.
+// Child runs the other functions of this program: a container's first process, or a keeper. It
+// reports whether it did, after that function has ended. Call it first in main.
 func Child() bool {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == initVerb && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
@@ -57,7 +56,7 @@ func Child() bool {
 	return true
 }
 
-// report is what a keeper says once.
+// report is a keeper's only message.
 type report struct{ Error string }
 
 // keep makes the container of a directory and stays until it has ended.
@@ -74,7 +73,7 @@ func keep(dir string) {
 		k.undo()
 	}
 	answer := os.NewFile(reportFD, "report")
-	// An agent that is gone finds the container by its files.
+	// If the agent has ended, its successor finds the container by its files.
 	_ = json.NewEncoder(answer).Encode(said)
 	_ = answer.Close()
 	if err != nil {
@@ -185,14 +184,13 @@ func (k *keeper) start(b bundle) error {
 	return k.container.Start(k.process)
 }
 
-// begin waits until somebody wants the container to run, and lets it. The keeper
-// does this, and not who wants it, because a container whose start was cut off
-// could neither be started again nor be told from one that runs.
+// begin waits for the request to start the container, and starts it. If the requester did it, an
+// interrupted start could neither be repeated nor be distinguished from a running container.
 func (k *keeper) begin() {
 	// For writing too, so that it does not end.
-	wish, err := os.OpenFile(filepath.Join(k.dir, startPipe), os.O_RDWR, 0)
+	request, err := os.OpenFile(filepath.Join(k.dir, startPipe), os.O_RDWR, 0)
 	if err == nil {
-		_, err = wish.Read(make([]byte, 1))
+		_, err = request.Read(make([]byte, 1))
 	}
 	if err == nil {
 		err = write(k.dir, startedFile, started{At: timestamp.Bounded(time.Now())})
@@ -218,8 +216,8 @@ func (k *keeper) undo() {
 	}
 }
 
-// score tells the out-of-memory killer what the process is worth. Lowering takes
-// CAP_SYS_RESOURCE, which an agent may lack; the score is then what it was.
+// score sets the process's score for the out-of-memory killer. Lowering it requires
+// CAP_SYS_RESOURCE. Without that capability the score does not change.
 func score(pid, adjustment int) {
 	path := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
 	if err := os.WriteFile(path, fmt.Appendf(nil, "%d", adjustment), 0); err != nil {
@@ -227,7 +225,7 @@ func score(pid, adjustment int) {
 	}
 }
 
-// wait waits for the container's end and writes down how it was.
+// wait waits for the container's end and stores the exit code.
 func (k *keeper) wait() error {
 	state, err := k.process.Wait()
 	if state == nil {
@@ -249,8 +247,8 @@ func (k *keeper) wait() error {
 	return errors.Join(k.log.Close(), write(k.dir, exitFile, end))
 }
 
-// ranOutOfMemory reports whether the kernel killed something in the container's
-// cgroup for want of memory.
+// ranOutOfMemory reports whether the kernel killed a process in the container's cgroup for lack
+// of memory.
 func (k *keeper) ranOutOfMemory() bool {
 	state, err := k.container.State()
 	if err != nil {

@@ -13,10 +13,10 @@ type Options struct {
 	// Images is where images are that are not named by an absolute path; may be
 	// empty.
 	Images string
-	// LogBytes is how large a log becomes before it starts anew; 0 for no limit.
+	// LogBytes is the size at which a log is replaced by a new file; 0 for no limit.
 	LogBytes int64
-	// Changed is told the uid of a pod when one of its containers may have ended.
-	// It must not block.
+	// Changed is called with the uid of a pod when one of its containers may have ended. It must
+	// not block.
 	Changed func(uid string)
 	Now     func() time.Time
 	Log     *slog.Logger

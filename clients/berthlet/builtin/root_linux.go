@@ -34,7 +34,7 @@ func mountRoot(dir string, layers []string) error {
 	return nil
 }
 
-// escape protects what has a meaning in the options of overlayfs.
+// escape escapes characters with a meaning in the options of overlayfs.
 func escape(path, more string) string {
 	var out strings.Builder
 	for _, r := range path {

@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Runtime is the built-in runtime. What is true about containers is in its
-// directory; here is only who watches them.
+// Runtime is the built-in runtime. The state of containers is in its directory; this type only
+// watches them.
 type Runtime struct {
 	Options
 	images *image.Store
@@ -47,7 +47,7 @@ func New(o Options) (*Runtime, error) {
 			return nil, err
 		}
 	}
-	// mount(2) and libcontainer want the path without links.
+	// mount(2) and libcontainer require a path without links.
 	var err error
 	if r.Dir, err = filepath.EvalSymlinks(o.Dir); err != nil {
 		return nil, err
@@ -64,8 +64,7 @@ func New(o Options) (*Runtime, error) {
 	return r, nil
 }
 
-// adopt watches a container, or removes what is left of one whose making or whose
-// removal was cut off.
+// adopt watches a container, or removes the remains of an interrupted creation or removal.
 func (r *Runtime) adopt(id string) error {
 	dir := r.container(id)
 	alive, err := kept(dir)
@@ -107,7 +106,7 @@ func (r *Runtime) ids() ([]string, error) {
 	return out, nil
 }
 
-// watch waits for the end of a container's keeper and tells.
+// watch waits for the end of a container's keeper and calls Changed.
 func (r *Runtime) watch(id string) {
 	dir := r.container(id)
 	var b bundle
@@ -171,10 +170,9 @@ func (r *Runtime) Close(_ context.Context, uid string) error {
 	return nil
 }
 
-// removeDevicesCgroup removes a pod's cgroup in the devices hierarchy of version 1,
-// and those above it that are empty: libcontainer has made them, and berthd leaves
-// that hierarchy to runtimes. It does not matter if it fails: another pod may just
-// be coming.
+// removeDevicesCgroup removes a pod's cgroup in the v1 devices hierarchy, and its empty
+// ancestors. libcontainer has created them, and berthd leaves that hierarchy to runtimes. A
+// failure is ignored, because another pod may be starting there.
 func removeDevicesCgroup(parent string) {
 	if parent == "" || cgroups.IsCgroup2UnifiedMode() {
 		return

@@ -16,7 +16,7 @@ import (
 // sandboxTypes are the namespaces that the containers of a pod share.
 var sandboxTypes = []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
 
-// namespace says how a shared namespace is made and found.
+// namespace has the clone flag and the file of each shared namespace.
 var namespace = map[specs.LinuxNamespaceType]struct {
 	flag int
 	file string
@@ -26,8 +26,8 @@ var namespace = map[specs.LinuxNamespaceType]struct {
 	specs.UTSNamespace:     {unix.CLONE_NEWUTS, "uts"},
 }
 
-// wanted lists the namespaces of its own that a pod has. On the machine's network
-// it has the machine's name too.
+// wanted lists the pod's own namespaces. With the machine's network it also has the machine's
+// name.
 func wanted(hostNetwork, hostIPC bool) []specs.LinuxNamespaceType {
 	var out []specs.LinuxNamespaceType
 	if !hostNetwork {
@@ -48,8 +48,8 @@ func sandboxPaths(dir string, types []specs.LinuxNamespaceType) map[specs.LinuxN
 	return out
 }
 
-// openSandbox makes those of a pod's namespaces that are not there, which after a
-// restart of the machine is all of them. The directory is there.
+// openSandbox creates the pod's missing namespaces. After a restart of the machine all are
+// missing. The directory exists.
 func openSandbox(dir string, p container.Pod) error {
 	for _, kind := range wanted(p.HostNetwork, p.HostIPC) {
 		path := filepath.Join(dir, namespace[kind].file)
@@ -67,8 +67,8 @@ func openSandbox(dir string, p container.Pod) error {
 	return nil
 }
 
-// inNewThread runs a function in a thread that ends with it, so that what it
-// changes about itself is nobody else's.
+// inNewThread runs a function in a new thread that ends afterwards, so that the function's
+// changes of the thread affect no other goroutine.
 func inNewThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

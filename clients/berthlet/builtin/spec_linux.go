@@ -13,17 +13,17 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// defaultPath is where programs are looked for if the image does not say.
+// defaultPath is the search path of programs if the image has none.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// defaultCapabilities are those that container runtimes commonly leave to root in
-// a container, without container.Undefaulted.
+// defaultCapabilities are the capabilities that container runtimes commonly give to root in a
+// container, without container.Undefaulted.
 var defaultCapabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// Parts of /proc and /sys that tell about or change the machine.
+// Parts of /proc and /sys that reveal or change the machine.
 var (
 	maskedPaths = []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -33,9 +33,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// ociSpec puts a container's description together as the OCI runtime
-// specification (config.md, config-linux.md) has it. known are the capabilities
-// of this kernel and process, user the one that runs the program, namespaces the
+// ociSpec builds a container's OCI runtime specification (config.md, config-linux.md). known are
+// the capabilities of this kernel and process, user runs the program, and namespaces has the
 // sandbox's paths by type.
 func ociSpec(s container.Spec, img image.Image, known []string, user specs.User, namespaces map[specs.LinuxNamespaceType]string) (*specs.Spec, error) {
 	args, err := arguments(s, img)
@@ -106,7 +105,7 @@ func environment(s container.Spec, img image.Image) []string {
 	return out
 }
 
-// capabilities gives what a container may do, of what is known here.
+// capabilities returns the container's capabilities, of those that are known.
 func capabilities(s container.Spec, known []string) []string {
 	if s.Privileged {
 		return known

@@ -71,7 +71,7 @@ func onCPUs(cpus string, start func() error) error {
 		mask.Set(cpu)
 	}
 	if err := unix.SchedSetaffinity(0, &mask); err != nil {
-		// The keeper itself may not run there: somebody keeps berthlet on other CPUs.
+		// The keeper itself may not use these CPUs: berthlet was restricted to others.
 		fmt.Fprintln(os.Stderr, "begin on CPUs", cpus+":", err)
 		return start()
 	}

@@ -64,7 +64,7 @@ func (r *Runtime) status(id string) (container.Status, bool, error) {
 // examine reads what became of a bundle.
 func (r *Runtime) examine(id string, b bundle) (container.Status, bool, error) {
 	dir := r.container(id)
-	// In this order: a keeper writes before it goes.
+	// The order matters: a keeper writes its files before it ends.
 	alive, err := kept(dir)
 	if err != nil {
 		return container.Status{}, false, err
@@ -99,8 +99,7 @@ func (r *Runtime) examine(id string, b bundle) (container.Status, bool, error) {
 	return out, true, nil
 }
 
-// lose ends a container whose keeper is gone. Nothing of it runs any more when the
-// end is written down.
+// lose ends a container whose keeper has ended. The end is stored after its processes have ended.
 func (r *Runtime) lose(id string, made created) (exit, error) {
 	r.Log.Warn("a container without a keeper is lost", slog.String("id", id))
 	boot, err := bootID()
@@ -114,9 +113,10 @@ func (r *Runtime) lose(id string, made created) (exit, error) {
 	return end, write(r.container(id), exitFile, end)
 }
 
-// killAndWait kills a container and waits until its process is gone.
+// killAndWait kills a container and waits until its process has ended.
 func (r *Runtime) killAndWait(id string, pid int) error {
-	// Opened before libcontainer looks whether it is this process and no later one.
+	// The pidfd is opened before libcontainer checks that this is the process, and not a later
+	// one with its id.
 	process, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil

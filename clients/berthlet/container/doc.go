@@ -1,19 +1,21 @@
-// Package container is what berthlet wants of a container runtime: seven calls,
-// and what goes in and out of them.
+// Package container is berthlet's interface of a container runtime: seven calls, with their
+// inputs and outputs.
 //
 // Words:
 //
-//   - pod, to a runtime: what the containers of one pod share (namespaces, a
-//     host name). It is opened before the first container and closed after the
+//   - pod, to a runtime: the resources that the containers of a pod share (namespaces,
+//     a host name). It is opened before the first container and closed after the
 //     last.
-//   - spec: everything a container is made of. Its values come from the manifest
-//     and from berthd's Allocate; a runtime decides nothing.
-//   - phase: a container is created (its process is there and stands before its
-//     first instruction, so that berthd can put its place in force), running, or
-//     exited.
+//   - spec: the complete description of a container. Its values come from the manifest
+//     and from berthd's Allocate; a runtime makes no decisions.
+//   - phase: a container is created, running, or exited. In a created container the
+//     process exists but has not executed an instruction, so that berthd can set its
+//     CPUs and limits.
 //
-// Invariants, which containertest holds every runtime against: a container's
-// program does not begin before Start; containers outlive the program that uses
-// the runtime; what has exited stays known with its exit code until it is
-// removed; every call can be repeated after it failed or was cut off.
+// Invariants, which containertest checks for every runtime:
+//
+//   - A container's program does not run before Start.
+//   - Containers continue after the end of the program that uses the runtime.
+//   - An exited container is listed with its exit code until it is removed.
+//   - Every call can be repeated after it failed or was interrupted.
 package container

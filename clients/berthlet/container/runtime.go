@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// Runtime makes and ends containers. Errors are of the classes of managers/errdefs:
-// NotFound for an id that is not known, Invalid for a spec that can never work.
-// All methods may be called from several goroutines, for different pods.
+// Runtime creates and ends containers. Errors are of the classes of managers/errdefs: NotFound
+// for an unknown id, Invalid for a spec that can never work. All methods may be called from
+// several goroutines, for different pods.
 type Runtime interface {
-	// Open makes what the containers of a pod share; again for a pod that is open
-	// it makes what is missing.
+	// Open creates the shared resources of a pod's containers. For an open pod it creates missing
+	// ones.
 	Open(ctx context.Context, p Pod) error
 	// Close removes what Open made. The pod has no containers any more.
 	Close(ctx context.Context, uid string) error
-	// Create makes a container and its process, which waits for Start. A container
-	// of the same id that is there already is left as it is.
+	// Create creates a container and its process, which waits for Start. An existing container of
+	// the same id does not change.
 	Create(ctx context.Context, s Spec) error
 	// Start lets a created container run. One that runs already is left alone.
 	Start(ctx context.Context, id string) error
 	// Signal sends a signal to a container's first process; to one that has exited
 	// it does nothing.
 	Signal(ctx context.Context, id string, s syscall.Signal) error
-	// Remove ends a container, if it is alive, and forgets it. Removing one that
-	// is not known succeeds.
+	// Remove kills a container, if it is alive, and deletes it. Removing an unknown one succeeds.
 	Remove(ctx context.Context, id string) error
-	// List tells of all containers of a pod; of all pods if the uid is empty.
+	// List lists the containers of a pod; of all pods if the uid is empty.
 	List(ctx context.Context, uid string) ([]Status, error)
 }
 
@@ -40,34 +39,33 @@ type Pod struct {
 	HostNetwork, HostPID, HostIPC bool
 	// CgroupParent is the pod's cgroup as Allocate names it.
 	CgroupParent string
-	// SandboxCPUs are those of a process that holds what the pod shares, where the runtime
-	// has one; in the kernel's list format, empty for all.
+	// SandboxCPUs are the CPUs of the sandbox's process, if the runtime has one; in the kernel's
+	// list format, empty for all.
 	SandboxCPUs string
 	// LogDir is the folder that holds the logs of all containers of the pod.
 	LogDir string
-	// Groups and StrictGroups are those of its containers.
+	// Groups and StrictGroups are the settings of its containers.
 	Groups       []int64
 	StrictGroups bool
 	// Sysctls are parameters of the kernel, in the namespaces of the pod.
 	Sysctls map[string]string
-	// Privileged says that one of its containers is.
+	// Privileged means that at least one of its containers is privileged.
 	Privileged bool
 }
 
 // Spec is a container.
 type Spec struct {
-	// ID is the container's own: letters, digits, "-", "_" and ".". A runtime that
-	// gives out ids by itself leaves it alone; what List tells is what counts.
+	// ID is the container's: letters, digits, "-", "_" and ".". A runtime that assigns ids itself
+	// ignores it. The id in List is the valid one.
 	ID string
-	// PodUID, Name and Attempt say whose container it is; Pause is kept for the
-	// caller.
+	// PodUID, Name and Attempt identify the container. Pause is stored for the caller.
 	PodUID, Name string
 	Attempt      int
 	Pause        time.Duration
 
 	// Image is the root file system: see package image.
 	Image string
-	// Pull says when a runtime that can fetches the image.
+	// Pull is when a runtime pulls the image, if it can.
 	Pull Pull
 	// Command and Args replace the image's entry point and its arguments: without
 	// a command the image's holds, and its arguments unless there are any here.
@@ -99,24 +97,24 @@ type Spec struct {
 
 	Mounts  []Mount
 	Devices []Device
-	// CDIDevices are device names for a runtime that knows CDI.
+	// CDIDevices are device names for a runtime that supports CDI.
 	CDIDevices  []string
 	Annotations map[string]string
 
-	// CgroupPath is the container's cgroup below the mount point, with the values
-	// that berthd gave it or will give it before the start; empty where a runtime
-	// makes the cgroup, which then gets the Resources.
+	// CgroupPath is the container's cgroup below the mount point. Berthd sets its values before
+	// the start. It is empty for a runtime that creates the cgroup itself, with the values in
+	// Resources.
 	CgroupPath, CgroupParent string
 	Resources                Resources
-	// StartCPUs are lists of CPUs in the kernel's format. Until Start the container's
-	// process runs on the first of them that the pod's cgroup allows: the container's own
-	// CPUs may be another's before berthd is called for the start. Without any it runs on
-	// all CPUs. Only for a runtime that does not make the cgroup.
+	// StartCPUs are lists of CPUs in the kernel's format. Until Start the container's process
+	// runs on the first list that the pod's cgroup allows. The container's own CPUs may belong to
+	// another container before berthd is called for the start. Without a list the process runs on
+	// all CPUs. A runtime that creates the cgroup ignores StartCPUs.
 	StartCPUs []string
 	// OOMScoreAdj is the score for the out-of-memory killer, -1000 to 1000.
 	OOMScoreAdj int
-	// LogPath is the file to which the output goes, as CRI has it. No link is followed
-	// in its path below LogRoot; empty for the file's own directory.
+	// LogPath is the file of the output, in CRI's format. No link is followed in its path below
+	// LogRoot. An empty LogRoot means the file's own directory.
 	LogRoot, LogPath string
 }
 
@@ -151,7 +149,7 @@ type Features struct{ AppArmor, SELinux bool }
 // files come from berthd, and raw sockets can forge what others send.
 var Undefaulted = []string{"MKNOD", "NET_RAW"}
 
-// Pull says when an image is fetched, in Kubernetes' words.
+// Pull is when an image is pulled, in Kubernetes' words.
 type Pull string
 
 // When an image is fetched; empty means PullIfNotPresent.
@@ -161,8 +159,8 @@ const (
 	PullNever        Pull = "Never"
 )
 
-// Resources are the values of a container's cgroup as Allocate gives them; 0 and
-// empty for what is not set, -1 for no limit.
+// Resources are the values of a container's cgroup from Allocate; 0 and empty if not set, -1 for
+// no limit.
 type Resources struct {
 	// CPUs and Mems are in the kernel's list format.
 	CPUs, Mems                         string
@@ -204,10 +202,10 @@ const (
 	Exited  Phase = "exited"
 )
 
-// Why a container ended, where its exit code does not say it.
+// Reasons of an end that the exit code does not show.
 const (
 	OOMKilled = "OOMKilled"
-	// Lost is the end of a container whose end nobody saw.
+	// Lost is the reason of a container whose end was not observed.
 	Lost = "ContainerLost"
 )
 

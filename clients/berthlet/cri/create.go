@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Create implements container.Runtime. The container gets an id of the runtime's,
-// which List tells; the spec's is not used.
+// Create implements container.Runtime. The runtime assigns the container's id, which List
+// returns; the spec's id is not used.
 func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	return err
 }
 
-// image gives the image, and pulls it if the policy wants it to be.
+// image returns the image, and pulls it if the policy requires that.
 func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.PodSandboxConfig) (*criv1.Image, error) {
 	spec := &criv1.ImageSpec{Image: s.Image}
 	if s.Pull != container.PullAlways {
@@ -86,7 +86,7 @@ func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.Po
 	return there.GetImage(), err
 }
 
-// describe puts a container together as CRI wants it.
+// describe converts a container's spec for CRI.
 func (r *Runtime) describe(s container.Spec, sandbox *criv1.PodSandboxConfig, image string) (*criv1.ContainerConfig, error) {
 	log, err := filepath.Rel(sandbox.GetLogDirectory(), s.LogPath)
 	if err != nil || !filepath.IsLocal(log) {

@@ -1,24 +1,25 @@
-// Package cri is a container.Runtime on top of a container runtime of the machine,
-// as containerd or CRI-O, which it reaches over CRI v1.
+// Package cri implements container.Runtime with a container runtime of the machine, such as
+// containerd or CRI-O, over CRI v1.
 //
 // Words:
 //
-//   - sandbox: what the runtime keeps for a pod: its namespaces, its directory of
-//     logs, its cgroup. A pod has one that is ready; when that breaks a new one
-//     takes its place, with a higher attempt.
-//   - owner: a label on everything that is made here, with the name of this
-//     berthlet. What others make beside it, as a kubelet, is never seen.
-//   - poll: the states of all containers are read every second, which is how the
-//     end of one is noticed. Kubelets do the same. One whose state the runtime does not
-//     know is ended then.
+//   - sandbox: the runtime's object for a pod: its namespaces, its directory of
+//     logs, its cgroup. A pod has one that is ready. If it breaks, a new one with a
+//     higher attempt replaces it.
+//   - owner: a label on all objects of this package, with the name of this
+//     berthlet. Objects of other programs, such as a kubelet, are ignored.
+//   - poll: the states of all containers are read every second, to detect the end of
+//     a container. Kubelets do the same. A container whose state the runtime does
+//     not know is ended.
 //
-// What differs from the built-in runtime: ids are the runtime's; a created
-// container has no process, so there is nothing to place before the start, and
-// berthd needs the runtime's endpoint too, to put CPU sets in force; a container that
-// is told to end before it has begun counts as exited from then on, although the
-// runtime still has it until it is removed.
+// Differences from the built-in runtime:
 //
-// Invariants: everything that has to outlive the program is in labels and
-// annotations, as a kubelet does it; values come from the spec and from nowhere
-// else.
+//   - The runtime assigns ids.
+//   - A created container has no process, so berthd cannot place it before the start.
+//     Berthd needs the runtime's endpoint too, to set CPU sets.
+//   - A container that is terminated before its start counts as exited, although the
+//     runtime keeps it until it is removed.
+//
+// Invariants: data that must outlive the program is in labels and annotations, as in the kubelet.
+// Values come only from the spec.
 package cri

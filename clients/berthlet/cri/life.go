@@ -34,8 +34,8 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 	return wrap(err, "start container %s", id)
 }
 
-// Signal implements container.Runtime, for SIGTERM, which becomes the signal that
-// the image wants, and SIGKILL: CRI knows no others.
+// Signal implements container.Runtime for SIGTERM and SIGKILL, because CRI has no other signals.
+// The runtime replaces SIGTERM with the image's stop signal.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -71,17 +71,17 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 func (r *Runtime) startStop(id, uid string, grace int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[id] || r.background.Err() != nil {
+	if r.terminating[id] || r.background.Err() != nil {
 		return false
 	}
-	r.told[id] = true
+	r.terminating[id] = true
 	r.work.Go(func() {
 		_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: grace})
 		if err != nil && r.background.Err() == nil {
 			r.Log.Warn("stop a container", "id", id, "error", err)
 		}
 		r.mu.Lock()
-		delete(r.told, id)
+		delete(r.terminating, id)
 		r.mu.Unlock()
 		r.Changed(uid)
 	})

@@ -21,7 +21,7 @@ var phases = map[criv1.ContainerState]container.Phase{
 	criv1.ContainerState_CONTAINER_UNKNOWN: container.Running,
 }
 
-// How runtimes say why a container ended, as far as it matters.
+// Runtimes' reasons of an end that berthlet distinguishes.
 const (
 	oomKilled = "OOMKilled"
 	// unknownEnd is containerd's for a container that ended while it was away.
@@ -61,8 +61,8 @@ func (r *Runtime) list(ctx context.Context, uid string) ([]*criv1.Container, err
 	return answer.GetContainers(), err
 }
 
-// status gives a container as it is; the error is the runtime's own. No process is
-// told: the runtime places processes itself.
+// status returns a container's status; the error is the runtime's own. The status has no process
+// id, because the runtime places processes itself.
 func (r *Runtime) status(ctx context.Context, id string) (container.Status, error) {
 	answer, err := r.cri.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: id})
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/berthd/berth/clients/berthlet/logs"
 )
 
-// lastState is a container as a poll saw it.
+// lastState is a container's state at the last poll.
 type lastState struct {
 	uid   string
 	state criv1.ContainerState
 }
 
-// poll reads the states until Stop, and tells of those that changed.
+// poll reads the states until Stop, and calls Changed for those that changed.
 func (r *Runtime) poll() {
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()
@@ -54,8 +54,8 @@ func (r *Runtime) compare(ctx context.Context) error {
 		case criv1.ContainerState_CONTAINER_RUNNING:
 			r.rotate(ctx, c.GetId())
 		case criv1.ContainerState_CONTAINER_UNKNOWN:
-			// Nobody would see its end, which may have been before it began. Kubelets end
-			// such a container too.
+			// The end of such a container cannot be detected, and may have been before its start.
+			// Kubelets end such a container too.
 			if r.startStop(c.GetId(), s.uid, 0) {
 				r.Log.Warn("remove a container that the runtime reports in an unknown state", "pod", s.uid, "id", c.GetId())
 			}
@@ -73,8 +73,8 @@ func (r *Runtime) compare(ctx context.Context) error {
 	return nil
 }
 
-// rotate lets the log of a container start anew if it has become too large: what
-// was there becomes the file with ".1" at its end, and the runtime opens another.
+// rotate replaces the log of a container if it is too large. The old log gets the suffix ".1",
+// and the runtime opens a new one.
 func (r *Runtime) rotate(ctx context.Context, id string) {
 	if r.LogBytes <= 0 {
 		return
@@ -106,7 +106,7 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 	}
 }
 
-// tooLarge reports whether a log has grown beyond a limit. What is no log never has.
+// tooLarge reports whether a log exceeds a limit. Other kinds of files never do.
 func tooLarge(dir *os.File, name string, limit int64) bool {
 	f, err := beneath.File(dir, name, os.O_RDONLY, 0)
 	if err != nil {

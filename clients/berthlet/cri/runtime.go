@@ -25,15 +25,15 @@ import (
 type Options struct {
 	// Endpoint is the socket, a path with or without "unix://".
 	Endpoint string
-	// Owner is the name of this berthlet among those that use the runtime: a label's
-	// value (letters, digits, "-", "_" and ".").
+	// Owner is the name of this berthlet, unique on the runtime: a label's value (letters,
+	// digits, "-", "_" and ".").
 	Owner string
 	// LogDir holds the logs of all pods. Below it no link is followed.
 	LogDir string
-	// LogBytes is how large a log becomes before it starts anew; 0 for no limit.
+	// LogBytes is the size at which a log is replaced by a new file; 0 for no limit.
 	LogBytes int64
-	// Changed is told the uid of a pod when one of its containers may have ended.
-	// It must not block.
+	// Changed is called with the uid of a pod when one of its containers may have ended. It must
+	// not block.
 	Changed func(uid string)
 	Now     func() time.Time
 	Log     *slog.Logger
@@ -58,11 +58,11 @@ type Runtime struct {
 	stop       context.CancelFunc
 	work       sync.WaitGroup
 
-	known map[string]lastState // by id, as the last poll saw them; the poll's own
+	known map[string]lastState // by id, from the last poll; used only by poll
 
-	mu    sync.Mutex        // guards what is below
-	ended map[string]ending // containers that were ended before they began, by id
-	told  map[string]bool   // containers that are being told to end, by id
+	mu          sync.Mutex        // guards the fields below
+	ended       map[string]ending // containers that were ended before they began, by id
+	terminating map[string]bool   // containers that are being terminated, by id
 }
 
 // ending is the end of a container that never began.
@@ -90,7 +90,7 @@ func New(o Options) (*Runtime, error) {
 	}
 	r := &Runtime{
 		Options: o, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), images: criv1.NewImageServiceClient(conn),
-		ended: map[string]ending{}, told: map[string]bool{},
+		ended: map[string]ending{}, terminating: map[string]bool{},
 	}
 	r.background, r.stop = context.WithCancel(context.Background())
 	r.work.Go(r.poll)
@@ -127,7 +127,7 @@ func failed(err error) error {
 
 func missing(err error) bool { return status.Code(err) == codes.NotFound }
 
-// wrap says what failed, about whom.
+// wrap adds the operation and its object to an error.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Labels and annotations of berthlet, beside those of kubelets.
+// Labels and annotations of berthlet, in addition to the kubelet's.
 const (
 	ownerLabel      = "berthlet.berthd.github.io/owner"
 	podAnnotation   = "berthlet.berthd.github.io/pod"
@@ -24,8 +24,8 @@ const (
 	restartCount = "io.kubernetes.container.restartCount"
 )
 
-// Open implements container.Runtime. A sandbox that broke is stopped, and with it
-// what is left of its containers: they would share nothing with those to come.
+// Open implements container.Runtime. A broken sandbox is stopped with its containers, because
+// they would not share namespaces with new ones.
 func (r *Runtime) Open(ctx context.Context, p container.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -58,8 +58,8 @@ func (r *Runtime) open(ctx context.Context, p container.Pod) error {
 	return r.moveSandbox(ctx, made.GetPodSandboxId(), p.SandboxCPUs)
 }
 
-// moveSandbox puts a sandbox's process on some CPUs. CRI has no field for that; runtimes
-// tell the process in the verbose status.
+// moveSandbox sets the CPUs of a sandbox's process. CRI has no field for that. Runtimes report
+// the process in the verbose status.
 func (r *Runtime) moveSandbox(ctx context.Context, id, cpus string) error {
 	set, err := cpuset.Parse(cpus)
 	if err != nil || set.IsEmpty() {
@@ -71,7 +71,7 @@ func (r *Runtime) moveSandbox(ctx context.Context, id, cpus string) error {
 	}
 	var info struct{ PID int }
 	if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil || info.PID <= 0 {
-		return nil // a runtime that does not tell, or has none
+		return nil // the runtime reports no process, or has none
 	}
 	if err := affinity.Set(info.PID, set); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -102,7 +102,7 @@ func (r *Runtime) close(ctx context.Context, uid string) error {
 	return nil
 }
 
-// sandboxes lists those of a pod.
+// sandboxes lists the sandboxes of a pod.
 func (r *Runtime) sandboxes(ctx context.Context, uid string) ([]*criv1.PodSandbox, error) {
 	answer, err := r.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{Filter: &criv1.PodSandboxFilter{
 		LabelSelector: map[string]string{ownerLabel: r.Owner, types.KubernetesPodUIDLabel: uid},
@@ -110,7 +110,7 @@ func (r *Runtime) sandboxes(ctx context.Context, uid string) ([]*criv1.PodSandbo
 	return answer.GetItems(), err
 }
 
-// ready gives the sandbox of a pod that is open, with what it was made of.
+// ready returns the ready sandbox of an open pod, with its configuration.
 func (r *Runtime) ready(ctx context.Context, uid string) (id string, config *criv1.PodSandboxConfig, err error) {
 	all, err := r.sandboxes(ctx, uid)
 	if err != nil {
@@ -130,8 +130,8 @@ func (r *Runtime) ready(ctx context.Context, uid string) (id string, config *cri
 	return "", nil, errdefs.Preconditionf("pod %s is not open", uid)
 }
 
-// sandboxConfig describes a sandbox. The pod is written into it, because CRI wants
-// the description again with every container.
+// sandboxConfig describes a sandbox. An annotation contains the pod, because CRI requires the
+// sandbox's description for every container.
 func (r *Runtime) sandboxConfig(p container.Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -180,8 +180,8 @@ func logDir(p container.Pod) string {
 	return p.LogDir
 }
 
-// namespaces says which a pod shares with the machine. Of its own it shares all but
-// that of processes.
+// namespaces returns the namespaces that a pod shares with the machine. The containers of a pod
+// share all namespaces except the one of processes.
 func namespaces(network, pid, ipc bool) *criv1.NamespaceOption {
 	out := &criv1.NamespaceOption{Network: criv1.NamespaceMode_POD, Pid: criv1.NamespaceMode_CONTAINER, Ipc: criv1.NamespaceMode_POD}
 	if network {

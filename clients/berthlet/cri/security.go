@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Parts of /proc and /sys that tell about or change the machine; a runtime hides
-// only what it is told to.
+// Parts of /proc and /sys that reveal or change the machine. A runtime hides only the requested
+// parts.
 var (
 	maskedPaths = []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -22,8 +22,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// security says what a container may do and who it runs as. What a runtime would leave
-// out is refused.
+// security sets a container's privileges and user. A setting that the runtime would ignore is an
+// error.
 func (r *Runtime) security(ctx context.Context, s container.Spec, image *criv1.Image) (*criv1.LinuxContainerSecurityContext, error) {
 	out := &criv1.LinuxContainerSecurityContext{
 		Capabilities: &criv1.Capability{AddCapabilities: s.Add, DropCapabilities: drop(s)},
@@ -50,8 +50,8 @@ func (r *Runtime) security(ctx context.Context, s container.Spec, image *criv1.I
 	return out, nil
 }
 
-// drop gives the capabilities that a container loses: also those that runtimes give
-// to everybody and berthlet to nobody who does not ask.
+// drop returns the capabilities to drop. They include those that runtimes give by default and
+// berthlet only on request.
 func drop(s container.Spec) []string {
 	out := s.Drop
 	if s.Privileged || slices.Contains(s.Drop, "ALL") || slices.Contains(s.Add, "ALL") {
@@ -65,8 +65,8 @@ func drop(s container.Spec) []string {
 	return out
 }
 
-// asUser sets who the container runs as. A runtime wants a user beside a group: that of
-// the image, not root.
+// asUser sets the container's user. A runtime requires a user with a group: the image's user, not
+// root.
 func asUser(out *criv1.LinuxContainerSecurityContext, s container.Spec, image *criv1.Image) error {
 	if s.Group != nil {
 		out.RunAsGroup = &criv1.Int64Value{Value: *s.Group}
@@ -93,8 +93,8 @@ func asUser(out *criv1.LinuxContainerSecurityContext, s container.Spec, image *c
 	return errdefs.PermissionDeniedf("%s: the container would run as root; set runAsUser to the number of another user", s.NonRoot)
 }
 
-// groups gives the supplementary groups. Whether a runtime knows the policy Strict is
-// in its status; one that does not would merge without a word.
+// groups returns the supplementary groups. A runtime's status shows whether it supports the
+// policy Strict. Without that support it would silently merge the groups.
 func (r *Runtime) groups(ctx context.Context, gids []int64, strict bool) ([]int64, criv1.SupplementalGroupsPolicy, error) {
 	if !strict {
 		return gids, criv1.SupplementalGroupsPolicy_Merge, nil

@@ -40,7 +40,7 @@ type archive struct {
 
 type member struct {
 	offset, size int64
-	// link is the entry that this one stands for.
+	// link is the entry that this link points to.
 	link string
 }
 
@@ -120,7 +120,7 @@ type saved struct {
 	Layers   []string
 }
 
-// docker finds the image of a tag in an archive of `docker save`, as a manifest of paths.
+// docker finds the image of a tag in an archive of `docker save`.
 func docker(from source, tag string) (saved, error) {
 	var all []saved
 	if err := readJSON(from, dockerManifest, "", &all); err != nil {
@@ -137,7 +137,8 @@ func docker(from source, tag string) (saved, error) {
 	return found[0], nil
 }
 
-// uncompressed undoes gzip where a layer begins as gzip does: archives of `docker save` do not say.
+// uncompressed decompresses a layer if it begins with gzip's magic number. Archives of `docker
+// save` do not record the compression.
 func uncompressed(r io.Reader) (io.Reader, error) {
 	head := make([]byte, 2)
 	n, err := io.ReadFull(r, head)

@@ -272,7 +272,7 @@ func (s *Store) layer(ctx context.Context, from source, d descriptor, diffID str
 	return done, os.Rename(temporary, done)
 }
 
-// decompress undoes what a layer's media type says.
+// decompress decompresses a layer according to its media type.
 func decompress(mediaType string, r io.Reader) (io.Reader, error) {
 	switch {
 	case strings.HasSuffix(mediaType, "+gzip"), strings.HasSuffix(mediaType, ".gzip"):

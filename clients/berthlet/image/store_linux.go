@@ -13,10 +13,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Image is a root file system with what it says about its program.
+// Image is a root file system with the image's program and user.
 type Image struct {
-	// Layers are directories, the topmost first. They are shared: nobody writes to
-	// them.
+	// Layers are directories, the topmost first. They are shared and must not be written.
 	Layers []string
 	// Entrypoint, Cmd, Env ("NAME=value"), Dir and User are the image's own; empty
 	// for a plain directory.
@@ -24,7 +23,7 @@ type Image struct {
 	Dir, User            string
 }
 
-// Store finds images and keeps unpacked layers.
+// Store finds images and stores unpacked layers.
 type Store struct {
 	images, layers string
 	mu             sync.Mutex // one layer is unpacked at a time
@@ -35,8 +34,8 @@ type Store struct {
 // found.
 func NewStore(images, layers string) *Store { return &Store{images: images, layers: layers} }
 
-// Get finds an image. A reference to nothing is an error of class NotFound, an
-// image that is damaged of class Corrupt.
+// Get finds an image. A missing image is an error of class NotFound, a damaged one of class
+// Corrupt.
 func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	path, tag, err := s.resolve(ref)
 	if err != nil {
@@ -99,7 +98,7 @@ func (s *Store) resolve(ref string) (path, tag string, err error) {
 	default:
 		path = filepath.Join(s.images, path)
 	}
-	// The runtime wants a path without links in it.
+	// The runtime requires a path without links.
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", errdefs.NotFoundf("there is no %s", path)

@@ -15,13 +15,12 @@ import (
 )
 
 const (
-	// whiteout precedes the name of a file that is gone, opaque is a file that
-	// says that everything below its directory is (OCI image specification,
-	// layer.md).
+	// whiteout is the prefix of a deleted file's name. opaque is a file that deletes everything
+	// below its directory (OCI image specification, layer.md).
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
-	// overlayXattrs are how overlayfs marks such directories and other things that
-	// an image has no say in (kernel documentation, filesystems/overlayfs.rst).
+	// overlayXattrs is the prefix of overlayfs's attributes, for example of opaque directories.
+	// An image must not set them (kernel documentation, filesystems/overlayfs.rst).
 	overlayXattrs = "trusted.overlay."
 )
 
@@ -77,7 +76,7 @@ func entry(root *os.Root, h *tar.Header, content io.Reader) error {
 	case base == opaque:
 		return within(root, dir, func(fd int) error { return unix.Fsetxattr(fd, overlayXattrs+"opaque", []byte("y"), 0) })
 	case strings.HasPrefix(base, whiteout):
-		// A character device 0/0 is what overlayfs takes for a file that is gone.
+		// overlayfs marks a deleted file with a character device 0/0.
 		gone := strings.TrimPrefix(base, whiteout)
 		return within(root, dir, func(fd int) error { return unix.Mknodat(fd, gone, unix.S_IFCHR, 0) })
 	}
@@ -88,7 +87,7 @@ func entry(root *os.Root, h *tar.Header, content io.Reader) error {
 		return err
 	}
 	if h.Typeflag == tar.TypeLink {
-		return nil // it has all of this from what it links to
+		return nil // it has the attributes of its target
 	}
 	if err := root.Lchown(h.Name, h.Uid, h.Gid); err != nil {
 		return err
@@ -106,7 +105,8 @@ func entry(root *os.Root, h *tar.Header, content io.Reader) error {
 	return root.Chtimes(h.Name, h.ModTime, h.ModTime)
 }
 
-// replace removes what is in the way of an entry; a directory stays for another.
+// replace removes an existing file at an entry's path. An existing directory stays if the entry
+// is a directory.
 func replace(root *os.Root, h *tar.Header) error {
 	info, err := root.Lstat(h.Name)
 	switch {

@@ -6,13 +6,12 @@ import "time"
 type Backoff struct {
 	// First is the first pause, Max the longest; each is twice the one before.
 	First, Max time.Duration
-	// Forget is the length of a run after which the next pause is none again.
+	// Forget is the length of a run after which the pauses start again with none.
 	Forget time.Duration
 }
 
-// Crash is the pause between attempts of a container, as the kubelet has it: none
-// after the first, then 10 s, doubling up to 5 minutes; forgotten after 10
-// minutes.
+// Crash has the kubelet's pauses between attempts of a container: none after the first, then 10
+// s, doubling up to 5 minutes, and none again after a run of 10 minutes.
 var Crash = Backoff{First: 10 * time.Second, Max: 5 * time.Minute, Forget: 10 * time.Minute}
 
 // Retry is the pause before a failed step is tried again.

@@ -2,8 +2,8 @@ package lifecycle
 
 import "time"
 
-// leastGrace is what a container has at least between being told to end and its
-// end, whatever the pod's grace; the kubelet gives as much.
+// leastGrace is the minimum time between a container's SIGTERM and SIGKILL, even if the pod's
+// grace is shorter. The kubelet has the same minimum.
 const leastGrace = 2 * time.Second
 
 // Next plans what to do for a pod, now.
@@ -15,7 +15,7 @@ func Next(p Pod, s State, crash Backoff, now time.Time) Plan {
 	case s.Released:
 	case !s.Deleted.IsZero(), over:
 		end(p, s, now, &plan)
-	case s.Verdict == Unasked:
+	case s.Verdict == Undecided:
 		for _, c := range p.Containers {
 			plan.Waiting[c.Name] = waitsAtFirst(p, c)
 		}
@@ -35,8 +35,7 @@ func stepWhenDue(step Step, t Trouble, now time.Time, plan *Plan) {
 	plan.Steps = append(plan.Steps, step)
 }
 
-// phase computes the pod's phase from its containers, which stay known after
-// they were removed.
+// phase computes the pod's phase from its containers, whose states are kept after their removal.
 func phase(p Pod, s State) PodPhase {
 	if s.Verdict == Rejected {
 		return Failed
@@ -101,8 +100,8 @@ func advance(p Pod, s State, crash Backoff, now time.Time, plan *Plan) {
 		default:
 			bring(c, seen, crash, now, plan)
 		}
-		// Once there were app containers the order is history: a sidecar that is
-		// restarted holds nobody up.
+		// After the first app container has started, the order no longer matters: a restarting
+		// sidecar does not block other containers.
 		blocked = !begun && c.Role != App && !passed(c, seen)
 	}
 }
@@ -181,8 +180,8 @@ func end(p Pod, s State, now time.Time, plan *Plan) {
 	}
 }
 
-// finish tells a container to end, and ends it when its time is up. One that
-// never ran has nothing to say.
+// finish terminates a container, and kills it after its grace. A container that never ran is
+// killed at once.
 func finish(p Pod, s State, c Container, now time.Time, plan *Plan) {
 	seen := s.Containers[c.Name]
 	do := func(v Verb) {

@@ -14,7 +14,7 @@ const (
 	Sidecar
 )
 
-// Restart says after which ends a container is started again.
+// Restart is the policy for starting a container again after its end.
 type Restart int
 
 const (
@@ -36,12 +36,12 @@ type Container struct {
 	Restart Restart
 }
 
-// Pod is what is wanted.
+// Pod is a wanted pod.
 type Pod struct {
 	// Containers holds init containers and sidecars in their order, then the app
 	// containers.
 	Containers []Container
-	// Grace is how long containers have to end by themselves once they were told.
+	// Grace is the time between SIGTERM and SIGKILL.
 	Grace time.Duration
 }
 
@@ -73,7 +73,7 @@ type Trouble struct {
 // due is when the step may be tried again.
 func (t Trouble) due() time.Time { return t.At.Add(t.Delay) }
 
-// Seen is what there is of a container: its newest attempt.
+// Seen is the state of a container's newest attempt.
 type Seen struct {
 	Phase   Phase
 	Attempt int
@@ -83,34 +83,34 @@ type Seen struct {
 	Started, Finished time.Time
 	// Pause is how long the container is left alone after this attempt.
 	Pause time.Duration
-	// Told is when it was told to end; zero if it was not.
+	// Told is the time of its SIGTERM; zero before.
 	Told time.Time
 	// Trouble is about creating or starting it.
 	Trouble Trouble
 }
 
-// Verdict is what berthd said about the pod.
+// Verdict is berthd's decision on the pod.
 type Verdict int
 
 const (
-	// Unasked pods have not been admitted yet.
-	Unasked Verdict = iota
+	// Undecided pods have not been admitted yet.
+	Undecided Verdict = iota
 	// Admitted pods have their place.
 	Admitted
 	// Rejected pods do not get one.
 	Rejected
 )
 
-// State is what is seen of a pod.
+// State is the observed state of a pod.
 type State struct {
 	Verdict Verdict
 	// Wait is why the pod was not admitted or released at the last try.
 	Wait Trouble
-	// Deleted is since when the pod is not wanted; zero while it is.
+	// Deleted is the time since when the pod is not wanted; zero while it is wanted.
 	Deleted time.Time
 	// Released is true once the pod's place and its containers were given back.
 	Released bool
-	// Containers by name; what is missing is Absent.
+	// Containers by name; a missing one is Absent.
 	Containers map[string]Seen
 }
 
@@ -118,13 +118,13 @@ type State struct {
 type Verb int
 
 const (
-	// Admit asks berthd for the pod's place.
+	// Admit admits the pod at berthd.
 	Admit Verb = iota
 	// Create makes an attempt of a container, in place of the one before.
 	Create
 	// Start lets a created container run.
 	Start
-	// Terminate tells a container to end.
+	// Terminate sends SIGTERM to a container.
 	Terminate
 	// Kill ends a container.
 	Kill
@@ -172,7 +172,7 @@ type Plan struct {
 	Wake time.Time
 	// Phase of the pod.
 	Phase PodPhase
-	// Waiting says why a container that is neither running nor over waits.
+	// Waiting has the reasons of containers that are neither running nor over.
 	Waiting map[string]string
 }
 

@@ -55,7 +55,7 @@ func (w *world) do(step lifecycle.Step) {
 	trouble := lifecycle.Trouble{At: w.now, Delay: lifecycle.Retry.After(seen.Trouble.Delay)}
 	switch step.Do {
 	case lifecycle.Admit:
-		if w.state.Verdict != lifecycle.Unasked || !w.state.Deleted.IsZero() {
+		if w.state.Verdict != lifecycle.Undecided || !w.state.Deleted.IsZero() {
 			w.t.Fatalf("admit in %+v", w.state)
 		}
 		if w.state.Wait = (lifecycle.Trouble{}); fails {

@@ -26,7 +26,7 @@ type Reader struct {
 type Entry struct {
 	Time   string
 	Stream Stream
-	// Partial says that the line goes on in the next entry of its stream.
+	// Partial means that the line continues in the next entry of its stream.
 	Partial bool
 	Text    []byte
 }
@@ -62,7 +62,8 @@ func (r *Reader) open() (err error) {
 	return err
 }
 
-// Next returns the next entry, or io.EOF at the end of what is written. After io.EOF it can be called again.
+// Next returns the next entry, or io.EOF at the end of the log. It can be called again after
+// io.EOF.
 func (r *Reader) Next() (Entry, error) {
 	for {
 		part, err := r.in.ReadSlice('\n')
@@ -89,7 +90,7 @@ func (r *Reader) Next() (Entry, error) {
 	}
 }
 
-// replaced opens the file anew if the log has begun a new one.
+// replaced opens the new file if the log was replaced.
 func (r *Reader) replaced() (bool, error) {
 	next, err := beneath.File(r.dir, r.name, os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {

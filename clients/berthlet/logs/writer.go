@@ -1,11 +1,10 @@
-// Package logs writes the output of containers as CRI runtimes do, so that tools
-// that read those read berth's too: one line of text for each line of output,
+// Package logs writes the output of containers in the format of CRI runtimes, so that tools for
+// their logs can read berthlet's: one line of text for each line of output,
 //
 //	2026-01-02T15:04:05.123456789Z stdout F hello
 //
-// with the time (RFC 3339, nanoseconds), the stream, a tag (F for a full line, P
-// for part of one that goes on in the next entry of its stream) and the text. The
-// format is that of the Kubernetes container runtime interface.
+// with the time (RFC 3339, nanoseconds), the stream, a tag (F for a full line, P for a part that
+// continues in the next entry of its stream) and the text.
 package logs
 
 import (
@@ -35,9 +34,8 @@ const (
 // runtimes cut at 16 KiB.
 const maxEntry = 16 << 10
 
-// File is a container's log. Its methods may be called from several goroutines.
-// When it has grown beyond its limit it starts anew, and what was there becomes
-// the file with ".1" at its end, in place of an older one.
+// File is a container's log. Its methods may be called from several goroutines. A log beyond its
+// limit is renamed with the suffix ".1", replacing an older one, and a new file is opened.
 type File struct {
 	now   func() time.Time
 	dir   *os.File

@@ -1,10 +1,9 @@
-// Package manifest watches a folder of pod manifests, as a kubelet watches that of
-// its static pods: every file in it that does not begin with a dot, YAML or JSON,
-// with one pod or several.
+// Package manifest watches a directory of pod manifests, as a kubelet watches its static pods. It
+// reads every file without a leading dot, YAML or JSON, with one pod or several.
 //
-// If a file cannot be read, the pods that it had before stay wanted until it is readable
-// again or gone. If a file has been unreadable since the start, its pods are unknown, so
-// the list of wanted pods is incomplete.
+// If a file cannot be read, its earlier pods stay wanted until it is readable again or removed.
+// If a file has been unreadable since the start, its pods are unknown, so the list of wanted pods
+// is incomplete.
 package manifest
 
 import (
@@ -28,8 +27,8 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// Every is how often the folder is read when nothing is heard of it: some file
-// systems tell nothing. The kubelet's fileCheckFrequency is as long.
+// Every is the interval of readings without an event, because some file systems send no events.
+// The kubelet's fileCheckFrequency is equal.
 const Every = 20 * time.Second
 
 // unwatched is how often the folder is read while the kernel cannot watch it.
@@ -44,19 +43,20 @@ const maxFile = 8 << 20
 
 // Folder reads manifests. It is for one goroutine.
 type Folder struct {
-	path string
-	log  *slog.Logger
-	last map[string][]podspec.Manifest // by file, as it was read last
-	told map[string]string             // errors by file that were reported
-	gone bool                          // the folder is not there, and that was reported
-	// watcher is nil while the folder is not watched, which blind tells: it is there, and that was reported.
+	path     string
+	log      *slog.Logger
+	last     map[string][]podspec.Manifest // by file, as it was read last
+	reported map[string]string             // errors by file that were reported
+	gone     bool                          // the folder is not there, and that was reported
+	// watcher is nil while the directory is not watched. blind means that the directory exists,
+	// cannot be watched, and that this was logged.
 	watcher *fsnotify.Watcher
 	blind   bool
 	// watch makes a watcher; a test may have none left.
 	watch func() (*fsnotify.Watcher, error)
 }
 
-// Problem is a file of the folder whose pods are not run, or not as the file has them now.
+// Problem is a file whose pods are not run, or not in their current form.
 type Problem struct {
 	File  string `json:"file"`
 	Error string `json:"error"`
@@ -65,9 +65,9 @@ type Problem struct {
 // Problems lists the files that could not be read the last time, by name, or the folder itself.
 func (f *Folder) Problems() []Problem {
 	var out []Problem
-	for _, name := range slices.Sorted(maps.Keys(f.told)) {
-		if f.told[name] != "" {
-			out = append(out, Problem{File: filepath.Join(f.path, name), Error: f.told[name]})
+	for _, name := range slices.Sorted(maps.Keys(f.reported)) {
+		if f.reported[name] != "" {
+			out = append(out, Problem{File: filepath.Join(f.path, name), Error: f.reported[name]})
 		}
 	}
 	return out
@@ -75,12 +75,12 @@ func (f *Folder) Problems() []Problem {
 
 // Open makes a folder, which need not be there yet.
 func Open(path string, log *slog.Logger) *Folder {
-	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, told: map[string]string{}, watch: fsnotify.NewWatcher}
+	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, reported: map[string]string{}, watch: fsnotify.NewWatcher}
 }
 
-// Watch reads the folder and hands out what Read gives, at first and whenever
-// something may have changed, until the context ends. What could not be read is told after each reading. A folder that
-// the kernel cannot watch at the moment is read once a second.
+// Watch reads the directory and passes the result of Read to want, at first and after each
+// possible change, until the context ends. After each reading it passes the unreadable files to
+// problems. A directory that the kernel cannot watch is read once a second.
 func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manifest, all bool), problems func([]Problem)) error {
 	defer f.unwatch()
 	timer := time.NewTimer(0)
@@ -96,7 +96,7 @@ func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manife
 			return nil
 		case _, ok := <-events:
 			if !ok {
-				f.unwatch() // it has ended by itself; the next look makes another
+				f.unwatch() // it has ended by itself; the next look creates another
 			}
 			timer.Reset(debounce)
 		case err := <-failures:
@@ -120,8 +120,8 @@ func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manife
 	}
 }
 
-// look sees that the folder is watched, if it is there and the kernel can. A folder that came back is another one to the
-// kernel.
+// look watches the directory if it exists and the kernel can. A directory that was removed and
+// created again must be watched again.
 func (f *Folder) look() {
 	var err error
 	if f.watcher == nil {
@@ -174,7 +174,7 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 		}
 		held, err := f.file(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has gone since
+			continue // removed since
 		}
 		if err != nil {
 			before, known := f.last[name]
@@ -195,7 +195,7 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 		f.report(name, err)
 	}
 	f.last = now
-	maps.DeleteFunc(f.told, func(name, _ string) bool {
+	maps.DeleteFunc(f.reported, func(name, _ string) bool {
 		return !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
 	})
 	return manifests, all, nil
@@ -207,16 +207,16 @@ func (f *Folder) report(name string, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && f.told[name] != text {
+	if text != "" && f.reported[name] != text {
 		f.log.Error("a file of manifests is wrong; the pods that it held before stay", "file", filepath.Join(f.path, name), "error", err)
 	}
-	f.told[name] = text
+	f.reported[name] = text
 }
 
 // file reads one file.
 func (f *Folder) file(name string) ([]podspec.Manifest, error) {
-	// What was opened is looked at: another file may be there a moment later. Opening a named
-	// pipe would wait for its writer.
+	// The opened file is examined, because the path may lead to another file later. Opening a
+	// named pipe would wait for its writer.
 	in, err := os.OpenFile(filepath.Join(f.path, name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ var (
 	dns = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]{0,252}$`)
 )
 
-// check refuses names that could not be those of files; berthd checks the rest.
+// check refuses names that are unsafe as file names. Berthd checks the other fields.
 func check(m podspec.Manifest) error {
 	meta := m.Pod.GetMetadata()
 	for _, rule := range []struct {

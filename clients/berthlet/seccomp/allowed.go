@@ -1,9 +1,8 @@
 package seccomp
 
-// allowed are the system calls that the default profile allows whatever the
-// capabilities of a container are. A call that is not named here, in the rules of
-// guarded or in those with conditions is refused; a new one is looked at before it
-// comes in here.
+// allowed are the system calls that the default profile allows independent of a container's
+// capabilities. A call that is neither here, nor in guarded, nor in the rules with conditions, is
+// refused. A new call must be reviewed before it is added.
 const allowed = `
 accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chown32
 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep clock_nanosleep_time64 close

@@ -79,8 +79,8 @@ func compile(p Profile, machine []architecture) (Filter, error) {
 	return Filter{Program: out, Flags: bits}, nil
 }
 
-// body answers the calls of one architecture: it looks the number up in a tree of
-// ranges that are answered alike.
+// body handles the calls of one architecture. It searches the number in a tree of ranges with
+// equal results.
 func (p Profile) body(a architecture) ([]Instruction, error) {
 	byDefault, err := p.Default.result(p.DefaultErrno)
 	if err != nil {
@@ -127,7 +127,7 @@ type leaf struct {
 	code []Instruction
 }
 
-// search finds the leaf of the number that is loaded.
+// search finds the leaf of the loaded number.
 func search(leaves []leaf) []Instruction {
 	if len(leaves) == 1 {
 		return leaves[0].code
@@ -139,7 +139,7 @@ func search(leaves []leaf) []Instruction {
 	return append(append(out, low...), high...)
 }
 
-// decide answers one call: by the first rule whose conditions hold.
+// decide handles one call: the first rule whose conditions hold applies.
 func decide(rules []Rule, byDefault uint32) ([]Instruction, error) {
 	var out []Instruction
 	for _, r := range rules {
@@ -164,8 +164,8 @@ func decide(rules []Rule, byDefault uint32) ([]Instruction, error) {
 	return append(out, Instruction{Code: answer, K: byDefault}), nil
 }
 
-// code goes on behind itself if the condition holds, else it leaves out as many
-// instructions more. The two halves of an argument are compared one after the other.
+// code falls through if the condition holds, else it skips the given number of instructions too.
+// The two halves of an argument are compared one after the other.
 func (c Condition) code(skip int) []Instruction {
 	low := argumentsOffset + 8*uint32(c.Index)
 	high := low + 4

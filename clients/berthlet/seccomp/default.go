@@ -6,10 +6,9 @@ import (
 	"syscall"
 )
 
-// guarded are calls that the kernel itself allows only with a capability, or that are
-// of use only with it: the default profile allows them to containers that have it.
-// What none of these and not allowed names are calls that change the machine whoever
-// makes them (keyrings, io_uring, userfaultfd), or that nothing uses any more.
+// guarded are calls that the kernel allows only with a capability, or that are useful only with
+// it. The default profile allows them to containers with the capability. Calls that are neither
+// here nor in allowed affect the machine (keyrings, io_uring, userfaultfd), or are obsolete.
 var guarded = map[string]string{
 	"CAP_BPF":             "bpf",
 	"CAP_DAC_READ_SEARCH": "open_by_handle_at",
@@ -31,8 +30,8 @@ var guarded = map[string]string{
 // newNamespaces are the flags of clone(2) that make namespaces.
 const newNamespaces = 0x7e020000
 
-// personalities are those that change nothing about protection: Linux as it is, as a
-// 32-bit machine, as version 2.6, and the question which one it is.
+// personalities do not weaken protection: Linux, a 32-bit machine, version 2.6, and reading the
+// current one.
 var personalities = []uint64{0, 0x8, 0x20000, 0x20008, 0xffffffff}
 
 // vsock is the family of sockets to the machine below a virtual one.

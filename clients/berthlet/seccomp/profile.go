@@ -10,12 +10,12 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Profile says which system calls are answered how.
+// Profile has the results of system calls.
 type Profile struct {
 	Default Action `json:"defaultAction"`
 	// DefaultErrno is the error of the default action; nil for EPERM.
 	DefaultErrno *uint `json:"defaultErrnoRet,omitempty"`
-	// Architectures beside the machine's own; others end the process.
+	// Architectures in addition to the machine's own; a call of another one kills the process.
 	Architectures []string `json:"architectures,omitempty"`
 	Flags         []string `json:"flags,omitempty"`
 	Syscalls      []Rule   `json:"syscalls,omitempty"`
@@ -98,14 +98,13 @@ func (a Action) result(errno *uint) (uint32, error) {
 // permits reports whether a call happens with this answer.
 func (a Action) permits() bool { return a == Allow || a == Log }
 
-// flags are those of seccomp(2) that a profile may have.
+// flags are the flags of seccomp(2) that a profile may have.
 var flags = map[string]uint32{
 	"SECCOMP_FILTER_FLAG_TSYNC": 0, // it is always set
 	"SECCOMP_FILTER_FLAG_LOG":   1 << 1, "SECCOMP_FILTER_FLAG_SPEC_ALLOW": 1 << 2,
 }
 
-// Parse reads a profile. A field that is not known is an error: what it says would not
-// be done.
+// Parse reads a profile. An unknown field is an error, because it would be ignored.
 func Parse(r io.Reader) (Profile, error) {
 	const most = 1 << 20
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
@@ -160,8 +159,8 @@ func (r Rule) check() error {
 		return err
 	}
 	for _, name := range r.Names {
-		// What is allowed and unknown stays refused; what is refused and unknown would
-		// be allowed.
+		// An unknown allowed call stays refused, which is safe. An unknown refused call would be
+		// allowed, so it is an error.
 		if !r.Action.permits() && !known(name) {
 			return errdefs.Invalidf("system call %q is not known", name)
 		}

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// architecture is what the kernel tells a filter of where a call comes from.
+// architecture is the kernel's identification of a call's architecture.
 type architecture struct {
-	// names are those of profiles.
+	// names are the names in profiles.
 	name string
 	// audit is the kernel's number (include/uapi/linux/audit.h).
 	audit uint32
 	calls func() map[string]uint32
-	// foreign is the lowest number of calls of another table, which look like this
-	// architecture's: those of x32. 0 if there are none.
+	// foreign is the lowest number of another table's calls with the same architecture: x32. 0 if
+	// there is none.
 	foreign uint32
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Pin opens a path below a volume, makes it a directory where it is missing, and
-// mounts what it is at a place of the holder's own. It returns that place. A second
-// pin of the same holder and number takes the place of the first.
+// Pin opens a path below a volume, and creates it as a directory if it is missing. It mounts the
+// path's target at the holder's pin, and returns the pin's path. A second pin of the same holder
+// and number replaces the first.
 func (p Pins) Pin(h Holder, number int, volume, path string) (string, error) {
 	place := filepath.Join(p.holder(h), strconv.Itoa(number))
 	if err := p.pin(place, volume, path); err != nil {
@@ -60,7 +60,7 @@ func (p Pins) pin(place, volume, path string) error {
 	if err != nil {
 		return err
 	}
-	// The link in /proc leads to what is open, whatever has its name now.
+	// The link in /proc leads to the opened file, even if its name has another target now.
 	err = unix.Mount("/proc/self/fd/"+strconv.Itoa(int(source.Fd())), place, "", unix.MS_BIND, "")
 	if err == nil {
 		err = unix.Mount("", place, "", unix.MS_PRIVATE, "")

@@ -19,9 +19,9 @@ type Holder struct{ PodUID, Container string }
 
 func (p Pins) holder(h Holder) string { return filepath.Join(p.dir, h.PodUID, h.Container) }
 
-// MakeEmpty makes the folder of an emptyDir volume that everybody in the pod can
-// write to, as the kubelet does. With a group the folder is its, and so is what is
-// made in it. A folder that is there is left as it is: it is the pod's.
+// MakeEmpty creates the directory of an emptyDir volume, writable for every user of the pod, as
+// the kubelet does. With a group, the directory and new files in it belong to the group. An
+// existing directory is the pod's and does not change.
 func MakeEmpty(path string, group *int64) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -73,7 +73,7 @@ func (p *Policy) drop(s *sandbox) {
 func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), asked: c.GetLinux().GetResources()}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources()}
 	m.pod.stopped, m.pod.leaving = false, false
 	log := p.Log.With("container", m.title(), "id", m.id)
 	cpus, adjust, err := p.create(ctx, m)
@@ -82,7 +82,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, asked: m.asked}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
 		p.unreconciled = p.unreconciled || berth.IsUnavailable(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {

@@ -71,7 +71,7 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 	s.names[c.GetName()] = false
 	r := c.GetLinux().GetResources()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: s, asked: r, mems: r.GetCpu().GetMems()}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems()}
 	if known != nil {
 		m.allowed = known.allowed
 		if known.pid == int(c.GetPid()) {
@@ -213,7 +213,7 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 		m.mems, m.moved = mems, true
 	}
 	// It may have started before berth-nri did.
-	m.moved = m.moved || m.free && m.asked.GetCpu().GetQuota().GetValue() > 0
+	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0
 	m.allowed = m.pid != 0 && !m.own.IsEmpty()
 	if m.pid == 0 {
 		return nil // StartContainer binds it

@@ -157,8 +157,8 @@ type sandbox struct {
 type member struct {
 	id, name string
 	pod      *sandbox
-	// asked has the container's resources as the runtime was given them.
-	asked *api.LinuxResources
+	// resources has the container's resources as the runtime was given them.
+	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
 	// own are the exclusive CPUs. free means that the container must have no quota.

@@ -131,7 +131,7 @@ func (m *member) even() bool { return m.pod.qos == string(workload.Guaranteed) |
 func (p *Policy) sharesPod(m *member) bool {
 	all := amountsOf(m.pod.resources, false)
 	isAll := func(m *member) bool {
-		a := amountsOf(m.asked, false)
+		a := amountsOf(m.resources, false)
 		return a.cpuRequest > 0 && a.cpuRequest == all.cpuRequest && a.memoryLimit == all.memoryLimit
 	}
 	return isAll(m) && p.some(m.pod, func(o *member) bool { return o.name != m.name && !o.stopped && p.may(o) && isAll(o) })
@@ -141,7 +141,7 @@ func (p *Policy) sharesPod(m *member) bool {
 // shared CPUs.
 func (m *member) apart() (*typesv1.Pod, error) {
 	s, qos := m.pod, m.pod.qos
-	resources, err := rebuilt(m.asked, m.even())
+	resources, err := rebuilt(m.resources, m.even())
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
 	}
@@ -200,26 +200,28 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 		if listed.GetName() != name {
 			continue
 		}
-		asked, err := declared(listed)
+		requested, err := declared(listed)
 		if err != nil {
 			return err
 		}
-		if request := milliRequest(r); !sameRequest(asked.cpuRequest, request) {
-			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name, asked.cpuRequest, request)
+		if request := milliRequest(r); !sameRequest(requested.cpuRequest, request) {
+			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name, requested.cpuRequest, request)
 		}
-		if limit := amountsOf(r, false).memoryLimit; !sameMemory(asked.memoryLimit, limit) {
-			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was given %d", name, asked.memoryLimit, limit)
+		if limit := amountsOf(r, false).memoryLimit; !sameMemory(requested.memoryLimit, limit) {
+			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was given %d", name, requested.memoryLimit, limit)
 		}
 	}
 	return nil
 }
 
-// sameRequest reports whether given can be the runtime's value of the request asked. The smallest
+// sameRequest reports whether given can be the runtime's value of the request requested. The smallest
 // requests have the same shares as no request.
-func sameRequest(asked, given int64) bool {
-	return asked == given || given == 0 && asked <= leastShares
+func sameRequest(requested, given int64) bool {
+	return requested == given || given == 0 && requested <= leastShares
 }
 
-// sameMemory reports whether given can be the runtime's value of the limit asked. A container
+// sameMemory reports whether given can be the runtime's value of the limit requested. A container
 // without a limit may have the pod's (KEP-2837).
-func sameMemory(asked, given int64) bool { return asked == given || asked == 0 || given == 0 }
+func sameMemory(requested, given int64) bool {
+	return requested == given || requested == 0 || given == 0
+}

@@ -33,17 +33,17 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	// The runtime may have failed to apply an earlier size, so its current values count.
 	now := c.GetLinux().GetResources()
 	if now == nil {
-		now = m.asked
+		now = m.resources
 	}
 	wanted := changed(now, r)
-	if amountsOf(wanted, m.even()) != amountsOf(m.asked, m.even()) {
+	if amountsOf(wanted, m.even()) != amountsOf(m.resources, m.even()) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.logRefused(ctx, m, wanted, err)
 			if !p.passes(m.pod) {
 				return nil, refusal("resize container "+m.name, err)
 			}
 		}
-		m.asked = wanted
+		m.resources = wanted
 	}
 	// The runtime applies this update after it has continued with other events. CPUs in this
 	// update could therefore replace those of a later update. Without CPUs the container keeps
@@ -101,11 +101,11 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 // resize changes a container's resources in berthd. An unmanaged container has none there. The
 // caller holds mu.
 func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) error {
-	was := m.asked
-	m.asked = r
+	was := m.resources
+	m.resources = r
 	err := p.count(ctx, m)
 	if err != nil {
-		m.asked = was
+		m.resources = was
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	if err != nil {
 		return err
 	}
-	now, next := amountsOf(m.asked, m.even()), old
+	now, next := amountsOf(m.resources, m.even()), old
 	if !sameRequest(old.cpuRequest, now.cpuRequest) {
 		next.cpuRequest = max(now.cpuRequest, leastShares)
 	}
@@ -230,7 +230,7 @@ func (m *member) writeTo(c *typesv1.Container) error {
 // agreed checks that a container about to be created matches its pod's specification. A container
 // that is created again may have been resized meanwhile. Then berthd must accept the size.
 func (p *Policy) agreed(ctx context.Context, m *member) error {
-	differs := agree(m.pod.spec, m.name, m.asked)
+	differs := agree(m.pod.spec, m.name, m.resources)
 	if differs == nil || !m.pod.made[m.name] {
 		return differs
 	}

@@ -103,7 +103,7 @@ func TestResizeApart(t *testing.T) {
 	if _, err := e.resize(web, w, size(2, 3000, gib)); err != nil {
 		t.Fatal(err)
 	}
-	if got := amountsOf(e.policy.members["web-1"].asked, false); got.cpuRequest != 0 || got.memoryLimit != gib {
+	if got := amountsOf(e.policy.members["web-1"].resources, false); got.cpuRequest != 0 || got.memoryLimit != gib {
 		t.Errorf("the least request: %+v", got)
 	}
 	if _, err := e.resize(web, w, size(300, 3000, gib)); err != nil {
@@ -376,7 +376,7 @@ func TestWriteTo(t *testing.T) {
 		{"memory that is its limit", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "1Gi"}, size(0, 0, 2*gib), map[string]string{"memory": "2147483648"}, map[string]string{"memory": "2147483648"}},
 	} {
 		c := &typesv1.Container{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: row.requests, Limits: row.limits}}
-		m := &member{name: "main", pod: &sandbox{qos: "Burstable"}, asked: row.told}
+		m := &member{name: "main", pod: &sandbox{qos: "Burstable"}, resources: row.told}
 		if err := m.writeTo(c); err != nil || !maps.Equal(c.GetResources().GetRequests(), row.want) || !maps.Equal(c.GetResources().GetLimits(), row.wantLimits) {
 			t.Errorf("%s: %v, %v", row.name, c.GetResources(), err)
 		}

@@ -23,7 +23,7 @@ import (
 // container of a response counts.
 func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
 	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred}
-	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse, error) {
+	answer, err := callPlugin(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse, error) {
 		return p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
@@ -44,7 +44,7 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 	}
 	start := s.Now()
 	what := request{method: "Allocate", limit: s.Deadlines.Allocate}
-	answer, err := ask(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.AllocateResponse, error) {
+	answer, err := callPlugin(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.AllocateResponse, error) {
 		return p.client.Allocate(ctx, &pluginapi.AllocateRequest{
 			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
 		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
@@ -104,7 +104,7 @@ func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.
 		return nil
 	}
 	what := request{method: "PreStartContainer", limit: s.Deadlines.PreStart, attended: true}
-	_, err := ask(ctx, s, c.Resource, what, func(ctx context.Context, p *session) (*pluginapi.PreStartContainerResponse, error) {
+	_, err := callPlugin(ctx, s, c.Resource, what, func(ctx context.Context, p *session) (*pluginapi.PreStartContainerResponse, error) {
 		return p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
 	})
 	if err != nil {
@@ -137,9 +137,9 @@ type request struct {
 	attended bool
 }
 
-// ask calls a resource's plugin. A plugin that registers again, as after a restart of berthd,
+// callPlugin calls a resource's plugin. A plugin that registers again, as after a restart of berthd,
 // breaks calls on its previous connection. They are repeated once on the new connection.
-func ask[T any](ctx context.Context, s *Server, resource string, what request, do func(context.Context, *session) (T, error)) (T, error) {
+func callPlugin[T any](ctx context.Context, s *Server, resource string, what request, do func(context.Context, *session) (T, error)) (T, error) {
 	p, err := s.session(resource)
 	if err != nil {
 		return *new(T), err

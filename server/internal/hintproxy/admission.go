@@ -256,7 +256,7 @@ func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Reques
 		Claims: convert.Claims(claims), Lease: durationpb.New(p.config.Lease),
 	}
 	err = p.call(ctx, "Reserve", func(ctx context.Context) error {
-		if err := p.tell(ctx); err != nil {
+		if err := p.notify(ctx); err != nil {
 			return err
 		}
 		start := p.parts.Now()
@@ -338,9 +338,9 @@ func (p *proxy) Abort(ctx context.Context, admissionID string) {
 	if !reserved {
 		return
 	}
-	err := p.within(ctx, "Abort", func(ctx context.Context) error { return p.tell(ctx) })
+	err := p.within(ctx, "Abort", func(ctx context.Context) error { return p.notify(ctx) })
 	if err != nil {
-		p.parts.Log.WarnContext(ctx, "provider did not hear of a failed admission yet", "provider", p.Name(), "admission", admissionID, "error", err)
+		p.parts.Log.WarnContext(ctx, "provider was not notified of a failed admission yet", "provider", p.Name(), "admission", admissionID, "error", err)
 		p.poke()
 	}
 }

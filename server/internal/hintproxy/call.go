@@ -29,11 +29,11 @@ func (p *proxy) call(ctx context.Context, method string, do func(context.Context
 	return err
 }
 
-// ask makes a call without an effect at the provider. If the caller's deadline is shorter
+// callProvider makes a call without an effect at the provider. If the caller's deadline is shorter
 // than the provider's, the caller gets an error and the call continues. So a short deadline
 // neither counts as a failure of a provider that answers in time, nor hides a provider that
 // does not.
-func ask[T any](ctx context.Context, p *proxy, method string, do func(context.Context) (T, error)) (T, error) {
+func callProvider[T any](ctx context.Context, p *proxy, method string, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		answer T
 		err    error

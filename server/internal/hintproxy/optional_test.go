@@ -112,11 +112,11 @@ func TestExplain(t *testing.T) {
 		change(func(s *ledger.Shortage) { s.Holders = []ledger.Owner{{Pod: "unknown"}} }),
 		good,
 	}
-	ask := func() []ledger.Shortage {
+	explain := func() []ledger.Shortage {
 		pod := wantingSlots("x", 9, slot)
 		return s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0, 1))
 	}
-	if got := ask(); !reflect.DeepEqual(got, []ledger.Shortage{good}) {
+	if got := explain(); !reflect.DeepEqual(got, []ledger.Shortage{good}) {
 		t.Errorf("shortages %+v, want %+v", got, good)
 	}
 	if told := a.told(); told != "explain x/c on 0-1" {
@@ -131,7 +131,7 @@ func TestExplain(t *testing.T) {
 	a.mu.Lock()
 	a.fails = true
 	a.mu.Unlock()
-	if got := append(ask(), ask()...); got != nil || a.told() != "explain in vain" {
+	if got := append(explain(), explain()...); got != nil || a.told() != "explain in vain" {
 		t.Errorf("shortages %+v", got)
 	}
 	if st := s.status("slots"); st.State != Connected || st.Message != "" {
@@ -141,7 +141,7 @@ func TestExplain(t *testing.T) {
 	a.fails = false
 	a.mu.Unlock()
 	s.clock.advance(explainRest + time.Second)
-	if got := ask(); len(got) != 1 {
+	if got := explain(); len(got) != 1 {
 		t.Errorf("after a rest: %+v", got)
 	}
 }

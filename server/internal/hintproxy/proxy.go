@@ -101,10 +101,10 @@ type proxy struct {
 	wake    chan struct{} // capacity 1: there may be something to send to the provider
 	retired chan struct{} // closed when another proxy has replaced this one
 	refused chan error    // capacity 1: why the provider did not confirm its allocations
-	// telling is held while allocations are sent, so that they arrive in the order of
+	// notifying is held while allocations are sent, so that they arrive in the order of
 	// generations.
-	telling chan struct{}
-	// sequences is the number of the last list that was sent. telling guards it. It begins with
+	notifying chan struct{}
+	// sequences is the number of the last list that was sent. notifying guards it. It begins with
 	// a random number, because another proxy or an earlier berthd may have sent lists to the
 	// same process.
 	sequences uint64
@@ -120,8 +120,8 @@ type proxy struct {
 	introduced   bool                         // the provider has confirmed its allocations on this connection
 	away         string                       // why introduced is false
 	foreign      string                       // why the endpoint was refused
-	told         []*hintv1.ProviderAllocation // the last confirmed allocations
-	sequence     uint64                       // the number of told; 0: the provider does not have it
+	acknowledged []*hintv1.ProviderAllocation // the last confirmed allocations
+	sequence     uint64                       // the number of acknowledged; 0: the provider does not have it
 	confirmed    map[string]ledger.Lease      // the ledger's leases at that time, by id
 	again        bool                         // send the allocations even if they are confirmed
 	decided      bool                         // the provider knows that no admission of an earlier berthd is running
@@ -154,7 +154,7 @@ var redial = grpc.ConnectParams{
 func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, decided bool) (*proxy, error) {
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
-		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), notifying: make(chan struct{}, 1),
 		sequences: 1 + rand.Uint64N(1<<62),
 		breaker:   breaker.New(cfg.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
 		away:         "no process has answered at " + o.Endpoint + " yet",

@@ -34,11 +34,11 @@ func (p *proxy) question(view *ledger.View, req hint.Request) *question {
 // request returns the message of a question, based on the list that the provider has.
 func (p *proxy) request(q *question) *hintv1.HintRequest {
 	p.mu.Lock()
-	told, sequence := p.list()
+	acknowledged, sequence := p.list()
 	p.mu.Unlock()
 	return &hintv1.HintRequest{
 		Provider: p.Name(), Pod: q.pod, ContainerName: q.req.Owner().Container,
-		Allocations: difference(told, sequence, q.all), NumaNodes: q.nodes,
+		Allocations: difference(acknowledged, sequence, q.all), NumaNodes: q.nodes,
 	}
 }
 
@@ -48,20 +48,20 @@ func (p *proxy) list() ([]*hintv1.ProviderAllocation, uint64) {
 	if !p.introduced || p.sequence == 0 {
 		return nil, 0
 	}
-	return p.told, p.sequence
+	return p.acknowledged, p.sequence
 }
 
 // put makes a call with a question. A provider without the list of the question gets
 // everything, and then the question once more.
 func put[T any](ctx context.Context, p *proxy, method string, q *question, call func(context.Context, *hintv1.HintRequest) (T, error)) (T, error) {
-	return ask(ctx, p, method, func(ctx context.Context) (T, error) {
+	return callProvider(ctx, p, method, func(ctx context.Context) (T, error) {
 		request := p.request(q)
 		answer, err := call(ctx, request)
 		if status.Code(err) != codes.FailedPrecondition {
 			return answer, err
 		}
 		p.forget(request.GetAllocations().GetBaseSequence())
-		if err := p.tell(ctx); err != nil {
+		if err := p.notify(ctx); err != nil {
 			return *new(T), err
 		}
 		return call(ctx, p.request(q))
@@ -73,7 +73,7 @@ func (p *proxy) forget(sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sequence == sequence {
-		p.told, p.sequence, p.again = nil, 0, true
+		p.acknowledged, p.sequence, p.again = nil, 0, true
 	}
 }
 

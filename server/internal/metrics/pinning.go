@@ -38,10 +38,10 @@ func newPinnings() (all []pinning) {
 // too.
 func (p *pinning) count(d *decision) {
 	planned := d.planned(p.provider)
-	asked := map[ledger.Owner]bool{}
+	requested := map[ledger.Owner]bool{}
 	for _, c := range planned {
-		if d.asked(c) && !asked[c.Owner] {
-			asked[c.Owner] = true
+		if d.isRequest(c) && !requested[c.Owner] {
+			requested[c.Owner] = true
 			p.requests.Inc()
 		}
 	}
@@ -88,10 +88,10 @@ func (d *decision) share(c *ledger.Claim) (source, kind string) {
 	return "", ""
 }
 
-// asked reports whether a claim counts as a request. For a pod with memory as a whole, the
+// isRequest reports whether a claim counts as a request. For a pod with memory as a whole, the
 // kubelet counts the pod. Of the containers that share the memory, it counts those that run
 // before the others.
-func (d *decision) asked(c *ledger.Claim) bool {
+func (d *decision) isRequest(c *ledger.Claim) bool {
 	if c.Provider == memory.Name && d.wholeMemory() {
 		container := d.pod.Container(c.Owner.Container)
 		return c.Owner.Container == "" || container != nil && (container.Role != workload.App || container.Guaranteed())

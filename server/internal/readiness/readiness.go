@@ -45,9 +45,9 @@ type Monitor struct {
 	Config
 	checks []Check
 
-	telling  sync.Mutex // held over Changed
-	mu       sync.Mutex
-	problems map[string]string // guarded by mu; by the name of the check
+	notifying sync.Mutex // held over Changed
+	mu        sync.Mutex
+	problems  map[string]string // guarded by mu; by the name of the check
 }
 
 // New makes a monitor, which has no problem before Run.
@@ -120,8 +120,8 @@ func (m *Monitor) note(ctx context.Context, name string, err error) {
 	default:
 		m.Log.ErrorContext(ctx, "this does not work", "what", name, "error", text)
 	}
-	m.telling.Lock()
-	defer m.telling.Unlock()
+	m.notifying.Lock()
+	defer m.notifying.Unlock()
 	m.Changed(m)
 }
 

@@ -65,7 +65,7 @@ func (c *Client) Close() error { return c.conn.Close() }
 func (c *Client) About(ctx context.Context) (string, error) {
 	v, err := c.cri.Version(ctx, &criv1.VersionRequest{}, grpc.WaitForReady(true))
 	if err != nil {
-		return "", c.failed("ask for the version", err)
+		return "", c.failed("get the version", err)
 	}
 	return v.GetRuntimeName() + " " + v.GetRuntimeVersion(), nil
 }
@@ -81,7 +81,7 @@ func (c *Client) Driver(ctx context.Context) (driver cgroup.Driver, known bool, 
 	case status.Code(err) == codes.Unimplemented:
 		return "", false, nil
 	case err != nil:
-		return "", false, c.failed("ask for the cgroup driver", err)
+		return "", false, c.failed("get the cgroup driver", err)
 	case answer.GetLinux() == nil:
 		return "", true, nil
 	}
@@ -91,7 +91,7 @@ func (c *Client) Driver(ctx context.Context) (driver cgroup.Driver, known bool, 
 	case criv1.CgroupDriver_SYSTEMD:
 		return cgroup.Systemd, true, nil
 	default:
-		return "", false, errdefs.Unsupportedf("ask the container runtime at %s for the cgroup driver: it answered %s, expected CGROUPFS or SYSTEMD", c.endpoint, d)
+		return "", false, errdefs.Unsupportedf("get the cgroup driver of the container runtime at %s: got %s, expected CGROUPFS or SYSTEMD", c.endpoint, d)
 	}
 }
 

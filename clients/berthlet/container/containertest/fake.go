@@ -14,14 +14,13 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Fake is a runtime without processes. It plays the program Program: "exit N"
-// ends at once, "wait" ends with 0 when it is told, everything else runs until it
-// is killed.
+// Fake is a runtime without processes. It simulates the program Program: "exit N" exits at once,
+// "wait" exits with 0 after SIGTERM, and every other argument runs until it is killed.
 type Fake struct {
 	now     func() time.Time
 	changed func(uid string)
 
-	mu    sync.Mutex // guards what is below
+	mu    sync.Mutex // guards the fields below
 	pods  map[string]container.Pod
 	boxes map[string]*box
 	pid   int
@@ -36,20 +35,19 @@ type box struct {
 
 var _ container.Runtime = (*Fake)(nil)
 
-// NewFake makes a runtime that tells changed of every container that ends.
+// NewFake returns a runtime that calls changed for every container that ends.
 func NewFake(now func() time.Time, changed func(uid string)) *Fake {
 	return &Fake{now: now, changed: changed, pods: map[string]container.Pod{}, boxes: map[string]*box{}, pid: 1000}
 }
 
-// FailWith lets calls fail: f is asked with the method and the container's name,
-// or the pod's uid.
+// FailWith makes calls fail. fail gets the method, and the container's name or the pod's uid.
 func (f *Fake) FailWith(fail func(call, name string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fail
 }
 
-// Calls lists what was done so far, as "Create web#0".
+// Calls lists the calls so far, as "Create web#0".
 func (f *Fake) Calls() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // Bench is a runtime to be tested.
 type Bench struct {
 	Runtime container.Runtime
-	// Image and Program are for every container: the program does what its
-	// arguments say, as hack/probe does.
+	// Image and Program are used by every container. The program follows its arguments, as
+	// hack/probe does.
 	Image, Program string
 	// Changed gets the pod's uid whenever a container of it ends.
 	Changed <-chan string
@@ -27,10 +27,10 @@ type Bench struct {
 	CgroupParent, LogDir string
 	// Suffix ends the uids of pods, for runtimes that share something; may be empty.
 	Suffix string
-	// OwnIDs says that the runtime gives out ids, and places processes, by itself.
+	// OwnIDs means that the runtime assigns ids and places processes itself.
 	OwnIDs bool
-	// Listening waits until a program that runs would hear a signal: a program that
-	// has not come to it yet dies of one, or misses it. Nil if all do at once.
+	// Listening waits until a running program would handle a signal. Before that, a signal kills
+	// the program or is lost. It is nil if programs handle signals at once.
 	Listening func(ctx context.Context, s container.Spec) error
 }
 
@@ -50,7 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 	for name, check := range map[string]func(*tried){
 		"nothing begins before the start": startsLate,
 		"a program ends by itself":        ends,
-		"a program ends when it is told":  told,
+		"a program ends on SIGTERM":       terminated,
 		"a stubborn program is killed":    killed,
 		"what never began is removed":     neverBegan,
 		"what runs is removed":            removedAlive,
@@ -104,7 +104,7 @@ func (b *tried) list(uid string) []container.Status {
 	return all
 }
 
-// spec describes a container that does what its arguments say.
+// spec describes a container whose program follows the arguments.
 func (b *tried) spec(name string, args ...string) container.Spec {
 	s := container.Spec{
 		ID: name + "-0", PodUID: b.uid, Name: name, Pause: 3 * time.Second,
@@ -127,7 +127,7 @@ func (b *tried) status(want container.Phase) container.Status {
 	return all[0]
 }
 
-// exit waits until the pod's one container has exited: the runtime has to tell.
+// exit waits until the pod's one container has exited, with the runtime's notifications only.
 func (b *tried) exit() container.Status {
 	b.t.Helper()
 	for {
@@ -153,7 +153,7 @@ func (b *tried) running(args ...string) string {
 	return id
 }
 
-// create makes the pod's one container, and tells its id.
+// create creates the pod's one container, and returns its id.
 func (b *tried) create(s container.Spec) string {
 	b.t.Helper()
 	b.must(b.Runtime.Create(b.ctx, s))
@@ -188,11 +188,11 @@ func ends(b *tried) {
 	}
 }
 
-func told(b *tried) {
+func terminated(b *tried) {
 	id := b.running("wait")
 	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
 	if got := b.exit(); got.ExitCode != 0 {
-		b.t.Errorf("told to end: %+v", got)
+		b.t.Errorf("after SIGTERM: %+v", got)
 	}
 	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
 }

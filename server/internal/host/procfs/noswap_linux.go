@@ -21,16 +21,16 @@ func NoSwap() error {
 	if errors.Is(err, unix.EPERM) {
 		var name unix.Utsname
 		if err := unix.Uname(&name); err != nil {
-			return errdefs.Unsupportedf("ask for the kernel's version: %w", err)
+			return errdefs.Unsupportedf("read the kernel's version: %w", err)
 		}
 		return noSwapOf(os.DirFS("/proc"), unix.ByteSliceToString(name.Release[:]))
 	}
 	if err != nil {
-		return errdefs.Unsupportedf("ask for a tmpfs: %w", err)
+		return errdefs.Unsupportedf("create a tmpfs: %w", err)
 	}
 	defer func() { _ = unix.Close(at) }()
 	if err := unix.FsconfigSetFlag(at, "noswap"); err != nil {
-		return errdefs.Unsupportedf("ask for a tmpfs with noswap: %w", err)
+		return errdefs.Unsupportedf("create a tmpfs with noswap: %w", err)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (b *bus) connect(ctx context.Context) error {
 	if err != nil || !intime() {
 		conn.Close()
 		hangUp()
-		return fmt.Errorf("ask for systemd's version: %w", errors.Join(err, ctx.Err()))
+		return fmt.Errorf("read systemd's version: %w", errors.Join(err, ctx.Err()))
 	}
 	b.conn, b.hangUp, b.version = conn, hangUp, parseVersion(text)
 	return nil
@@ -175,7 +175,7 @@ func parseVersion(text string) int {
 
 // Version implements manager.
 func (b *bus) Version(ctx context.Context) (version int, err error) {
-	err = b.call(ctx, "ask for systemd's version", func(context.Context, *units.Conn) error {
+	err = b.call(ctx, "read systemd's version", func(context.Context, *units.Conn) error {
 		version = b.version
 		return nil
 	})

@@ -17,13 +17,13 @@ import (
 	"github.com/berthd/berth/server/internal/logs"
 )
 
-// tell sends the undelivered aborts, and then what has changed in the allocations. It does
+// notify sends the undelivered aborts, and then what has changed in the allocations. It does
 // nothing if the provider has confirmed the same allocations on this connection. A provider
 // that lacks the list of an update gets everything.
-func (p *proxy) tell(ctx context.Context) error {
+func (p *proxy) notify(ctx context.Context) error {
 	select {
-	case p.telling <- struct{}{}:
-		defer func() { <-p.telling }()
+	case p.notifying <- struct{}{}:
+		defer func() { <-p.notifying }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -45,14 +45,14 @@ func (p *proxy) tell(ctx context.Context) error {
 }
 
 // send sends what has changed in the allocations since the provider confirmed them; everything
-// on a new connection. telling must be held.
+// on a new connection. notifying must be held.
 func (p *proxy) send(ctx context.Context) error {
 	view := p.parts.Ledger.View()
 	allocations := convert.ProviderAllocations(view, p.Name())
 	p.mu.Lock()
 	connection, introduced, decided, silent := p.connection, p.introduced, p.decided, p.silent
-	told, sequence := p.list()
-	update := difference(told, sequence, allocations)
+	acknowledged, sequence := p.list()
+	update := difference(acknowledged, sequence, allocations)
 	known := introduced && !p.again && len(update.GetChanged())+len(update.GetRemovedPodUids()) == 0
 	p.mu.Unlock()
 	leases := p.leases(view)
@@ -129,7 +129,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hi
 			close(p.confirmation)
 		}
 	}
-	p.told, p.sequence, p.again, p.decided = allocations, sequence, false, true
+	p.acknowledged, p.sequence, p.again, p.decided = allocations, sequence, false, true
 	clear(p.confirmed)
 	for _, l := range leases {
 		p.confirmed[l.ID] = l
@@ -190,11 +190,11 @@ func (p *proxy) canBeNotified() bool {
 // silence stops sending allocations, because another proxy of the same provider sends them
 // now. Aborts are still delivered.
 func (p *proxy) silence() {
-	p.telling <- struct{}{}
+	p.notifying <- struct{}{}
 	p.mu.Lock()
 	p.silent = true
 	p.mu.Unlock()
-	<-p.telling
+	<-p.notifying
 }
 
 // sendAgain makes the keeper send the allocations although they are confirmed.
@@ -274,7 +274,7 @@ func (p *proxy) attempt(ctx context.Context) error {
 	if !p.canBeNotified() {
 		return nil // watch will call poke
 	}
-	if err := p.within(ctx, "Commit", p.tell); err != nil {
+	if err := p.within(ctx, "Commit", p.notify); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.introduced && ctx.Err() == nil {
