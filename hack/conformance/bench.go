@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// nobody is the pod that holds what a recorded state counts as taken and no pod of it
-// holds.
+// nobody is the pod that holds resources which a recorded state counts as taken but assigns to no
+// pod.
 const nobody = "nobody"
 
 // seed are the pods that stand for a recorded state, by uid.
@@ -108,7 +108,7 @@ type (
 		Result *R     `json:"result"`
 		State  S      `json:"state"`
 		Chose  string `json:"chose,omitempty"`
-		// uid is the pod whose memory that is handed on is compared, if any.
+		// uid is the pod whose reusable memory is compared, if any.
 		uid string
 	}
 )
@@ -159,8 +159,8 @@ type podHints struct {
 	Chose string `json:"chose,omitempty"`
 }
 
-// hintsFor asks a manager about a pod. The view is that in which a container is to
-// come, or the pod as a whole.
+// hintsFor gets a manager's hints for a pod. view returns the state before the next container, or
+// before the whole pod.
 func hintsFor(p hint.Provider, recorded vector.Pod, view func(pod *workload.Pod, next string) (*ledger.View, error)) (got podHints, err error) {
 	pod, err := recorded.Pod()
 	if err != nil {

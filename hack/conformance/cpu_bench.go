@@ -65,14 +65,13 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 	return b, nil
 }
 
-// overwritten reports whether the recorded choice of reserved CPUs is the one that the
-// reference's overwriting of the chosen nodes leads to, and the manager's the one
-// that it should have led to.
+// overwritten reports whether two things hold. The recorded reserved CPUs follow from the
+// reference's overwritten nodes, and the manager's follow from correct nodes.
 func (s cpuSetup) overwritten(topo *machine.Topology, mine, recorded cpuset.Set) bool {
 	return s.misreserved(topo, recorded) && s.spreads(topo, topo.CPUs(), cpuset.Set{}, mine, s.NumReserved, false) == nil
 }
 
-// misreserved tells from the recording alone that reserved CPUs were chosen by
+// misreserved reports, from the recording alone, whether the reserved CPUs were chosen with
 // overwritten nodes.
 func (s cpuSetup) misreserved(topo *machine.Topology, recorded cpuset.Set) bool {
 	return s.Given == nil && s.Options[cpu.DistributeAcrossNUMA] == "true" &&
@@ -80,7 +79,7 @@ func (s cpuSetup) misreserved(topo *machine.Topology, recorded cpuset.Set) bool 
 		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, false) != nil
 }
 
-// unlikeReserve says that the reserved CPUs of a case are such a choice.
+// unlikeReserve describes such a choice in a case.
 func (s cpuSetup) unlikeReserve(env *Env) string {
 	if topo, err := env.Machines.Get(s.Topology); err == nil && s.misreserved(topo, parsed(s.Reserved)) {
 		return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", s.Reserved)
@@ -136,16 +135,15 @@ type (
 	cpuLists    map[string]string
 )
 
-// spent holds CPUs of init containers that nobody may reuse any more.
+// spent holds CPUs of init containers that can no longer be reused.
 const spent = "spent"
 
-// view returns the state as a view; next is the container of the pod that is to come.
+// view returns the state as a view. next is the container about to be planned.
 //
-// In berth what is reusable follows from what a pod's containers hold. The
-// reference remembers it, and forgets it when another pod gets CPUs or when a
-// single container is removed, which berth never does. Where the state says that
-// CPUs of an init container cannot be reused, the view shows them as held by
-// another program.
+// In berth the reusable resources follow from the claims of a pod's containers. The reference
+// stores them. It deletes them when another pod gets CPUs, or when a single container is removed,
+// which berth never does. If the state says that CPUs of an init container cannot be reused, the
+// view assigns them to another pod.
 func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.View, error) {
 	records := seeded(pod)
 	if err := b.seed(records, s, pod.UID); err != nil {
@@ -161,9 +159,9 @@ func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.Vie
 	return records.on(b.base), nil
 }
 
-// seed adds the claims of a state. Where it counts a CPU that a pod other than the
-// one at hand holds to the shared pool, as the reference does after giving it out
-// twice, it is in the pool; what is in neither is held by nobody.
+// seed adds the claims of a state. After giving a CPU to two owners, the reference counts it in
+// the shared pool although another pod holds it. Such a CPU is in the pool here. A CPU that is in
+// neither has no owner.
 func (b *cpuBench) seed(records seed, s cpuState, atHand string) error {
 	pool, err := cpuset.Parse(s.Default)
 	if err != nil {
@@ -286,8 +284,7 @@ func (s cpuState) with(view *ledger.View, claims []ledger.Claim) cpuState {
 	return out
 }
 
-// differs compares with a recorded state. What is reusable follows from the
-// rest.
+// differs compares with a recorded state. The reusable CPUs follow from the rest.
 func (s cpuState) differs(want cpuState) string {
 	switch {
 	case s.Default != want.Default:

@@ -45,7 +45,7 @@ func (p cpuPool) free() cpuset.Set { return p.shared.Minus(p.reserved).Union(p.r
 // strict reports whether the reserved CPUs are kept out of the shared pool.
 func (s cpuSetup) strict() bool { return s.Options[cpu.StrictReservation] == "true" }
 
-// unsoundStep says why a recorded operation on a recorded state cannot be right.
+// unsoundStep returns why a recorded operation cannot be right for its recorded state.
 func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod vector.Pod, container string,
 	affinity vector.Affinity, res cpuResult, after cpuState,
 ) string {
@@ -109,7 +109,7 @@ func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocated) string {
 	return in.unsoundStep(topo, in.Before, in.Pod, in.Container, in.Affinity, want.Result, want.After)
 }
 
-// home are the CPUs where an affinity wants a set; none if it has no wish.
+// home are the CPUs of an affinity's nodes; none without an affinity.
 func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) (cpuset.Set, error) {
 	wish, err := affinity.Hint()
 	if err != nil || wish.Any {
@@ -122,7 +122,7 @@ func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) (cpuset
 	return home, nil
 }
 
-// cpuAllocateDiffers checks what must hold whatever the reference answered.
+// cpuAllocateDiffers checks rules that hold for every answer of the reference.
 func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAllocated) (string, error) {
 	if got.Chose != "" {
 		if got.Chose = ""; compareCPUAllocate(in, want, got) == "" {
@@ -170,8 +170,8 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 	return torn, nil
 }
 
-// overwritten checks that the recorded CPUs are those that the defect leads to, and
-// berth's those that it should have led to.
+// overwritten checks that the recorded CPUs follow from the defect, and berth's from the correct
+// computation.
 func (in cpuAllocateIn) overwritten(topo *machine.Topology, pod *workload.Pod, want, got cpuResult) error {
 	p, err := in.pool(in.Before, in.Pod.UID, in.Container)
 	if err != nil {
@@ -206,10 +206,9 @@ func crossing(topo *machine.Topology) bool {
 	return false
 }
 
-// holdsStep checks an operation against the rules: a refusal only where there is
-// too little; as many CPUs as requested, all of them free before, as many as
-// possible where the affinity wants them; nothing else in the pool changed. A
-// refusal for the recorded reason needs no other.
+// holdsStep checks an operation against the rules. A refusal requires too few CPUs. A success has
+// the requested number of CPUs, all of them free before, and as many as possible in the affinity.
+// The rest of the pool is unchanged. A refusal with the recorded reason is accepted.
 func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,
 	affinity vector.Affinity, res cpuResult, after cpuState, same bool,
 ) error {
@@ -251,7 +250,7 @@ func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *worklo
 	return nil
 }
 
-// asked is the number of CPUs of its own that the owner in question gets.
+// asked is the number of exclusive CPUs that the owner requests.
 func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 	f := workload.Features{
 		PodLevelResources:        s.Gates.On(vector.PodLevelResources),
@@ -271,7 +270,7 @@ func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 	return c.Requests.WholeCPUs()
 }
 
-// unsoundAt finds the first recorded step that cannot be right; -1 if all can.
+// unsoundAt returns the first recorded step that cannot be right; -1 if there is none.
 func (in cpuSequencesIn) unsoundAt(env *Env, want cpuLived) (step int, why string) {
 	topo, err := env.Machines.Get(in.Topology)
 	if err != nil {
@@ -297,7 +296,7 @@ func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuLived) string {
 	return why
 }
 
-// cpuHintsDiffer has nothing to say of hints: only the reserve may be another.
+// cpuHintsDiffer accepts only a difference of the reserved CPUs; hints must be equal.
 func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got podHints) (string, error) {
 	got.Chose = ""
 	if diff := compareCPUHints(in, want, got); diff != "" {
@@ -306,8 +305,8 @@ func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got podHints) (string, error) {
 	return overwrites, nil
 }
 
-// cpuSequencesDiffer checks that berth agrees with the recording up to the step
-// at which that goes wrong, and keeps the rules from there on.
+// cpuSequencesDiffer checks that berth agrees with the recording before its first wrong step, and
+// follows the rules from there on.
 func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuLived, got []cpuStepped) (string, error) {
 	if len(got) > 0 && got[0].Chose != "" {
 		got = slices.Clone(got)
@@ -384,9 +383,8 @@ func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuLi
 	return nil
 }
 
-// mended is a recorded state without the CPUs in the shared pool that the defect has
-// put there: those that the pod at hand holds, and reserved ones where they are kept
-// out of it.
+// mended is a recorded state without the CPUs that the defect has added to the shared pool: CPUs
+// of the current pod, and reserved CPUs if the pool excludes them.
 func (s cpuSetup) mended(state cpuState, uid string) cpuState {
 	pool := parsed(state.Default)
 	for _, list := range state.Assignments[uid] {

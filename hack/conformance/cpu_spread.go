@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// spread is the reference's distribution of CPUs over NUMA nodes, by the number of
-// CPUs of each node. With the defect it goes on with what stands in the buffers of
-// the chosen nodes when the enumeration has ended (kubernetes#141237).
+// spread is the reference's distribution of CPUs over NUMA nodes, by the number of CPUs of each
+// node. With the defect it uses the content of the chosen nodes' buffers after the enumeration
+// (kubernetes#141237).
 type spread struct {
 	topo   *machine.Topology
 	group  int
@@ -109,7 +109,7 @@ func (s *spread) take(n int) ([]int, bool) {
 // share is what each of k nodes gives.
 func (s *spread) share(n, k int) int { return n / k / s.group * s.group }
 
-// able are those of a subset that can give a group beside their shares.
+// able are the nodes of a subset that have a free group beyond their shares.
 func (s *spread) able(subset []int, n int) []int {
 	return slices.DeleteFunc(slices.Clone(subset), func(x int) bool {
 		return s.free[x]-s.share(n, len(subset)) < s.group
@@ -163,8 +163,9 @@ func (s *spread) round(from, takers []int, remainder int) int {
 	return remainder
 }
 
-// overwritten is what stands in the buffers of the chosen nodes and takers after the
-// enumeration: behind the first few, what was written last for the same first few.
+// overwritten returns the content of the buffers of the chosen nodes and takers after the
+// enumeration. The first elements are correct, and the others are from the last write with the
+// same first elements.
 func (s *spread) overwritten(all [][]int, chosen, takers []int, stopped, n int) (_, _ []int) {
 	able := s.able(chosen, n)
 	if kept := fresh(len(takers)); kept < len(takers) {
@@ -181,8 +182,8 @@ func (s *spread) overwritten(all [][]int, chosen, takers []int, stopped, n int) 
 	return chosen, takers
 }
 
-// fresh is how many elements of a buffer for k are not overwritten: those up to the
-// last time that it had to grow.
+// fresh is the number of elements of a buffer for k that are not overwritten. They end at the
+// buffer's last growth.
 func fresh(k int) int {
 	if k <= 2 {
 		return k

@@ -28,8 +28,7 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// loadEnv reads what all cases share: the machines beside the recordings, and
-// the project's list of deviations.
+// loadEnv reads the shared data of all cases: the machines, and the project's list of deviations.
 func loadEnv(root, dir string) (*Env, error) {
 	machines, err := vector.LoadMachines(filepath.Join(dir, "topologies.json"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

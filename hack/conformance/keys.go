@@ -9,11 +9,10 @@ import (
 	"sync"
 )
 
-// unknownKey returns the path of a key of a case that none of the types declares
-// and unread does not name; empty if there is none. What a case says and nobody
-// reads could change what the right answer is.
+// unknownKey returns the path of a key of a case that no type declares and unread does not list;
+// empty if there is none. An ignored key could change the right answer.
 //
-// Paths have dots between keys and nothing for the place in a list: steps.state.
+// Paths have dots between keys and no list indexes: steps.state.
 func unknownKey(raw json.RawMessage, unread []string, types ...reflect.Type) (string, error) {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
@@ -57,8 +56,8 @@ func unknownIn(v any, path string, unread []string, types []reflect.Type) string
 	return ""
 }
 
-// declared reports whether any of the types has a key, and of which types its value
-// is; of none where a type reads the value in its own way.
+// declared reports whether any type has a key, and returns the types of its value; none if a type
+// decodes the value itself.
 func declared(types []reflect.Type, key string) (known bool, below []reflect.Type) {
 	for _, t := range types {
 		switch t = bare(t); {

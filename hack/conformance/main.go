@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// run goes through the folder and prints; ok is the verdict of the whole.
+// run runs the suites of the directory and prints the results; ok is the overall verdict.
 func (f flags) run(out io.Writer) (ok bool, err error) {
 	root, err := moduleRoot()
 	if err != nil {

@@ -29,9 +29,9 @@ type memoryBench struct {
 	base *ledger.View
 }
 
-// bench builds the manager. Some of the reference's own tests have tables written
-// by hand, which no machine or another one goes with: then the machine is made
-// from what the tables say is allocatable.
+// bench builds the manager. Some of the reference's own tests have hand-written tables that do
+// not match their machine, or have no machine. The machine is then derived from the tables'
+// allocatable amounts.
 func (s memorySetup) bench(state memoryState) (*memoryBench, error) {
 	if len(s.Machine.Nodes) > 0 {
 		b, err := s.build(s.Machine.Nodes, s.Reserved)
@@ -42,7 +42,7 @@ func (s memorySetup) bench(state memoryState) (*memoryBench, error) {
 	return s.build(state.machine())
 }
 
-// wrapped reports whether an allocatable amount went below zero.
+// wrapped reports whether an allocatable amount is negative.
 func (s memoryState) wrapped() bool {
 	for _, node := range s.Nodes {
 		for _, t := range node.Memory {
@@ -83,8 +83,8 @@ func (s memorySetup) build(nodes []vector.Node, reserved map[int]map[string]uint
 	return &memoryBench{Manager: m, base: ledger.Empty(ledger.Rules{Machine: topo})}, nil
 }
 
-// manager builds the manager. The recordings give only what is reserved by node,
-// so that of the whole machine is made its sum.
+// manager builds the manager. The recordings have only reservations by node. The reservation of
+// the whole machine is their sum.
 func (s memorySetup) manager(reserved map[int]map[string]uint64, topo *machine.Topology) (*memory.Manager, error) {
 	cfg := memory.Config{
 		Policy:          memory.PolicyStatic,
@@ -158,12 +158,11 @@ func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledg
 
 // seed adds the claims of the state.
 //
-// A recorded state has tables and blocks, and after releases the tables do not
-// follow from the blocks: freeing begins at the lowest node, wherever the bytes
-// were counted. So a pod of its own is shown to hold what the tables count, on
-// the nodes where they count it, and the blocks hold their size and nodes but
-// count for nothing. Excepted is what the pod's init containers hand on, which is
-// counted for the first of them that has such a block.
+// A recorded state has tables and blocks. After releases the tables do not follow from the
+// blocks, because the reference frees from the lowest node, wherever the bytes were counted.
+// Therefore a separate pod holds the amounts of the tables, on their nodes. The blocks keep their
+// size and nodes but count for nothing. The exception is memory that the pod's init containers
+// leave for reuse, which counts for the first of them with such a block.
 func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
 	handed := map[reuseKey]uint64{}
 	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
@@ -262,9 +261,9 @@ func (s memoryState) spread(key reuseKey, bytes uint64) []ledger.Part {
 	return parts
 }
 
-// keepUsage makes a pod hold what the tables count beyond what is counted
-// already, and groups as the tables have them. What tables count on a node
-// without blocks, where the reference has lost it, is held on no nodes.
+// keepUsage makes a pod hold the amounts of the tables that are not counted yet, with the tables'
+// groups. An amount on a node without blocks, whose origin the reference has lost, is held on no
+// nodes.
 func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) error {
 	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
 		node := s.Nodes[id]

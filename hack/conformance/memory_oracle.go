@@ -56,9 +56,8 @@ func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container stri
 	return o, nil
 }
 
-// allocatable is what each node has for pods: that of the recorded state, or, where
-// amounts went below zero in it, what the machine's nodes have beyond their huge
-// pages and what is reserved, and no less than nothing.
+// allocatable returns each node's memory for pods: the amounts of the recorded state. If those
+// are negative, it is the machine's memory minus huge pages and reservations, and at least 0.
 func (s memorySetup) allocatable(state memoryState) map[int]map[string]uint64 {
 	out := map[int]map[string]uint64{}
 	if !state.wrapped() {
@@ -85,8 +84,8 @@ func (s memorySetup) allocatable(state memoryState) map[int]map[string]uint64 {
 	return out
 }
 
-// spread returns what the state counts as held. What is more than a node of a group
-// has lies on the group's next nodes.
+// spread returns the held amounts of the state. An amount that exceeds a node of a group is moved
+// to the group's next nodes.
 func (o *memoryOracle) spread() map[int]map[string]uint64 {
 	held := map[int]map[string]uint64{}
 	for id := range o.all.All() {
@@ -193,7 +192,7 @@ func (o *memoryOracle) family() []hint.Hint {
 	return out
 }
 
-// unknown returns a resource that is wanted and that no node knows.
+// unknown returns a requested resource that no node has.
 func (o *memoryOracle) unknown() string {
 	for resource, bytes := range o.wants {
 		known := false
@@ -226,8 +225,8 @@ func (o *memoryOracle) hints() vector.Hints {
 	return out.Canonical()
 }
 
-// tables checks that the tables after an operation have what the nodes have, and
-// that what is free is what is not held.
+// tables checks the tables after an operation: allocatable equals the nodes' amounts, and free is
+// the rest that is not held.
 func (o *memoryOracle) tables(after memoryState) error {
 	for id, node := range after.Nodes {
 		for resource, t := range node.Memory {

@@ -44,9 +44,8 @@ type memoryBlock struct {
 	Size uint64 `json:"size"`
 }
 
-// with returns the state after claims were added. Tables and groups are those of
-// the manager; blocks are counted by how many there are more than before. record
-// has the pod with its new claims.
+// with returns the state after adding claims. Tables and groups are the manager's. The number of
+// blocks grows by the difference of the manager's. record is the pod with its new claims.
 func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, claims []ledger.Claim) memoryState {
 	out := memoryState{
 		Nodes:          map[int]memoryNode{},
@@ -118,9 +117,9 @@ func setBlocks[V any](m *map[string]V, key string, v V) {
 	(*m)[key] = v
 }
 
-// shrink takes a new block out of the blocks of the pod's init containers before
-// it on the same nodes. The reference records them so; in berth a claim keeps its
-// size, and what is left of it follows from the later ones.
+// shrink subtracts a new block from the blocks of the pod's earlier init containers on the same
+// nodes. The reference records them so. In berth a claim keeps its size, and later claims
+// determine the rest.
 func shrink(held map[string][]memoryBlock, pod *workload.Pod, name string, block memoryBlock) {
 	rest := block.Size
 	for _, c := range pod.Walk() {
@@ -204,9 +203,8 @@ func (s memoryState) without(uid, container string) memoryState {
 	return out
 }
 
-// differs compares with a recorded state. Of what is handed on, only that of the
-// pod at hand is compared: the reference forgets that of others, which in berth
-// follows from their claims.
+// differs compares with a recorded state. Reusable memory is compared only for the current pod:
+// the reference deletes the others', which in berth follow from their claims.
 func (s memoryState) differs(want memoryState, uid string) string {
 	if len(s.Nodes) != len(want.Nodes) {
 		return "nodes"
@@ -240,9 +238,9 @@ func (s memoryState) differs(want memoryState, uid string) string {
 	return ""
 }
 
-// differsInSums compares with a recorded state after releases that the ledger and
-// the reference have counted on different nodes: what a rejected pod leaves behind
-// there moves the bytes of others when it is taken back. The groups hold the same.
+// differsInSums compares with a recorded state after releases that the ledger and the reference
+// counted on different nodes. In the reference, undoing a rejected pod moves bytes of other pods
+// between nodes. The sums of the groups are equal.
 func (s memoryState) differsInSums(want memoryState) string {
 	if !maps.Equal(s.groupSums(), want.groupSums()) {
 		return s.differs(want, "")
@@ -255,8 +253,7 @@ func (s memoryState) differsInSums(want memoryState) string {
 	return level.differs(want, "")
 }
 
-// sameAssignments compares what is held. A container that is noted to hold
-// nothing does not count.
+// sameAssignments compares the held blocks. A container with an empty entry is ignored.
 func sameAssignments(a, b map[string]map[string][]memoryBlock) bool {
 	for _, uid := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
 		if !sameBlocks(a[uid], b[uid]) {
@@ -301,7 +298,7 @@ func (s memoryState) cutsGroup(a vector.Affinity) bool {
 	})
 }
 
-// groupSums adds up what is held by group and resource.
+// groupSums adds up the held amounts by group and resource.
 func (s memoryState) groupSums() map[reuseKey]uint64 {
 	sums := map[reuseKey]uint64{}
 	for _, node := range s.Nodes {

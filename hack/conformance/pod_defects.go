@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// The entries of docs/deviations.md that recordings of whole pods show, besides
-// those of the CPU manager.
+// Entries of docs/deviations.md in recordings of whole pods, in addition to those of the CPU
+// manager.
 const (
 	overdrawn   = "A5"  // containers get more than their pod
 	deviceless  = "D10" // a pod is decided about without its devices
@@ -25,8 +25,8 @@ const (
 	wrapsAround = "N10" // huge pages below zero
 )
 
-// podDefect says why a recorded step cannot be right, by itself and on the recorded
-// state before it, and which entry tells of it.
+// podDefect is the reason why a recorded step cannot be right, given the recorded state before
+// it, and the entry that describes it.
 type podDefect struct{ entry, why string }
 
 // defects judges every recorded step; an empty entry if it can be right.
@@ -65,8 +65,8 @@ func (in podAdmitIn) defects(env *Env, want podAdmitWant) []podDefect {
 	return out
 }
 
-// defectAt finds the first recorded step that cannot be right, and the entry that
-// tells of it; -1 if all can.
+// defectAt returns the first recorded step that cannot be right, with its entry; -1 if there is
+// none.
 func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why string) {
 	for i, d := range in.defects(env, want) {
 		if d.entry != "" {
@@ -93,8 +93,8 @@ func taken(before, after memoryState) map[int]resourceBytes {
 	return out
 }
 
-// unsound says why a recorded state cannot be right after a step about a pod. Of what
-// was wrong with the state before it nothing is said again.
+// unsound returns why a recorded state after a step cannot be right. Defects of the state before
+// the step are not repeated.
 func (in podAdmitIn) unsound(pod vector.Pod, before, w podStepWant, first bool) (entry, why string) {
 	p, err := pod.Pod()
 	if err != nil {
@@ -150,7 +150,7 @@ func (in podAdmitIn) unsound(pod vector.Pod, before, w podStepWant, first bool) 
 	return "", ""
 }
 
-// podBlock finds what a pod holds as a whole of a type of memory.
+// podBlock returns the amount of a type of memory that a pod holds as a whole.
 func podBlock(blocks []memoryBlock, kind string) (size uint64, ok bool) {
 	for _, b := range blocks {
 		if b.Type == kind {
@@ -175,8 +175,8 @@ func (s cpuState) held(uid string) cpuset.Set {
 	return held
 }
 
-// twice finds the CPUs of a pod that the shared pool has, too, or in a pod without a
-// set of its own several containers that are there together.
+// twice returns CPUs with two owners: CPUs of the pod that the shared pool has too, or, in a pod
+// without its own set, CPUs of several containers that run together.
 func (in podAdmitIn) twice(p *workload.Pod, s cpuState) (twice cpuset.Set) {
 	var together cpuset.Set
 	for _, c := range p.Walk() {
@@ -188,10 +188,9 @@ func (in podAdmitIn) twice(p *workload.Pod, s cpuState) (twice cpuset.Set) {
 	return twice.Union(s.held(p.UID).Intersect(parsed(s.Default)))
 }
 
-// uneven says what the reference may have got wrong on a machine that has cores or
-// sockets of unlike sizes, where the average that it goes by is not the size of each,
-// or such as do not nest: it takes whole units with CPUs that are far from the
-// affinity, or before a refusal has counted such as were not free, or twice.
+// uneven detects the reference's defects on machines with cores or sockets of different sizes or
+// without nesting. The reference uses the average size. It then takes whole units with CPUs far
+// from the affinity, or counts CPUs before a refusal that were not free or counted twice.
 func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (entry, why string) {
 	p, err := pod.Pod()
 	if w.Result == nil || err != nil {
@@ -246,8 +245,8 @@ func alike(units *machine.Partition) bool {
 	return true
 }
 
-// stolen finds the CPUs that a container of a pod got and that were not free for
-// it: reserved ones, or those of a container that runs beside it.
+// stolen returns CPUs that a container got although they were not free: reserved CPUs, or CPUs of
+// a container that runs at the same time.
 func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
 	sets, reserved := s.Assignments[p.UID], parsed(in.ReservedCPUs)
 	if podCPUs, whole := s.PodAssignments[p.UID]; whole {
@@ -267,8 +266,8 @@ func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
 	return stolen
 }
 
-// overlapping finds the CPUs of containers that are not their pod's, or that two
-// of them have for themselves at the same time.
+// overlapping returns CPUs of containers that are outside of their pod's set, or exclusive to two
+// of them at the same time.
 func overlapping(p *workload.Pod, podCPUs cpuset.Set, sets cpuLists) (bad cpuset.Set) {
 	var owned cpuset.Set
 	for _, c := range p.Walk() {
@@ -289,7 +288,7 @@ func exclusive(c *workload.Container) bool {
 	return c.Guaranteed() && n > 0 && n%1000 == 0
 }
 
-// emptied finds a container that runs on shared CPUs of which there are none.
+// emptied finds a container that needs shared CPUs although there are none.
 func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) (why string) {
 	if s.Default != "" {
 		return ""
@@ -304,8 +303,8 @@ func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) (why strin
 	return ""
 }
 
-// deviceless says which devices a pod cannot have that the reference does not ask
-// about: it decides about such a pod as a whole, and devices have no part in that.
+// deviceless names devices that a pod cannot get although the reference has admitted it. The
+// reference decides about such a pod as a whole without its devices.
 func (in podAdmitIn) deviceless(pod vector.Pod, here map[string]podStepWant) (why string) {
 	p, err := pod.Pod()
 	if err != nil || in.TopologyScope != "pod" || in.TopologyPolicy == "none" ||
@@ -349,10 +348,9 @@ func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {
 	return why
 }
 
-// podAdmitDiffers checks that berth agrees with the recording up to the step at
-// which that goes wrong. From there on rejected pods leave nothing, admitted ones hold
-// what they request, and every step that was recorded rightly is decided once more by
-// itself. That nothing has two owners was checked at every step.
+// podAdmitDiffers checks that berth agrees with the recording before its first wrong step. From
+// there on, rejected pods leave nothing, and admitted pods hold their requests. Every step that
+// was recorded correctly is also decided by itself. Double owners were checked at every step.
 func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
 	defects := in.defects(env, want)
 	wrong := slices.IndexFunc(defects, func(d podDefect) bool { return d.entry != "" })
@@ -373,7 +371,7 @@ func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGo
 	return defects[wrong].entry, nil
 }
 
-// amiss says what an admitted pod holds that is not what it requests.
+// amiss describes claims of an admitted pod that differ from its requests.
 func amiss(p *ledger.Pod) string {
 	for i := range p.Claims {
 		c := &p.Claims[i]

@@ -9,10 +9,10 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// stepByStep decides the steps from one on by themselves, each on the recorded
-// state before it. A step that was recorded rightly has to lead to the recorded
-// result and state; after any other one an admitted pod holds what it requests and a
-// rejected one nothing. It returns how many steps were judged by the recording.
+// stepByStep decides the steps from a given one on, each on the recorded state before it. A
+// correctly recorded step must have the recorded result and state. After any other step an
+// admitted pod holds its requests, and a rejected one nothing. It returns the number of steps
+// that were compared with the recording.
 func (in podAdmitIn) stepByStep(env *Env, want podAdmitWant, defects []podDefect, from int) (exact int, err error) {
 	b, err := in.bench(env)
 	if err != nil {
@@ -70,7 +70,7 @@ func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here m
 	if err := before.Memory.seed(records, pod, ""); err != nil {
 		return podStepGot{}, err
 	}
-	if counted := records[usage]; counted != nil { // whose containers do not run on shared CPUs
+	if counted := records[usage]; counted != nil { // its containers do not run on shared CPUs
 		for _, node := range counted.Pod.Containers {
 			records.hold(usage, node.Name, cpuClaim(cpuset.Set{}, ledger.CPUExclusive))
 		}

@@ -44,18 +44,18 @@ func (f file) label() string {
 	return f.name
 }
 
-// runner goes through a folder of recordings.
+// runner runs the recordings of a directory.
 type runner struct {
 	dir string
 	env *Env
 	// deadline cuts a case that takes longer.
 	deadline time.Duration
-	// report is told of every case, in the order of the file.
+	// report is called for every case, in the order of the file.
 	report func(name, id string, o outcome)
 }
 
-// files returns the files of the folder, sorted; only those of one suite if
-// only is not empty. No file at all is an error.
+// files returns the files of the directory, sorted; only those of the suite only, if it is not
+// empty. No file is an error.
 func (r *runner) files(only string) ([]file, error) {
 	var out []file
 	for _, sub := range []string{"", "unstable"} {

@@ -27,9 +27,8 @@ type Env struct {
 	Deviations map[string]bool
 }
 
-// Plan describes a suite whose cases have inputs In, recordings Want, and whose
-// decisions are of type Got. In and Want are decoded from the same JSON object,
-// so each declares only its own half of the keys.
+// Plan describes a suite with inputs In, recordings Want, and decisions Got. In and Want are
+// decoded from the same JSON object, so each declares only its own half of the keys.
 type Plan[In, Want, Got any] struct {
 	// Decide calls the managers. An error of its own (not one that a manager
 	// gave as its answer, which belongs into Got) fails the case, unless it is
@@ -38,17 +37,17 @@ type Plan[In, Want, Got any] struct {
 	// Compare returns what differs between the recording and the decision,
 	// empty if nothing does.
 	Compare func(in In, want Want, got Got) string
-	// Differs is asked about a defect case whose decision is not the recorded
-	// one. It checks that the decision keeps every invariant, and returns the id
-	// of the entry in docs/deviations.md that tells of this difference, or what
-	// is wrong. A suite without it has no listed differences.
+	// Differs is called for a defect case whose decision differs from the recording. It checks
+	// that the decision keeps every invariant. It returns the id of the entry in
+	// docs/deviations.md for this difference, or an error. A suite without it has no listed
+	// differences.
 	Differs func(env *Env, in In, want Want, got Got) (deviation string, wrong error)
-	// Unsound says why a recording that carries no mark is a defect case all the
-	// same: it breaks a rule that every answer has to keep, such as that nothing
-	// is given to two owners. It looks at the recording only; empty means sound.
+	// Unsound returns why an unmarked recording is a defect case: it breaks a rule for all
+	// answers, such as giving something to two owners. It uses only the recording; empty means
+	// sound.
 	Unsound func(env *Env, in In, want Want) (why string)
-	// Unread are the paths of keys that are known and neither half declares,
-	// because nothing is compared with them.
+	// Unread are the paths of known keys that neither half declares, because they are not
+	// compared.
 	Unread []string
 }
 
@@ -62,9 +61,8 @@ type skip struct{ reason string }
 
 func (s skip) Error() string { return s.reason }
 
-// Skip returns the error by which Decide says that a case needs something that
-// is not built yet. Reasons are counted, so they name the thing and not the
-// case: "option full-pcpus-only".
+// Skip returns Decide's error for a case that needs a missing feature. Reasons are counted, so
+// they name the feature and not the case: "option full-pcpus-only".
 func Skip(format string, args ...any) error { return skip{fmt.Sprintf(format, args...)} }
 
 // verdict is the result of one case.
@@ -77,7 +75,7 @@ const (
 	listed
 )
 
-// outcome is a verdict with what there is to say about it.
+// outcome is a verdict with its details.
 type outcome struct {
 	verdict verdict
 	// note is the reason of a skip, the deviation of a listed difference, or
@@ -87,8 +85,8 @@ type outcome struct {
 	got  string
 }
 
-// header are the keys of a case that the runner itself reads. Source and Test
-// say where it comes from, for people.
+// header has the keys of a case that the runner reads. Source and Test describe the origin, for
+// readers.
 type header struct {
 	ID     string   `json:"id"`
 	Source string   `json:"source"`
@@ -102,8 +100,7 @@ var quirks = []string{
 	"reserved_more_than_node_has", "slice_aliasing", "sparse_numa_ids_with_distances", "unknown_numa_id",
 }
 
-// understood refuses a case that says what no half of the suite reads, or that is
-// marked with a quirk that nobody knows how to judge.
+// understood refuses a case with a key that no half of the suite reads, or with an unknown quirk.
 func (p Plan[In, Want, Got]) understood(variants []json.RawMessage) error {
 	for _, raw := range variants {
 		at, err := unknownKey(raw, p.Unread, reflect.TypeFor[header](), reflect.TypeFor[In](), reflect.TypeFor[Want]())
@@ -198,7 +195,7 @@ func defect(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &v) == nil && broke(v)
 }
 
-// broke looks for an error of class panic or hang, or a panic's text.
+// broke searches for an error of class panic or hang, or a panic's text.
 func broke(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

@@ -31,8 +31,8 @@ type configurationIn struct {
 	In    json.RawMessage `json:"in"`
 }
 
-// configurationWant is a recording. All refusals are of the class "other", so only
-// a panic tells more than the verdict.
+// configurationWant is a recording. All refusals are of the class "other", so only a panic has
+// more information than the verdict.
 type configurationWant struct {
 	OK    bool           `json:"ok"`
 	Error *vector.Error  `json:"error"`
@@ -83,8 +83,7 @@ func compareConfiguration(_ configurationIn, want configurationWant, got configu
 	return ""
 }
 
-// configurationUnsound finds reserved CPUs that the reference has chosen from
-// nodes that it had overwritten.
+// configurationUnsound finds reserved CPUs that the reference has chosen with overwritten nodes.
 func configurationUnsound(env *Env, in configurationIn, want configurationWant) string {
 	c, b, refusal, err := in.cpuPolicy(env)
 	allocatable, known := want.Out["allocatable_cpus"].(string)
@@ -98,8 +97,8 @@ func configurationUnsound(env *Env, in configurationIn, want configurationWant) 
 	return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", reserved)
 }
 
-// configurationDiffers judges such a choice, and the check of a state in which the
-// nodes of a group do not all know the same page sizes, which ends the reference.
+// configurationDiffers judges such a choice. It also judges the check of a state in which the
+// nodes of a group have different page sizes, which crashes the reference.
 func configurationDiffers(env *Env, in configurationIn, want configurationWant, got configurationGot) (string, error) {
 	switch {
 	case in.Op == "cpu_static_policy" && want.OK && got.OK:
@@ -271,8 +270,7 @@ type checkpointWant struct {
 	File string `json:"file"`
 }
 
-// checkpointGot is the file that is written for the state, and whether it says
-// the same when it is read again.
+// checkpointGot is the file written for the state, and the file written again after reading it.
 type checkpointGot struct {
 	File  string `json:"file"`
 	Again string `json:"again"`

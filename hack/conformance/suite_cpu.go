@@ -215,8 +215,7 @@ func handedOn(reusable cpuLists, pod *workload.Pod, container, list string) (cpu
 	return cpuLists{pod.UID: free.String()}, err
 }
 
-// compareCPUSequences names the first step that differs; those after it rest on
-// another state.
+// compareCPUSequences names the first step that differs; later steps start from another state.
 func compareCPUSequences(_ cpuSequencesIn, want cpuLived, got []cpuStepped) string {
 	for i, w := range want.Steps {
 		diff := ""

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// deviceState is what plugins have listed and who owns what.
+// deviceState has the devices that plugins have listed, and their owners.
 type deviceState struct {
 	Devices map[string][]struct {
 		ID      string `json:"id"`
@@ -48,7 +48,7 @@ type preferredCall struct {
 	Size        int      `json:"size"`
 }
 
-// scripted answers as the recorded plugins did and notes what it was asked.
+// scripted answers as the recorded plugins did, and records its calls.
 type scripted struct {
 	plugins map[string]devicePlugin
 	calls   map[string]preferredCall
@@ -92,8 +92,7 @@ func (s deviceState) bench(nodes []int, pod *workload.Pod, plugins map[string]de
 	return &deviceBench{device.New(inv, fake), records.on(ledger.Empty(ledger.Rules{Machine: m})), fake}, nil
 }
 
-// inventory has what the plugins have listed; known are the devices by resource
-// and id.
+// inventory has the listed devices. known are the devices by resource and id.
 func (s deviceState) inventory(plugins map[string]devicePlugin) (*device.Inventory, map[string]map[string]ledger.Device, error) {
 	inv := device.NewInventory(nil, time.Time{})
 	known := map[string]map[string]ledger.Device{}
@@ -128,8 +127,7 @@ func deviceMachine(nodes []int) (*machine.Topology, error) {
 	return machine.New(snapshot)
 }
 
-// seed adds the claims of those who own devices, and of nobody on what is allocated
-// besides.
+// seed adds the claims of the devices' owners. Other allocated devices belong to the pod nobody.
 func (s deviceState) seed(records seed, known map[string]map[string]ledger.Device) {
 	hold := func(uid, container, resource string, ids []string) {
 		claim := ledger.Claim{Provider: device.Name, Resource: resource, Devices: &ledger.Devices{}}
@@ -175,7 +173,7 @@ func (s deviceState) podOwns(uid, resource, id string) bool {
 	return false
 }
 
-// owned are the devices of all pods in a view that a recording knows.
+// owned returns the devices of all recorded pods in a view.
 func owned(view *ledger.View) map[string]podOwning {
 	out := map[string]podOwning{}
 	for c := range view.Claims() {
@@ -231,9 +229,9 @@ func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got podHints) str
 	return got.differs(want.podHints)
 }
 
-// deviceHintsDiffer judges hints where the reference crashed over an allocation
-// whose device is gone. The recordings do not tell where the device was, so no
-// answer of its holder can be checked beyond being one.
+// deviceHintsDiffer judges hints where the reference crashed on an allocation of a removed
+// device. The recordings do not contain the device's nodes, so the holder's hints only need to
+// exist.
 func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHints) (string, error) {
 	if want.Panic == "" {
 		return "", errors.New("the reference did not crash")
@@ -253,9 +251,9 @@ func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHi
 	return "D4", nil
 }
 
-// refused reports whether a container has to be refused: it owns a device that is
-// gone, or another number than it wants, there are not enough that are near to
-// nodes of the machine, or one that an init container left is near to none.
+// refused reports whether a container must be refused. It owns a removed device, or another
+// number than it requests; too few devices are near nodes of the machine; or a device left by an
+// init container is near none.
 func (s deviceState) refused(nodes []int, uid string, c vector.Container, resource string) bool {
 	near := map[string]bool{}
 	for _, d := range s.Devices[resource] {
@@ -353,8 +351,7 @@ func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, e
 	return got, nil
 }
 
-// deviceTexts tell the recordings' classes by what the errors say: clients of
-// the kubelet do the same.
+// deviceTexts map error texts to the recordings' classes, as clients of the kubelet do.
 var deviceTexts = []struct{ class, text string }{
 	{"changed_request", "changed request for resource"},
 	{"unregistered", "cannot allocate unregistered device"},
@@ -437,9 +434,9 @@ func sortedOwning(pods map[string]podOwning) map[string]podOwning {
 	return out
 }
 
-// deviceAllocateDiffers judges a choice where the reference crashed, as it does when
-// it hands on a device that is gone: everything chosen is listed and nobody else's,
-// and a refusal for want of devices is one.
+// deviceAllocateDiffers judges a choice where the reference crashed while it reused a removed
+// device. Every chosen device is listed and has no other owner. A refusal for lack of devices is
+// accepted.
 func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) (string, error) {
 	if e := want.Result.Error; e == nil || e.Class != "panic" {
 		return "", errors.New("the reference did not crash")
@@ -485,8 +482,8 @@ func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant,
 	return "D4", nil
 }
 
-// usable are the listed devices that a container may get: those that are healthy
-// and free, and those that earlier init containers left and nobody has taken since.
+// usable are the listed devices that a container may get: healthy and free ones, and those that
+// earlier init containers left unused.
 func (s deviceState) usable(pod vector.Pod, container, resource string) (ids []string) {
 	left := map[string]bool{}
 	for i, c := range slices.Concat(pod.InitContainers, pod.Containers) {

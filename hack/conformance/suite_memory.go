@@ -97,11 +97,11 @@ func compareMemoryAllocate(in memoryAllocateIn, want memoryAllocated, got memory
 	return got.After.differs(want.After, uid)
 }
 
-// wrapped is more than any machine has: an amount above it went below zero.
+// wrapped is more than any machine's memory: a greater amount is negative.
 const wrapped = 1 << 60
 
-// memoryAllocateUnsound finds what containers of a pod with pod-level resources have
-// below zero, or of what the pod has nothing.
+// memoryAllocateUnsound finds negative amounts of containers in a pod with pod-level resources,
+// or amounts of a resource that the pod does not have.
 func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocated) string {
 	for name, blocks := range want.After.Assignments[in.Pod.UID] {
 		for _, b := range blocks {
@@ -123,7 +123,7 @@ func (in memoryAllocateIn) uncounted(want memoryAllocated, b memoryBlock) bool {
 	return in.Op == "allocate_pod" && want.Result.OK && b.Size > 0 && b.Size < wrapped && !slices.ContainsFunc(want.After.PodAssignments[in.Pod.UID], of)
 }
 
-// withoutWrapped returns blocks without those below zero.
+// withoutWrapped returns blocks without negative ones.
 func withoutWrapped(held map[string][]memoryBlock) map[string][]memoryBlock {
 	out := map[string][]memoryBlock{}
 	for name, blocks := range held {
@@ -132,7 +132,7 @@ func withoutWrapped(held map[string][]memoryBlock) map[string][]memoryBlock {
 	return out
 }
 
-// memoryAllocateDiffers checks what must hold whatever the reference answered.
+// memoryAllocateDiffers checks rules that hold for every answer of the reference.
 func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, got memoryAllocated) (string, error) {
 	if len(want.Quirks) == 0 && want.Result.OK && in.Op == "allocate_pod" {
 		for _, blocks := range want.After.Assignments[in.Pod.UID] {
@@ -177,7 +177,7 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, go
 	return memoryDeviation(want.Quirks)
 }
 
-// unknownSize is the entry about page sizes that a node does not know.
+// unknownSize is the entry about page sizes that a node does not have.
 const unknownSize = "N1"
 
 // memoryDeviation is the entry about a quirk.
@@ -271,12 +271,11 @@ type (
 	memoryStepped = stepped[memoryResult, memoryState]
 )
 
-// decideMemorySequences goes through the steps twice. Once each is decided on the
-// state that the one before led to, with releases counted as the reference counts
-// them. And once in a ledger that lives through it all, where a release is the
-// removal of claims. The two have to agree in every decision, and in what every
-// group holds, until a part of a group is looked at by itself: what is free there
-// depends on how releases are counted.
+// decideMemorySequences decides the steps twice: once each on the state that the previous step
+// led to, with the reference's counting of releases, and once in one continuous ledger, where a
+// release removes claims. Both must agree in every decision and in the amounts of every group.
+// This ends when a part of a group is considered alone, because its free memory depends on the
+// counting of releases.
 func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepped, error) {
 	b, err := in.bench(in.Initial)
 	if err != nil {
@@ -309,17 +308,16 @@ func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepped, error
 	return got, nil
 }
 
-// memoryLife is a ledger that lives through a sequence.
+// memoryLife is a ledger that is used for a whole sequence.
 type memoryLife struct {
 	bench *memoryBench
 	view  *ledger.View
-	// partly are the pods of which some init containers are removed, others not
-	// yet. What the rest still hands on is then known here, while the reference
-	// has shrunk it by what came from the removed ones.
+	// partly are the pods with some init containers removed and others not. Here the rest keeps
+	// its reusable memory, while the reference has subtracted the part of the removed ones.
 	partly map[string]bool
 }
 
-// follow takes one step and compares with what else is known of it.
+// follow executes one step and compares its result with the expected one.
 func (l *memoryLife) follow(step step, pod *workload.Pod, result memoryResult, state memoryState) error {
 	draft := ledger.NewDraft(l.view)
 	record, known := l.view.Pod(pod.UID)

@@ -44,7 +44,7 @@ type podAdmitIn struct {
 	// ReservedMemory by node and resource.
 	ReservedMemory map[int]map[string]uint64 `json:"reserved_memory"`
 	deviceState
-	// Providers in the order in which they are asked and plan.
+	// Providers in the order of their calls.
 	Providers []string              `json:"providers"`
 	Pods      map[string]vector.Pod `json:"pods"`
 	Steps     []podStep             `json:"steps"`
@@ -84,14 +84,13 @@ type podStepGot struct {
 	CPU      cpuState
 	Memory   memoryState
 	Devices  map[string]map[string][]string
-	// Left says what a rejected admission has changed, Wrong what a pod holds
-	// besides what it requests; both must be empty.
+	// Left lists changes by a rejected admission. Wrong lists claims of a pod that it does not
+	// request. Both must be empty.
 	Left, Wrong string
 }
 
-// podBench is an engine on an empty machine. The recorded pods are as they came
-// to the managers, some of them such as no API server lets through, so they are
-// not defaulted or validated here either.
+// podBench is an engine on an empty machine. The recorded pods are the managers' inputs, and an
+// API server would refuse some of them. They are therefore neither defaulted nor validated.
 type podBench struct {
 	*admission.Trial
 	cpus   *cpuBench
@@ -175,7 +174,7 @@ func (in podAdmitIn) machine(env *Env) (*machine.Topology, error) {
 	return machine.New(s)
 }
 
-// lowest is a plugin that prefers what it must include and then the lowest ids.
+// lowest is a plugin that prefers the mandatory devices and then the lowest ids.
 type lowest struct{}
 
 func (lowest) Preferred(_ context.Context, _ string, available, must []string, size int) ([]string, error) {
@@ -190,8 +189,8 @@ func (lowest) Preferred(_ context.Context, _ string, available, must []string, s
 
 func (lowest) Allocate(context.Context, string, []string) ([]byte, error) { return []byte("ok"), nil }
 
-// decidePodAdmit lets one ledger live through all steps. State that the reference
-// counts in its own way is followed beside it, as in memory_sequences.
+// decidePodAdmit uses one ledger for all steps. State that the reference counts differently is
+// tracked separately, as in memory_sequences.
 func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 	b, err := in.bench(env)
 	if err != nil {
@@ -336,9 +335,8 @@ func comparePodAdmit(_ podAdmitIn, want podAdmitWant, got []podStepGot) string {
 	return strings.Join(diffs, ", ")
 }
 
-// differs compares a step. What the reference has while it rejects a pod is not
-// compared: berth has nothing of it, and the next step shows the reference after
-// it has taken it back.
+// differs compares a step. The reference's state while it rejects a pod is not compared: berth
+// has no such state, and the next step shows the reference's state after undoing it.
 func (g podStepGot) differs(want podStepWant) string {
 	if want.Result != nil {
 		switch {

@@ -10,9 +10,8 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// mergeCase is a merge under one policy. Distances has a row for every node id,
-// with one entry for each of NUMANodes by position; null where the machine does
-// not say.
+// mergeCase is a merge under one policy. Distances has a row for every node id, with one entry
+// for each of NUMANodes by position; null if the machine does not report it.
 type mergeCase struct {
 	NUMANodes []int             `json:"numa_nodes"`
 	Distances map[string][]int  `json:"distances"`
@@ -56,9 +55,8 @@ func decideMerge(_ *Env, in mergeCase) (mergeAnswer, error) {
 	}
 	m, err := topology.New(config, nodes, distances)
 	if err == nil && config.Policy == topology.None {
-		// The recordings were made below the reference's manager, which under
-		// this policy looks at nothing else. There, options and distances are
-		// looked at first under every policy.
+		// The recordings were made below the reference's manager, which checks nothing else under
+		// this policy. Above it, options and distances are checked first under every policy.
 		config.Policy = topology.BestEffort
 		_, err = topology.New(config, nodes, distances)
 	}
@@ -80,7 +78,7 @@ func decideMerge(_ *Env, in mergeCase) (mergeAnswer, error) {
 	return mergeAnswer{Result: got}, nil
 }
 
-// distances reads the rows; a node whose row is null has none.
+// distances parses the rows; a node with a null row has none.
 func (in mergeCase) distances() (numa.Distances, error) {
 	lists := map[int][]int{}
 	for id, row := range in.Distances {
@@ -109,8 +107,8 @@ func compareMerge(_ mergeCase, want, got mergeAnswer) string {
 	return ""
 }
 
-// differsMerge: on a machine whose node ids have gaps the reference looks up
-// distances at the wrong place. The right answer is the one by definition.
+// differsMerge: if node ids have gaps, the reference reads distances at the wrong index. The
+// right answer follows from the definition.
 func differsMerge(_ *Env, in mergeCase, _, got mergeAnswer) (string, error) {
 	if got.Result == nil {
 		return "", fmt.Errorf("refused: %s", got.Error.Message)
@@ -125,6 +123,6 @@ func differsMerge(_ *Env, in mergeCase, _, got mergeAnswer) (string, error) {
 	return sparseDistances, nil
 }
 
-// sparseDistances is the entry of docs/deviations.md on distances of machines
-// whose node ids have gaps.
+// sparseDistances is the entry of docs/deviations.md on distances of machines whose node ids have
+// gaps.
 const sparseDistances = "T2"

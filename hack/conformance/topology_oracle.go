@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// partChoice is what is known of a choice of one hint from each of the lists so far.
+// partChoice is a partial choice of one hint from each list.
 type partChoice struct {
 	nodes numa.Mask
 	// raw are the nodes that the hints name, if they all name the same.

@@ -1,23 +1,21 @@
-// Command plugin is a device plugin that does what it is told, for tests of
-// berthd and for demonstrations.
+// Command plugin is a scriptable device plugin for tests of berthd and for demonstrations.
 //
 //	go run ./hack/plugin -dir DIR -resource example.com/gpu -devices 'gpu0@0,gpu1@1,nic2@0+1,x3'
 //
-// It registers with DIR/kubelet.sock, and again whenever the server restarts; or
-// with -watched it waits in DIR, a plugins_registry, until it is found.
-// Every call is a line of JSON on the standard output. While it runs it takes
-// commands, a line each, from the standard input:
+// It registers with DIR/kubelet.sock, and again whenever the server restarts. With -watched it
+// waits in DIR, a plugins_registry, until it is found. Every call is a line of JSON on the
+// standard output. It reads commands from the standard input, one in each line:
 //
 //	healthy ID            the device becomes healthy
 //	unhealthy ID          the device becomes unhealthy
 //	devices LIST          other devices, written as in -devices; may be empty
-//	on METHOD=MANNER      behave otherwise from now on, as in -on
-//	stop                  end in an orderly way
-//	die                   end at once and leave the socket behind
+//	on METHOD=MANNER      behave differently from now on, as in -on
+//	stop                  end gracefully
+//	die                   exit at once and leave the socket behind
 //
-// METHOD is options, listandwatch, preferred, allocate, prestart, info or notify.
-// MANNER is well, hang, refuse, empty, garbage, die, shrink (at allocate: list the
-// devices no more), end (at listandwatch: end the stream), or "after" and a time.
+// METHOD is options, listandwatch, preferred, allocate, prestart, info or notify. MANNER is well,
+// hang, refuse, empty, garbage, die, shrink (at allocate: remove the devices from the list), end
+// (at listandwatch: end the stream), or "after" and a time.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// alone does what a program does that is run in a container beside its own.
+// alone executes a verb for an additional program in a container.
 func alone(verb string, args []string) error {
 	switch verb {
 	case "die":
@@ -39,10 +39,10 @@ func alone(verb string, args []string) error {
 		size, _ := windowSize(0)
 		fmt.Printf("terminal=%s %s\n", strings.Join(are, " "), size)
 	case "resized":
-		told := make(chan os.Signal, 1)
-		signal.Notify(told, syscall.SIGWINCH)
+		terminated := make(chan os.Signal, 1)
+		signal.Notify(terminated, syscall.SIGWINCH)
 		fmt.Println("waits for another size")
-		<-told
+		<-terminated
 		size, err := windowSize(0)
 		fmt.Printf("resized=%s\n", size)
 		return err

@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// attack does what a container does that wants to get out; false if the verb is none
-// of these.
-func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
+// attack executes a verb of a container that tries to break out. It returns false for other
+// verbs.
+func attack(verb string, args []string, terminated <-chan os.Signal) (bool, error) {
 	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0, "reach": 1, "overwrite": 0}
 	n, ok := wanted[verb]
 	if !ok {
@@ -31,14 +31,14 @@ func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
 	case "pipe":
 		return true, syscall.Mkfifo(args[0], 0o644)
 	case "swap":
-		return true, swap(args[0], args[1], told)
+		return true, swap(args[0], args[1], terminated)
 	case "copy":
 		return true, copyFile(args[0], args[1], args[2])
 	case "appear":
 		_, err := os.Lstat(args[0])
 		fmt.Printf("appear.%s=%t\n", args[0], err == nil)
 	case "node":
-		// The null device, which a device cgroup lets nobody make who may not.
+		// The null device. A device cgroup refuses its creation without permission.
 		fmt.Printf("node=%v\n", syscall.Mknod(args[0], syscall.S_IFCHR|0o666, 1<<8|3))
 	case "mode":
 		var stat syscall.Stat_t
@@ -49,7 +49,7 @@ func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
 	case "files":
 		return true, files()
 	case "overwrite":
-		return true, overwrite(told)
+		return true, overwrite(terminated)
 	case "reach":
 		reach(args[0])
 	case "call":
@@ -77,11 +77,11 @@ func reach(path string) {
 	fmt.Printf("reach.%s=read %s write %s\n", path, read, write)
 }
 
-// overwrite tries to write to the programs of all processes that there are, until it is told to end.
-func overwrite(told <-chan os.Signal) error {
+// overwrite tries to write to the programs of all processes until SIGTERM.
+func overwrite(terminated <-chan os.Signal) error {
 	fmt.Println("tries")
 	own := "/proc/" + strconv.Itoa(os.Getpid()) + "/exe"
-	for len(told) == 0 {
+	for len(terminated) == 0 {
 		programs, err := filepath.Glob("/proc/[0-9]*/exe")
 		if err != nil {
 			return err
@@ -112,8 +112,8 @@ func overwrite(told <-chan os.Signal) error {
 	return nil
 }
 
-// swap exchanges two names until it is told to end. It says so once it has begun.
-func swap(a, b string, told <-chan os.Signal) error {
+// swap exchanges two names until SIGTERM. It prints a line once it has begun.
+func swap(a, b string, terminated <-chan os.Signal) error {
 	from, err := syscall.BytePtrFromString(a)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func swap(a, b string, told <-chan os.Signal) error {
 	}
 	const exchange = 2
 	here := -100 // AT_FDCWD
-	for first := true; len(told) == 0; first = false {
+	for first := true; len(terminated) == 0; first = false {
 		if _, _, errno := syscall.Syscall6(sysRenameat2, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here), uintptr(unsafe.Pointer(to)), exchange, 0); errno != 0 {
 			return fmt.Errorf("exchange %s and %s: %w", a, b, errno)
 		}
@@ -135,8 +135,8 @@ func swap(a, b string, told <-chan os.Signal) error {
 	return nil
 }
 
-// files reports which descriptors are open that nobody here has opened: what is to
-// something else than a pipe or the null device was left by who made the container.
+// files lists open descriptors that this program has not opened. A descriptor of another file
+// than a pipe or the null device was leaked by the container's creator.
 func files() error {
 	var open []string
 	for fd := range 1024 {
@@ -169,8 +169,8 @@ func copyFile(from, to, digits string) error {
 	return errors.Join(err, out.Close(), syscall.Chmod(to, uint32(mode)))
 }
 
-// call makes a system call with arguments that change nothing, and reports how the
-// kernel answers: a filter answers before the kernel looks at them.
+// call makes a system call with arguments that change nothing, and returns the result. A filter's
+// result comes before the kernel checks the arguments.
 func call(name string) string {
 	var number int
 	var arg uintptr

@@ -14,13 +14,13 @@
 //	show              reports where it runs and as what, in lines of the form name=value:
 //	                  its CPUs (also as sched_getaffinity(2) has them), memory nodes,
 //	                  namespaces, variables, the values of its cgroup
-//	device FILE       opens a device for reading and writing, and tells its numbers
+//	device FILE       opens a device for reading and writing, and prints its numbers
 //	fill              uses memory until there is none
-//	spin              uses a CPU until it is told to end
+//	spin              uses a CPU until SIGTERM
 //	burn CPU TIME     uses the named CPU for a time, as in "5ms"
 //	pulse TIME        uses a CPU for a moment again and again, with a time in between,
-//	                  until it is told to end
-//	wait              says so, and ends with the code 0 when it is told to (SIGTERM)
+//	                  until SIGTERM
+//	wait              says so, and ends with the code 0 on SIGTERM
 //	stubborn          says so, and stays until it is killed
 //	die N             sends itself the signal with the number N
 //	leave DOINGS...   starts itself once more, and does not wait for that
@@ -32,14 +32,14 @@
 //	link TARGET PATH  makes a symbolic link
 //	directory PATH    makes a directory
 //	pipe PATH         makes a named pipe
-//	swap A B          exchanges two names until it is told to end
+//	swap A B          exchanges two names until SIGTERM
 //	copy FROM TO MODE copies a file and gives it a mode, also setuid
 //	appear PATH       reports whether there is such a file
 //	node PATH         makes a device file, and reports how that went
 //	mode PATH         tells a file's type and mode, in octal digits, and its owner
-//	overwrite         tries to write to the programs of all processes, until it is told to end
+//	overwrite         tries to write to the programs of all processes, until SIGTERM
 //	files             reports which descriptors are open
-//	call NAME         makes a system call that changes nothing, and tells the answer
+//	call NAME         makes a system call that changes nothing, and prints the result
 package main
 
 import (
@@ -55,16 +55,16 @@ import (
 )
 
 func main() {
-	// The first process of a PID namespace is only told what it listens to.
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
+	// The first process of a PID namespace receives only signals that it handles.
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
 	args := os.Args[1:]
 	for len(args) > 0 {
 		task, rest := args, []string(nil)
 		if comma := slices.Index(args, ","); comma >= 0 {
 			task, rest = args[:comma], args[comma+1:]
 		}
-		if err := do(task, told); err != nil {
+		if err := do(task, terminated); err != nil {
 			fmt.Fprintln(os.Stderr, "probe:", err)
 			os.Exit(2)
 		}
@@ -72,7 +72,7 @@ func main() {
 	}
 }
 
-func do(task []string, told <-chan os.Signal) error {
+func do(task []string, terminated <-chan os.Signal) error {
 	if len(task) == 0 {
 		return errors.New("nothing to do before a comma")
 	}
@@ -118,23 +118,23 @@ func do(task []string, told <-chan os.Signal) error {
 	case "fill":
 		fill()
 	case "spin":
-		spin(told)
+		spin(terminated)
 	case "burn":
 		return burn(arg(0), arg(1))
 	case "pulse":
-		return pulse(arg(0), told)
+		return pulse(arg(0), terminated)
 	case "wait":
 		fmt.Println("waits")
-		<-told
+		<-terminated
 	case "stubborn":
 		fmt.Println("stays")
-		for range told {
+		for range terminated {
 			fmt.Println("no")
 		}
 	case "die", "leave", "terminal", "resized":
 		return alone(verb, args)
 	default:
-		if known, err := attack(verb, args, told); known {
+		if known, err := attack(verb, args, terminated); known {
 			return err
 		}
 		return fmt.Errorf("%q: unknown verb", verb)
@@ -159,7 +159,7 @@ func fill() {
 }
 
 // spin keeps one thread busy.
-func spin(told <-chan os.Signal) {
-	for len(told) == 0 {
+func spin(terminated <-chan os.Signal) {
+	for len(terminated) == 0 {
 	}
 }

@@ -11,10 +11,10 @@ import (
 func TestTasks(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "x")
-	told := make(chan os.Signal, 3)
-	told <- syscall.SIGTERM
-	told <- syscall.SIGTERM
-	told <- syscall.SIGTERM
+	terminated := make(chan os.Signal, 3)
+	terminated <- syscall.SIGTERM
+	terminated <- syscall.SIGTERM
+	terminated <- syscall.SIGTERM
 	for _, row := range []struct{ task, want string }{
 		{"write " + file + " hello", ""},
 		{"cat " + file, ""},
@@ -34,7 +34,7 @@ func TestTasks(t *testing.T) {
 		{"exit now", "invalid syntax"},
 		{"cat " + file + "-none", "no such file"},
 	} {
-		err := do(strings.Fields(row.task), told)
+		err := do(strings.Fields(row.task), terminated)
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%q: %v, want %q", row.task, err, row.want)
 		}

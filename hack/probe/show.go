@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// show reports what the process sees of itself.
+// show prints the process's view of itself.
 func show() error {
 	for _, part := range []func() error{showStatus, showAffinity, showCgroup, showSelf} {
 		if err := part(); err != nil {
@@ -24,7 +24,7 @@ func show() error {
 	return nil
 }
 
-// showStatus reports what proc_pid_status(5) says.
+// showStatus prints fields of proc_pid_status(5).
 func showStatus() error {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -65,7 +65,7 @@ var limits = []string{
 	"cpuset.cpus", "cpuset.mems", "cpu.weight", "cpu.max", "memory.max",
 }
 
-// showCgroup tells the values of the process's cgroup, where it is mounted.
+// showCgroup prints the values of the process's cgroup, if it is mounted.
 func showCgroup() error {
 	for _, file := range limits {
 		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", file))
@@ -80,7 +80,7 @@ func showCgroup() error {
 	return nil
 }
 
-// showDevice opens a device file for reading and writing, and tells its numbers.
+// showDevice opens a device file for reading and writing, and prints its numbers.
 func showDevice(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func showDevice(path string) error {
 	return nil
 }
 
-// showSelf tells names, namespaces and variables.
+// showSelf prints names, namespaces and variables.
 func showSelf() error {
 	hostname, err := os.Hostname()
 	if err != nil {

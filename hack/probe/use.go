@@ -34,7 +34,7 @@ func burn(cpu, length string) error {
 }
 
 // pulse wakes up again and again.
-func pulse(pause string, told <-chan os.Signal) error {
+func pulse(pause string, terminated <-chan os.Signal) error {
 	d, err := time.ParseDuration(pause)
 	if err != nil || d <= 0 {
 		return fmt.Errorf("time %q: expected one as in 5ms", pause)
@@ -44,7 +44,7 @@ func pulse(pause string, told <-chan os.Signal) error {
 	for {
 		select {
 		case <-tick.C:
-		case <-told:
+		case <-terminated:
 			return nil
 		}
 	}

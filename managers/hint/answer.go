@@ -2,23 +2,22 @@ package hint
 
 import "time"
 
-// Kind says which of the four shapes an Answer has.
+// Kind is one of the four forms of an Answer.
 type Kind string
 
 const (
 	// NoPreference: any node will do.
 	NoPreference Kind = "no-preference"
-	// Impossible: no node set can serve the request; Reason says why.
+	// Impossible: no node set can satisfy the request; Reason explains it.
 	Impossible Kind = "impossible"
 	// Options: the node sets that can serve it, listed.
 	Options Kind = "options"
-	// ByRule: the node sets that can serve it, described by a Rule, and any number
-	// of others beside it.
+	// ByRule: the node sets of a Rule, and optional hints.
 	ByRule Kind = "rule"
 )
 
-// Answer is what a provider says about one resource. Reason is set for
-// Impossible, Hints for Options, Rule for ByRule.
+// Answer is a provider's answer for one resource. Reason is set for Impossible, Hints for
+// Options, Rule for ByRule.
 type Answer struct {
 	Kind   Kind
 	Reason string
@@ -27,7 +26,7 @@ type Answer struct {
 	// there may be none, and each names nodes.
 	Hints []Hint
 	Rule  *Rule
-	// Because says, for people, what the answer follows from; may be empty.
+	// Because explains the answer to people; may be empty.
 	Because string
 	// Wait is set for Impossible where time may change that.
 	Wait *Wait
@@ -40,8 +39,8 @@ type Wait struct {
 	Resource  string
 	// Since is when the wait began, which bounds it; zero where nothing does.
 	Since time.Time
-	// Undecided means that nobody has looked at the request as a whole: it is no
-	// refusal, even where there are no deferrals.
+	// Undecided means that the request as a whole has not been evaluated. It is no refusal, even
+	// without deferrals.
 	Undecided bool
 }
 

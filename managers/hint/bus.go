@@ -13,15 +13,14 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Mode says what a provider's failure does. A refusal is no failure but an
-// answer, and counts in either mode.
+// Mode is the effect of a provider's failure. A refusal is an answer and not a failure, and has
+// the same effect in both modes.
 type Mode string
 
 const (
 	// Required: a failure refuses the admission and names the provider.
 	Required Mode = "required"
-	// Advisory: a failure counts as no preference and no claims, and the trace
-	// says so.
+	// Advisory: a failure counts as no preference and no claims, and is in the trace.
 	Advisory Mode = "advisory"
 )
 
@@ -58,10 +57,9 @@ func (b *Bus) providers() iter.Seq2[*Entry, Provider] {
 	}
 }
 
-// call runs one call to a provider under its deadline. The error is nil, or one
-// that carries the provider's name and keeps class, reason and text of the
-// provider's own; a call that ran out of its deadline is of class Deadline. If
-// the caller's own context ended, that is the error.
+// call makes one call to a provider with its deadline. An error has the provider's name, and the
+// class, reason and text of the provider's error. An exceeded deadline is of class Deadline. If
+// the caller's context has ended, its error is returned.
 func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do func(context.Context) error) error {
 	limited := ctx
 	if e.Deadline > 0 {
@@ -95,8 +93,8 @@ func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do f
 	return named
 }
 
-// tolerated decides about an error of call: true if the admission goes on
-// without the provider, which the trace then says.
+// tolerated reports whether the admission continues after an error of call. The trace then has
+// the error.
 func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *ledger.Trace) bool {
 	if e.Mode == Required || ctx.Err() != nil || Interrupts(err) {
 		return false
@@ -145,11 +143,10 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 	return replies, nil
 }
 
-// Plan lets every provider plan for a request under an affinity, in order, and
-// adds the claims to the draft, so that each sees what those before it planned.
-// The draft must hold the pod. An error is a refusal or a required provider's
-// failure; claims that break the rules of CheckPlan, or the ledger's own, are
-// one. The draft then holds part of a plan and must be dropped.
+// Plan plans a request under an affinity with every provider, in order. It adds the claims to the
+// draft, so that each provider sees the plans of those before. The draft must contain the pod. An
+// error is a refusal, a required provider's failure, or claims that break the rules of CheckPlan
+// or of the ledger. The draft is then incomplete and must be dropped.
 func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affinity Hint, trace *ledger.Trace) error {
 	step := stepOf(ctx)
 	for e, p := range b.providers() {
@@ -179,9 +176,8 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 	return nil
 }
 
-// followed is what claims say of the affinity that they followed: nothing where
-// none was merged. (No merge that admits a request has no opinion and is not
-// preferred.)
+// followed is the affinity that claims record: none if none was merged. An affinity without nodes
+// and preference is never the result of a merge that admits.
 func followed(affinity Hint) *Hint {
 	if affinity.Any && !affinity.Preferred {
 		return nil
@@ -189,8 +185,7 @@ func followed(affinity Hint) *Hint {
 	return &affinity
 }
 
-// addPlan checks claims by themselves and beside what the draft holds, and adds
-// them to it.
+// addPlan checks claims alone and with the draft, and adds them to the draft.
 func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.Claim) error {
 	if err := CheckPlan(provider, req, claims); err != nil {
 		return err
@@ -207,8 +202,8 @@ func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.
 	return broken(provider, findings[0].Resource, "provider %s planned what the ledger does not allow: %s", provider, findings[0])
 }
 
-// Validate lets every validator look at the whole plan, in order. An error is a
-// refusal or a required provider's failure.
+// Validate calls every validator with the whole plan, in order. An error is a refusal or a
+// required provider's failure.
 func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trace *ledger.Trace) error {
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -228,11 +223,10 @@ func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trac
 	return nil
 }
 
-// Prepare lets every provider complete those claims of the draft that it planned
-// for the request's owner, in order. An error is a refusal or a required
-// provider's failure, and what was prepared must be aborted. An advisory provider
-// that failed loses all of its claims of the pod and is told that at once: it may
-// hold what nobody has heard of.
+// Prepare lets every provider complete its claims for the request's owner, in order. An error is
+// a refusal or a required provider's failure, and prepared claims must be aborted. An advisory
+// provider that fails loses all its claims of the pod. It is notified immediately, because it may
+// hold a reservation.
 func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req Request, trace *ledger.Trace) error {
 	step := stepOf(ctx)
 	for e, p := range b.providers() {
@@ -273,8 +267,8 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 	return nil
 }
 
-// giveUp goes on without an advisory provider that failed to prepare. An admission
-// is given up as a whole, so what it prepared for earlier containers goes too.
+// giveUp continues without an advisory provider that failed to prepare. Aborts are for a whole
+// admission, so its claims of earlier containers are removed too.
 func (b *Bus) giveUp(ctx context.Context, e *Entry, admissionID string, draft *ledger.Draft, uid string) {
 	drop(draft, e.Provider.Name(), uid)
 	if l, ok := e.Provider.(Leaser); ok {
@@ -299,8 +293,7 @@ func (b *Bus) Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.
 	return all
 }
 
-// Resources returns the names of all resources that a Catalog knows, each once and
-// sorted.
+// Resources returns the names of all resources of Catalogs, each once and sorted.
 func (b *Bus) Resources() []string {
 	var all []string
 	for i := range b.entries {
@@ -322,8 +315,8 @@ func (b *Bus) Abort(ctx context.Context, admissionID string) {
 	}
 }
 
-// Finished calls every Finisher, in order, what nobody needs any more when a
-// container of a pod starts.
+// Finished returns the claims that are no longer needed when a container of a pod starts, from
+// every Finisher, in order.
 func (b *Bus) Finished(pod *ledger.Pod, starting string) []ledger.Claim {
 	var all []ledger.Claim
 	for i := range b.entries {

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// CallMode says what becomes of a remote call that has no recorded answer.
+// CallMode is the handling of a remote call without a recorded answer.
 type CallMode int
 
 const (
@@ -17,7 +17,7 @@ const (
 	// Replay makes no call: planning ends with ErrUnanswered, and is repeated Live
 	// without the admission lock.
 	Replay
-	// WhatIf makes no call: the provider goes on without the answer (ErrNotCalled).
+	// WhatIf makes no call: the provider continues without the answer (ErrNotCalled).
 	WhatIf
 )
 
@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// Interrupts reports whether an error says nothing about the pod or a provider: the
-// plan has to be made again, or cannot be made now.
+// Interrupts reports whether an error is not about the pod or a provider: the plan must be
+// repeated, or is not possible now.
 func Interrupts(err error) bool {
 	return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrInputsChanged)
 }
@@ -49,17 +49,16 @@ func Interrupts(err error) bool {
 type RemoteCall struct {
 	// Party is called: the resource of a device plugin, or the name of a provider.
 	Party string
-	// Name tells the calls of one plan to one party apart.
+	// Name distinguishes the calls of one plan to one party.
 	Name string
 	// Inputs is everything that the answer depends on, besides the pod.
 	Inputs string
 }
 
-// Calls are the remote calls that the planning of one pod has made, with their
-// answers. A plan is made Live without any lock, and replayed with the recorded
-// answers under the admission lock: the same answers give the same plan, and only
-// calls whose inputs have changed are made again. A party that failed is not
-// called again for the pod. Calls is not safe for concurrent use.
+// Calls are the remote calls during the planning of one pod, with their answers. A plan is made
+// Live without a lock, and replayed with the recorded answers under the admission lock. Equal
+// answers give an equal plan, so only calls with changed inputs are repeated. A party that failed
+// is not called again for the pod. Calls is not safe for concurrent use.
 type Calls struct {
 	// Mode of the plan that is being made.
 	Mode CallMode
@@ -69,7 +68,7 @@ type Calls struct {
 	Away func(ctx context.Context) (back func())
 	// Unanswered is the party of the call for which ErrUnanswered was returned last.
 	Unanswered string
-	// Skipped are the parties without whose answer a provider went on (Skip).
+	// Skipped are the parties whose missing answers providers have skipped (Skip).
 	Skipped map[string]bool
 
 	answers map[RemoteCall]answer
@@ -83,7 +82,7 @@ type answer struct {
 	err   error // a refusal
 }
 
-// WhatIf returns a copy in the mode WhatIf, which knows the recorded answers.
+// WhatIf returns a copy in the mode WhatIf, with the recorded answers.
 func (c *Calls) WhatIf() *Calls {
 	out := &Calls{Mode: WhatIf}
 	if c != nil {
@@ -109,10 +108,9 @@ func Skip(ctx context.Context, party string) {
 	}
 }
 
-// Call makes a remote call of planning, or returns its recorded answer, as the
-// mode of the Calls in ctx says; without Calls it is made. Every call outside of
-// the process that Hints, Plan or Validate of a provider needs goes through here.
-// The answer is shared between plans and must not be changed.
+// Call makes a remote call of planning, or returns its recorded answer, depending on the mode of
+// the Calls in ctx. Without Calls the call is made. Hints, Plan and Validate of a provider must
+// make every remote call with Call. The answer is shared between plans and must not be changed.
 func Call[T any](ctx context.Context, rc RemoteCall, do func(context.Context) (T, error)) (T, error) {
 	var none T
 	c, ok := ctx.Value(callsKey{}).(*Calls)
@@ -176,9 +174,8 @@ func (c *Calls) record(rc RemoteCall, value any, err error) {
 	c.answers[rc] = answer{value, err}
 }
 
-// Scratch returns what a provider remembers while one pod is admitted: a T of its
-// own, which is forgotten with the admission. Without Calls in ctx nothing is
-// remembered.
+// Scratch returns a provider's temporary data for the admission of one pod: its own T, which
+// exists until the end of the admission. Without Calls in ctx it is a new T for each call.
 func Scratch[T any](ctx context.Context) *T {
 	c, ok := ctx.Value(callsKey{}).(*Calls)
 	if !ok {

@@ -8,10 +8,10 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// CheckReply holds a reply against what a provider promises: resources in
-// ascending order and each once; every answer of a known kind and with what its
-// kind needs; options sorted, each once, and every node of theirs one of the
-// machine. An error is of class Corrupt and names the provider and the resource.
+// CheckReply checks the form of a reply. Resources are in ascending order and unique. Every
+// answer is of a known kind with the fields of its kind. Options are sorted, unique, and contain
+// only nodes of the machine. An error is of class Corrupt and names the provider and the
+// resource.
 func CheckReply(r Reply, machine numa.Mask) error {
 	for i := range r.Answers {
 		a := &r.Answers[i]
@@ -33,7 +33,7 @@ func CheckReply(r Reply, machine numa.Mask) error {
 	return nil
 }
 
-// check says what is wrong with an answer, empty if nothing is.
+// check describes an error of an answer; empty if there is none.
 func (a *Answer) check(machine numa.Mask) string {
 	switch {
 	case a.Kind == NoPreference || a.Kind == Impossible:
@@ -52,8 +52,8 @@ func (a *Answer) check(machine numa.Mask) string {
 	return a.checkHints(machine)
 }
 
-// checkHints says what is wrong with the hints of an answer. There may be hundreds,
-// so that the usual case, sets of nodes each after the one before, is told first.
+// checkHints describes an error in the hints of an answer. There may be hundreds, so the usual
+// case of ascending node sets is checked first.
 func (a *Answer) checkHints(machine numa.Mask) string {
 	var before numa.Mask
 	size := 0
@@ -71,7 +71,7 @@ func (a *Answer) checkHints(machine numa.Mask) string {
 	return ""
 }
 
-// checkHint says what is wrong with one hint.
+// checkHint describes an error of one hint.
 func (a *Answer) checkHint(i int, machine numa.Mask) string {
 	switch h := a.Hints[i]; {
 	case h.Any && a.Kind == ByRule:
@@ -88,10 +88,9 @@ func (a *Answer) checkHint(i int, machine numa.Mask) string {
 	return ""
 }
 
-// CheckPlan holds what a provider planned for a request against what it
-// promises: the claims are its own, for the container that was asked about (or,
-// where that was the whole pod, for the pod or one of its containers). An error
-// is of class Corrupt and names the provider.
+// CheckPlan checks a provider's claims for a request: they are the provider's own, and for the
+// requested container (for a whole pod, for the pod or one of its containers). An error is of
+// class Corrupt and names the provider.
 func CheckPlan(provider string, req Request, claims []ledger.Claim) error {
 	for i := range claims {
 		c := &claims[i]

@@ -2,7 +2,7 @@ package hint
 
 import "context"
 
-// Names of the steps of an admission, for those who measure them.
+// Names of the steps of an admission, for measurements.
 const (
 	// StepWait is the wait for the admission lock, and for a turn to call a provider.
 	StepWait = "wait"
@@ -19,14 +19,14 @@ const (
 	StepCommit = "commit"
 )
 
-// Observer is told when a step of an admission begins, and by end with its error when it has
-// ended. The step gets the returned context. Provider is empty for steps of all. Managers have
-// no clock, so who measures is outside.
+// Observer is called when a step of an admission begins. It returns end, which is called with the
+// step's error, and the step's context. Provider is empty for common steps. Managers have no
+// clock, so the caller measures.
 type Observer func(ctx context.Context, step, provider string) (inner context.Context, end func(error))
 
 type observerKey struct{}
 
-// Observed gives a context whose steps an observer is told of; with nil it is the same context.
+// Observed returns a context whose steps call an observer; with nil it is the same context.
 func Observed(ctx context.Context, o Observer) context.Context {
 	if o == nil {
 		return ctx
@@ -42,7 +42,7 @@ func Unobserved(ctx context.Context) context.Context {
 	return context.WithValue(ctx, observerKey{}, Observer(nil))
 }
 
-// StepIn tells the context's observer, if there is one, that a step begins.
+// StepIn notifies the context's observer, if there is one, of the begin of a step.
 func StepIn(ctx context.Context, step string) (inner context.Context, end func(error)) {
 	return stepOf(ctx)(ctx, step, "")
 }

@@ -12,11 +12,9 @@ import (
 // preparing follow it.
 var DefaultOrder = []string{"device", "cpu", "memory"}
 
-// NewBus puts providers into order: first those that order names, as it names
-// them; then all others by index and name. A nil order is DefaultOrder, of which
-// any may be missing. Errors are of class Invalid: a name that order has twice
-// or that no provider has, two providers of one name, an unknown mode, a
-// deadline without a clock.
+// NewBus orders providers: first the names in order, then all others by index and name. A nil
+// order is DefaultOrder, whose names need not exist. Errors are of class Invalid: a duplicate or
+// unknown name in order, two providers of one name, an unknown mode, a deadline without a clock.
 func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, error) {
 	explicit := order != nil
 	if !explicit {

@@ -11,23 +11,22 @@ import (
 // Hint is one possible placement. With Any it has no opinion on the nodes.
 type Hint = ledger.Affinity
 
-// Scope says for what a provider is asked.
+// Scope is the object of a request to a provider.
 type Scope string
 
 const (
 	// ContainerScope requests one container.
 	ContainerScope Scope = "container"
-	// PodScope asks once for the pod as a whole.
+	// PodScope requests once for the pod as a whole.
 	PodScope Scope = "pod"
 )
 
-// Request is what providers are asked about. Pod is shared and must not be
-// changed. Container indexes Pod.Containers; it is -1 when the whole pod is
-// meant.
+// Request is a request to providers. Pod is shared and must not be changed. Container indexes
+// Pod.Containers; it is -1 for the whole pod.
 type Request struct {
 	Pod       *workload.Pod
 	Container int
-	// Running says, to validators, that the pod runs already and its claims are not new.
+	// Running means, for validators, that the pod runs already and its claims are not new.
 	Running bool
 }
 
@@ -48,21 +47,17 @@ func (r Request) Owner() ledger.Owner {
 	return o
 }
 
-// Member has a place on the bus. It is a Provider, or only one of those that look at
-// what providers plan (Validator, Explainer, Resizer).
+// Member is an element of the bus: a Provider, or only a Validator, Explainer or Resizer.
 type Member interface {
 	// Name is stable and unique; claims, traces and metrics carry it.
 	Name() string
 }
 
-// Provider hands out one kind of resource. The life of an admission, seen from
-// here: Hints (any number of times), Plan once the answers of all were merged,
-// Prepare when every provider has planned; if the admission fails after that,
-// nothing more is said unless the provider is an Aborter. Hints and Plan work on
-// the view they are given, never on anything remembered between calls, and make
-// remote calls only through Call: they are called under the admission lock, where
-// Call answers from what was recorded. Prepare is called without that lock, for
-// several admissions at a time.
+// Provider allocates one kind of resource. An admission calls Hints (any number of times), Plan
+// after the merge of all answers, and Prepare after the plans of all providers. If the admission
+// fails after that, only an Aborter is notified. Hints and Plan use only the given view, and make
+// remote calls only through Call: they run under the admission lock, where Call returns recorded
+// answers. Prepare runs without that lock, for several admissions at a time.
 type Provider interface {
 	Member
 	// Hints answers per resource, ordered by resource name. No answers at all
@@ -79,12 +74,12 @@ type Provider interface {
 	Prepare(ctx context.Context, admissionID string, req Request, claims []ledger.Claim) ([]ledger.Claim, error)
 }
 
-// Aborter is told when an admission failed after Prepare.
+// Aborter is notified when an admission fails after Prepare.
 type Aborter interface {
 	Abort(ctx context.Context, admissionID string)
 }
 
-// Leaser is a provider whose Prepare reserves something outside, for a time.
+// Leaser is a provider whose Prepare makes a temporary reservation in another process.
 type Leaser interface {
 	// Lease returns what the provider holds reserved for an admission; false if
 	// that is nothing. The draft gets it together with the prepared claims, so it
@@ -92,41 +87,41 @@ type Leaser interface {
 	Lease(admissionID string) (ledger.Lease, bool)
 }
 
-// Finisher knows claims that serve only a part of a pod's life.
+// Finisher has claims that are needed only for a part of a pod's life.
 type Finisher interface {
-	// Finished returns what of a pod's claims nobody needs any more when one of its
-	// containers starts. They are given back with the start.
+	// Finished returns the pod's claims that are no longer needed when one of its containers
+	// starts. They are released with the start.
 	Finished(pod *ledger.Pod, starting string) []ledger.Claim
 }
 
-// Releaser is told what a committed removal, or the start of a container, gave back.
+// Releaser is notified of the claims that a committed removal, or the start of a container, has
+// released.
 type Releaser interface {
 	Released(ctx context.Context, claims []ledger.Claim)
 }
 
-// Validator is the second phase: it sees the pristine request and every claim
-// with its owner, and may refuse. It need not be a Provider.
+// Validator is the second phase: it gets the original request and every claim with its owner, and
+// may refuse. It need not be a Provider.
 type Validator interface {
 	Validate(ctx context.Context, view *ledger.View, req Request) error
 }
 
 // Explainer reports what a request lacks.
 type Explainer interface {
-	// Explain compares what the request needs of this provider with what it could
-	// have on the given nodes together, whatever other nodes have: a shortage for
-	// each resource of which these nodes have too little. It is quick: who has to
-	// ask outside says nothing if that takes long.
+	// Explain compares the request with the provider's resources on the given nodes together,
+	// whatever other nodes have. It returns a shortage for each resource of which these nodes
+	// have too little. It must be quick: a provider that would need a slow remote call returns
+	// nothing.
 	Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage
 }
 
-// Catalog is a provider that knows resources by their names, whether or not it
-// could serve one now.
+// Catalog is a provider that knows its resources by name, even if it cannot serve one now.
 type Catalog interface {
 	// Resources returns the names, in any order.
 	Resources() []string
 }
 
-// Describer tells a provider's policy and options, for its own service.
+// Describer returns a provider's policy and options, for its own service.
 type Describer interface {
 	Describe() Description
 }

@@ -7,16 +7,15 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Resizer has a say when a pod that is here changes its cpu or memory in place.
+// Resizer may refuse a change of a pod's cpu or memory in place.
 type Resizer interface {
-	// Resize holds what is wanted against what the pod has. A refusal is a
-	// *errdefs.Error of class Refused: errdefs.Infeasible if it can never be on this
-	// node, errdefs.ResizeDeferred if it may be later.
+	// Resize compares the wanted pod with the current one. A refusal is a *errdefs.Error of class
+	// Refused: errdefs.Infeasible if it is never possible on this node, errdefs.ResizeDeferred if
+	// it may be possible later.
 	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod) error
 }
 
-// Resize calls every provider that has a say, in order. An error is a refusal or a
-// required provider's failure.
+// Resize calls every Resizer, in order. An error is a refusal or a required provider's failure.
 func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, trace *ledger.Trace) error {
 	req := Request{Pod: wanted, Container: -1}
 	for i := range b.entries {

@@ -45,7 +45,7 @@ func (r *Rule) Needs() []numa.Need {
 	return needs
 }
 
-// check says what is wrong with a rule on a machine, empty if nothing is.
+// check describes an error of a rule on a machine; empty if there is none.
 func (r *Rule) check(machine numa.Mask) string {
 	switch {
 	case r.Universe.IsEmpty() || !r.Universe.IsSubsetOf(machine):
@@ -74,9 +74,9 @@ func (r *Rule) Allows(m numa.Mask) bool {
 	return true
 }
 
-// Within lists the sets of the family that have every node of the universe
-// outside of nodes, in ascending order as integers. It looks at 2^n sets, n being
-// the number of nodes that may be left out.
+// Within lists the sets of the family that contain every node of the universe outside of nodes,
+// in ascending order as integers. It tries 2^n sets, where n is the number of nodes that may be
+// missing.
 func (r *Rule) Within(nodes numa.Mask) []Hint {
 	free := nodes & r.Universe &^ r.Must
 	fixed := r.Universe &^ free
@@ -112,9 +112,8 @@ func (r *Rule) Within(nodes numa.Mask) []Hint {
 	return hints
 }
 
-// Expand lists the family in enumeration order; empty if no set will do. It has
-// to look at 2^n sets, n being the nodes of the universe that are not in Must,
-// and refuses with class Exhausted if those are more than limit.
+// Expand lists the family in enumeration order; empty if no set satisfies the rule. It tries 2^n
+// sets, where n is the number of optional nodes. More than limit is an error of class Exhausted.
 func (r *Rule) Expand(limit int) ([]Hint, error) {
 	if n := r.Universe.Minus(r.Must).Len(); n >= 63 || 1<<n > limit {
 		return nil, errdefs.Exhaustedf("expand a rule: %d free nodes make 2^%d sets, more than the %d allowed", n, n, limit)
@@ -124,9 +123,9 @@ func (r *Rule) Expand(limit int) ([]Hint, error) {
 	return hints, nil
 }
 
-// Expand lists what the answer says about node sets: its hints, and for ByRule
-// also those of the rule, each once and in enumeration order. Where the rule has
-// to look at more than limit sets it refuses with class Exhausted.
+// Expand lists the node sets of the answer: its hints, and for ByRule also those of the rule,
+// each once and in enumeration order. A rule with more than limit sets to try is an error of
+// class Exhausted.
 func (a *Answer) Expand(limit int) ([]Hint, error) {
 	if a.Kind != ByRule {
 		return a.Hints, nil

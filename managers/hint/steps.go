@@ -12,12 +12,12 @@ import (
 const (
 	// shownOptions is how many options of an answer a trace keeps.
 	shownOptions = 8
-	// shownSets is how many node sets a rule may stand for to be written out in a
-	// trace: those of four nodes. Of more the rule itself says more.
+	// shownSets is the largest number of node sets of a rule that a trace lists: those of four
+	// nodes. For more, the rule itself is clearer.
 	shownSets = 1 << 4
 )
 
-// asked is the step of one answer.
+// asked is the trace step of one answer.
 func asked(req Request, provider string, a ResourceAnswer) ledger.Step {
 	if a.Kind == ByRule {
 		if hints, err := a.Expand(shownSets); err == nil && len(hints) > 0 {

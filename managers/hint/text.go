@@ -2,8 +2,8 @@ package hint
 
 import "strconv"
 
-// TooFew says in a sentence that of need things only free are there, as a reason
-// for Impossible; one and many are the noun.
+// TooFew returns a sentence for Impossible: need things are requested, and only free are
+// available. one and many are the noun.
 func TooFew(need, free int, one, many string) string {
 	if need == 1 {
 		return "1 " + one + " is needed, and none is free"

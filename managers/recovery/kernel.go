@@ -10,14 +10,17 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// shown gives what the kernel shows of the living pods' containers, as claims by uid. It
-// is for pods without a ledger record and a claim record.
+// shown returns claims of the living pods' containers by uid, derived from the kernel's values.
+// It is for pods without a ledger record and a claim record.
 //
-// A cpuset does not say whether its CPUs are the container's own. They are taken for
-// such unless something says that the container shares them: its pod's class has no
-// CPUs of its own; reserved CPUs are among them, which nobody has for himself and which
-// the shared pool has unless the reservation is strict; a container of another pod runs
-// on some of them; or nothing would be left for those who share.
+// A cpuset does not show whether its CPUs are exclusive. They count as exclusive, except in these
+// cases:
+//
+//   - The pod's class has no exclusive CPUs.
+//   - Reserved CPUs are among them. Those are never exclusive, and the shared pool
+//     contains them unless the reservation is strict.
+//   - A container of another pod uses some of them.
+//   - No CPUs would remain for the shared pool.
 func (r *recovery) shown() map[string][]ledger.Claim {
 	known := r.knownCPUs()
 	out := map[string][]ledger.Claim{}
@@ -43,8 +46,7 @@ func (r *recovery) shown() map[string][]ledger.Claim {
 	return out
 }
 
-// knownCPUs are those that somebody holds by the word of the ledger or of a claim
-// record.
+// knownCPUs are the exclusive CPUs according to the ledger and the claim records.
 func (r *recovery) knownCPUs() cpuset.Set {
 	var set cpuset.Set
 	for _, p := range r.pods {
@@ -66,7 +68,7 @@ func (r *recovery) knownCPUs() cpuset.Set {
 	return set
 }
 
-// ownCPUs reports whether a container's CPUs are its own as far as can be seen.
+// ownCPUs reports whether a container's CPUs count as exclusive.
 func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 	rules := r.View.Rules()
 	switch {
@@ -85,7 +87,7 @@ func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 	return true
 }
 
-// sharedOf are those of some CPUs that are shared as far as the rules go.
+// sharedOf returns the part of a set that the rules allow in the shared pool.
 func sharedOf(rules ledger.Rules, set cpuset.Set) cpuset.Set {
 	if rules.StrictReservation {
 		return set.Minus(rules.ReservedCPUs)
@@ -93,8 +95,8 @@ func sharedOf(rules ledger.Rules, set cpuset.Set) cpuset.Set {
 	return set
 }
 
-// shares reports whether a container of another pod certainly runs on shared CPUs: where
-// it does, it may be out of date and still have CPUs that are somebody's own now.
+// shares reports whether a container of another pod certainly uses shared CPUs. Its cpuset may be
+// outdated and contain CPUs that are exclusive to another container now.
 func (r *recovery) shares(p *pod, c Container) bool {
 	return p.seen.QoS != "" && p.seen.QoS != workload.Guaranteed || c.CPUs.Overlaps(r.View.Rules().ReservedCPUs)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Record says in which state a claim record is.
+// Record is the state of a claim record.
 type Record int
 
 // The states of a claim record.
@@ -24,7 +24,7 @@ const (
 	Whole
 )
 
-// Processes says what of a pod runs.
+// Processes is the state of a pod's processes.
 type Processes int
 
 // What of a pod runs.
@@ -44,15 +44,14 @@ type Container struct {
 	Name string
 	CPUs cpuset.Set
 	Mems numa.Mask
-	// MemoryBytes is its limit, or what it uses where it has none.
+	// MemoryBytes is its limit, or its use without a limit.
 	MemoryBytes uint64
 }
 
-// Observation is what was seen of a pod.
+// Observation is the observed state of a pod.
 type Observation struct {
 	UID string
-	// QoS is the class whose tier the pod's cgroup lies in; empty where that is not
-	// known.
+	// QoS is the class of the pod's cgroup; empty if unknown.
 	QoS    workload.QoSClass
 	Record Record
 	// Claims is the claim record, if it is whole.
@@ -70,10 +69,9 @@ type Input struct {
 	Observed []Observation
 	// BootID of this boot.
 	BootID string
-	// Acknowledged is the newest commit that somebody may have heard of; zero where that
-	// is not known.
+	// Acknowledged is the newest acknowledged commit; zero if unknown.
 	Acknowledged Commit
-	// Unseen says that nobody can see processes: the cgroups are not the kernel's.
+	// Unseen means that processes cannot be observed, because the cgroups are simulated.
 	Unseen bool
 	Now    time.Time
 }
@@ -81,7 +79,7 @@ type Input struct {
 // Commit names a commit of the ledger. Revisions grow from epoch to epoch.
 type Commit struct {
 	Epoch ledger.EpochID
-	// Revision is zero where it is not known.
+	// Revision is zero if unknown.
 	Revision uint64
 }
 
@@ -108,23 +106,23 @@ const (
 	Displaced      Case = "in the ledger, but a living pod has what it held"
 )
 
-// Decision is what becomes of a pod.
+// Decision is the decision about a pod.
 type Decision struct {
 	UID             string
 	Namespace, Name string
 	Case            Case
-	// Living says that its processes run, or may.
+	// Living means that its processes run, or may run.
 	Living bool
-	// Source of what was kept; empty if nothing was.
+	// Source of the kept claims; empty if there are none.
 	Source ledger.ClaimSource
 	// Kept claims, in the order of records.
 	Kept []ledger.Claim
-	// Waits says that the pod is an unknown living one: it keeps what it has, and the
-	// agent has to admit it.
+	// Waits means that the pod is an unknown living pod: it keeps its claims until the agent
+	// admits it.
 	Waits bool
-	// DevicesUnknown says that it may hold devices that nobody knows.
+	// DevicesUnknown means that it may hold unknown devices.
 	DevicesUnknown bool
-	// Text says more, such as what it lost to whom; empty where there is no more.
+	// Text has details, such as claims lost to another pod; may be empty.
 	Text string
 }
 
@@ -132,10 +130,9 @@ type Decision struct {
 type Plan struct {
 	// Decisions by uid.
 	Decisions []Decision
-	// OlderCopy says that the ledger is older than what lives: its epoch has to be
-	// renewed.
+	// OlderCopy means that the ledger is an older copy, so its epoch must be renewed.
 	OlderCopy bool
-	// Remove lists the pods whose cgroups go: they hold no process.
+	// Remove lists the pods whose cgroups are removed; they have no process.
 	Remove []string
 
 	put     []*ledger.Pod
@@ -169,7 +166,7 @@ func (p *Plan) Apply(d *ledger.Draft) {
 	}
 }
 
-// Decide finds out what is true.
+// Decide decides about every pod.
 func Decide(in Input) Plan {
 	r := &recovery{Input: in, pods: map[string]*pod{}}
 	r.collect()
@@ -196,7 +193,7 @@ type recovery struct {
 	older bool
 }
 
-// pod is what is known of a pod, and what is decided about it.
+// pod has the inputs and the decision for one pod.
 type pod struct {
 	uid    string
 	ledger *ledger.Pod            // nil: no whole record
@@ -271,7 +268,7 @@ func (r *recovery) decide(p *pod, shown []ledger.Claim) {
 	}
 }
 
-// known decides about a pod whose ledger record is whole.
+// known decides about a pod with an intact ledger record.
 func (r *recovery) known(p *pod) {
 	c := p.seen.Claims
 	switch {
@@ -305,8 +302,8 @@ func (p *pod) keep(why Case) {
 	p.record = p.ledger
 }
 
-// follow takes the claims of the claim record. The specification is known only if the
-// ledger has the same.
+// follow uses the claims of the claim record. The specification is known only if the ledger's is
+// the same.
 func (p *pod) follow(why Case) {
 	c := p.seen.Claims
 	p.Case = why
@@ -325,7 +322,7 @@ func (p *pod) restore(record ledger.Pod) {
 	p.record = &record
 }
 
-// answered puts plugins' answers that are known into claims on the same devices.
+// answered adds known plugin responses to claims on the same devices.
 func answered(claims, known []ledger.Claim) []ledger.Claim {
 	claims = slices.Clone(claims)
 	for i := range claims {
@@ -344,8 +341,7 @@ func answered(claims, known []ledger.Claim) []ledger.Claim {
 	return claims
 }
 
-// unite lets the pod hold what both have: a change was under way, and nobody knows how
-// far it came.
+// unite keeps the claims of both records, because the result of an interrupted change is unknown.
 func (p *pod) unite() {
 	p.Case = Unacknowledged
 	union := Union(p.ledger.Claims, p.seen.Claims.Claims)
@@ -360,7 +356,7 @@ func (p *pod) unite() {
 	}
 }
 
-// damaged decides about a pod of whose ledger record something is left.
+// damaged decides about a pod with a damaged ledger record.
 func (r *recovery) damaged(p *pod, shown []ledger.Claim) {
 	l, c := p.lost, p.seen.Claims
 	switch {
@@ -385,9 +381,8 @@ func (r *recovery) damaged(p *pod, shown []ledger.Claim) {
 	}
 }
 
-// guess puts together what is left of a damaged ledger record and what the kernel shows.
-// The digest of the specification stays out: claims that may not be all are not what the
-// pod gets back without a question.
+// guess combines the rest of a damaged ledger record with the kernel's values. It has no digest
+// of the specification: an incomplete list of claims must not be restored automatically.
 func (p *pod) guess(shown []ledger.Claim) {
 	var left []ledger.Claim
 	if !p.lost.PerhapsStale {
@@ -396,7 +391,7 @@ func (p *pod) guess(shown []ledger.Claim) {
 	source := ledger.FromKernel
 	if len(left) > 0 {
 		source = ledger.FromLedger
-		// The kernel's CPUs and memory are those of the ledger's claims, where it has any.
+		// The ledger's CPU or memory claims, if any, have precedence over the kernel's.
 		for _, kind := range []string{string(workload.CPU), string(workload.Memory)} {
 			if slices.ContainsFunc(left, func(c ledger.Claim) bool { return c.Resource == kind }) {
 				shown = slices.DeleteFunc(slices.Clone(shown), func(c ledger.Claim) bool { return c.Resource == kind })
@@ -408,7 +403,7 @@ func (p *pod) guess(shown []ledger.Claim) {
 	p.DevicesUnknown = p.unknown.DevicesUnknown
 }
 
-// lacksDevices reports whether a pod requests devices of which no claim is known.
+// lacksDevices reports whether a pod requests devices without a known claim.
 func lacksDevices(p *ledger.Pod, claims []ledger.Claim) bool {
 	for _, c := range p.Pod.Walk() {
 		for name, n := range c.Limits.Sorted() {
@@ -422,8 +417,7 @@ func lacksDevices(p *ledger.Pod, claims []ledger.Claim) bool {
 	return false
 }
 
-// missing decides about a pod of which the ledger has nothing, or no more than that it
-// lives.
+// missing decides about a pod that the ledger does not contain, or only as living.
 func (r *recovery) missing(p *pod, shown []ledger.Claim) {
 	c := p.seen.Claims
 	switch {
@@ -495,13 +489,13 @@ func (r *recovery) plan() Plan {
 	return out
 }
 
-// sameNote reports whether a note says what is decided.
+// sameNote reports whether two notes are equal.
 func sameNote(a, b *ledger.UnknownLivePod) bool {
 	return a.Source == b.Source && a.Digest == b.Digest && a.QoS == b.QoS && a.DevicesUnknown == b.DevicesUnknown &&
 		a.Namespace == b.Namespace && a.Name == b.Name && ledger.SameClaims(a.Claims, b.Claims) && slices.Equal(a.Bindings, b.Bindings)
 }
 
-// bindings returns those of a restored pod that the ledger has not.
+// bindings returns a restored pod's bindings that the ledger does not contain.
 func (r *recovery) bindings(p *pod) (out []ledger.Binding) {
 	add := func(b ledger.Binding) {
 		_, here := r.View.Binding(b.ID)
@@ -536,7 +530,7 @@ func Bindings(uid string, recorded []ledger.RecordedBinding) []ledger.Binding {
 	return out
 }
 
-// String says in a line what becomes of the pod.
+// String describes the decision in one line.
 func (d Decision) String() string {
 	name := d.UID
 	if d.Name != "" {
@@ -555,7 +549,7 @@ func (d Decision) String() string {
 	return text
 }
 
-// Content says what is kept.
+// Content describes the kept claims.
 func (d Decision) Content() string {
 	var parts []string
 	for i := range d.Kept {

@@ -13,8 +13,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// garbage puts bytes into a message that no reader of it takes: a field that is
-// said to be longer than what follows.
+// garbage adds bytes to a message that cannot be parsed: a field with a length beyond the end.
 func garbage[M proto.Message](m M) M {
 	m.ProtoReflect().SetUnknown([]byte{0x0a, 0x7f})
 	return m
@@ -83,8 +82,8 @@ func (p *Plugin) count(n int) {
 	p.wake()
 }
 
-// GetPreferredAllocation prefers what it must include and then the highest ids,
-// which berth by itself would take last.
+// GetPreferredAllocation prefers the mandatory devices and then the highest ids, which berth's
+// own choice would take last.
 func (p *Plugin) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	answer := &pluginapi.PreferredAllocationResponse{}
 	for _, c := range req.ContainerRequests {

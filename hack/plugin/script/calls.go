@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Call is one thing that the plugin was asked, or at Register asked itself. It is
-// noted when the answer is decided; of a call that hangs, when it came.
+// Call is one call to the plugin, or its own call of Register. It is recorded when the response
+// is decided. A call that hangs is recorded when it arrives.
 type Call struct {
 	Time     time.Time `json:"time"`
 	Method   Method    `json:"method"`
 	Resource string    `json:"resource"`
-	// IDs are the devices that it was about, in the order they were sent: at
-	// ListAndWatch those of the list that went out.
+	// IDs are the devices of the call, in the order in which they were sent; at ListAndWatch
+	// those of the sent list.
 	IDs []string `json:"ids,omitempty"`
 	// MustInclude and Size are of Preferred.
 	MustInclude []string `json:"must_include,omitempty"`
@@ -23,7 +23,7 @@ type Call struct {
 	Error       string   `json:"error,omitempty"`
 }
 
-// note keeps a call and wakes who waits for it.
+// note records a call and wakes waiting callers.
 func (p *Plugin) note(c Call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,8 +64,8 @@ func (p *Plugin) Await(ctx context.Context, m Method, n int) (Call, error) {
 	}
 }
 
-// AwaitStreams waits until n lists are being read. A plugin learns a moment later that
-// a reader has gone.
+// AwaitStreams waits until n lists are being read. The plugin notices the end of a reader with a
+// delay.
 func (p *Plugin) AwaitStreams(ctx context.Context, n int) error {
 	return p.await(ctx, func() bool { return p.streams == n })
 }
@@ -75,7 +75,7 @@ func (p *Plugin) AwaitHanging(ctx context.Context, n int) error {
 	return p.await(ctx, func() bool { return p.hanging == n })
 }
 
-// await waits until what is true that is computed with the lock held.
+// await waits until ok is true. ok is called with the lock held.
 func (p *Plugin) await(ctx context.Context, ok func() bool) error {
 	for {
 		p.mu.Lock()
@@ -100,7 +100,7 @@ func (p *Plugin) hangs(more int) {
 	p.wake()
 }
 
-// wake tells those who wait that something changed. The lock is held.
+// wake wakes waiting callers after a change. The lock is held.
 func (p *Plugin) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})

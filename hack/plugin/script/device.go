@@ -16,8 +16,8 @@ type Device struct {
 	Nodes []int64
 }
 
-// ParseDevice reads a device: its id, then "@" and its NUMA nodes joined by "+"
-// (none at all makes a topology without nodes), then "!" if it is unhealthy:
+// ParseDevice parses a device: its id, then "@" and its NUMA nodes joined by "+" ("@" without
+// nodes is a topology without nodes), then "!" if it is unhealthy:
 //
 //	gpu0@0  nic2@0+1  x3  odd@  gpu4@1!
 func ParseDevice(text string) (Device, error) {

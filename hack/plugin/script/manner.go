@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Method is something that a plugin is asked.
+// Method is a method of the plugin.
 type Method string
 
 // The methods.
@@ -90,7 +90,7 @@ func Late(wait time.Duration) Manner { return Manner(after + wait.String()) }
 
 var errRefused = status.Error(codes.Unknown, "the plugin was told to refuse")
 
-// begin does what is the same at every method, and returns the manner.
+// begin does the common part of every method, and returns the manner.
 func (p *Plugin) begin(ctx context.Context, m Method) (Manner, error) {
 	p.mu.Lock()
 	how, dying := p.manners[m], p.dying

@@ -21,13 +21,13 @@ import (
 	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Signal says what a plugin takes for a restart of its server.
+// Signal is a plugin's sign of a restart of its server.
 type Signal string
 
 const (
 	// BothSignals are watched.
 	BothSignals Signal = "both"
-	// OwnSocket: only that its own socket is gone.
+	// OwnSocket: only the removal of its own socket.
 	OwnSocket Signal = "own"
 	// ServerSocket: only that kubelet.sock is a new file.
 	ServerSocket Signal = "kubelet"
@@ -45,7 +45,7 @@ type Config struct {
 	// Watched makes it a plugin that does not register but waits to be found
 	// (pluginregistration v1); Signal means nothing then.
 	Watched bool
-	// Info changes what a plugin that is found says of itself; nil says the truth.
+	// Info changes the data of a plugin that waits to be found; nil for correct data.
 	Info func(*registrationapi.PluginInfo)
 	// Resource name, as in example.com/gpu.
 	Resource string
@@ -78,7 +78,7 @@ type Plugin struct {
 	devices []Device
 	manners map[Method]Manner
 	calls   []Call
-	changed chan struct{} // closed and made anew when anything above changes
+	changed chan struct{} // closed and replaced when a field above changes
 	server  *grpc.Server  // nil while it does not serve
 	dying   chan struct{} // closed when the plugin dies
 	served  sync.WaitGroup
@@ -156,7 +156,7 @@ func (p *Plugin) Streams() (now, most int) {
 	return p.streams, p.most
 }
 
-// Serve listens on the plugin's socket, which replaces what is there.
+// Serve listens on the plugin's socket, and replaces an existing file.
 func (p *Plugin) Serve() error {
 	if err := os.Remove(p.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -203,7 +203,7 @@ func (p *Plugin) RegisterAs(ctx context.Context, req *pluginapi.RegisterRequest)
 	return err
 }
 
-// Stop ends the plugin in an orderly way: streams end, the socket goes.
+// Stop ends the plugin gracefully: streams end, and the socket is removed.
 func (p *Plugin) Stop() {
 	p.halt()
 	_ = os.Remove(p.Socket())
@@ -238,11 +238,10 @@ func (p *Plugin) halt() {
 // Wait waits until nothing of the plugin runs any more, after Stop or Die.
 func (p *Plugin) Wait() { p.served.Wait() }
 
-// errDied is what Run returns for a plugin that was told to die.
+// errDied is Run's error for a plugin that was ordered to die.
 var errDied = errors.New("the plugin died, as it was told to")
 
-// Run serves and registers, again after each signal, until ctx ends or the plugin
-// dies.
+// Run serves and registers, again after each signal, until ctx ends or the plugin dies.
 func (p *Plugin) Run(ctx context.Context) error {
 	defer p.Wait()
 	for {
@@ -250,7 +249,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 			return fmt.Errorf("serve %s: %w", p.Socket(), err)
 		}
 		if err := p.session(ctx); err != nil {
-			p.halt() // it may have been told to die just before it served again
+			p.halt() // it may have been ordered to die just before it served again
 			return err
 		}
 		p.Stop()
@@ -263,8 +262,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 // poll is how often files are looked at, and a failed registration repeated.
 const poll = 50 * time.Millisecond
 
-// session registers until it succeeds, and waits for a signal. One that waits to
-// be found does neither.
+// session registers until it succeeds, and waits for a signal. A plugin that waits to be found
+// does neither.
 func (p *Plugin) session(ctx context.Context) error {
 	if p.Watched {
 		select {
@@ -297,9 +296,9 @@ func (p *Plugin) session(ctx context.Context) error {
 	}
 }
 
-// registered registers with the server that is there and returns its socket, nil if
-// that fails. A server that was replaced meanwhile is told at once: later, the
-// plugin would push out one that has taken its place.
+// registered registers with the current server and returns the server's socket, or nil after a
+// failure. If the server was replaced meanwhile, it registers again immediately. A later
+// registration would displace a plugin that has replaced this one.
 func (p *Plugin) registered(ctx context.Context) os.FileInfo {
 	for {
 		at, err := os.Stat(p.serverSocket())
@@ -333,7 +332,7 @@ func (p *Plugin) signalled(registered os.FileInfo) bool {
 	return false
 }
 
-// unlinked reports whether the plugin's socket is gone.
+// unlinked reports whether the plugin's socket was removed.
 func (p *Plugin) unlinked() bool {
 	_, err := os.Stat(p.Socket())
 	return errors.Is(err, fs.ErrNotExist)

@@ -13,7 +13,7 @@ type watched struct {
 	p *Plugin
 }
 
-// GetInfo tells who the plugin is; its devices are at the same socket.
+// GetInfo returns the plugin's data; its device service is on the same socket.
 func (w watched) GetInfo(ctx context.Context, _ *registrationapi.InfoRequest) (*registrationapi.PluginInfo, error) {
 	w.p.note(Call{Method: Info})
 	if _, err := w.p.begin(ctx, Info); err != nil {
@@ -29,8 +29,8 @@ func (w watched) GetInfo(ctx context.Context, _ *registrationapi.InfoRequest) (*
 	return info, nil
 }
 
-// NotifyRegistrationStatus notes what became of the registration: Error is what
-// the plugin was told, empty if it is registered.
+// NotifyRegistrationStatus records the result of the registration: Error is the received error,
+// empty if the plugin is registered.
 func (w watched) NotifyRegistrationStatus(ctx context.Context, s *registrationapi.RegistrationStatus) (*registrationapi.RegistrationStatusResponse, error) {
 	call := Call{Method: Notify, Error: s.GetError()}
 	if !s.GetPluginRegistered() && call.Error == "" {

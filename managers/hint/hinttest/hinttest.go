@@ -12,13 +12,13 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Setup is a provider and what it is tried on.
+// Setup is a provider with its test data.
 type Setup struct {
 	Provider hint.Provider
 	// View on a machine, with or without pods of its own.
 	View *ledger.View
-	// Pods to try, none of them known to the view. Between them they should make
-	// the provider answer, plan and refuse.
+	// Pods to try; the view contains none of them. Together they should cause answers, plans and
+	// refusals.
 	Pods []*workload.Pod
 }
 
@@ -31,8 +31,8 @@ func Run(t *testing.T, factory func() Setup) {
 	}
 }
 
-// Check is Run for those who want the findings. There is at least one if the
-// setup gives the provider nothing to do.
+// Check is Run with the findings as its result. A setup without work for the provider is a
+// finding.
 func Check(ctx context.Context, factory func() Setup) []string {
 	s := &suite{ctx: ctx, factory: factory}
 	first, second := factory(), factory()
@@ -67,8 +67,8 @@ func (s *suite) addf(format string, args ...any) {
 	s.findings = append(s.findings, fmt.Sprintf(format, args...))
 }
 
-// pod walks a pod as an admission does: as a whole, and container by container
-// with each plan added to the draft that the next one sees.
+// pod processes a pod as an admission does: as a whole, and container by container with each plan
+// added to the draft for the next one.
 func (s *suite) pod(first, second Setup, pod *workload.Pod) {
 	record := &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(workload.Features{PodLevelResources: true})}
 	before, asked := dump(first.View), fmt.Sprintf("%+v", *pod)
@@ -89,8 +89,7 @@ func (s *suite) pod(first, second Setup, pod *workload.Pod) {
 	}
 }
 
-// request asks and plans for one request; keep adds what was planned last to
-// the draft.
+// request gets hints and plans for one request; keep adds the last plan to the draft.
 func (s *suite) request(first, second Setup, draft *ledger.Draft, req hint.Request, keep bool) {
 	view := draft.View()
 	before := dump(view)
@@ -134,7 +133,7 @@ func affinities(answers []hint.ResourceAnswer) []hint.Hint {
 	return out
 }
 
-// hints asks twice and checks the form.
+// hints gets the hints twice and checks their form.
 func (s *suite) hints(p hint.Provider, view *ledger.View, req hint.Request) []hint.ResourceAnswer {
 	answers, err := p.Hints(s.ctx, view, req)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // SlotResource is what Slots hands out.
 const SlotResource workload.Resource = "example.com/slot"
 
-// Slots is a small provider that keeps the contract, for tests of whoever works
-// with providers: it hands out slots, each near to one NUMA node.
+// Slots is a small provider that satisfies the contract, for tests of code that uses providers.
+// It allocates slots, each near one NUMA node.
 type Slots struct {
 	// At has the node of each slot by id.
 	At map[string]int
@@ -31,7 +31,7 @@ func (s *Slots) Name() string {
 	return s.Called
 }
 
-// wanted is how many slots the request is for.
+// wanted is the number of requested slots.
 func wanted(req hint.Request) int {
 	if req.Container < 0 {
 		return int(workload.PodTotal(req.Pod, func(c *workload.Container) int64 { return c.Requests[SlotResource] }))
@@ -59,8 +59,8 @@ func (s *Slots) free(view *ledger.View, nodes numa.Mask) []string {
 	return ids
 }
 
-// Hints answers with all node sets that have enough free slots; preferred are
-// those of the size that would do with all slots free.
+// Hints returns all node sets with enough free slots. Sets of the size that would suffice with
+// all slots free are preferred.
 func (s *Slots) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	n := wanted(req)
 	if n == 0 {

@@ -48,13 +48,12 @@ type (
 	entriesByPod map[string]map[string]string
 )
 
-// ParseCPU reads cpu_manager_state in any format. owners gives the containers of
-// runtime ids, by which format 1 names them; no other format needs it.
+// ParseCPU reads cpu_manager_state in any format. owners has the containers of runtime ids, which
+// only format 1 uses.
 //
-// Errors of class Corrupt: no JSON object, a list that cannot be parsed (the
-// message names pod and container), a checksum that does not fit. As for the
-// kubelet, a checksum that is absent or 0 is fine. Class
-// Precondition: a container id of format 1 that owners does not know.
+// Errors of class Corrupt: no JSON object, a list that cannot be parsed (the message names pod
+// and container), a wrong checksum. As in the kubelet, a missing checksum or 0 is accepted. Class
+// Precondition: a container id of format 1 that owners does not contain.
 func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
 	state, unknownIDs, err := parseCPU(data, owners)
 	if err != nil {
@@ -66,8 +65,7 @@ func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
 	return state, nil
 }
 
-// parseCPU returns beside the state what format 1 has of ids that owners does not
-// know.
+// parseCPU returns the state, and the CPUs of format 1 for ids that owners does not contain.
 func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownIDs map[string]cpuset.Set, err error) {
 	c := cpuCheckpoint{PodEntries: map[string]podEntry{}}
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -98,10 +96,10 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownI
 	return s, nil, s.addContainers(byPod)
 }
 
-// format tells formats 2, 3 and 4 apart, and format 1 without entries.
+// format distinguishes formats 2, 3 and 4, and format 1 without entries.
 //
-// A kubelet with the gate that does not find the checksum of format 3 tries format
-// 2, where none is needed, and keeps the pod entries that it has read by then.
+// A kubelet with the gate that does not find the checksum of format 3 tries format 2, which needs
+// none, and keeps the pod entries that it has read before.
 func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 	third, err := c.dumpPods(entries)
 	if err != nil {
@@ -224,11 +222,13 @@ func (s *CPUState) Marshal(format int) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Check says whether the kubelet's static policy would go on from the state, on
-// a machine with these CPUs. All errors are of class Precondition: the shared
-// pool is empty although containers hold CPUs; a reserved CPU is missing from it,
-// or under strict-cpu-reservation in it; a container's CPUs are also in it; the
-// CPUs of the state are not those of the machine.
+// Check reports whether the kubelet's static policy would accept the state, on a machine with
+// these CPUs. All errors are of class Precondition:
+//
+//   - The shared pool is empty although containers hold CPUs.
+//   - A reserved CPU is missing from the pool, or in it with strict-cpu-reservation.
+//   - A container's CPUs are also in the pool.
+//   - The CPUs of the state are not the machine's.
 func (s *CPUState) Check(machine, reserved cpuset.Set, strict bool) error {
 	if strict {
 		machine = machine.Minus(reserved)

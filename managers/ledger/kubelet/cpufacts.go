@@ -13,9 +13,9 @@ import (
 // its file is empty, although everybody runs everywhere.
 const policyNone = "none"
 
-// readCPU makes claims of cpu_manager_state. Its shared pool becomes none: in
-// berth the pool is what no pod holds. Where the two differ the file is one that
-// a kubelet refuses (CPUState.Check), and a note says so.
+// readCPU converts cpu_manager_state to claims. Its shared pool is not converted: in berth the
+// pool is the CPUs without an owner. If the two differ, a kubelet would refuse the file
+// (CPUState.Check), and a note reports that.
 func readCPU(data []byte, in Input) (Facts, error) {
 	s, unknownIDs, err := parseCPU(data, in.ContainerIDs)
 	if err == nil {
@@ -45,8 +45,7 @@ func readCPU(data []byte, in Input) (Facts, error) {
 	return facts, nil
 }
 
-// addClaims adds what a pod and its containers hold; pod is nil if nobody knows
-// it.
+// addClaims adds the claims of a pod and its containers; pod is nil if it is unknown.
 func (s *CPUState) addClaims(facts *Facts, uid string, pod *workload.Pod) {
 	whole, divided := s.Pods[uid]
 	switch {

@@ -14,15 +14,15 @@ import (
 // been since Kubernetes 1.20. Format 1 had device ids in plain lists.
 const deviceFormat = 2
 
-// noNode is where the file lists devices whose plugin reported no NUMA node.
+// noNode is the node of devices whose plugin reported no NUMA node.
 const noNode = -1
 
 // DeviceState is the content of kubelet_internal_checkpoint.
 type DeviceState struct {
 	// Entries are what containers hold, in the order of the file.
 	Entries []DeviceEntry
-	// Registered are the healthy devices of each resource whose plugin was there,
-	// in the order of the file.
+	// Registered are the healthy devices of each resource with a connected plugin, in the order
+	// of the file.
 	Registered map[string][]string
 }
 
@@ -70,8 +70,8 @@ func parseDevice(data []byte) (DeviceState, error) {
 	return DeviceState(c.Data), nil
 }
 
-// badResponse names the first entry whose response is no base64: of all fields only
-// that is written so.
+// badResponse names the first entry whose response is not base64, the only field with that
+// encoding.
 func badResponse(data []byte) error {
 	var c struct {
 		Data struct {
@@ -81,7 +81,7 @@ func badResponse(data []byte) error {
 			} `json:"PodDeviceEntries"`
 		}
 	}
-	_ = json.Unmarshal(data, &c) // what else is wrong has not been met before that
+	_ = json.Unmarshal(data, &c) // other errors come after this one
 	for _, e := range c.Data.Entries {
 		text, _ := e.Response.(string)
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {

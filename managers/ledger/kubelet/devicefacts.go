@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// readDevice makes claims of kubelet_internal_checkpoint, and resources that had
-// plugins. The plugins' answers come along, so that containers start with what
-// they were promised; which devices are healthy is for the plugins to say again.
+// readDevice converts kubelet_internal_checkpoint to claims and resources that had plugins. The
+// claims keep the plugins' responses, with which the containers start. The plugins report again
+// which devices are healthy.
 func readDevice(data []byte, in Input) (Facts, error) {
 	s, err := parseDevice(data)
 	if err != nil {
@@ -83,16 +83,15 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, asked int64) {
 		},
 	}
 	if !message(e.Response) {
-		// The kubelet forgets such an entry, and a pod that runs may lose its devices
-		// to another.
+		// The kubelet drops such an entry, and a running pod may lose its devices to another.
 		f.note("what the device plugin answered to %s about %s cannot be read and is left out", owner, e.Resource)
 		claim.Devices.Response = []byte{}
 	}
 	f.Claims = append(f.Claims, claim)
 }
 
-// message reports whether bytes are a protobuf message, as far as one can tell
-// without knowing which: fields of known wire types, none longer than the rest.
+// message reports whether bytes can be a protobuf message of any type: fields of known wire types
+// within the length.
 func message(b []byte) bool {
 	varint := func() (v uint64, ok bool) {
 		for i := 0; i < len(b) && i < 10; i++ {

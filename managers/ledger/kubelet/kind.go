@@ -34,7 +34,7 @@ var kinds = map[Kind]struct {
 	Device: {"device-plugins/kubelet_internal_checkpoint", readDevice, writeDevice},
 }
 
-// Settings are those of the kind's manager here.
+// Settings are the settings of the kind's manager in berth.
 type Settings struct {
 	// Policy that it runs under.
 	Policy string
@@ -48,9 +48,9 @@ type Settings struct {
 // Input is what a file is read with.
 type Input struct {
 	Settings
-	// View of the ledger that the facts are for; its rules tell the machine.
+	// View of the ledger that receives the facts; its rules contain the machine.
 	View *ledger.View
-	// Pods by uid; those of the view need not be among them.
+	// Pods by uid, in addition to those of the view.
 	Pods map[string]*workload.Pod
 	// ContainerIDs are the containers of the runtime's ids, for formats that name
 	// them so.
@@ -59,26 +59,25 @@ type Input struct {
 	// PodLevelResourceManagers). Without it, files of the formats that have entries
 	// of such pods are refused, as by the kubelet.
 	PodLevel bool
-	// SkipUnknown leaves out what belongs to pods or containers that nobody knows
-	// instead of refusing the file.
+	// SkipUnknown skips entries of unknown pods or containers. Otherwise the file is refused.
 	SkipUnknown bool
 }
 
-// Facts are what a file says.
+// Facts are the content of a file.
 type Facts struct {
 	// File is the name of the file.
 	File string
 	// Format is the file's, counted as its kind does.
 	Format int
-	// Pods are the uids of all pods that the file names, known or not, sorted.
+	// Pods are the uids of all pods in the file, known or not, sorted.
 	Pods []string
-	// Claims of owners that are known.
+	// Claims of known owners.
 	Claims []ledger.Claim
 	// Resources are device resources that had plugins.
 	Resources []string
-	// Skipped says in sentences what was left out because nobody knows its owner.
+	// Skipped describes the skipped entries of unknown owners.
 	Skipped []string
-	// Notes say in sentences what else an operator should know.
+	// Notes are other information for an operator.
 	Notes []string
 }
 
@@ -89,9 +88,8 @@ type File struct {
 	Data   []byte
 }
 
-// Read turns a state file into facts. Beside the errors of the kind's own parser
-// there is class Invalid for a kind that does not exist, and Precondition for
-// entries of unknown owners, which it lists.
+// Read converts a state file to facts. In addition to the parser's errors, there are class
+// Invalid for an unknown kind, and Precondition for entries of unknown owners, which it lists.
 func Read(kind Kind, data []byte, in Input) (Facts, error) {
 	k, ok := kinds[kind]
 	if !ok {
@@ -109,10 +107,10 @@ func Read(kind Kind, data []byte, in Input) (Facts, error) {
 	return facts, nil
 }
 
-// Write makes the state file of a view under the settings of the kind's manager.
-// Format 0 means the oldest that has a place for everything. Class Invalid is a
-// kind that does not exist, Unsupported a format that cannot be written,
-// Precondition a claim that the kind's file cannot have on this machine.
+// Write creates the state file of a view with the settings of the kind's manager. Format 0 is the
+// oldest format that can contain everything. Class Invalid is an unknown kind, Unsupported a
+// format that cannot be written, and Precondition a claim that the file cannot contain on this
+// machine.
 func Write(kind Kind, view *ledger.View, settings Settings, format int) (File, error) {
 	k, ok := kinds[kind]
 	if !ok {
@@ -141,7 +139,7 @@ func first(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// pod finds a pod among the given ones and in the view; nil if nobody knows it.
+// pod finds a pod in Pods or in the view; nil if it is unknown.
 func (in *Input) pod(uid string) *workload.Pod {
 	if p := in.Pods[uid]; p != nil {
 		return p
@@ -168,7 +166,7 @@ func (f *Facts) name(uids iter.Seq[string]) {
 	f.Pods = slices.Compact(f.Pods)
 }
 
-// skip notes what belongs to nobody known.
+// skip records an entry of an unknown owner.
 func (f *Facts) skip(format string, args ...any) {
 	f.Skipped = append(f.Skipped, fmt.Sprintf(format, args...))
 }

@@ -22,14 +22,14 @@ type MemoryState struct {
 	Nodes map[int]MemoryNode
 	// Containers are the blocks of containers by pod uid and container name.
 	Containers map[string]map[string][]MemoryBlock
-	// Pods are the blocks of pods as a whole by pod uid. Those of their containers
-	// are parts of them.
+	// Pods are the blocks of pods as a whole by pod uid. The blocks of their containers are parts
+	// of them.
 	Pods map[string][]MemoryBlock
 }
 
-// MemoryNode is what the file says of a node.
+// MemoryNode is a node in the file.
 type MemoryNode struct {
-	// Blocks counts those that the node is part of (numberOfAssignments).
+	// Blocks is the number of blocks on the node (numberOfAssignments).
 	Blocks int
 	// Group are the nodes that are used together with this one (cells).
 	Group numa.Mask
@@ -37,8 +37,8 @@ type MemoryNode struct {
 	Tables map[string]MemoryTable
 }
 
-// MemoryTable is what the file says of a resource of a node, in bytes. The kubelet
-// subtracts without looking, so an amount below zero is near 2^64.
+// MemoryTable is a resource of a node in the file, in bytes. The kubelet subtracts without a
+// check, so a negative amount is near 2^64.
 type MemoryTable struct {
 	Total, SystemReserved, Allocatable, Reserved, Free uint64
 }
@@ -50,11 +50,10 @@ type MemoryBlock struct {
 	Bytes    uint64
 }
 
-// Check says whether the kubelet's static policy would go on from the state, on a
-// machine with these nodes and with so many bytes reserved by node and resource.
-// It places all blocks on empty tables and compares: the same nodes, number of
-// blocks and groups; the same resources with the same sizes on every node; and of
-// what is held and free the same sums over each group. All errors are of class
+// Check reports whether the kubelet's static policy would accept the state, on a machine with
+// these nodes and reserved bytes by node and resource. It places all blocks on empty tables and
+// compares. The nodes, the numbers of blocks, the groups, the resources and their sizes must be
+// equal. The sums of held and free bytes over each group must be equal. All errors are of class
 // Precondition and name the first difference.
 func (s *MemoryState) Check(nodes []machine.Node, reserved map[int]map[string]uint64) error {
 	if len(s.Nodes) == 0 {
@@ -89,7 +88,7 @@ func (s *MemoryState) tables(nodes []machine.Node, reserved map[int]map[string]u
 	return out, nil
 }
 
-// emptyTables are those of a machine on which no pod holds memory.
+// emptyTables are the tables of a machine without pods.
 func emptyTables(nodes []machine.Node, reserved map[int]map[string]uint64) map[int]MemoryNode {
 	out := make(map[int]MemoryNode, len(nodes))
 	for _, node := range nodes {
@@ -112,8 +111,8 @@ func emptyTables(nodes []machine.Node, reserved map[int]map[string]uint64) map[i
 	return out
 }
 
-// place charges blocks as the kubelet does: each node of a block takes what it
-// has free, from the lowest up.
+// place charges blocks as the kubelet does: each node of a block gives its free bytes, from the
+// lowest up.
 func place(nodes map[int]MemoryNode, blocks []MemoryBlock) error {
 	for _, b := range blocks {
 		rest := b.Bytes
@@ -173,9 +172,8 @@ func (s *MemoryState) compare(expected map[int]MemoryNode) error {
 	return nil
 }
 
-// partition reports whether all nodes of a group say that they are in it. Where they
-// do not, what the kubelet expects depends on the order in which it goes through
-// the pods, which is not the same each time (kubernetes#113035).
+// partition reports whether all nodes of a group have that group. Otherwise the kubelet's
+// expected tables depend on its order of the pods, which is random (kubernetes#113035).
 func (s *MemoryState) partition(group numa.Mask) bool {
 	for id := range group.All() {
 		if s.Nodes[id].Group != group {
@@ -185,7 +183,7 @@ func (s *MemoryState) partition(group numa.Mask) bool {
 	return true
 }
 
-// sums adds up what is held and free over a group.
+// sums adds up the held and free bytes over a group.
 func sums(nodes map[int]MemoryNode, group numa.Mask, resource string) (held, free uint64) {
 	for id := range group.All() {
 		t := nodes[id].Tables[resource]

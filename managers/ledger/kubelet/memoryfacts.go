@@ -14,14 +14,14 @@ import (
 // noMemoryPolicy is the memory manager's policy that keeps no tables.
 const noMemoryPolicy = "None"
 
-// String says what and where a block is.
+// String returns the block's amount, resource and nodes.
 func (b MemoryBlock) String() string {
 	return fmt.Sprintf("%s of %s on NUMA nodes %s", workload.Memory.Text(int64(min(b.Bytes, math.MaxInt64))), b.Resource, b.Nodes)
 }
 
-// readMemory makes claims of memory_manager_state. Its tables become none: in
-// berth they follow from the claims. Where the two differ the file is one that a
-// kubelet refuses (MemoryState.Check), and a note says so.
+// readMemory converts memory_manager_state to claims. Its tables are not converted, because in
+// berth they follow from the claims. If the two differ, a kubelet would refuse the file
+// (MemoryState.Check), and a note reports that.
 func readMemory(data []byte, in Input) (Facts, error) {
 	s, err := parseMemory(data)
 	if err == nil {
@@ -70,9 +70,9 @@ func (s *MemoryState) held() spots {
 	return out
 }
 
-// noteRest notes what the tables count as held and no block has taken. After a
-// restart a kubelet counts an init container anew that has ended, beside the
-// container that it handed its memory on to (kubernetes#123971).
+// noteRest notes bytes that the tables count as held and no block contains. After a restart a
+// kubelet counts an ended init container again, in addition to the container that reuses its
+// memory (kubernetes#123971).
 func (s spots) noteRest(facts *Facts) {
 	for _, resource := range slices.Sorted(maps.Keys(s)) {
 		var nodes numa.Mask
@@ -87,7 +87,7 @@ func (s spots) noteRest(facts *Facts) {
 	}
 }
 
-// skipPod notes what a pod holds that nobody knows.
+// skipPod records the blocks of an unknown pod.
 func (s *MemoryState) skipPod(facts *Facts, held spots, uid string) {
 	whole, divided := s.Pods[uid]
 	for _, b := range whole {
@@ -160,9 +160,9 @@ func addBlock(claims []ledger.Claim, owner ledger.Owner, resource string, b ledg
 	return append(claims, ledger.Claim{Owner: owner, Provider: string(Memory), Resource: resource, Memory: []ledger.Block{b}})
 }
 
-// take divides a block among its nodes: first what it takes over from others, then
-// what the tables count as held, each from the lowest node up. What is left, which
-// is nothing if the file is whole, is on the lowest node.
+// take divides a block among its nodes. Reused bytes come first, then bytes that the tables count
+// as held, each from the lowest node up. A rest, which a consistent file does not have, is on the
+// lowest node.
 func (s spots) take(b MemoryBlock, of ledger.NodeBytes) ledger.Block {
 	out := ledger.Block{Nodes: b.Nodes, Bytes: b.Bytes}
 	rest, parts := b.Bytes, ledger.NodeBytes{}
@@ -194,8 +194,8 @@ func (s spots) take(b MemoryBlock, of ledger.NodeBytes) ledger.Block {
 	return out
 }
 
-// writeMemory makes memory_manager_state of a view. The tables are those that a
-// kubelet expects to find for the claims.
+// writeMemory creates memory_manager_state from a view. The tables are those that a kubelet
+// computes for the claims.
 func writeMemory(view *ledger.View, settings Settings, format int) (File, error) {
 	s := MemoryState{
 		Policy: settings.Policy,
@@ -244,8 +244,8 @@ func (s *MemoryState) addRecord(p *ledger.Pod) {
 	}
 }
 
-// shrink takes from the blocks of init containers what later containers have taken
-// over on the same nodes, so that the sum of all blocks is what is held.
+// shrink subtracts reused memory from the blocks of init containers, so that the sum of all
+// blocks is the held memory.
 func shrink(pod *workload.Pod, containers map[string][]MemoryBlock) {
 	for i, c := range pod.Walk() {
 		for _, b := range containers[c.Name] {

@@ -46,10 +46,9 @@ type storedPod struct {
 	Blocks storedBlocks `json:"memoryBlocks,omitempty"`
 }
 
-// ParseMemory reads memory_manager_state in either format. All errors are of class
-// Corrupt: no JSON object, a node id that berth cannot have (the message names
-// where it stands), a checksum that does not fit. As for the kubelet, a checksum
-// that is absent or 0 is fine.
+// ParseMemory reads memory_manager_state in either format. All errors are of class Corrupt: no
+// JSON object, a node id that berth does not support (the message has its path), a wrong
+// checksum. As in the kubelet, a missing checksum or 0 is accepted.
 func ParseMemory(data []byte) (MemoryState, error) {
 	s, err := parseMemory(data)
 	if err != nil {
@@ -93,11 +92,10 @@ func parseMemory(data []byte) (s MemoryState, err error) {
 	return s, nil
 }
 
-// format tells the formats apart by the checksum.
+// format distinguishes the formats by the checksum.
 //
-// A kubelet with the gate that does not find the checksum of format 2 tries format
-// 1, where none is needed; that of 1.36 keeps the pod entries that it has read by
-// then.
+// A kubelet with the gate that does not find the checksum of format 2 tries format 1, which needs
+// none. The kubelet of 1.36 keeps the pod entries that it has read before.
 func (c *memoryCheckpoint) format() (int, error) {
 	first := checksum(c.dump(false))
 	pods := len(c.PodEntries) > 0

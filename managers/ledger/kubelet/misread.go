@@ -10,9 +10,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// misread says why a file does not have the form of its kind: where, what was
-// expected, and what is there instead, in the words of the file and not in those of
-// the program that reads it.
+// misread describes why a file does not have its kind's form: where, what was expected, and what
+// was found. It uses the file's names, not those of Go types.
 func misread(err error) error {
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
@@ -52,7 +51,7 @@ func expected(t reflect.Type) string {
 // maxQuoted is how much of a file's number is in an error.
 const maxQuoted = 64
 
-// short returns what an error says of a number.
+// short shortens a number for a message.
 func short(number string) string {
 	if len(number) > maxQuoted {
 		return number[:maxQuoted] + "..."

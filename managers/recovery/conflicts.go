@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// resolveConflicts resolves contradictions: who lives keeps what it has. Each round takes
-// something away, so the rounds end.
+// resolveConflicts resolves contradictions: living pods keep their claims. Each round removes a
+// claim, so the rounds end.
 func (r *recovery) resolveConflicts() {
 	for {
 		draft := ledger.NewDraft(r.View)
@@ -46,12 +46,12 @@ func (r *recovery) resolve(view *ledger.View) bool {
 	return false
 }
 
-// unfit makes an unknown living pod of one whose claims contradict each other, such as a
-// union of two divisions between its containers: nobody else gets any of them.
+// unfit makes a pod with contradicting claims an unknown living pod, for example a union of two
+// divisions between its containers. No other pod gets any of them.
 func (p *pod) unfit(f ledger.Finding) {
 	p.record = nil
 	p.wait(p.Source, p.Kept)
-	p.unknown.Digest = "" // so that the agent says who of its containers has what
+	p.unknown.Digest = "" // so that the agent reports the claims of its containers
 	p.Text = "what it holds contradicts itself: " + f.Text
 }
 
@@ -84,7 +84,7 @@ func (p *pod) generation() uint64 {
 func (p *pod) yield(to *pod, f ledger.Finding) bool {
 	kept := Without(p.Kept, to.Kept)
 	if ledger.SameClaims(kept, p.Kept) {
-		// What is wrong is not what both hold; nothing can be taken away for it.
+		// The contradiction is not about common claims, so no claim can be removed to resolve it.
 		kept = nil
 	}
 	p.Kept = kept
