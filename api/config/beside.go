@@ -11,11 +11,11 @@ import (
 // Kubelet is the only value of Beside: a kubelet runs on the node.
 const Kubelet = "kubelet"
 
-// BesideKubelet sets the defaults of a node whose kubelet goes on: the kubelet serves the sockets of
-// device plugins and podresources, it and the runtime write the cgroups, it checks whether a pod
-// fits and what the machine is like, and it allocates every device that berthd does not know. The
-// policies of a kubelet's file that was applied before are the kubelet's, and must be off; the notes
-// name those that are not.
+// BesideKubelet sets the defaults of a node with a kubelet. The kubelet serves the sockets of
+// device plugins and podresources. The kubelet and the runtime write the cgroups. The kubelet
+// checks whether a pod fits and what the machine is like, and it allocates every device that
+// berthd does not know. Policies from a kubelet's file are the kubelet's and must be off; the
+// notes name the others.
 func (c *Config) BesideKubelet() (notes []string) {
 	c.Beside = Kubelet
 	d := Default()

@@ -46,12 +46,12 @@ type Config struct {
 	ListenGroup string `json:"listenGroup,omitempty"`
 	// StateDir holds the ledger.
 	StateDir string `json:"stateDir,omitempty"`
-	// Beside names what else manages resources on this node: kubelet, or nothing if it is
-	// empty. It changes defaults (BesideKubelet).
+	// Beside names another program that manages resources on this node: kubelet, or empty for
+	// none. It changes defaults (BesideKubelet).
 	Beside string `json:"beside,omitempty"`
-	// DevicePluginDir holds kubelet.sock, where plugins register, and theirs. Of this
-	// directory and the next two, an empty path switches off what would be there, and
-	// nil stands for the default path.
+	// DevicePluginDir is the directory of kubelet.sock, where plugins register, and of the
+	// plugins' sockets. For this directory and the next two, an empty path disables the feature,
+	// and nil is the default path.
 	DevicePluginDir *string `json:"devicePluginDir,omitempty"`
 	// PluginRegistryDir is watched for the sockets of plugins that do not register
 	// by themselves.
@@ -69,7 +69,7 @@ type Config struct {
 	// HTTPPage serves the page for a browser on an address, too, where every user of the
 	// machine can read it. A socket always has it, for users with the role read.
 	HTTPPage bool `json:"httpPage"`
-	// KubeletMetrics serves the metrics with names of the kubelet, too. Beside a kubelet,
+	// KubeletMetrics also serves metrics with the kubelet's names. With a kubelet on the node,
 	// dashboards that sum over a node's targets would count twice.
 	KubeletMetrics bool `json:"kubeletMetrics"`
 
@@ -89,7 +89,7 @@ type Config struct {
 	Limits    Limits    `json:"limits"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
-	// Privileges says what berthd takes away from itself.
+	// Privileges lists the privileges that berthd drops.
 	Privileges Privileges `json:"privileges"`
 	// Access grants roles; root always has all of them.
 	Access []access.Grant `json:"access,omitempty"`
@@ -98,7 +98,7 @@ type Config struct {
 	StrictState bool `json:"strictState,omitempty"`
 }
 
-// Log says how berthd logs.
+// Log configures logging.
 type Log struct {
 	// Level is debug, info, warn or error.
 	Level string `json:"level"`
@@ -106,12 +106,11 @@ type Log struct {
 	Format string `json:"format"`
 }
 
-// Cgroups says where pods' cgroups lie and what goes into them.
+// Cgroups configures the location and the values of pods' cgroups.
 type Cgroups struct {
 	// Tree is kernel, or memory for a tree that only exists in berthd.
 	Tree string `json:"tree"`
-	// Driver is cgroupfs, which makes directories, or systemd, which asks systemd
-	// for slices.
+	// Driver is cgroupfs, which creates directories, or systemd, which creates slices of systemd.
 	Driver string `json:"driver"`
 	// Mount is where the kernel's tree is mounted.
 	Mount string `json:"mount"`
@@ -123,8 +122,8 @@ type Cgroups struct {
 	PerQOS bool `json:"cgroupsPerQOS"`
 	// ReconcilePeriod is how often the kernel's values are compared.
 	ReconcilePeriod metav1.Duration `json:"reconcilePeriod"`
-	// DriftPolicy says what happens to values that another program has changed: repair
-	// writes them again, report only reports them.
+	// DriftPolicy is the reaction to values that another program has changed: repair writes them
+	// again, report only reports them.
 	DriftPolicy  string          `json:"driftPolicy"`
 	CPUCFSQuota  bool            `json:"cpuCFSQuota"`
 	CPUCFSPeriod metav1.Duration `json:"cpuCFSQuotaPeriod"`
@@ -155,9 +154,8 @@ type Topology struct {
 	Policy  topology.Policy   `json:"policy"`
 	Scope   string            `json:"scope"`
 	Options map[string]string `json:"options,omitempty"`
-	// MaxNodes is how many NUMA nodes the machine may have unless the option
-	// max-allowable-numa-nodes says so; 0 means all that berth can do, 64. A
-	// kubelet's file sets the kubelet's bound.
+	// MaxNodes is the maximum number of NUMA nodes, unless the option max-allowable-numa-nodes is
+	// set; 0 is berth's maximum, 64. A kubelet's file sets the kubelet's maximum.
 	MaxNodes int `json:"maxNodes,omitempty"`
 }
 
@@ -165,8 +163,7 @@ type Topology struct {
 type Reserved struct {
 	System map[string]string `json:"system,omitempty"`
 	Kube   map[string]string `json:"kube,omitempty"`
-	// CPUs is an explicit list of reserved CPUs; it stands in place of the cpu
-	// amounts.
+	// CPUs is an explicit list of reserved CPUs, which replaces the cpu amounts.
 	CPUs cpuset.Set `json:"cpus,omitzero"`
 	// EvictionHard is how little may be left before pods are evicted, by eviction
 	// signal, as {"memory.available": "100Mi"}. Absent: the kubelet's defaults;
@@ -174,23 +171,23 @@ type Reserved struct {
 	EvictionHard map[string]string `json:"evictionHard,omitzero"`
 }
 
-// Node says what the node as a whole gives to pods and what it has to be like.
+// Node configures the amounts for pods and the requirements of the node.
 type Node struct {
-	// Enforce says which cgroups get limits out of what is reserved: pods,
-	// system-reserved, kube-reserved, the last two also with -compressible, none.
+	// Enforce lists the cgroups with limits from the reservations: pods, system-reserved,
+	// kube-reserved, the last two also with -compressible, none.
 	Enforce []string `json:"enforceNodeAllocatable"`
 	// SystemReservedCgroup and KubeReservedCgroup name cgroups that are there
 	// already, as the cgroup driver spells them.
 	SystemReservedCgroup string `json:"systemReservedCgroup,omitempty"`
 	KubeReservedCgroup   string `json:"kubeReservedCgroup,omitempty"`
-	// SystemCgroup takes the processes of the root cgroup but for the first one and
-	// the kernel's; OwnCgroup takes berthd. Both are paths of plain directories
-	// under every driver; empty: nobody is moved.
+	// SystemCgroup receives the processes of the root cgroup except the first one and the
+	// kernel's. OwnCgroup receives berthd. Both are paths of plain directories under every
+	// driver; empty: no process is moved.
 	SystemCgroup string `json:"systemCgroups,omitempty"`
 	OwnCgroup    string `json:"kubeletCgroups,omitempty"`
-	// RuntimeCgroup takes the container runtime and AgentCgroup the agent, as OwnCgroup
-	// berthd. Which process that is says the file with its id; without one the runtime is
-	// who serves the socket at runtimeEndpoint.
+	// RuntimeCgroup receives the container runtime and AgentCgroup the agent, as OwnCgroup
+	// receives berthd. The pid files identify the processes. Without one the runtime is the
+	// process that serves the socket at runtimeEndpoint.
 	RuntimeCgroup  string `json:"runtimeCgroups,omitempty"`
 	RuntimePIDFile string `json:"runtimePidFile,omitempty"`
 	AgentCgroup    string `json:"agentCgroups,omitempty"`
@@ -198,8 +195,8 @@ type Node struct {
 	// MaxPods and PodsPerCore bound how many pods may be here; 0 is no bound.
 	MaxPods     int64 `json:"maxPods"`
 	PodsPerCore int64 `json:"podsPerCore,omitempty"`
-	// NodeFit rejects pods that request more than is left of what is allocatable. An
-	// agent whose scheduler sees to that can turn it off.
+	// NodeFit rejects pods that request more than the rest of allocatable. An agent whose
+	// scheduler checks this can turn it off.
 	NodeFit bool `json:"nodeFit"`
 	// LocalStorage counts ephemeral storage, and StorageDir lies on the file
 	// system that it comes from; empty: the one of the state directory.
@@ -209,9 +206,8 @@ type Node struct {
 	FailSwapOn bool `json:"failSwapOn"`
 	// FailCgroupV1 refuses to start on cgroup v1.
 	FailCgroupV1 bool `json:"failCgroupV1"`
-	// KernelTunables says what happens to kernel settings that are not as a node
-	// of Kubernetes wants them: ignore, warn, set, or require, which refuses to
-	// start.
+	// KernelTunables is the reaction to kernel settings that differ from Kubernetes'
+	// requirements: ignore, warn, set, or require, which refuses to start.
 	KernelTunables string `json:"kernelTunables"`
 	// OOMScoreAdj is berthd's own score of the out-of-memory killer, -1000 to 1000. One
 	// below 0 is written only where berthd's cgroup has a memory limit. The agent that
@@ -228,8 +224,7 @@ const (
 	TunablesRequire = "require"
 )
 
-// Providers is the order in which hint providers are asked and plan, and how
-// long they may take.
+// Providers is the order of the calls to hint providers, and their time limits.
 type Providers struct {
 	Order []string `json:"order"`
 	// AllocateTimeout bounds a device plugin's Allocate; the kubelet has no bound.
@@ -247,18 +242,18 @@ type Providers struct {
 
 // External limits what external hint providers may cost.
 type External struct {
-	// Required are names without which pods are not admitted, whether or not a
-	// provider has registered under them yet, and whatever mode it requests. No other
-	// provider can be required.
+	// Required are providers without which pods are not admitted, even if no provider has
+	// registered under the name yet, and independent of its requested mode. No other provider can
+	// be required.
 	Required []string `json:"required,omitempty"`
-	// Allow says what single providers may do beyond hints and claims.
+	// Allow lists what single providers may do beyond hints and claims.
 	Allow []AllowedProvider `json:"allow,omitempty"`
 	// Deadline of each call of an admission to a provider that requests none.
 	Deadline metav1.Duration `json:"deadline"`
 	// Connect is how long a provider that registers may take to answer.
 	Connect metav1.Duration `json:"connect"`
-	// Lease is how long a provider is asked to hold what it reserves for an
-	// admission that neither succeeds nor fails.
+	// Lease is how long a provider must hold the reservation of an admission that neither
+	// succeeds nor fails.
 	Lease metav1.Duration `json:"lease"`
 }
 
@@ -268,38 +263,37 @@ type AllowedProvider struct {
 	Provider string `json:"provider"`
 	// UID is the user who may register under that name; 0 is root.
 	UID uint32 `json:"uid,omitempty"`
-	// Edits are the kinds of container edits that it may ask of the runtime: env,
-	// mounts, devices, annotations, cdi.
+	// Edits are the kinds of container edits that it may request from the runtime: env, mounts,
+	// devices, annotations, cdi.
 	Edits []string `json:"edits,omitempty"`
 }
 
 // EditKinds are the kinds of container edits.
 func EditKinds() []string { return []string{"env", "mounts", "devices", "annotations", "cdi"} }
 
-// Verdicts says which answers admissions may get.
+// Verdicts configures the answers of admissions.
 type Verdicts struct {
-	// Deferred tells a pod to ask again where only something stands in its way that
-	// may pass by itself, such as a device plugin that is known and away. Otherwise
-	// it is rejected, with the kubelet's words, and an admission that nothing was
-	// decided about fails with UNAVAILABLE. A kubelet's file turns it off.
+	// Deferred lets an admission be answered with DEFERRED if its obstacle may be temporary,
+	// such as a known device plugin that is disconnected. The agent then repeats it later.
+	// Otherwise the pod is rejected, with the kubelet's words, and an admission without a
+	// decision fails with UNAVAILABLE. A kubelet's file turns it off.
 	Deferred bool `json:"deferred"`
 }
 
 // Limits bound what callers can request.
 type Limits struct {
-	// MessageBytes is how large a request may be, and MessageElements how many messages,
-	// items of lists and entries of maps may be in one of a user other than root.
+	// MessageBytes limits the size of a request. MessageElements limits the messages, items of
+	// lists and entries of maps in a request of a user other than root.
 	MessageBytes    int `json:"messageBytes"`
 	MessageElements int `json:"messageElements"`
 	// Containers is how many containers a pod may have.
 	Containers int `json:"containers"`
 	// Call is the longest that a unary call may take.
 	Call metav1.Duration `json:"call"`
-	// UserConnections and UserCalls are how many connections and calls under way a
-	// user other than root may have at once, and UserBytes how many bytes of requests,
-	// and how many of answers that the user has not read.
-	// Those who have their roles by a group are one user; so are those without any
-	// role, who have fewer.
+	// UserConnections and UserCalls limit the simultaneous connections and calls of a user other
+	// than root. UserBytes limits the bytes of its requests, and of the answers that it has not
+	// read. Users with their roles by the same group count as one user. All users without a role
+	// count as one user, with fewer connections and calls.
 	UserConnections int `json:"userConnections"`
 	UserCalls       int `json:"userCalls"`
 	UserBytes       int `json:"userBytes"`
@@ -311,8 +305,8 @@ type Limits struct {
 	// for podresources.
 	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
 	PodResourcesBurst     int     `json:"podResourcesBurst"`
-	// PodResourcesWait is how long after a start a reader that asks what can be
-	// allocated waits for plugins that were there before; 0 waits for none.
+	// PodResourcesWait is how long after a start a reader of the allocatable resources waits for
+	// the earlier plugins; 0 waits for none.
 	PodResourcesWait metav1.Duration `json:"podResourcesWait"`
 	// WatchEvents is how many events are kept for readers of Watch that come back;
 	// at most twice as many.
@@ -328,8 +322,8 @@ type Features struct {
 	CPUBetaOptions  bool `json:"cpuManagerPolicyBetaOptions"`
 }
 
-// Privileges are what berthd takes away from itself at its start, where the kernel can
-// do that: what it does not need it cannot be made to misuse.
+// Privileges are dropped at the start if the kernel supports it, so that an exploited berthd
+// cannot use them.
 type Privileges struct {
 	// DropCapabilities leaves berthd the capabilities that this configuration needs.
 	DropCapabilities bool `json:"dropCapabilities"`
@@ -402,7 +396,7 @@ func (c Config) Dump() ([]byte, error) {
 	return b, nil
 }
 
-// Digest tells configurations apart by everything that decisions rest on.
+// Digest identifies the part of the configuration that decisions depend on.
 func (c Config) Digest() (string, error) {
 	b, err := json.Marshal(struct {
 		CPU       CPU

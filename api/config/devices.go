@@ -13,27 +13,25 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Devices is about extended resources: those that device plugins serve, and those
-// that nobody here does.
+// Devices configures extended resources, with and without a device plugin.
 type Devices struct {
-	// Unknown says what becomes of a pod that requests an extended resource which no
-	// plugin, no provider and no configuration knows: defer (it waits for
-	// RegistrationGrace after the start of berthd, then it is rejected), reject, or
-	// ignore (it is admitted without, as by the kubelet). A kubelet's file sets
-	// ignore.
+	// Unknown is the decision on a pod that requests an extended resource which no plugin, no
+	// provider and no configuration has. defer waits for RegistrationGrace after the start of
+	// berthd, and then rejects. reject rejects. ignore admits the pod without the resource, as
+	// the kubelet does; a kubelet's file sets it.
 	Unknown string `json:"unknown"`
-	// RegistrationGrace is how long after the start of berthd plugins have to register
-	// for the first time, and how long after a plugin went pods wait for it.
+	// RegistrationGrace is how long plugins may take to register after the start of berthd, and
+	// how long pods wait for a plugin after its end.
 	RegistrationGrace metav1.Duration `json:"registrationGrace"`
-	// Elsewhere names the resources that another program serves, by their names or
-	// domains; "*" means all that nobody here knows.
+	// Elsewhere names resources that another program serves, by their names or domains; "*" means
+	// all that berthd does not know.
 	Elsewhere []string `json:"elsewhere,omitempty"`
-	// ForgetAfter is how long after its plugin went a resource is known that nobody
-	// holds; 0 is for ever.
+	// ForgetAfter is how long a resource without a plugin is kept if no pod holds its devices; 0
+	// is for ever.
 	ForgetAfter metav1.Duration `json:"forgetAfter"`
 }
 
-// What becomes of pods that request resources which nobody knows.
+// Values of Devices.Unknown.
 const (
 	UnknownDefer  = string(admission.DeferUnknown)
 	UnknownReject = string(admission.RejectUnknown)

@@ -1,16 +1,14 @@
-// Package config is berth's configuration as a document: what can be set, what
-// holds where nothing is set, how it is written, and what each part of berth is
-// configured with. It reads bytes, not files, and knows nothing of sockets or
-// flags: berthd's sources are put together in server/internal/config, and whoever wants to
-// know what berthd would do with a document (berthctl simulate) reads the same one
-// with the same code.
+// Package config is berth's configuration as a document: its fields, their defaults, its format,
+// and the conversion for each part of berth. It reads bytes, not files, and has no flags or
+// sockets. Package server/internal/config merges berthd's sources. berthctl simulate uses this
+// package to interpret a document exactly as berthd does.
 //
 // Words:
 //
-//   - layer: a document laid over a configuration. The fields that it has win.
-//   - note: something a layer says that berth does not act on.
+//   - layer: a document applied to a configuration. Its fields override.
+//   - note: a setting of a layer that has no effect in berth.
 //
-// Invariants: the same layers give the same value; Dump prints a document that
-// reads as the same value; a configuration that Validate accepts is refused by a
-// constructor only for a reason that lies in the machine.
+// Invariants: equal layers give equal values. Dump prints a document that parses to the same
+// value. If Validate accepts a configuration, a constructor refuses it only because of the
+// machine.
 package config

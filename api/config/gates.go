@@ -10,15 +10,15 @@ import (
 // fixedGate is a feature gate of the kubelet about berth's job that changes nothing
 // here.
 type fixedGate struct {
-	// on is how berth behaves, whatever the gate says.
+	// on is berth's behaviour, independent of the gate.
 	on bool
 	// does reports what that is.
 	does string
 }
 
 // fixedGates are the gates of Kubernetes 1.36 about CPUs, memory, devices, cgroups and
-// podresources that a kubelet's file may set and berth has no setting for. Those that
-// are locked are left out: a kubelet refuses another value by itself.
+// podresources that a kubelet's file may set and berth has no setting for. Locked gates are
+// omitted: a kubelet refuses other values itself.
 var fixedGates = map[string]fixedGate{
 	"CustomCPUCFSQuotaPeriod":                  {true, "cpuCFSQuotaPeriod is used as it is set"},
 	"DRAExtendedResource":                      {false, "extended resources come from device plugins and hint providers alone"},
@@ -40,8 +40,8 @@ var fixedGates = map[string]fixedGate{
 	"ResourceHealthStatus":                     {true, "the health of devices is reported"},
 }
 
-// gateNotes names the gates of a kubelet's file that are about berth's job and ask
-// for something else than berth does.
+// gateNotes names the gates of a kubelet's file for berth's features that differ from berth's
+// behaviour.
 func gateNotes(gates map[string]bool) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
 		fixed, ok := fixedGates[name]

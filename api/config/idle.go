@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/managers/node"
 )
 
-// idleField is a field of a KubeletConfiguration about berth's job that changes nothing
-// here, or nothing beside the other fields.
+// idleField is a field of a KubeletConfiguration for a feature of berth that has no effect here,
+// or none with the other fields.
 type idleField struct {
 	name string
-	// set reports whether a file has it and it changes nothing; why says what holds instead.
+	// set reports whether a file has it and it has no effect; why is the explanation.
 	set func(*kubelet.KubeletConfiguration) bool
 	why string
 }
@@ -31,7 +31,7 @@ func noPodCgroups(k *kubelet.KubeletConfiguration) bool {
 	return k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS
 }
 
-// idleFields are in the order in which they are told.
+// idleFields are in the order of the notes.
 var idleFields = []idleField{
 	{"containerRuntimeEndpoint", func(k *kubelet.KubeletConfiguration) bool { return k.ContainerRuntimeEndpoint != "" },
 		"runtimeEndpoint of berth's own file (--runtime-endpoint) says which runtime makes the containers"},

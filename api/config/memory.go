@@ -20,25 +20,23 @@ import (
 type Memory struct {
 	// Policy is None or Static.
 	Policy string `json:"policy"`
-	// Reserved says what of each NUMA node's memory is kept for the system. Under
-	// the policy Static it must add up to what is reserved as a whole: the memory
-	// of reserved.system, reserved.kube and reserved.evictionHard.
+	// Reserved is the reserved memory of each NUMA node. With the policy Static it must add up to
+	// the whole reservation: the memory of reserved.system, reserved.kube and
+	// reserved.evictionHard.
 	Reserved []ReservedMemory `json:"reserved,omitempty"`
 	// AllowUnreserved lets the policy Static run without any reserved memory,
 	// where the system is kept off the pods' memory by other means.
 	AllowUnreserved bool `json:"allowUnreserved,omitempty"`
-	// DisjointNUMAGroups widens the nodes of a container that is to sit on one node of
-	// several that others use together, instead of letting it in beside them as
-	// the kubelet does.
+	// DisjointNUMAGroups widens the nodes of a container if its node is one of several that other
+	// containers use together. The kubelet lets both use the node.
 	DisjointNUMAGroups bool `json:"disjointNUMAGroups,omitempty"`
-	// CheckFreeHugePages holds the huge pages that a pod would get against those
-	// that the kernel has free at the moment: ignore, defer, which requests
-	// verdicts.deferred, or reject.
+	// CheckFreeHugePages compares a pod's huge pages with the kernel's free ones: ignore, defer,
+	// which requires verdicts.deferred, or reject.
 	CheckFreeHugePages string `json:"checkFreeHugePages"`
 }
 
-// ReservedMemory is what is kept of one NUMA node: Kubernetes quantities of memory
-// and huge pages.
+// ReservedMemory is the reservation on one NUMA node: Kubernetes quantities of memory and huge
+// pages.
 type ReservedMemory struct {
 	NUMANode int32             `json:"numaNode"`
 	Limits   map[string]string `json:"limits"`
@@ -106,9 +104,9 @@ func (c Config) validateMemory(vs *errdefs.Violations, oneOf func(field, got str
 	}
 }
 
-// reservedMemory reads Memory.Reserved, each with what it adds to the sum of those of
-// its resource before it: fractions of bytes add up as they do in the reservations of
-// the whole node.
+// reservedMemory parses Memory.Reserved. Each amount is the difference that it makes to its
+// resource's rounded sum, so that fractions of bytes add up as in the reservations of the whole
+// node.
 func (c Config) reservedMemory() ([]memory.Reservation, error) {
 	var out []memory.Reservation
 	var vs errdefs.Violations
@@ -155,7 +153,7 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	return out, nil
 }
 
-// inBytes picks what is memory.
+// inBytes returns the memory resources.
 func inBytes(amounts workload.Quantities) map[workload.Resource]uint64 {
 	out := map[workload.Resource]uint64{}
 	for r, n := range amounts {

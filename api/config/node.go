@@ -25,7 +25,7 @@ func (c Config) NodeConfig() (node.Config, error) {
 		MaxPods:              c.Node.MaxPods,
 		PodsPerCore:          c.Node.PodsPerCore,
 		NoPodCgroups:         !c.Cgroups.PerQOS,
-		// A made-up machine's CPUs are not those of the tree.
+		// A simulated machine's CPUs are not those of the tree.
 		AllCPUs:   c.CPU.Policy == cpu.PolicyNone && c.Machine == "",
 		MemoryQoS: c.Cgroups.MemoryQoS,
 	}

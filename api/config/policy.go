@@ -49,8 +49,7 @@ func (p Policy) Marshal() ([]byte, error) {
 	return text, nil
 }
 
-// ReadPolicy reads a policy that was kept. An error is of class Invalid: it was
-// kept by a berthd that knows more.
+// ReadPolicy parses a stored policy. An error is of class Invalid: a newer berthd has stored it.
 func ReadPolicy(text []byte) (p Policy, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

@@ -15,15 +15,14 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// shape holds a document against the type that it is read into. The decoders say
-// that something does not fit; this says what, by the paths of the fields, and all
-// of it at once.
+// shape compares a document with the type that it is decoded to. The decoders report only the
+// first misfit, without its path. This reports all of them, with the paths of the fields.
 type shape struct {
 	unknown, misfits errdefs.Violations
 }
 
-// walk looks at one value, which encoding/json has decoded; nil, which leaves a
-// field as it is, fits everywhere.
+// walk checks one value that encoding/json has decoded. nil, which leaves a field unchanged,
+// always fits.
 func (s *shape) walk(at string, t reflect.Type, value any) {
 	if value == nil {
 		return
@@ -51,8 +50,7 @@ func (s *shape) walk(at string, t reflect.Type, value any) {
 	}
 }
 
-// object looks at an object in the order of its keys, and takes those out that are
-// unknown.
+// object checks an object in the order of its keys, and removes unknown keys.
 func (s *shape) object(at string, t reflect.Type, value map[string]any) {
 	switch t.Kind() {
 	case reflect.Map:
@@ -68,7 +66,7 @@ func (s *shape) object(at string, t reflect.Type, value map[string]any) {
 				continue
 			}
 			s.unknown.Addf(path, "unknown field%s", among(key, known))
-			delete(value, key) // the decoders would take one of another case for known
+			delete(value, key) // the decoders would accept a key in another case
 		}
 	default:
 		s.misfits.Addf(at, "expected %s, found an object", wanted(t))
@@ -88,7 +86,7 @@ func (s *shape) leaf(at string, t reflect.Type, value any) {
 		return
 	}
 	if _, isText := value.(string); isText && readsItself(t) && t != reflect.TypeFor[metav1.Duration]() {
-		s.misfits.Addf(at, "%v", err) // its own words say more
+		s.misfits.Addf(at, "%v", err) // its own error is more precise
 		return
 	}
 	s.misfits.Addf(at, "expected %s, found %s", wanted(t), text)
@@ -100,8 +98,7 @@ func readsItself(t reflect.Type) bool {
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// fields are the fields of a struct by their names in JSON, those of embedded
-// structs among them.
+// fields are the fields of a struct by their names in JSON, including those of embedded structs.
 func fields(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -120,7 +117,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 // few is how many fields a section may have for an error to list them.
 const few = 12
 
-// among says which fields there are: the one that was meant, or all of a few.
+// among names the expected field: the one with another case, or all of a few.
 func among(key string, known map[string]reflect.Type) string {
 	names := slices.Sorted(maps.Keys(known))
 	if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, key) }); i >= 0 {
@@ -132,7 +129,7 @@ func among(key string, known map[string]reflect.Type) string {
 	return ", expected any of " + strings.Join(names, ", ")
 }
 
-// wanted names a type in a reader's words.
+// wanted describes a type for a message.
 func wanted(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[metav1.Duration]():

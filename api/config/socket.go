@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Mode reads the mode of a socket; empty stands for another one.
+// Mode parses the mode of a socket; empty means otherwise.
 func Mode(text string, otherwise fs.FileMode) (fs.FileMode, error) {
 	if text == "" {
 		return otherwise, nil
@@ -19,7 +19,8 @@ func Mode(text string, otherwise fs.FileMode) (fs.FileMode, error) {
 	return fs.FileMode(n), nil
 }
 
-// SocketMode is the mode of berth's own socket: nobody but root and the socket's group connects unless somebody has a role.
+// SocketMode is the mode of berth's own socket. Only root and the socket's group can connect,
+// unless the configuration grants roles.
 func (c Config) SocketMode() fs.FileMode {
 	otherwise := fs.FileMode(0o660)
 	if len(c.Access) > 0 {

@@ -25,8 +25,7 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// parse reads a text that holds one document of the wanted type, and returns it
-// as encoding/json would.
+// parse reads a text with one document of the wanted type, and returns it as encoding/json would.
 func parse(path string, data []byte, apiVersion, kind string) (map[string]any, error) {
 	if found := documents(data); found > 1 {
 		return nil, errdefs.Invalidf("%s: expected one document, found %d", path, found)
@@ -38,9 +37,9 @@ func parse(path string, data []byte, apiVersion, kind string) (map[string]any, e
 	return object(path, text, apiVersion, kind)
 }
 
-// documents counts those of a text that have something in them. YAML lets no line of
-// a document begin with its marks: --- begins one, which may follow on the same line,
-// ... ends one, and % is a word to the parser.
+// documents counts the non-empty documents of a text. In YAML, --- begins a document, which may
+// follow on the same line, ... ends one, and % begins a directive. No line of a document begins
+// with these marks.
 func documents(data []byte) (found int) {
 	var piece []byte
 	count := func() {
@@ -66,8 +65,7 @@ func documents(data []byte) (found int) {
 	return found
 }
 
-// object reads a JSON text that has the wanted type. Numbers stay as they are
-// written.
+// object parses a JSON text of the wanted type. Numbers keep their spelling.
 func object(path string, text []byte, apiVersion, kind string) (map[string]any, error) {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -87,11 +85,10 @@ func object(path string, text []byte, apiVersion, kind string) (map[string]any, 
 	return doc, nil
 }
 
-// readKubelet reads a kubelet's file as the kubelet does. That one tries to be
-// strict first, and where only that fails goes on with a warning (v1beta1): fields
-// that it does not know, also by their case, are left out; of a key that is there
-// twice the later one counts, but two objects of a JSON text go together. It never
-// looks behind the first document. A number is a text to berth where a text is
+// readKubelet reads a kubelet's file as the kubelet does. The kubelet first decodes strictly. If
+// only that fails, it continues with a warning (v1beta1). Unknown fields, including those in
+// another case, are ignored. The later one of two equal keys counts, but two objects of a JSON
+// text are merged. Only the first document is read. Berth accepts a number where a text is
 // expected, which the kubelet refuses.
 func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, notes []string, err error) {
 	note := func(format string, args ...any) { notes = append(notes, path+": "+fmt.Sprintf(format, args...)) }
@@ -131,9 +128,8 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 	return k, notes, nil
 }
 
-// ApplyBerth lays berth's own file over a configuration; path names it in errors.
-// A field that berth does not know is an error, as everything is that cannot be
-// read: of class Invalid.
+// ApplyBerth applies berth's own file to a configuration; path names it in errors. Unknown fields
+// and unreadable files are errors of class Invalid.
 func (c *Config) ApplyBerth(path string, data []byte) error {
 	doc, err := parse(path, data, APIVersion, Kind)
 	if err != nil {

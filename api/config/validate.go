@@ -115,8 +115,7 @@ func (c Config) Validate() error {
 	return vs.Err("configuration")
 }
 
-// validateCgroups checks what goes for every kernel: a tree of version 2 can have
-// all that a configuration may request.
+// validateCgroups checks the rules for every kernel. A v2 tree supports every configuration.
 func (c Config) validateCgroups(vs *errdefs.Violations) {
 	driver := cgroup.Driver(c.Cgroups.Driver)
 	if _, err := cgroup.NewLayout(c.Cgroups.Root, driver); err != nil {
@@ -149,8 +148,7 @@ var configFields = map[string]string{
 	"memorySwap.swapBehavior": "cgroups.swapBehavior",
 }
 
-// include notes what a manager found wrong in its part; field is where it lies if
-// the manager does not say.
+// include adds a manager's error about its part. field is the path if the manager gives none.
 func include(vs *errdefs.Violations, field string, err error) {
 	var wrong *errdefs.Error
 	switch {
@@ -278,7 +276,7 @@ func (c Config) WorkloadFeatures() workload.Features {
 	}
 }
 
-// validateKept checks what is said of the processes of the runtime and the agent.
+// validateKept checks the settings of the runtime's and the agent's processes.
 func (c Config) validateKept(vs *errdefs.Violations) {
 	placeOf("node.runtimeCgroups", c.Node.RuntimeCgroup, vs)
 	placeOf("node.agentCgroups", c.Node.AgentCgroup, vs)
