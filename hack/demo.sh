@@ -194,7 +194,7 @@ run berthctl get resources
 say "A pod on the shared CPUs"
 begin web - 64Mi
 
-say "A pod with an exclusive CPU and a GPU; pod web leaves that CPU before the pod starts"
+say "A pod with an exclusive CPU and a GPU; pod web leaves this CPU before pod trainer starts"
 begin trainer 1 128Mi 1
 [ -z "$containers" ] || where web trainer
 
