@@ -24,11 +24,10 @@ type Damage struct {
 	SetAside string `json:"set_aside"`
 	// Error that the file was refused with.
 	Error string `json:"error"`
-	// Report of the ledger: what was damaged, which pods are lost, what could not be
-	// read.
+	// Report of the ledger: the damage, the lost pods, and the unreadable parts.
 	Report ledger.Report `json:"report"`
-	// EpochID and Generation of the file that was made of what was whole. As long as
-	// the ledger has them there was no commit since.
+	// EpochID and Generation of the file that was created from the intact records. The ledger
+	// still has them until its first commit.
 	EpochID    ledger.EpochID `json:"epoch_id"`
 	Generation uint64         `json:"generation"`
 }
@@ -38,13 +37,12 @@ const (
 	reportSuffix = ".json"
 )
 
-// OpenLedger opens the ledger that is in the store. If it is damaged, a sound file is
-// made of all that is whole (ledger.Salvage), the damaged one is kept beside, and
-// Damage says so; the report then reports what was damaged and which pods are lost.
-// Both say so again at every start until the ledger has had its first commit, since
-// the process that found the damage may not have lived to act on it; otherwise Damage
-// is nil. All other errors are those of ledger.Open. A ledger that begins has the time
-// as the base of its revisions, and an epoch of its own, as has one that was salvaged.
+// OpenLedger opens the ledger in the store. From a damaged ledger it creates a new file with all
+// intact records (ledger.Salvage). It keeps the damaged file beside it, and returns Damage and a
+// report of the damage and the lost pods. Later starts return both again until the ledger's first
+// commit, because the first process may have ended before it acted on them. Otherwise Damage is
+// nil. All other errors are those of ledger.Open. A new ledger has the time as the base of its
+// revisions, and its own epoch; so has a salvaged one.
 func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
 	o = s.options(o, now)
 	l, report, cause := ledger.Open(ctx, o)
@@ -70,8 +68,8 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 	return l, report, &damage, err
 }
 
-// OpenStrict opens the ledger that is in the store, but refuses a damaged one with an
-// error of class Corrupt that says what OpenLedger would keep. It writes nothing.
+// OpenStrict opens the ledger in the store, but refuses a damaged one with an error of class
+// Corrupt that lists what OpenLedger would keep. It writes nothing.
 func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, error) {
 	o = s.options(o, now)
 	l, report, cause := ledger.Open(ctx, o)
@@ -87,12 +85,12 @@ func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time)
 		return nil, report, err
 	}
 	if report.Whole == saved.Report.Whole && len(report.Damage) > 0 {
-		return nil, saved.Report, cause // it says all of this
+		return nil, saved.Report, cause // it contains all of this
 	}
 	return nil, saved.Report, fmt.Errorf("%w; %s", cause, saved.Report.Outcome())
 }
 
-// options completes those of a ledger in this store.
+// options completes the options of a ledger in this store.
 func (s *Store) options(o ledger.Options, now time.Time) ledger.Options {
 	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
 	if o.EpochID == 0 {
@@ -101,7 +99,7 @@ func (s *Store) options(o ledger.Options, now time.Time) ledger.Options {
 	return o
 }
 
-// recall puts into the report of a sound file what was found in the damaged one.
+// recall copies the findings of the damaged file into the report of its replacement.
 func recall(r *ledger.Report, was ledger.Report) {
 	r.Damage, r.Whole, r.Lost, r.Uncertain, r.Unread = was.Damage, was.Whole, was.Lost, was.Uncertain, was.Unread
 }
@@ -120,10 +118,10 @@ func (s *Store) unsettled(v *ledger.View) (*Damage, error) {
 	return nil, nil
 }
 
-// salvage makes a sound file of what is whole in a damaged one and puts it in its
-// place. The damaged file gets another name, and a report beside it. A crash at any
-// point leaves either the damaged file under the name, or the sound one: the damaged
-// file has its second name before the sound one takes the first.
+// salvage creates a new file from the intact records of a damaged one, and replaces the damaged
+// one. The damaged file gets another name, and a report beside it. The damaged file has its
+// second name before the new file takes the first. A crash therefore leaves one of the two under
+// the first name.
 func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, error) {
 	if s.opts.ReadOnly {
 		return Damage{}, errdefs.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
@@ -253,9 +251,9 @@ func writeReport(d Damage) error {
 	return writeFile(d.SetAside+reportSuffix, append(text, '\n'))
 }
 
-// Damages returns the reports on all files that were ever set aside for the file
-// at path, oldest first. Reports without a file, which a crash can leave, do not
-// count; a report that cannot be read says so in Error.
+// Damages returns the reports on all files that were ever set aside for the file at path, oldest
+// first. A crash can leave a report without a file, which is ignored. An unreadable report has
+// the reason in Error.
 func Damages(path string) ([]Damage, error) {
 	dir, prefix := filepath.Dir(path), filepath.Base(path)+damagedInfix
 	names, err := os.ReadDir(dir)

@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// inPlace reports whether a start would find this file, and this lock, under their names:
-// somebody may have removed or replaced them, or their directory. It takes two looks at
-// names. A lock that is missing is taken anew. Errors: ledger.ErrDetached if the file is
-// not there, class Unavailable if that cannot be told, and Conflict, once and for all,
-// if another process has taken the lock.
+// inPlace reports whether the next start would find this file and this lock under their names.
+// Another process may have removed or replaced them, or their directory. It takes two calls of
+// stat. A missing lock is acquired again. Errors: ledger.ErrDetached if the file is not in place,
+// class Unavailable if that is unknown, and Conflict, permanently, if another process has the
+// lock.
 func (s *Store) inPlace() error {
 	if s.opts.ReadOnly {
 		return nil
@@ -40,8 +40,8 @@ func (s *Store) inPlace() error {
 	return nil
 }
 
-// InPlace reports whether the next start would find what is committed. ledger.ErrDetached: no.
-// It waits for a commit that is under way.
+// InPlace returns ledger.ErrDetached if the next start would not find the committed state. It
+// waits for a commit in progress.
 func (s *Store) InPlace() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func sameFile(path string, own *syscall.Stat_t) error {
 	return nil
 }
 
-// stat looks at a path again where a signal came in between.
+// stat repeats the call after a signal.
 func stat(path string, info *syscall.Stat_t) error {
 	for {
 		if err := syscall.Stat(path, info); !errors.Is(err, syscall.EINTR) {
@@ -78,9 +78,9 @@ func stat(path string, info *syscall.Stat_t) error {
 // The place of the transaction's number in a file: behind the header of a meta page.
 const txidOffset = headerSize + 48
 
-// unwritten reports whether the file is as the last acknowledged commit left it. A copy that is written
-// over the file while it is open does not replace it, and bbolt, which maps the file,
-// would go on with what it finds.
+// unwritten reports whether the file is as the last acknowledged commit left it. Copying another
+// file over the open file does not replace the inode. bbolt maps the file, and would continue
+// with the copied content.
 func (s *Store) unwritten() error {
 	if s.ahead {
 		return errdefs.Unavailablef("%w: %s has a change that was not acknowledged", ledger.ErrDetached, s.path)
@@ -102,8 +102,8 @@ func (s *Store) unwritten() error {
 	return nil
 }
 
-// relock takes the lock anew. Another process that has it is the owner of the
-// directory from now on: this one never commits again.
+// relock acquires the lock again. If another process has it, that process owns the directory now,
+// and this one never commits again.
 func (s *Store) relock() error {
 	lock, err := acquire(filepath.Dir(s.path))
 	if err != nil {
@@ -124,9 +124,9 @@ func (s *Store) notice(format string, args ...any) {
 	}
 }
 
-// Recreate implements ledger.Recreator: it writes a whole state to a new file, which
-// takes the name in one step, with its directory and its lock where they are missing.
-// What stands under the name is kept as NAME.replaced-GENERATION.
+// Recreate implements ledger.Recreator. It writes a whole state to a new file, which takes the
+// name atomically, and creates a missing directory or lock. An existing file of that name is kept
+// as NAME.replaced-GENERATION.
 func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 	return nil
 }
 
-// keepForeign keeps what stands in the place of the file, and says where.
+// keepForeign renames the file at the ledger's path, and returns its new name.
 func (s *Store) keepForeign(gen uint64) (kept string, err error) {
 	info, err := os.Lstat(s.path)
 	if errors.Is(err, fs.ErrNotExist) {

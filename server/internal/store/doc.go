@@ -38,10 +38,10 @@
 // acknowledged:
 //
 //	removed, renamed or replaced, or its    the whole state is written to a new file, with a new
-//	directory                               directory and lock, in a new epoch; what stood there
+//	directory                               directory and lock, in a new epoch; a file at the path
 //	                                        is kept as NAME.replaced-GENERATION
 //	written over or truncated               the same
-//	the lock alone is removed               it is taken anew
+//	the lock alone is removed               it is acquired again
 //	another process has the lock then       no commit succeeds any more, and Watch returns
 //	it cannot be written                    the commit is not acknowledged, the next one tries again
 package store

@@ -28,9 +28,9 @@ type lock struct {
 // lockPath is the lock of the directory that a file is in.
 func lockPath(path string) string { return filepath.Join(filepath.Dir(path), lockName) }
 
-// acquire takes the lock of a directory or says at once who has it. The kernel
-// drops an flock with its last open file, so a crashed owner holds nothing,
-// whatever pid the file still names.
+// acquire locks a directory, or returns the owner immediately. The kernel releases an flock with
+// the last descriptor of its open file, so a crashed owner holds no lock even if the lock file
+// contains its pid.
 func acquire(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := openRegular(path, os.O_RDWR|os.O_CREATE, fileMode)
@@ -57,9 +57,8 @@ func acquire(dir string) (*lock, error) {
 	return l, nil
 }
 
-// acquireReader takes bbolt's own lock on a file for reading, so that nobody
-// writes while its pages are inspected; a daemon that has the file open is
-// refused at once.
+// acquireReader takes bbolt's own lock on a file for reading, so that no process writes while its
+// pages are inspected. If a daemon has the file open, it fails immediately.
 func acquireReader(path string) (*os.File, error) {
 	f, err := openRegular(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -83,7 +82,7 @@ func (l *lock) write(text string) error {
 	return err
 }
 
-// owner reads whose lock it is.
+// owner describes the owner of the lock.
 func (l *lock) owner() string {
 	text, err := io.ReadAll(io.NewSectionReader(l.file, 0, 32))
 	pid := strings.TrimSpace(string(text))
@@ -93,10 +92,9 @@ func (l *lock) owner() string {
 	return "pid " + pid
 }
 
-// release empties the file and gives the lock up. It says so to the kernel,
-// because closing alone would leave the lock to a child that has been forked and
-// not yet executed. The file stays: removing it would let two processes lock two
-// files of one name.
+// release empties the file and releases the lock explicitly. Closing alone would leave the lock
+// to a child that was forked and has not executed its program yet. The file stays: after a
+// removal two processes could lock two files of one name.
 func (l *lock) release() error {
 	return errors.Join(l.file.Truncate(0), syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }

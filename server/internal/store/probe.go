@@ -15,9 +15,9 @@ const probeFile = ".probe"
 // probeBytes is what a small commit needs.
 const probeBytes = 4096
 
-// Probe reports whether a commit can succeed now: the ledger's file is there and usable, and beside it something can be
-// written and synced. It waits for a commit that is under way, and changes nothing in the file. It takes one sync of the
-// disk.
+// Probe reports whether a commit can succeed now: the ledger's file is in place and usable, and a
+// file beside it can be written and synced. It waits for a commit in progress, and does not
+// change the ledger's file. It takes one sync of the disk.
 func (s *Store) Probe() error {
 	s.mu.Lock()
 	err := errors.Join(s.damage, s.broken)

@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// openRegular opens a regular file, or a symbolic link to one, and nothing else: what
-// it is is looked at before, since opening a device can have effects and opening a
-// named pipe waits, and once more afterwards. Errors: class Precondition for what is
-// there and is something else; others are those of the system.
+// openRegular opens a regular file, or a symbolic link to one. The type is checked before,
+// because opening a device can have effects and opening a named pipe blocks, and again
+// afterwards. Another type of file is an error of class Precondition; other errors are the
+// system's.
 func openRegular(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil {
 		if err := regular(path, info); err != nil {
@@ -35,7 +35,7 @@ func openRegular(path string, flags int, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// regular refuses what is no regular file, by name.
+// regular refuses other types of files, by name.
 func regular(path string, info fs.FileInfo) error {
 	var what string
 	switch mode := info.Mode(); {

@@ -10,17 +10,16 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// rawReader reads what is whole in a file with damaged pages. It relies on checksums
-// alone. The references in the file only tell which pages are in use: a page that was
-// freed still has its old content, such as a pod that has been removed.
+// rawReader reads the intact records of a file with damaged pages. It relies only on checksums.
+// References in the file only show which pages are in use: a freed page still has its old
+// content, such as a removed pod.
 //
-// A page is in use if the newest meta page leads to it, or if it is not in that
-// meta page's freelist. Entries of pages of the first kind are the file's state;
-// those of the second kind belong to it as well, as far as the freelist is right, and
-// are loose; all others are stale.
+// A page is in use if the newest meta page leads to it, or if that meta page's freelist does not
+// contain it. Entries of the first kind of pages are the file's state. Entries of the second
+// kind, called loose, belong to it if the freelist is right. All other entries are stale.
 type rawReader struct {
 	walker
-	free map[uint64]struct{} // nil if it is not known
+	free map[uint64]struct{} // nil if unknown
 
 	room    int                  // bytes that elements may still have, in this pass over the pages
 	effort  int                  // what scans may still cost
@@ -30,9 +29,9 @@ type rawReader struct {
 // values are entries that scan found, each with a checksum that holds.
 type values []ledger.Entry
 
-// Bounds for files that somebody made: their elements can share bytes, and their values can
-// be inside each other. In a file that was written by bbolt no byte is in two elements, and
-// a scan costs at most a tenth of this.
+// Limits for forged files: their elements can share bytes, and values can contain each other. In
+// a file that bbolt wrote, no byte is in two elements, and a scan costs at most a tenth of this
+// limit.
 const (
 	// leastRoom and roomFactor give the bytes of all elements of a pass.
 	leastRoom, roomFactor = 16 << 20, 16
@@ -43,7 +42,8 @@ const (
 // begin starts a pass over the pages.
 func (r *rawReader) begin() { r.room = leastRoom + roomFactor*len(r.data) }
 
-// spend takes an amount of what is left of a bound; false, with a note, if it is exceeded.
+// spend subtracts an amount from the rest of a limit. It returns false, with a note, if the limit
+// is exceeded.
 func (r *rawReader) spend(left *int, amount int) bool {
 	if *left < 0 {
 		return false
@@ -171,8 +171,7 @@ func (r *rawReader) unswap() {
 	}
 }
 
-// state finds the newest state and sorts the entries of all pages by how far they can
-// be believed.
+// state finds the newest state and sorts the entries of all pages by their reliability.
 func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
 	var found ledger.Found
 	if len(metas) > 0 {
@@ -245,7 +244,7 @@ func (r *rawReader) compare(free map[uint64]struct{}, m meta) (behind string) {
 	return "the file's tree and its list of free pages contradict each other"
 }
 
-// entriesOf returns the entries of pages: of those in reach also the damaged ones.
+// entriesOf returns the entries of pages; for reachable pages also the damaged entries.
 func (r *rawReader) entriesOf(which func(slot uint64) bool) []ledger.Entry {
 	r.begin()
 	var all []ledger.Entry
@@ -308,8 +307,8 @@ func (r *rawReader) entries(p page, bucket string, reached bool) (entries []ledg
 // inlined is the number of a page inside a value, which has no such page itself.
 const inlined = ^uint64(0)
 
-// entryOf makes an entry; its checksum knows better to which bucket it belongs. The
-// value stays in the file's data: elements of damaged pages can be as large as the file.
+// entryOf creates an entry. The checksum determines its bucket more reliably than the page. The
+// value refers to the file's data, because elements of damaged pages can be as large as the file.
 func entryOf(bucket string, key, value []byte) (e ledger.Entry, sound bool) {
 	own, sound := ledger.BucketOf(string(key), value)
 	if sound {
@@ -318,9 +317,8 @@ func entryOf(bucket string, key, value []byte) (e ledger.Entry, sound bool) {
 	return ledger.Entry{Bucket: bucket, Key: string(key), Value: value}, sound
 }
 
-// end returns the page after those that belong to one. They have no headers of their
-// own; where the header that counts them is damaged, those that are in use and nothing
-// else are taken for them.
+// end returns the page after a page's overflow pages, which have no headers. If the header with
+// their number is damaged, unreferenced pages in use count as its overflow pages.
 func (r *rawReader) end(slot uint64) uint64 {
 	p, _ := r.page(slot)
 	next := slot + 1
@@ -335,10 +333,10 @@ func (r *rawReader) end(slot uint64) uint64 {
 	return next
 }
 
-// maxKey is how long a key can be that scan finds.
+// maxKey is the maximum length of a key that scan finds.
 const maxKey = 512
 
-// scan looks in a damaged page for values that no element leads to any more.
+// scan searches a damaged page for values without an element.
 func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
 	have := make(map[string]bool, len(known))
 	for _, e := range known {
@@ -361,8 +359,8 @@ func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
 	return known
 }
 
-// find returns the values in a part of the file. A key stands right before its value, and
-// the checksum reports where it begins.
+// find returns the values in a part of the file. A key is right before its value, and the
+// checksum shows where the key begins.
 func (r *rawReader) find(part []byte) (found values) {
 	for at := 0; ; at++ {
 		next := bytes.Index(part[at:], []byte(ledger.ValueStart))
@@ -385,8 +383,8 @@ func (r *rawReader) find(part []byte) (found values) {
 // maxDepth is more than the values of the ledger have.
 const maxDepth = 64
 
-// object returns the size of the JSON object that a text begins with, 0 if there is none,
-// and how much of the text was read for that.
+// object returns the size of the JSON object at the beginning of a text, 0 if there is none, and
+// the number of bytes read.
 func object(text []byte) (size, read int) {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -432,8 +430,8 @@ func (r *rawReader) newestGeneration() (newest, at uint64) {
 	return newest, at
 }
 
-// climb looks for the root above a page, and takes the tree below it for the state: a
-// tree that has all that it should have, or else the one that has most.
+// climb searches the root above a page, and uses the tree below the root as the state. It prefers
+// a complete tree, or else the largest one.
 func (r *rawReader) climb(from uint64) bool {
 	reached, broken, free := r.reached, r.broken, r.free
 	unread, more := r.unread, r.more

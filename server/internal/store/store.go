@@ -49,12 +49,12 @@ func Failpoints() []string {
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
-	// lockTimeout is how long bbolt waits for its own lock on the file. The state
-	// directory's lock comes first, so only a reader can hold this one.
+	// lockTimeout is how long bbolt waits for its own lock on the file. The state directory's
+	// lock is acquired first, so only a reader can hold this one.
 	lockTimeout = 500 * time.Millisecond
 )
 
-// Options say how to open a file.
+// Options are options for opening a file.
 type Options struct {
 	// ReadOnly opens an existing file for Load alone. It creates nothing, and
 	// does not need the directory's lock; a file that a daemon has open is
@@ -62,13 +62,13 @@ type Options struct {
 	ReadOnly bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
-	// Notice, if set, is told when the file or the lock had to be made anew while the
-	// store was open.
+	// Notice, if set, is called when the file or the lock had to be created again while the store
+	// was open.
 	Notice func(text string)
 }
 
-// Store is a ledger.Journal on one file. Load and Commit are for one goroutine at a
-// time; Close may come at any time and waits for them.
+// Store is a ledger.Journal on one file. Load and Commit must not be called concurrently. Close
+// may be called at any time and waits for them.
 type Store struct {
 	path string
 	opts Options
@@ -94,11 +94,11 @@ type Store struct {
 	ahead bool
 }
 
-// Open opens the file at path, with its directory and an empty file where there
-// is none. A damaged file is no error here: Load tells, and SetAside starts
-// anew. Errors: class Conflict if another process has the directory, with its
-// pid; class Unavailable with operation and path if the file system refuses;
-// class NotFound if there is nothing to read only.
+// Open opens the file at path, and creates the directory and an empty file if they are missing. A
+// damaged file is no error here: Load reports it, and OpenLedger salvages it. Errors:
+// class Conflict if another process has the directory, with its pid; class Unavailable with
+// operation and path for errors of the file system; class NotFound for a missing file that is
+// opened for reading only.
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o, lost: make(chan struct{})}
 	if !o.ReadOnly {
@@ -169,8 +169,8 @@ func (s *Store) open() error {
 	return nil
 }
 
-// create makes an empty file that appears under its name only when it is whole,
-// so that a crash or a full disk leaves no file that looks damaged.
+// create creates an empty file under another name and renames it, so that a crash or a full disk
+// leaves no file that looks damaged.
 func create(path string) error {
 	fresh := path + ".new"
 	if err := build(fresh, nil); err != nil {
@@ -202,8 +202,7 @@ func build(path string, entries []ledger.Entry) error {
 	return nil
 }
 
-// openFile opens a file whose pages are known to be good, or that is not there. The
-// file is the database's.
+// openFile opens a file with checked pages, or a new one. The returned file is the database's.
 func openFile(path string, readOnly bool) (*bbolt.DB, *os.File, error) {
 	var file *os.File
 	db, err := bbolt.Open(path, fileMode, &bbolt.Options{
@@ -284,8 +283,8 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 	s.txid, s.size = id, size
 	s.opts.Failpoint.Hit(AfterCommit)
 	if err := s.inPlace(); err != nil {
-		// It is on the disk, where perhaps no start will find it. The ledger goes on
-		// without it, and so must the file.
+		// The commit is on the disk, in a file that a start may not find. The ledger continues
+		// without the commit, so this file must not be used further.
 		s.ahead = true
 		return err
 	}
@@ -312,10 +311,10 @@ func put(tx *bbolt.Tx, batch []ledger.Entry) error {
 	return nil
 }
 
-// failed reports what became of a transaction whose commit failed. Its pages count
-// only once a meta page names them: if readers do not see one, the transaction
-// is gone, and the next may succeed. If they do, it was written and could not be
-// synced, and only the next start will tell what the disk has.
+// failed decides about a transaction whose commit failed. Its pages count only once a meta page
+// refers to them. If readers do not see the transaction, it has no effect, and the next one may
+// succeed. If they see it, it was written but not synced, and only the next start can find out
+// what is on the disk.
 func (s *Store) failed(id int, cause error) error {
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		if tx.ID() >= id {
@@ -331,9 +330,9 @@ func (s *Store) failed(id int, cause error) error {
 	return s.broken
 }
 
-// Watch waits until a commit has had an unknown outcome, and returns its error:
-// what is in memory may not be what is on the disk then, and no commit succeeds
-// until the file is opened again. When ctx ends first, its error is returned.
+// Watch waits for a commit with an unknown outcome, and returns its error. The memory may then
+// differ from the disk, and no commit succeeds until the file is opened again. If ctx ends first,
+// its error is returned.
 func (s *Store) Watch(ctx context.Context) error {
 	select {
 	case <-s.lost:
@@ -375,11 +374,11 @@ func (s *Store) usable(ctx context.Context, operation string) error {
 	return ctx.Err()
 }
 
-// unavailable says which operation on which path the system refused.
+// unavailable adds the operation and the path to an error of the system.
 func unavailable(operation, path string, err error) error {
 	var named *fs.PathError
 	if errors.As(err, &named) && named.Path == path {
-		err = named.Err // the path is not said twice
+		err = named.Err // the path is not repeated
 	}
 	return errdefs.Unavailablef("%s %s: %w", operation, path, err)
 }

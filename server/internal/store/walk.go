@@ -8,11 +8,10 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// walker reads a bbolt file as plain bytes, from a root page through everything
-// below it, and notes each contradiction. bbolt maps files and follows what it reads
-// there: a bad page number or offset is a panic at best and a bus error of the
-// process, or an endless loop, at worst. So inspect walks through a file before bbolt
-// opens it. If anything is noted, salvage reads what the walk has reached.
+// walker reads a bbolt file as bytes, from a root page downwards, and notes each contradiction.
+// bbolt maps files and follows their page numbers and offsets without checks. A wrong one causes
+// a panic, a bus error of the process, or an endless loop. inspect therefore walks through a file
+// before bbolt opens it. If anything is noted, salvage reads the pages that the walk has reached.
 type walker struct {
 	path     string
 	data     []byte
@@ -23,15 +22,15 @@ type walker struct {
 	more   int      // notes that are not in unread
 
 	reached map[uint64]string   // pages that the root leads to, with their buckets
-	broken  map[uint64]struct{} // pages that are referred to, but are not readable as such; slots for those behind the file
+	broken  map[uint64]struct{} // pages that are referred to but unreadable; slots for those beyond the file
 	used    []bool              // pages reached, and the pages that belong to them
 }
 
 // maxUnread bounds the notes.
 const maxUnread = 50
 
-// inspect reads the file at path and checks its pages. Class Corrupt says which
-// page is damaged and how.
+// inspect reads the file at path and checks its pages. An error of class Corrupt names the
+// damaged page and the damage.
 func inspect(path string) error {
 	data, err := readFile(path)
 	if err != nil {
@@ -67,9 +66,9 @@ func (w *walker) measure(pageSize uint64) {
 	w.pageSize, w.slots = pageSize, (uint64(len(w.data))+pageSize-1)/pageSize
 }
 
-// metas reads both meta pages and returns the newer one. bbolt would make do
-// with one of them; but a meta page is written within one disk sector, so a bad
-// one is damage, and the other one may lack the last commit.
+// metas reads both meta pages and returns the newer one. bbolt would accept one of them. But a
+// meta page is written within one disk sector, so a bad one is damage, and the other one may lack
+// the last commit.
 func (w *walker) metas() (meta, error) {
 	first, err := readMeta(w.path, w.data, 0, 0)
 	if err != nil {
@@ -103,8 +102,8 @@ type step struct {
 	from, to []byte
 }
 
-// walk follows the tree from its root, past what is damaged. Each page is read once,
-// whatever the file says.
+// walk follows the tree from its root, and skips damaged parts. Each page is read only once, even
+// in a forged file.
 func (w *walker) walk(root, high uint64) {
 	w.reached, w.broken = map[uint64]string{}, map[uint64]struct{}{}
 	w.used = make([]bool, w.slots)
@@ -141,7 +140,7 @@ func (w *walker) reach(at step, high uint64) (page, bool) {
 	return page{}, false
 }
 
-// use marks a page and those that belong to it.
+// use marks a page and its overflow pages.
 func (w *walker) use(p page, high uint64) {
 	high = min(high, w.slots)
 	if p.id >= high || p.overflow >= high-p.id {
@@ -180,8 +179,8 @@ func (w *walker) read(p page, at step, todo []step) []step {
 	return todo
 }
 
-// elements checks how the elements of a page lie, and calls each for those that are
-// readable. own is the size of the page.
+// elements checks the positions of the elements of a page, and calls each for readable ones. own
+// is the size of the page.
 func (w *walker) elements(p page, own uint64, at step, each func(element)) {
 	n := p.elements(w.pageSize)
 	if n != p.count || n > 0 && p.first() != n*elementSize {
@@ -211,8 +210,8 @@ func (w *walker) elements(p page, own uint64, at step, each func(element)) {
 	}
 }
 
-// inline checks a bucket whose only page is inside its value. Such a bucket has no
-// buckets of its own.
+// inline checks a bucket whose only page is inside its value. Such a bucket has no nested
+// buckets.
 func (w *walker) inline(id uint64, value []byte) {
 	p, ok := inlinePage(value)
 	if !ok || p.flags != leafFlag {
@@ -266,9 +265,8 @@ func (w *walker) freePages(m meta) (free map[uint64]struct{}, ok bool) {
 	return free, true
 }
 
-// account compares the pages in use with the free ones: every page is one of them.
-// A page that says that it is empty leads to nothing, but the pages that it led to
-// are in neither list. It returns the pages that are in both.
+// account checks that every page is either in use or free. If a damaged page looks empty, the
+// pages that it led to are neither. It returns the pages that are both.
 func (w *walker) account(free map[uint64]struct{}, high uint64) (both []uint64) {
 	var neither []uint64
 	for id := uint64(2); id < min(high, w.slots); id++ {
