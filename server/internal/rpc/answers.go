@@ -11,20 +11,20 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// gRPC takes an answer when the handler returns, and keeps it until the other end has room
-// for it: a client that reads nothing has berthd keep all it was ever answered. So each
-// connection of a user other than root counts the bytes of answers that are not written yet,
-// and no call of the user begins while they are as many as limits.userBytes. A call begins
-// when it has its turn, and once more when it has a slot: calls that waited for the slot
-// together would otherwise all begin before the first of them has been answered.
+// gRPC takes an answer when the handler returns, and keeps it until the other end can receive it.
+// A client that reads nothing would therefore fill berthd's memory. Each connection of a user
+// other than root counts the bytes of its unwritten answers. No call of the user begins while
+// they exceed limits.userBytes. The check is made when a call gets its turn, and again when it
+// gets a slot. Otherwise all calls that wait for the slot would begin before the first of them
+// has been answered.
 //
-// An answer is encoded and counted while its call has the slot or the turn. The messages
-// that a handler returns take ten times as much as their encoding. Calls whose answers are
-// not encoded yet would otherwise be as many as the kernel has stopped for others.
+// An answer is encoded and counted while its call has the slot or the turn. The messages that a
+// handler returns take ten times as much memory as their encoding. Without this rule, many calls
+// with unencoded answers could exist at once.
 
-// stalled is how long a connection may have answers that nobody reads while calls of its
-// user wait for that. Then it is closed. A call that was given up before its answer was
-// written counts until then, too.
+// stalled is how long a connection may have unread answers while calls of its user wait for their
+// memory. Then the connection is closed. A canceled call whose answer was not written counts
+// until then, too.
 const stalled = 5 * time.Second
 
 // answers is what a connection has been answered and not been sent.
@@ -56,7 +56,7 @@ func (a *answers) add(bytes int) {
 // headerSize is what gRPC puts before a message.
 const headerSize = 5
 
-// written counts bytes that went to the other end.
+// written subtracts bytes that went to the other end.
 func (a *answers) written(b []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +70,7 @@ func (a *answers) written(b []byte) {
 	a.room.leave(n)
 }
 
-// end says that nothing is kept any more, since the connection is closed.
+// end releases the connection's bytes after its end.
 func (a *answers) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,7 +80,7 @@ func (a *answers) end() {
 	}
 }
 
-// isStalled reports whether there is something that nobody has read for a while.
+// isStalled reports whether an answer has been unread for too long.
 func (a *answers) isStalled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,7 +126,7 @@ func (t *ticket) awaitReading(ctx context.Context) error {
 	}
 }
 
-// closeStalled closes the connections that keep answers which nobody reads.
+// closeStalled closes the connections with answers unread for too long.
 func (l *load) closeStalled() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // DefaultMaxElements is how many elements a request of a user other than root may have unless configured.
 const DefaultMaxElements = 20_000
 
-// letter is a message that is to be decoded if it has no more elements than it may have: messages in it, items of lists
-// and entries of maps. An element of two bytes costs a hundred of them decoded.
+// letter is a message to decode, with its maximum number of elements: nested messages, items of
+// lists and entries of maps. An element of two bytes takes a hundred bytes decoded.
 type letter struct {
 	message any
 	most    int
@@ -31,8 +31,8 @@ func (l *letter) size() int { return 4*l.bytes + 300*l.elements }
 // counting is the codec of proto messages that takes letters.
 type counting struct{ encoding.CodecV2 }
 
-// Marshal implements encoding.CodecV2. An answer keeps its buffer until somebody has read
-// it, so that has the size of the answer; of gRPC's own the next one above 32 KiB has 1 MiB.
+// Marshal implements encoding.CodecV2. An answer's buffer is kept until the client has read it,
+// so the buffer has the size of the answer. gRPC's own buffers above 32 KiB have at least 1 MiB.
 func (c counting) Marshal(v any) (mem.BufferSlice, error) {
 	switch v := v.(type) {
 	case encoded:
@@ -53,8 +53,8 @@ func marshal(m proto.Message) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(buf)}, nil
 }
 
-// maxPooled is the size of the largest buffer that gRPC's pool keeps apart from others. Those
-// above it are all kept together, one or two for each processor, whatever their size.
+// maxPooled is the size of the largest buffer with its own size class in gRPC's pool. Larger
+// buffers share one class, which keeps one or two for each processor, whatever their size.
 const maxPooled = 1 << 20
 
 func pool(size int) mem.BufferPool {

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// gRPC reads the frames of all connections as fast as they come, and some of them make it
-// write one back. Nobody counts those that are no part of a call (SETTINGS, PING,
-// WINDOW_UPDATE and unknown ones), and calls that are given up at once: 64 connections of
-// them take all processors, and cost their sender next to nothing. So what a user other than
-// root sends besides calls is read at a bounded rate.
+// gRPC reads the frames of all connections as fast as they come, and must answer some of them.
+// Frames outside of calls (SETTINGS, PING, WINDOW_UPDATE and unknown ones), and calls that are
+// canceled at once, are not limited by it. 64 connections with such frames use all processors, at
+// almost no cost for the sender. The rate at which such frames of users other than root are read
+// is therefore limited.
 const (
 	// framesPerSecond is far above what calls need: three or four each, and one for 16 KiB
 	// of a large answer.

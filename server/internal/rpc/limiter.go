@@ -18,9 +18,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Bounds of what users other than root and berthd's own may have at once. Users
-// without any role count as one, and so do those who have their roles by the same
-// group, so that made-up users (user_namespaces(7)) do not help.
+// Bounds limit the simultaneous connections and calls of users other than root and berthd's own.
+// All users without a role count as one user, and so do users with their roles by the same group.
+// Users of a user namespace (user_namespaces(7)) therefore have no advantage.
 type Bounds struct {
 	// Connections and Calls of each user; 0 means 64 and 256.
 	Connections, Calls int
@@ -37,7 +37,7 @@ const (
 	defaultCalls       = 256
 )
 
-// What users without any role have together: enough to be told so.
+// The limits of all users without a role together. They suffice to get the error.
 const (
 	unprivilegedConnections = 16
 	unprivilegedCalls       = 32
@@ -56,8 +56,8 @@ const (
 	refusalLogBurst = 20
 )
 
-// limiter counts what users have at once. Root and berthd's own user are not counted:
-// whatever others do, there is room for them.
+// limiter counts the connections and calls of users. Root and berthd's own user are not counted,
+// so other users cannot block them.
 type limiter struct {
 	access  Access
 	bounds  Bounds
@@ -68,7 +68,7 @@ type limiter struct {
 	slots   *slots
 
 	mu    sync.Mutex
-	users map[user]*load // guarded by mu; without those that have nothing
+	users map[user]*load // guarded by mu; without users that have nothing
 }
 
 // user is a uid, all that have their roles by a group, or all without a role.
@@ -88,10 +88,10 @@ const (
 // load is what a user has.
 type load struct {
 	connections, calls int
-	// reading is for the one call whose message is read, turn for the one that runs, bytes
-	// for what messages take. They are set once.
+	// reading allows one call to read its message, turn allows one call to run, and bytes limits
+	// the memory of messages. They are set once.
 	reading, turn, bytes *room
-	// answers is for what has not been read, frames for what is no part of a call.
+	// answers limits unread answers; frames limits frames outside of calls.
 	answers *room
 	frames  *rate.Limiter
 
@@ -112,8 +112,7 @@ func newLimiter(cfg Config) *limiter {
 	return c
 }
 
-// of tells which user a peer counts as, and what that may have; false if it is not
-// counted.
+// of returns the user that a peer counts as, and its limits; false if it is not counted.
 func (c *limiter) of(p Peer) (user, Bounds, bool) {
 	switch {
 	case c.access.trusts(p):
@@ -255,8 +254,8 @@ func (l *load) opened(c net.Conn, less func()) *counted {
 // Clone implements credentials.TransportCredentials.
 func (cc limiterCredentials) Clone() credentials.TransportCredentials { return cc }
 
-// tap looks at every call before its message is read: it refuses callers without a
-// role that the method could ask for, and those who have too many calls under way.
+// tap checks every call before its message is read. It refuses callers without a role that the
+// method could require, and users with too many calls in progress.
 func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	start := time.Now()
 	if err := c.access.mayAuthorize(ctx, info.FullMethodName); err != nil {
@@ -283,7 +282,7 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	return context.WithValue(ctx, ticketKey{}, t), nil
 }
 
-// paceRefusal has refused calls read no faster than those that are given up. It waits, and
+// paceRefusal limits the rate of refused calls to the rate of canceled ones. It blocks, and
 // gRPC's reader of the connection with it.
 func paceRefusal(ctx context.Context) {
 	if l, ok := linkOf(ctx); ok {
@@ -296,9 +295,9 @@ type ticket struct {
 	who  Peer
 	user user
 	load *load
-	conn *counted // nil if it is not known
+	conn *counted // nil if unknown
 	less func()
-	// slots are those of all users.
+	// slots are the slots of all users.
 	slots *slots
 	// keep has the call count until end is called. It is false if the call was over before.
 	keep func() bool
@@ -333,9 +332,8 @@ func (t *ticket) end() {
 
 type ticketKey struct{}
 
-// begin tells that a handler takes a call over, which from then on counts until it calls
-// end: handlers may need a while to see that nobody waits for them. A call that is over
-// by then is an error.
+// begin starts the handler of a call. The call counts until end, because a handler may need a
+// while to notice a cancellation. A call that is already over is an error.
 func begin(ctx context.Context) (end func(), err error) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	switch {

@@ -16,7 +16,7 @@ func newLines() *lines {
 	return &lines{limit: rate.NewLimiter(rate.Every(refusalLogEvery), refusalLogBurst)}
 }
 
-// next tells whether there may be one more line, and how many were left out before it.
+// next reports whether another line may be logged, and how many were omitted before it.
 func (l *lines) next() (omitted int64, ok bool) {
 	if !l.limit.Allow() {
 		l.omitted.Add(1)

@@ -11,11 +11,11 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Peer is who called, as of the moment of its connecting.
+// Peer is the caller's process at the time of its connection.
 type Peer struct {
 	UID, GID uint32
 	PID      int32
-	// Groups are its supplementary groups; empty where the kernel does not tell.
+	// Groups are its supplementary groups; empty if the kernel does not report them.
 	Groups []uint32
 }
 
@@ -28,7 +28,7 @@ func (p Peer) String() string { return fmt.Sprintf("uid %d, gid %d, pid %d", p.U
 // AuthType names how the peer was identified.
 func (Peer) AuthType() string { return "SO_PEERCRED" }
 
-// PeerOf returns who made the call, false if the transport does not tell.
+// PeerOf returns the caller; false if the transport does not report it.
 func PeerOf(ctx context.Context) (Peer, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -64,11 +64,11 @@ func linkOf(ctx context.Context) (link, bool) {
 	return l, ok
 }
 
-// peerCredentials asks the kernel who is at the other end of each connection.
+// peerCredentials reads the peer of each connection from the kernel.
 type peerCredentials struct{}
 
-// PeerCredentials are transport credentials for unix sockets: nothing is
-// encrypted, and the peer is whom the kernel says (unix(7), SO_PEERCRED).
+// PeerCredentials are transport credentials for unix sockets. They encrypt nothing. The kernel
+// identifies the peer (unix(7), SO_PEERCRED).
 func PeerCredentials() credentials.TransportCredentials { return peerCredentials{} }
 
 func (peerCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -79,15 +79,15 @@ func (peerCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthIn
 	return c, who, nil
 }
 
-// PeerOfConn returns who has connected to a unix socket.
+// PeerOfConn returns the process that has connected to a unix socket.
 func PeerOfConn(c net.Conn) (Peer, error) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return Peer{}, fmt.Errorf("connection of type %T has no file descriptor to ask for the peer", c)
+		return Peer{}, fmt.Errorf("connection of type %T has no file descriptor, so its peer is unknown", c)
 	}
 	who, err := peerOf(sc)
 	if err != nil {
-		return Peer{}, fmt.Errorf("ask the kernel for the peer: %w", err)
+		return Peer{}, fmt.Errorf("read the peer from the kernel: %w", err)
 	}
 	return who, nil
 }

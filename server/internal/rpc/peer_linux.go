@@ -28,8 +28,8 @@ func peerOf(c syscall.Conn) (Peer, error) {
 	return Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Groups: groups}, nil
 }
 
-// peerGroups asks for the supplementary groups (SO_PEERGROUPS, Linux 4.13). A kernel
-// that does not tell grants less, so that is no error.
+// peerGroups reads the supplementary groups (SO_PEERGROUPS, Linux 4.13). On older kernels it
+// returns none, which grants fewer roles, so that is no error.
 func peerGroups(fd uintptr) []uint32 {
 	groups := make([]uint32, 32)
 	for range 2 {
@@ -39,7 +39,7 @@ func peerGroups(fd uintptr) []uint32 {
 		switch errno {
 		case 0:
 			return groups[:min(int(size)/4, len(groups))]
-		case unix.ERANGE: // size is what it takes; a socket's groups do not change
+		case unix.ERANGE: // size is the required size; a socket's groups do not change
 			groups = make([]uint32, size/4)
 		default:
 			return nil

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// A costly call of another user takes one processor, makes garbage, and its collection takes
-// all processors for some milliseconds: often enough, and most of root's calls meet it. So a
-// costly call begins when root's agent is quiet. It waits for that a limited time, so an agent
-// that is never quiet leaves each slot 20 calls a second.
+// A costly call of another user uses one processor and creates garbage. The garbage collection
+// uses all processors for some milliseconds. With many such calls, most of root's calls would be
+// delayed. A costly call therefore begins while root makes no calls. It waits for that only for a
+// limited time. If root always makes calls, each slot still has 20 calls a second.
 const (
 	// quietFor is how long no call of root's has run when the agent is quiet.
 	quietFor = 10 * time.Millisecond
-	// quietWait is how long a costly call waits for it.
+	// quietWait is the maximum wait of a costly call.
 	quietWait = 50 * time.Millisecond
 )
 
@@ -23,7 +23,7 @@ type quiet struct {
 	last    atomic.Pointer[time.Time] // when one ended; nil before the first
 }
 
-// call says that a call runs until end.
+// call records that a call runs until end.
 func (q *quiet) call() (end func()) {
 	q.running.Add(1)
 	return func() {

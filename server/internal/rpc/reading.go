@@ -33,11 +33,12 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	s.Server.RegisterService(&bounded, impl)
 }
 
-// reading is how the messages of calls are read: one of a user's at a time. What they take is bounded from before the
-// first byte until the call ends: as much as a message may have while it is read, and then what it has become.
+// reading limits the reading of messages: one message of a user at a time. Memory is reserved
+// from before the first byte until the call ends. It is the maximum size of a message during
+// reading, and then the decoded size.
 type reading struct {
 	cfg     Config
-	limiter *limiter // nil where nobody is counted
+	limiter *limiter // nil if users are not counted
 }
 
 // read has decode read a message.
@@ -100,7 +101,7 @@ func (r reading) limited(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() {}
 }
 
-// readStream is a stream whose messages are read under the bounds of its user.
+// readStream is a stream whose messages are read with the limits of its user.
 type readStream struct {
 	grpc.ServerStream
 	method  string

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Access decides who may do what. Root may do everything, and so may the user
-// that berthd itself runs as: whoever can act as that user owns the state anyway.
+// Access decides which calls a caller may make. Root and the user of the berthd process may make
+// all calls, because that user owns the state anyway.
 type Access struct {
 	Self   uint32
 	Grants []access.Grant
@@ -24,7 +24,7 @@ type Access struct {
 	changed *atomic.Pointer[[]access.Grant]
 }
 
-// NewAccess makes an Access whose grants can change.
+// NewAccess returns an Access whose grants can change.
 func NewAccess(self uint32, grants []access.Grant, ownerOf func(podUID, containerID string) (owner string, ok bool)) *Access {
 	return &Access{Self: self, Grants: grants, OwnerOf: ownerOf, changed: new(atomic.Pointer[[]access.Grant])}
 }
@@ -32,7 +32,7 @@ func NewAccess(self uint32, grants []access.Grant, ownerOf func(podUID, containe
 // Change puts other grants into force, for calls that begin later.
 func (a Access) Change(grants []access.Grant) { a.changed.Store(&grants) }
 
-// grants are those in force.
+// grants are the grants in force.
 func (a Access) grants() []access.Grant {
 	if a.changed != nil {
 		if g := a.changed.Load(); g != nil {
@@ -47,7 +47,7 @@ func (a Access) Allows(p Peer, r access.Role) bool {
 	return a.trusts(p) || a.granted(p, func(g access.Grant) bool { return covers(g, r) })
 }
 
-// trusts reports whether a peer may do everything.
+// trusts reports whether a peer may make all calls.
 func (a Access) trusts(p Peer) bool { return p.UID == 0 || p.UID == a.Self }
 
 // knows reports whether a peer has any role.
@@ -75,17 +75,17 @@ func covers(g access.Grant, r access.Role) bool {
 		r == access.Read && (slices.Contains(g.Roles, access.Agent) || slices.Contains(g.Roles, access.Provider))
 }
 
-// granted reports whether a grant that is meant for a peer is such a one.
+// granted reports whether a grant for a peer satisfies such.
 func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
 	return slices.ContainsFunc(a.grants(), func(g access.Grant) bool {
 		return (g.UID != nil && *g.UID == p.UID || g.GID != nil && p.in(*g.GID)) && such(g)
 	})
 }
 
-// requirer is a request whose role depends on what it asks: a dry run only reads.
+// requirer is a request whose role depends on its content: a dry run only reads.
 type requirer interface{ GetDryRun() bool }
 
-// triable are the methods whose role depends on what is asked.
+// triable are the methods whose role depends on the request.
 var triable = []string{
 	"/berth.admission.v1.AdmissionService/Admit",
 	"/berth.admission.v1.AdmissionService/Resize",
@@ -93,8 +93,8 @@ var triable = []string{
 	"/berth.admission.v1.AdmissionService/SyncPods",
 }
 
-// mayAuthorize refuses a peer that authorize would refuse whatever is asked. What
-// has no role is left to authorize, or is no method at all, as gRPC says then.
+// mayAuthorize refuses a peer that authorize would refuse for every request. A method without a
+// role is left to authorize; if it does not exist, gRPC returns the error.
 func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 	role, ok := access.RoleOf(fullMethod)
 	switch {
@@ -108,7 +108,7 @@ func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 	return a.need(ctx, fullMethod, role, ", or for a dry run the role "+string(access.Read))
 }
 
-// authorize refuses a peer that lacks the role which the method asks for.
+// authorize refuses a peer without the role that the method requires.
 func (a Access) authorize(ctx context.Context, fullMethod string, req any) error {
 	role, ok := access.RoleOf(fullMethod)
 	if !ok {
@@ -132,7 +132,7 @@ type (
 	ofContainer interface{ GetContainerId() string }
 )
 
-// mayActFor refuses an agent that acts for an owner of pods whose name others have.
+// mayActFor refuses an agent that uses the owner name of other users' pods.
 func (a Access) mayActFor(ctx context.Context, fullMethod string, req any) error {
 	if r, ok := req.(everyone); ok && r.GetAllOwners() {
 		return a.need(ctx, fullMethod+" for all owners", access.Admin, "")
@@ -148,8 +148,7 @@ func (a Access) mayActFor(ctx context.Context, fullMethod string, req any) error
 	return nil
 }
 
-// ownerIn returns the owner of pods that a request is made for, or whose pod it is about;
-// false if there is none.
+// ownerIn returns the owner in a request, or the owner of its pod; false if there is none.
 func (a Access) ownerIn(req any) (owner string, ok bool) {
 	if r, ok := req.(owned); ok {
 		return cmp.Or(r.GetOwner(), ledger.DefaultOwner), true

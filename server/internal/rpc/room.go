@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// room is an amount that is shared: who wants more than is left waits for those before. It is safe for concurrent use.
+// room is a shared amount. A caller that needs more than the rest waits behind earlier ones. It
+// is safe for concurrent use.
 type room struct {
 	mu      sync.Mutex
 	left    int
@@ -15,10 +16,11 @@ type room struct {
 // entry is one that waits.
 type entry struct {
 	amount int
-	ready  chan struct{} // closed when it has what it wants
+	ready  chan struct{} // closed when it has its amount
 }
 
-// enter takes an amount. It is given back by leave. An error says that ctx has ended; then nothing is taken.
+// enter takes an amount, which leave returns. An error means that ctx has ended and nothing was
+// taken.
 func (r *room) enter(ctx context.Context, amount int) error {
 	r.mu.Lock()
 	if amount <= r.left && len(r.waiting) == 0 {
@@ -38,7 +40,7 @@ func (r *room) enter(ctx context.Context, amount int) error {
 	for i := range r.waiting {
 		if r.waiting[i] == e {
 			r.waiting = append(r.waiting[:i:i], r.waiting[i+1:]...)
-			r.admit() // those behind may want less
+			r.admit() // later ones may need less
 			r.mu.Unlock()
 			return context.Cause(ctx)
 		}
@@ -55,7 +57,8 @@ func (r *room) has() bool {
 	return r.left > 0
 }
 
-// take takes an amount whether or not it is left: who enters next waits until it is back.
+// take takes an amount even if it exceeds the rest. The next caller of enter waits until it is
+// returned.
 func (r *room) take(amount int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +73,7 @@ func (r *room) leave(amount int) {
 	r.admit()
 }
 
-// admit lets those in for whom there is room. The caller holds mu.
+// admit lets waiting callers in while their amounts fit. The caller holds mu.
 func (r *room) admit() {
 	for len(r.waiting) > 0 && r.waiting[0].amount <= r.left {
 		r.left -= r.waiting[0].amount

@@ -24,8 +24,8 @@ import (
 
 // Config of a server.
 type Config struct {
-	// Access of the callers; nil lets everybody in, which only sockets do whose
-	// directory's permissions protect them (pod-resources).
+	// Access of the callers; nil permits all callers. Only sockets that are protected by their
+	// directory's permissions use nil (pod-resources).
 	Access *Access
 	// Bounds of the callers; they need Access.
 	Bounds Bounds
@@ -35,13 +35,12 @@ type Config struct {
 	// Ceiling is the longest that a unary call may take; 0 means no limit.
 	Ceiling time.Duration
 	Log     *slog.Logger
-	// Observe is told the outcome of every call; it may be nil.
+	// Observe is called with the outcome of every call; may be nil.
 	Observe func(fullMethod, code string, took time.Duration)
 	// TraceUnary and TraceStream are called before all else; nil for no traces.
 	TraceUnary  grpc.UnaryServerInterceptor
 	TraceStream grpc.StreamServerInterceptor
-	// Limiter may reject calls before anything else looks at them; nil lets all
-	// pass.
+	// Limiter can reject calls before all other steps; nil rejects none.
 	Limiter Limiter
 
 	limiter *limiter // nil without Access
@@ -49,16 +48,16 @@ type Config struct {
 	limits  *atomic.Pointer[Limits]
 }
 
-// Limits are those that can change while a server runs.
+// Limits are the limits that can change while a server runs.
 type Limits struct {
 	// Connections and Calls of each user, as in Bounds.
 	Connections, Calls int
-	// MaxElements and Ceiling are those of Config.
+	// MaxElements and Ceiling are as in Config.
 	MaxElements int
 	Ceiling     time.Duration
 }
 
-// orDefault fills in what is not set.
+// orDefault sets missing values.
 func (l Limits) orDefault() *Limits {
 	l.Connections = cmp.Or(l.Connections, defaultConnections)
 	l.Calls = cmp.Or(l.Calls, defaultCalls)
@@ -66,7 +65,7 @@ func (l Limits) orDefault() *Limits {
 	return &l
 }
 
-// firstLimits are those that a server starts with.
+// firstLimits are the initial limits of a server.
 func (cfg Config) firstLimits() *atomic.Pointer[Limits] {
 	limits := new(atomic.Pointer[Limits])
 	limits.Store(Limits{
@@ -81,7 +80,7 @@ func (s *Server) SetLimits(l Limits) { s.reading.cfg.limits.Store(l.orDefault())
 // ceiling is the longest that a unary call may take; 0 means no limit.
 func (cfg Config) ceiling() time.Duration { return cfg.current().Ceiling }
 
-// current are the limits in force: of a server, or else those that the configuration begins with.
+// current are the limits in force: the server's, or else the initial ones of the configuration.
 func (cfg Config) current() *Limits {
 	if cfg.limits == nil {
 		return cfg.firstLimits().Load()
@@ -132,8 +131,8 @@ func NewServer(cfg Config) *Server {
 	return &Server{reading: reading, Server: grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
 		grpc.ForceServerCodecV2(counting{wire.Codec()}),
-		// What arrives before somebody reads it is bounded by these; a message that is
-		// read may arrive whole.
+		// These limit the bytes that arrive before they are read. A message that is being read
+		// may arrive completely.
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -158,7 +157,7 @@ func NewServer(cfg Config) *Server {
 	)...)}
 }
 
-// outermost are the interceptors of who traces calls.
+// outermost are the interceptors for traces.
 func (cfg Config) outermost() (unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) {
 	if cfg.TraceUnary != nil {
 		unary = append(unary, cfg.TraceUnary)
@@ -234,8 +233,8 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	return next(srv, costlyStream{ss, t})
 }
 
-// closeOverdue closes the call's connection if nobody reads from it: until then the handler
-// does not return.
+// closeOverdue closes the call's connection if the client does not read. The handler does not
+// return before.
 func (t *ticket) closeOverdue() {
 	if t.conn != nil && t.conn.answers.isStalled() {
 		_ = t.conn.Conn.Close() // gRPC notices, and closes t.conn
@@ -325,7 +324,7 @@ func (cfg Config) trusts(ctx context.Context) bool {
 	return ok && who.UID == 0 || ok && cfg.Access != nil && cfg.Access.trusts(who)
 }
 
-// logFields adds who called and the request's id to a log line.
+// logFields are the caller and the request's id, for a log line.
 func logFields(ctx context.Context) []any {
 	fields := []any{"request_id", RequestID(ctx)}
 	if who, ok := PeerOf(ctx); ok {
@@ -374,7 +373,7 @@ func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next 
 	return next(ctx, req)
 }
 
-// streamWithContext is a stream whose context carries more.
+// streamWithContext is a stream with another context.
 type streamWithContext struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -11,8 +11,8 @@ import (
 // maxQueued is how many costly calls of one user wait.
 const maxQueued = 8
 
-// costly are the calls that take more processor time than others, by full name: those that decide on a pod without
-// placing it, and those that look at all pods. Of the triable methods only the trial is one.
+// costly are the calls that use more processor time than others, by full name: trial decisions
+// about a pod, and reads of all pods. A triable method is costly only as a trial.
 var costly = map[string]bool{
 	"/berth.admission.v1.AdmissionService/Admit":      true,
 	"/berth.admission.v1.AdmissionService/Resize":     true,
@@ -39,7 +39,8 @@ var costly = map[string]bool{
 	"/v1.PodResourcesLister/List":                     true,
 }
 
-// isCostly reports whether a call takes a slot. What an agent does for good takes none: it waits for nobody who looks.
+// isCostly reports whether a call needs a slot. An agent's changes need none, so they never wait
+// for readers.
 func isCostly(method string, req any) bool {
 	if !costly[method] || !slices.Contains(triable, method) {
 		return costly[method]
@@ -48,22 +49,22 @@ func isCostly(method string, req any) bool {
 	return ok && r.GetDryRun()
 }
 
-// slots are how many costly calls of users other than root run at a time. A user has one call that has begun at most,
-// and users take turns. A call that waits for something other than a processor is paused: others have its slot, and
-// its user begins no other.
+// slots limit the number of simultaneous costly calls of users other than root. A user has at
+// most one call that has begun, and users take turns. A call that waits for something other than
+// a processor is paused. Other users can have its slot, and its user begins no other call.
 type slots struct {
 	quiet quiet
 
 	mu    sync.Mutex
 	free  int
-	users map[user]*turn // those who have begun or wait
-	order []user         // those who wait for a slot, the next one first
+	users map[user]*turn // users with a call that has begun or waits
+	order []user         // users that wait for a slot, the next one first
 }
 
 // turn is what a user has of the slots.
 type turn struct {
 	state    slotState
-	resuming chan struct{} // of the paused call, if it goes on; closed when it has a slot
+	resuming chan struct{} // of the paused call, if it continues; closed when it has a slot
 	waiting  []chan struct{}
 }
 
@@ -78,8 +79,8 @@ const (
 
 func newSlots(n int) *slots { return &slots{free: n, users: map[user]*turn{}} }
 
-// enter waits until a call may begin, with a slot. leave ends it. An error of class Exhausted says that too many calls
-// of the user wait.
+// enter waits until a call may begin, with a slot. leave ends it. An error of class Exhausted
+// means that too many calls of the user wait.
 func (s *slots) enter(ctx context.Context, u user, who Peer) error {
 	s.mu.Lock()
 	t := s.users[u]
@@ -122,7 +123,7 @@ func (s *slots) leave(u user) {
 	s.end(u, s.users[u])
 }
 
-// end is leave for those who hold mu.
+// end is leave for callers that hold mu.
 func (s *slots) end(u user, t *turn) {
 	if t.state == hasSlot {
 		s.free++
@@ -167,7 +168,7 @@ func (s *slots) resume(ctx context.Context, u user) error {
 	return context.Cause(ctx)
 }
 
-// admit gives free slots to those whose turn it is. The caller holds mu.
+// admit gives free slots to the next users. The caller holds mu.
 func (s *slots) admit() {
 	for s.free > 0 && len(s.order) > 0 {
 		t := s.users[s.order[0]]
@@ -184,7 +185,7 @@ func (s *slots) admit() {
 	}
 }
 
-// tidy forgets what a user no longer waits for. The caller holds mu.
+// tidy removes a user's entries that are no longer needed. The caller holds mu.
 func (s *slots) tidy(u user, t *turn) {
 	waits := t.resuming != nil || t.state == noSlot && len(t.waiting) > 0
 	if i := slices.Index(s.order, u); i >= 0 && !waits {

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
-// retryAfter is told with errors that may go away by themselves.
+// retryAfter is sent with errors that may be temporary.
 const retryAfter = time.Second
 
 // classCodes is the one table from error classes to status codes.
@@ -42,19 +42,17 @@ var classCodes = map[errdefs.Class]codes.Code{
 	errdefs.Gone:             codes.OutOfRange,
 }
 
-// Bounds of one error. It travels in the header block of HTTP/2, of which clients
-// take 8 KiB unless told otherwise (gRPC for Java, C++ and Python), and then fail
-// with an error of their own. A pod of 4 MiB can have more violations than anybody
-// reads.
+// Limits of one error. It is in the header block of HTTP/2. By default clients accept 8 KiB (gRPC
+// for Java, C++ and Python), and fail with another error for more. A pod of 4 MiB can have very
+// many violations.
 const (
 	maxMessage        = 1 << 10
 	maxViolationBytes = 2 << 10
 )
 
-// Status turns an error into a status with berth's details: ErrorInfo always,
-// BadRequest for field violations, PreconditionFailure for objects that stand in the
-// way, RetryInfo where asking again makes sense. A
-// status stays as it is.
+// Status converts an error to a status with berth's details: ErrorInfo always, BadRequest for
+// field violations, PreconditionFailure for obstructing objects, RetryInfo if repeating makes
+// sense. A status does not change.
 func Status(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -97,7 +95,7 @@ func violations(class errdefs.Class, code errdefs.Code, all []errdefs.Violation)
 	bad, failed, room := &errdetails.BadRequest{}, &errdetails.PreconditionFailure{}, maxViolationBytes
 	for i, v := range all {
 		if room -= len(v.Field) + len(v.Description) + len(code); room < 0 && i > 0 {
-			break // the message tells how many there are
+			break // the message has the total
 		}
 		text := clip(v.Description)
 		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: v.Field, Description: text})
@@ -110,8 +108,8 @@ func violations(class errdefs.Class, code errdefs.Code, all []errdefs.Violation)
 	return bad
 }
 
-// classOf is errdefs.ClassOf, except for an error of the kernel that nobody has given a class: it is of class Unavailable,
-// since another attempt may succeed.
+// classOf is errdefs.ClassOf, except for an error of the kernel without a class. It is of class
+// Unavailable, because another attempt may succeed.
 func classOf(err error) errdefs.Class {
 	class := errdefs.ClassOf(err)
 	if kernel, ok := errno.Class(err); class == errdefs.Internal && ok && kernel == errdefs.Unavailable {

@@ -8,12 +8,11 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// A turn is the right to run. One call of a user other than root has it at a time, from
-// when its message is read until it waits for something or ends: however many calls a user
-// makes, they take one processor, and there is one of them between root's call and the
-// next processor. A call that has waited does not get its turn back: what it does then is
-// little, or it is under the admission lock, or it has a slot. So nobody who has a turn
-// waits for somebody who wants one.
+// A turn is the right to run. One call of a user other than root has it, from reading its message
+// until it waits for something or ends. A user's calls therefore use only one processor, and
+// delay root's call by at most one of them. A call that has waited does not get its turn back.
+// Its remaining work is small, or under the admission lock, or in a slot. A call with a turn
+// never waits for a call without one.
 
 // takeTurn waits for the turn of the call's user.
 func (t *ticket) takeTurn(ctx context.Context) error {
@@ -49,7 +48,7 @@ func (t *ticket) endTurn() {
 	t.leaveTurn()
 }
 
-// leaveTurn is endTurn for who holds mu.
+// leaveTurn is endTurn for callers that hold mu.
 func (t *ticket) leaveTurn() {
 	if t.turn {
 		t.turn = false
@@ -57,9 +56,9 @@ func (t *ticket) leaveTurn() {
 	}
 }
 
-// Turn waits until a call that had to wait may run again, if it does not run: for streams,
-// whose handlers go on for long. End gives that up, as EndTurn and the next message that is
-// sent do. A call of root's may run at any time.
+// Turn waits until a call that has waited may run again; it is for the handlers of long streams.
+// End returns the turn, and so do EndTurn and sending the next message. A call of root may always
+// run.
 func Turn(ctx context.Context) (end func(), err error) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
@@ -68,8 +67,8 @@ func Turn(ctx context.Context) (end func(), err error) {
 	return t.endTurn, t.takeTurn(ctx)
 }
 
-// Slot waits for a slot, if the call has none: for the costly part of a call that is not
-// costly otherwise, or of one that was paused. Leave gives it back. A call of root's needs none.
+// Slot waits for a slot, if the call has none: for the costly part of another call, or of a
+// paused one. Leave returns it. A call of root needs none.
 func Slot(ctx context.Context) (leave func(), err error) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
@@ -78,7 +77,7 @@ func Slot(ctx context.Context) (leave func(), err error) {
 	return t.takeSlot(ctx)
 }
 
-// EndTurn says that a call is about to wait for something other than a processor. Others
+// EndTurn announces that a call will wait for something other than a processor. Other calls can
 // have its slot from then on.
 func EndTurn(ctx context.Context) {
 	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok {
@@ -87,8 +86,8 @@ func EndTurn(ctx context.Context) {
 	}
 }
 
-// Away says that a call waits for another process until back is called. Back waits for a slot
-// if the call had one, unless the call's time is over.
+// Away announces that a call waits for another process until back is called. Back waits for a
+// slot if the call had one, unless the call's time is over.
 func Away(ctx context.Context) (back func()) {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
@@ -98,13 +97,13 @@ func Away(ctx context.Context) (back func()) {
 	EndTurn(ctx)
 	return func() {
 		if had {
-			_ = t.resumeSlot(ctx) // who called it sees that the time is over
+			_ = t.resumeSlot(ctx) // the caller checks whether the time is over
 		}
 	}
 }
 
-// UserOf names the user that a call counts as: one number, the members of a group, or those
-// without a role. It is empty for root and for berthd's own user, and outside of calls.
+// UserOf names the user that a call counts as: one uid, the members of a group, or users without
+// a role. It is empty for root and berthd's own user, and outside of calls.
 func UserOf(ctx context.Context) string {
 	t, ok := ctx.Value(ticketKey{}).(*ticket)
 	if !ok {
@@ -119,9 +118,9 @@ func UserOf(ctx context.Context) string {
 	return fmt.Sprint("user ", t.user.id)
 }
 
-// keepsTurn reports whether a handler runs in the turn of its call: those that only read,
-// and the agent's, which tell where they wait. What others do is waiting, for the kernel,
-// for plugins, for providers.
+// keepsTurn reports whether a handler runs in the turn of its call: methods that only read, and
+// the agent's, which announce their waits. Other methods mainly wait, for the kernel, for
+// plugins, or for providers.
 func keepsTurn(fullMethod string) bool {
 	role, ok := access.RoleOf(fullMethod)
 	return !ok || role == access.Read || role == access.Agent

@@ -16,8 +16,8 @@ import (
 	"github.com/berthd/berth/server/internal/logs"
 )
 
-// visits logs agents that come and go. An agent is a user who acts for an owner of pods. It comes
-// with its first call that may change something, and has gone when its last connection ends.
+// visits logs the begin and end of agents. An agent is a user that acts for an owner of pods. It
+// begins with its first call that may change something, and ends when its last connection ends.
 type visits struct {
 	log   *slog.Logger
 	lines *lines
@@ -26,7 +26,7 @@ type visits struct {
 	here map[agentUser]int // guarded by mu; connections
 }
 
-// agentUser is who acts for whom.
+// agentUser is a user and the owner that it acts for.
 type agentUser struct {
 	owner string
 	uid   uint32
@@ -46,7 +46,7 @@ type visit struct {
 	owners []string // guarded by mu
 }
 
-// maxOwners is for how many owners the calls of one connection are told apart.
+// maxOwners limits the owners that are distinguished in the calls of one connection.
 const maxOwners = 16
 
 // came notes a call for an owner.

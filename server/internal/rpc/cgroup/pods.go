@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// PodReader looks at the cgroups of pods; *reconcile.Pods is the one there is.
+// PodReader reads the cgroups of pods; *reconcile.Pods is the only implementation.
 type PodReader interface {
 	List(ctx context.Context) ([]reconcile.PodCgroup, error)
 	Look(ctx context.Context, uid string) (cgroup.Observed, error)

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// Reader looks at the tree; *reconcile.Loop is the one there is.
+// Reader reads the tree; *reconcile.Loop is the only implementation.
 type Reader interface {
 	Look(ctx context.Context, name cgroup.Name) (cgroup.Observed, error)
 	Procs(ctx context.Context, name cgroup.Name) ([]int, error)
@@ -47,15 +47,15 @@ func New(read Reader, write Writer, layout cgroup.Layout, facts cgroup.Facts) cg
 // named is a request about one cgroup.
 type named interface{ GetName() string }
 
-// valued is a request that says what a cgroup is to hold.
+// valued is a request with values for a cgroup.
 type valued interface {
 	named
 	GetResources() *typesv1.LinuxResources
 	GetStrict() bool
 }
 
-// node reads a request that says what a cgroup is to hold, and what of that this system
-// cannot hold. A strict request is refused then.
+// node reads a request with values for a cgroup, and lists the values that this system does not
+// support. A strict request with such a value is refused.
 func (s *service) node(req valued) (cgroup.Node, []*cgroupv1.NotApplied, error) {
 	name, err := convert.CgroupName("name", req.GetName())
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *service) node(req valued) (cgroup.Node, []*cgroupv1.NotApplied, error) 
 	return cgroup.Node{Name: name, Values: values}, out, err
 }
 
-// look observes the cgroup of a request, which has to be there.
+// look observes the cgroup of a request, which must exist.
 func (s *service) look(ctx context.Context, req named) (cgroup.Observed, error) {
 	o, err := s.state(ctx, req)
 	if err == nil && o.State == cgroup.Absent {

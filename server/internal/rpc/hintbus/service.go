@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/server/internal/hintproxy"
 )
 
-// Registry knows the providers; *hintproxy.Registry is the one there is.
+// Registry manages the providers; *hintproxy.Registry is the only implementation.
 type Registry interface {
 	Register(ctx context.Context, o ledger.ExternalProvider) error
 	Unregister(ctx context.Context, name string) error

@@ -31,14 +31,13 @@ type Parts struct {
 	Importer Importer
 	// Read reads the pods of an import.
 	Read convert.Reader
-	// Settings tells those of a kind's manager now, as a state file names them.
+	// Settings returns the current settings of a kind's manager, in the words of a state file.
 	Settings func(kubelet.Kind) kubelet.Settings
-	// Kernel lists what the kernel does otherwise than the ledger says; nil for
-	// nothing.
+	// Kernel lists differences between the kernel and the ledger; may be nil.
 	Kernel func() []ledger.Finding
-	// Start tells what the daemon's start found and did, in lines for people.
+	// Start describes the findings and actions of the daemon's start, in lines for people.
 	Start func() []string
-	// Recovered tells what the start decided about the pods.
+	// Recovered returns the start's decisions about pods.
 	Recovered func() Recovered
 }
 

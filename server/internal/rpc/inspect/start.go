@@ -11,7 +11,7 @@ import (
 // Recovered is what the last start decided about the pods.
 type Recovered struct {
 	Decisions []recovery.Decision
-	// OlderCopy says that the ledger was older than what lives.
+	// OlderCopy means that the ledger was older than the claim records of living pods.
 	OlderCopy bool
 }
 

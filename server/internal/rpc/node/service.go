@@ -22,7 +22,7 @@ type Parts struct {
 	// Node returns the manager in force; a change of policy replaces it.
 	Node func() *node.Manager
 	View func() *ledger.View
-	// Status tells how the system is at the moment.
+	// Status describes the current state of the system.
 	Status  func(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	Config  *nodev1.GetConfigResponse
 	Version *nodev1.GetVersionResponse
@@ -31,13 +31,13 @@ type Parts struct {
 	Usage  UsageReader
 }
 
-// UsageReader reads what is used; *usage.Reader is the one there is.
+// UsageReader reads resource usage; *usage.Reader is the only implementation.
 type UsageReader interface {
 	Read(ctx context.Context) (*usage.Reading, error)
 }
 
-// Reloaded tells how the files of the configuration differ from what was in force, and what in
-// them berthd does not act on.
+// Reloaded has the differences between the configuration's files and the values in force, and the
+// settings without effect.
 type Reloaded struct {
 	Changes []FieldChange
 	Notes   []string
@@ -46,7 +46,7 @@ type Reloaded struct {
 // FieldChange is a field that has another value; both are JSON, empty for an absent field.
 type FieldChange struct {
 	Field, From, To string
-	// Applied says that To is in force; otherwise Reason says why it is not.
+	// Applied means that To is in force; otherwise Reason explains why it is not.
 	Applied bool
 	Reason  string
 }

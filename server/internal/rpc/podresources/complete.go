@@ -14,12 +14,12 @@ import (
 // given although plugins are still expected back: the names of their resources.
 const MissingHeader = "berth-missing-resources"
 
-// margin is what is left of a caller's time for the answer itself.
+// margin is the part of a caller's deadline that is reserved for the answer.
 const margin = time.Second
 
-// complete returns the devices once every plugin that was there before a start of
-// berthd is back. It waits for that within berthd's and the caller's deadlines:
-// some readers ask once in their life, and would miss the devices for good.
+// complete returns the devices after every plugin from before a start of berthd is back. It waits
+// within berthd's and the caller's deadlines. Some readers call only once, and would never see
+// the devices.
 func (s *service) complete(ctx context.Context) (*device.Snapshot, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -47,7 +47,7 @@ func (s *service) complete(ctx context.Context) (*device.Snapshot, error) {
 	}
 }
 
-// awaited lists the resources whose plugins are to come back.
+// awaited lists the resources whose plugins are expected to come back.
 func awaited(snap *device.Snapshot) (names []string) {
 	for r := range snap.Resources() {
 		if r.Awaited() {

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// heldBy returns the claims of a container, or with an empty name those of the
-// pod as a whole, by resource.
+// heldBy returns the claims of a container by resource; with an empty name the claims of the pod
+// as a whole.
 func heldBy(p *ledger.Pod, container string) []*ledger.Claim {
 	var out []*ledger.Claim
 	for i := range p.Claims {

@@ -18,8 +18,7 @@ import (
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
 
-// CPUs tells which CPUs may ever be given exclusively; *cpu.Manager implements
-// it.
+// CPUs has the CPUs that can be exclusive; *cpu.Manager implements it.
 type CPUs interface{ Allocatable() cpuset.Set }
 
 // Inventory gives what the device plugins have reported; *device.Manager
@@ -72,8 +71,8 @@ func (s *service) Get(_ context.Context, req *v1.GetPodResourcesRequest) (*v1.Ge
 	return &v1.GetPodResourcesResponse{PodResources: s.pod(p)}, nil
 }
 
-// GetAllocatableResources implements PodResourcesLister: what could be handed
-// out, whether or not it is in use. Soon after a start it waits for the plugins.
+// GetAllocatableResources implements PodResourcesLister. It returns all allocatable resources,
+// used or not. Soon after a start it waits for the plugins.
 func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	s.count(AllocatableRequests)
 	out := &v1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs.Allocatable())}
@@ -130,8 +129,8 @@ func active(view *ledger.View) []*ledger.Pod {
 	})
 }
 
-// newest finds a pod by its name, nil if there is none. A pod that was made
-// again may be here beside the one that it follows; the later one counts.
+// newest finds a pod by its name, nil if there is none. A pod and its successor of the same name
+// can exist at once; the later one counts.
 func newest(view *ledger.View, namespace, name string) *ledger.Pod {
 	var found *ledger.Pod
 	for p := range view.Pods() {

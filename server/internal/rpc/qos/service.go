@@ -14,7 +14,7 @@ import (
 // Tiers updates the cgroups of the classes; *reconcile.Loop is the one there is.
 type Tiers interface {
 	UpdateTiers(ctx context.Context) ([]cgroup.Op, error)
-	// HasTiers tells whether there are any.
+	// HasTiers reports whether there are cgroups of QoS classes.
 	HasTiers() bool
 }
 

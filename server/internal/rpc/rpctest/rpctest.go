@@ -59,22 +59,21 @@ func Serve(t testing.TB, register func(grpc.ServiceRegistrar)) *grpc.ClientConn 
 	return conn
 }
 
-// Failure is what a call should fail with. The zero value stands for success.
+// Failure is the expected failure of a call. The zero value is success.
 type Failure struct {
 	Code codes.Code
 	// Message is the whole text.
 	Message string
 	// Reason of the ErrorInfo; its domain is berthd.github.io.
 	Reason string
-	// VerdictReason of the ErrorInfo; empty stands for any.
+	// VerdictReason of the ErrorInfo; empty for any.
 	VerdictReason string
 	// Fields of the violations, in order.
 	Fields []string
-	// Retry tells that asking again makes sense, and RetryAfter when; 0 stands for any
-	// time.
+	// Retry means that repeating the call makes sense, and RetryAfter when; 0 for any time.
 	Retry      bool
 	RetryAfter time.Duration
-	// Provider and Resource of the ErrorInfo; empty stands for any.
+	// Provider and Resource of the ErrorInfo; empty for any.
 	Provider, Resource string
 }
 

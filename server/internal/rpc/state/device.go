@@ -16,9 +16,9 @@ type Inventory interface{ Inventory() *device.Snapshot }
 
 // Plugins speaks with the plugins; *deviceplugin.Server implements it.
 type Plugins interface {
-	// Endpoint tells where the plugin of a resource listens; empty while none does.
+	// Endpoint returns the socket of a resource's plugin; empty if there is none.
 	Endpoint(resource string) string
-	// Forget drops a resource whose plugin is away and that nobody holds.
+	// Forget deletes a resource without a plugin and without holders.
 	Forget(ctx context.Context, resource string) error
 }
 

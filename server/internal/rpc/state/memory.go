@@ -93,7 +93,7 @@ func (s *memoryService) GetTopologyHints(ctx context.Context, req *memoryv1.GetT
 	return &memoryv1.GetTopologyHintsResponse{TopologyHints: answers}, err
 }
 
-// GetAllocatable implements MemoryService. Views carry what it answers.
+// GetAllocatable implements MemoryService. Its answer comes from the view.
 func (s *memoryService) GetAllocatable(context.Context, *memoryv1.GetAllocatableRequest) (*memoryv1.GetAllocatableResponse, error) {
 	out := &memoryv1.GetAllocatableResponse{}
 	for _, m := range s.Ledger.View().Rules().Memory {

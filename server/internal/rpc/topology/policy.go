@@ -77,7 +77,7 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 	return out, nil
 }
 
-// fields are those of a request for the settings of the configuration.
+// fields are the fields of a request for the configuration's settings.
 var fields = []struct{ setting, field string }{
 	{"topology.policy", "topology_policy"},
 	{"topology.scope", "topology_scope"},

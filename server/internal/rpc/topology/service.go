@@ -1,6 +1,5 @@
-// Package topology serves berth.topology.v1: the policy of the managers and its
-// change, the topology manager's merge for anybody to try, and the affinities that
-// admitted containers followed.
+// Package topology serves berth.topology.v1: the policy of the managers and its change, trial
+// merges of the topology manager, and the affinities of admitted containers.
 package topology
 
 import (
