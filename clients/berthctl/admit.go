@@ -174,7 +174,7 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 	return err
 }
 
-// verdictText says what became of a pod in one line.
+// verdictText describes the verdict in one line.
 func verdictText(answer *admissionv1.AdmitResponse) string {
 	switch answer.GetVerdict() {
 	case admissionv1.Verdict_VERDICT_ADMITTED:

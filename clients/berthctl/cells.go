@@ -34,7 +34,7 @@ func nodes(m *typesv1.NUMANodeSet) string {
 	return ids.Set().String()
 }
 
-// health spells the health of a device as the kubelet does; empty if it is not known.
+// health spells the health of a device as the kubelet does; empty if unknown.
 func health(h typesv1.Health) string {
 	text := convert.Word(h)
 	if text == "" {
@@ -114,7 +114,7 @@ func claimText(c *typesv1.Claim) string {
 	return fmt.Sprintf("%s (%s of %s)", c.GetResource(), table.Count(len(c.GetOpaque()), "byte"), c.GetProvider())
 }
 
-// onNodes says where a device is; empty if its plugin does not tell.
+// onNodes names the nodes of a device; empty if its plugin does not report them.
 func onNodes(m *typesv1.NUMANodeSet) string {
 	if len(m.GetIds()) == 0 {
 		return ""

@@ -53,7 +53,7 @@ func verdictColor(v admissionv1.Verdict) string {
 	return yellow
 }
 
-// stateColor is the color of a cell that says how something is.
+// stateColor is the color of a cell with a state.
 func stateColor(column, cell string) string {
 	switch column {
 	case "HEALTH", "STATE", "PLUGIN", "VERDICT", "ADMITTED":

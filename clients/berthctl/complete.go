@@ -13,7 +13,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 )
 
-// completionTime is how long somebody who presses the tab key is kept waiting.
+// completionTime limits the delay after the tab key.
 const completionTime = 2 * time.Second
 
 // complete completes arguments by their names with what berthd has; files stay what a shell completes by itself.
@@ -28,7 +28,7 @@ func (c *ctl) complete(names []string) cobra.CompletionFunc {
 		}
 		c.timeout = completionTime
 		var out []cobra.Completion
-		// Nobody wants to read an error while typing.
+		// An error during completion would only disturb the command line.
 		_ = c.connected(cmd.Context(), func(ctx context.Context, s *session) (err error) {
 			out, err = s.candidates(ctx, what, args)
 			out = slices.DeleteFunc(out, func(word string) bool { return !isWord(word) })

@@ -25,7 +25,7 @@ const (
 	exitDeferred
 )
 
-// verdict is the end of a verb whose answer was no, and has been printed.
+// verdict is the exit code of a verb with a negative answer, which has been printed.
 type verdict int
 
 func (v verdict) Error() string {
@@ -35,7 +35,7 @@ func (v verdict) Error() string {
 	return "rejected"
 }
 
-// fail prints an error for people and returns the exit code that goes with it.
+// fail prints an error for people and returns its exit code.
 func (c *ctl) fail(err error) int {
 	var v verdict
 	if errors.As(err, &v) {
@@ -63,7 +63,7 @@ func (c *ctl) fail(err error) int {
 			}
 		}
 	}
-	// What was found here, without berthd.
+	// Found locally, without berthd.
 	var wrong *errdefs.Error
 	if errors.As(err, &wrong) && len(wrong.Fields) > 1 {
 		for _, v := range wrong.Fields {
@@ -137,7 +137,7 @@ func (c *ctl) failJSON(err error, failed *berth.Error, text string) int {
 	return exitCode(err)
 }
 
-// wanted finds the format in a command line that could not be read to its end.
+// wanted finds the format in a command line with a parse error.
 func (c *ctl) wanted(args []string) {
 	for i, a := range args {
 		next := ""
@@ -153,7 +153,7 @@ func (c *ctl) wanted(args []string) {
 	}
 }
 
-// hint says what to do about an error; empty where nothing general can be said.
+// hint returns advice about an error; empty if there is no general one.
 func (c *ctl) hint(err error, failed *berth.Error) string {
 	var usage *usageError
 	switch {
@@ -185,7 +185,7 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 		return "root has all roles; 'access' in berthd's configuration gives them to other users and groups"
 	case codes.Unimplemented:
 		if failed.Reason != "" {
-			return "" // it knows the call, and says itself what it cannot do
+			return "" // berthd supports the call, and its error describes the limitation
 		}
 		return "this berthd is older than this berthctl, or the other way round"
 	case codes.Internal, codes.Unknown:

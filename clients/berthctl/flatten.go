@@ -6,9 +6,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// flatten makes one line of each text in an answer that people will read: whoever chose the
-// text begins no line of their own with it, wherever it is printed. What a terminal would act
-// on is spelled when it is printed.
+// flatten makes one line of each text in an answer for people, so that an untrusted text cannot
+// start a line of its own. Control characters are escaped when the text is printed.
 func flatten(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {

@@ -80,7 +80,7 @@ func parsePath(expression string) (*jsonpath.JSONPath, error) {
 	return p, nil
 }
 
-// wide reports whether people want all columns.
+// wide reports whether all columns are requested.
 func (c *ctl) wide() bool { return c.format == formatWide }
 
 // forPrograms reports whether a program reads the output.
@@ -142,7 +142,7 @@ func (c *ctl) table(w io.Writer, t *table.Table, style table.Style) {
 	p.text.WriteString(t.Print(style))
 }
 
-// print prints JSON in the wanted format. Several answers follow each other as documents.
+// print prints JSON in the requested format. Several answers are separate documents.
 func (c *ctl) print(raw []byte) error {
 	if c.format == formatYAML {
 		text, err := yaml.JSONToYAML(raw)
@@ -166,7 +166,7 @@ func (c *ctl) print(raw []byte) error {
 	return err
 }
 
-// oneLines spells the strings of a document so that none looks like several, and a terminal shows them.
+// oneLines escapes the strings of a document, so that each is one line and safe for a terminal.
 func oneLines(document any) any {
 	switch v := document.(type) {
 	case string:

@@ -56,8 +56,7 @@ func (c *ctl) providerCells(p *hintv1.Provider) []string {
 	}
 }
 
-// resourcesOf spells which pods concern an external provider: those that want one of
-// its resources, or all.
+// resourcesOf names the resources of an external provider, or any.
 func resourcesOf(p *hintv1.Provider) string {
 	if len(p.GetResources()) == 0 {
 		return "any"

@@ -123,7 +123,7 @@ was not enough, with the amounts that were needed and free. 'berthctl explain' w
 	return cmd
 }
 
-// missingText spells what was missing for a cell: each resource once, where it was shortest.
+// missingText describes the missing resources for a cell: each once, with its largest shortage.
 func missingText(t *typesv1.Trace) string {
 	var order []string
 	least := map[string]*typesv1.Shortage{}

@@ -62,7 +62,7 @@ func heldCPUs(flag, list string) (*typesv1.CPUSet, error) {
 // holdMemory reads the NUMA nodes and the amount of memory or huge pages.
 func holdMemory(h *admissionv1.RunningAllocation, flag, name, value string) error {
 	list, amount, _ := strings.Cut(value, ":")
-	// Lists of nodes look like lists of CPUs.
+	// Lists of nodes have the format of lists of CPUs.
 	nodes, err := cpuset.Parse(list)
 	if err != nil || nodes.IsEmpty() {
 		return usagef("admit", "--holds %q: expected NODES:AMOUNT such as 0-1:4Gi, and %q is no list of NUMA nodes", flag, list)

@@ -1,14 +1,14 @@
-// Command berthctl asks berthd and tells it what to do, from a shell.
+// Command berthctl shows and changes the state of berthd from a shell.
 //
 // Words:
 //
-//   - verb: a command with what belongs to it (admit, get pods). Each is in the file that is named after it.
+//   - verb: a command with its subcommand (admit, get pods). Each is in the file with its name.
 //   - session: one run of a verb, with its connection and its output.
-//   - name map: pods by uid, to show people names where the API speaks of uids.
+//   - name map: pods by uid, to print names where the API has uids.
 //
-// Invariants: answers go to standard output, everything else to standard error; -o json and yaml print what package output
-// and docs/cli-output.md define, and nothing else; the exit code says what became of it (0 done, 1 error, 2 usage, 3
-// rejected, 4 deferred); nothing is kept between two runs.
+// Invariants: answers go to standard output, everything else to standard error. -o json and yaml
+// print only what package output and docs/cli-output.md define. The exit code is the result (0
+// done, 1 error, 2 usage, 3 rejected, 4 deferred). Nothing is stored between two runs.
 package main
 
 import (

@@ -30,7 +30,7 @@ const mapExample = `  berthctl map
   berthctl map --pod default/web
   berthctl map --changes 10m`
 
-// mapFlags are the flags that say how a map is drawn.
+// mapFlags are the flags for drawing a map.
 type mapFlags struct {
 	// draw is --map of a verb that draws a map beside its answer.
 	draw         bool
@@ -77,7 +77,7 @@ func (f *mapFlags) options(c *ctl) (nodemap.Options, error) {
 	return o, nil
 }
 
-// utf8Locale tells whether the environment asks for UTF-8; nothing set counts as such.
+// utf8Locale reports whether the environment selects UTF-8; an empty environment does.
 func utf8Locale(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := getenv(name); v != "" {

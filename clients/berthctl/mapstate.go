@@ -83,7 +83,7 @@ func (s *session) mapAnswers(ctx context.Context) (a mapAnswers, err error) {
 	return a, err
 }
 
-// agree tells whether all answers are of one revision.
+// agree reports whether all answers have the same revision.
 func (a mapAnswers) agree() bool {
 	revision := a.list.GetRevision()
 	return a.cpu.GetRevision() == revision && a.memory.GetRevision() == revision && a.device.GetRevision() == revision

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-// explainMissing tells what was missing, where, and who holds it.
+// explainMissing prints the missing resources, with their nodes and holders.
 func explainMissing(w io.Writer, t *typesv1.Trace, n names) {
 	title := "\nmissing\n"
 	for _, short := range shortages(t) {
@@ -20,8 +20,8 @@ func explainMissing(w io.Writer, t *typesv1.Trace, n names) {
 	}
 }
 
-// shortages lists what was missing. What pods request of the node as a whole is left out where it is as short as the
-// NUMA nodes are: it says the same again.
+// shortages lists the missing resources. A shortage of the whole node is omitted if the NUMA
+// nodes have the same one.
 func shortages(t *typesv1.Trace) []*typesv1.Shortage {
 	var all []*typesv1.Shortage
 	for _, step := range t.GetSteps() {
@@ -42,7 +42,7 @@ func amountOf(resource string, n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// shortText says what was missing and who holds it.
+// shortText describes a missing resource and its holders.
 func shortText(s *typesv1.Shortage, n names) string {
 	amount := func(n uint64) string { return amountOf(s.GetResource(), n) }
 	text := s.GetResource()

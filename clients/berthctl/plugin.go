@@ -55,7 +55,7 @@ func (f reportFormat) Set(text string) error {
 	return nil
 }
 
-// pluginTest holds what the flags say.
+// pluginTest has the values of the flags.
 type pluginTest struct {
 	conform.Options
 	conform.Plugin
@@ -133,7 +133,7 @@ func (c *ctl) testPlugin(ctx context.Context, o *pluginTest) error {
 	return nil
 }
 
-// report makes the test, in a folder that goes with it.
+// report runs the test, in a temporary directory.
 func (c *ctl) report(ctx context.Context, o *pluginTest) (conform.Report, error) {
 	if o.answersOnly {
 		if o.Socket == "" {
@@ -147,7 +147,7 @@ func (c *ctl) report(ctx context.Context, o *pluginTest) (conform.Report, error)
 	}
 	o.Berthd = program
 	o.Say = func(text string) { _, _ = fmt.Fprintln(c.err, text) }
-	// Paths of sockets are short (unix(7)), those of temporary folders need not be.
+	// The length of socket paths is limited (unix(7)), and TMPDIR may be long.
 	if o.Root, err = os.MkdirTemp("", "berth"); err != nil {
 		return conform.Report{}, err
 	}

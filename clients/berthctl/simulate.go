@@ -235,7 +235,7 @@ func (f *simulateFlags) allDevices() (map[string][]device.Device, error) {
 	return out, nil
 }
 
-// read reads the pods. Nobody gave them uids, so those that lack one get it.
+// read reads the pods, and assigns missing uids.
 func (f *simulateFlags) read(c *ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options, err error) {
 	f.pods.generateUID, f.more.generateUID, f.more.strict = true, true, f.pods.strict
 	if pods, err = f.pods.load(c); err != nil || len(f.more.files) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// showSimulation tells who got what, why not, and how far the machine is used.
+// showSimulation prints the allocations, the reasons of rejections, and the use of the machine.
 func (c *ctl) showSimulation(w io.Writer, s *admissionv1.Simulation, explain bool) {
 	scope := ""
 	if s.GetTopologyPolicy() != "none" {
@@ -76,7 +76,7 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 	var ids cpuset.Builder
 	for i, n := range nodes {
 		row := useCells(n, resources)
-		// Nodes of which nothing is taken look alike, and there may be many.
+		// Unused nodes have equal lines, and there may be many.
 		ids.Add(int(n.GetNumaNode()))
 		if i+1 < len(nodes) && slices.Equal(row, useCells(nodes[i+1], resources)) {
 			continue
@@ -92,7 +92,7 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 	return t
 }
 
-// useCells spells what is taken of a node, resource by resource.
+// useCells prints the used part of a node's resources.
 func useCells(n *admissionv1.NodeUse, resources []string) []string {
 	row := []string{n.GetTakenCpus().GetList()}
 	for _, name := range resources {
@@ -107,7 +107,7 @@ func useCells(n *admissionv1.NodeUse, resources []string) []string {
 	return row
 }
 
-// useText spells what is taken of what there is, and the share of it.
+// useText prints the used and the allocatable amount, and the percentage.
 func useText(r *admissionv1.ResourceUse) string {
 	amount := func(n uint64) string {
 		if r.GetResource() == "memory" || strings.HasPrefix(r.GetResource(), "hugepages-") {
@@ -122,7 +122,7 @@ func useText(r *admissionv1.ResourceUse) string {
 	return text
 }
 
-// showRoom tells how many more of a pod would fit, and what ends it.
+// showRoom prints how many more copies of a pod would fit, and what limits them.
 func showRoom(w io.Writer, r *admissionv1.Room) {
 	name := r.GetNamespace() + "/" + r.GetName()
 	switch {
@@ -138,7 +138,7 @@ func showRoom(w io.Writer, r *admissionv1.Room) {
 	}
 	fmt.Fprintf(w, "one more would be %s\n", verdictText(r.GetRefusal()))
 	for _, short := range shortages(r.GetRefusal().GetTrace()) {
-		// Most of the holders are the copies themselves, which nobody knows.
+		// Most of the holders are the copies themselves, which are not real pods.
 		short = proto.CloneOf(short)
 		short.Holders = nil
 		fmt.Fprintf(w, "  %s\n", shortText(short, nil))

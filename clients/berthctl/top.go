@@ -251,7 +251,7 @@ func (l *topLive) pods(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Whatever ended the stream: what is there is read again, and the screen says why.
+		// After any end of the stream the state is read again, and the screen shows the reason.
 		revision = 0
 		l.post(ctx, func(context.Context) { l.model.Problem = fmt.Sprintf("pods are not up to date: %v", err) })
 		_ = l.WaitReady(ctx)
@@ -286,7 +286,7 @@ func (l *topLive) follow(ctx context.Context, revision *uint64) error {
 	}
 }
 
-// apply brings the pods to what a message says.
+// apply applies a message to the pods.
 func (l *topLive) apply(message *allocationv1.WatchResponse) {
 	l.source.Revision = message.GetRevision()
 	for _, e := range message.GetEvents() {
@@ -303,7 +303,7 @@ func (l *topLive) apply(message *allocationv1.WatchResponse) {
 	l.model.Table = top.New(l.source)
 }
 
-// usage reads what is used at intervals.
+// usage reads the usage periodically.
 func (l *topLive) usage(ctx context.Context, interval time.Duration) {
 	failed := false
 	for ctx.Err() == nil {

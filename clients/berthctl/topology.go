@@ -91,7 +91,7 @@ func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
 	fmt.Fprint(w, t)
 }
 
-// placeTable has a row for each group of CPUs; a wide one tells the threads of each core.
+// placeTable has a row for each group of CPUs; a wide one has the threads of each core.
 func (c *ctl) placeTable(places map[place]map[uint32]*cpuset.Builder) *table.Table {
 	t := table.New("SOCKET", "NODE", "CACHE", "CORES", "CPUS").Wide(c.wide(), "THREADS")
 	for _, p := range sorted(places, place.compare) {

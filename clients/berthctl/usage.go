@@ -17,12 +17,12 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// usagef is a usageError that a verb finds only when it looks at its flags together.
+// usagef returns a usageError about a combination of flags.
 func usagef(verb, text string, args ...any) error {
 	return &usageError{verb: "berthctl " + verb, err: fmt.Errorf(text, args...)}
 }
 
-// arguments checks the number of arguments against their names; those in brackets may be missing.
+// arguments checks the number of arguments against their names; names in brackets are optional.
 func arguments(names ...string) cobra.PositionalArgs {
 	least := 0
 	for _, n := range names {
@@ -59,7 +59,7 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s", text)
 }
 
-// errMissing says which commands a group has.
+// errMissing lists the commands of a group.
 func errMissing(cmd *cobra.Command) error {
 	var names []string
 	for _, verb := range cmd.Commands() {

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/api/version"
 )
 
-// build says which berthctl this is, or which berthd.
+// build has the version of berthctl or berthd.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -21,10 +21,10 @@ type build struct {
 	APIs    string `json:"apis,omitempty"`
 }
 
-// builds are those of both sides.
+// builds has both versions.
 type builds struct {
 	build
-	// Server is nil where no berthd answers, and Missing says why.
+	// Server is nil if no berthd answers, and Missing is the reason.
 	Server  *build `json:"server,omitempty"`
 	Missing string `json:"serverMissing,omitempty"`
 }

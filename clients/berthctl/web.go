@@ -129,7 +129,7 @@ func readTrial(text []byte) (*typesv1.Pod, error) {
 var redirect = template.Must(template.New("redirect").Parse(
 	`<!doctype html><meta http-equiv="refresh" content="0; url={{.}}"><a href="{{.}}">berth</a>`))
 
-// openBrowser opens a link in the user's browser. The returned function removes what it left.
+// openBrowser opens a link in the user's browser. The returned function removes its files.
 func openBrowser(ctx context.Context, link string) (remove func(), err error) {
 	remove = func() {}
 	program, err := exec.LookPath("xdg-open")
@@ -153,6 +153,6 @@ func openBrowser(ctx context.Context, link string) (remove func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return remove, err
 	}
-	go func() { _ = cmd.Wait() }() // it may outlive this program, and what it says does not matter
+	go func() { _ = cmd.Wait() }() // the browser may outlive this program, and its result is not needed
 	return remove, nil
 }

@@ -16,7 +16,7 @@ import (
 
 var errNoAllocate = skipped("calls of Allocate are left out")
 
-// allocate asks for devices for one container.
+// allocate allocates devices for one container.
 func (p *probe) allocate(ctx context.Context, ids ...string) (*pluginapi.ContainerAllocateResponse, error) {
 	resp, err := p.plugin.Allocate(ctx, &pluginapi.AllocateRequest{
 		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
@@ -30,7 +30,7 @@ func (p *probe) allocate(ctx context.Context, ids ...string) (*pluginapi.Contain
 	return resp.GetContainerResponses()[0], nil
 }
 
-// allocatable says why nothing can be allocated.
+// allocatable returns why nothing can be allocated.
 func (p *probe) allocatable() error {
 	switch {
 	case p.NoAllocate:
@@ -60,8 +60,7 @@ var (
 	cdiName     = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?=[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?$`)
 )
 
-// answer looks at what the plugin wants for a container, in which a runtime would
-// find the mistakes.
+// answer checks the settings of the plugin's answer, before a runtime would find the mistakes.
 func (p *probe) answer(context.Context) (string, error) {
 	if p.first == nil {
 		return "", skipped("there is no answer to look at")
@@ -214,7 +213,7 @@ func (p *probe) staysOpen(ctx context.Context) (string, error) {
 	return "another list came", nil
 }
 
-// reconnect does what a restart of the server looks like from the plugin's side.
+// reconnect connects again and lists again, as after a restart of the server.
 func (p *probe) reconnect(ctx context.Context) (string, error) {
 	_ = p.conn.Close()
 	conn, err := p.dial(ctx)

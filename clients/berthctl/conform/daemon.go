@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/clients/berth"
 )
 
-// Berthd finds the program of berthd: the one that is named, or else the one beside
-// this program, or else the one that the shell would find.
+// Berthd finds the program of berthd: the named one, the one beside this program, or the one in
+// PATH.
 func Berthd(named string) (string, error) {
 	if named != "" {
 		path, err := exec.LookPath(named)
@@ -108,16 +108,16 @@ func (d *daemon) stop(ctx context.Context) {
 	}
 }
 
-// resources asks what plugins there are.
+// resources lists the resources with plugins.
 func (d *daemon) resources(ctx context.Context) ([]*devicev1.Resource, error) {
 	resp, err := d.client.Device().GetState(ctx, &devicev1.GetStateRequest{})
 	return resp.GetResources(), err
 }
 
-// look is how often is looked whether something has happened.
+// look is the interval of checks.
 const look = 20 * time.Millisecond
 
-// until waits for a state of the resources, as long as ctx allows.
+// until waits for a state of the resources, until ctx ends.
 func (d *daemon) until(ctx context.Context, done func([]*devicev1.Resource) bool) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -139,7 +139,7 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // how it ended; once ended is closed
-	// asked is set when it is to end.
+	// asked is set before the program is stopped or killed.
 	asked atomic.Bool
 
 	mu  sync.Mutex
@@ -173,7 +173,7 @@ func run(command []string, kubelet string) (*process, error) {
 	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p, p
-	// Whoever holds its output after its end is not waited for.
+	// A child that keeps the output open is not waited for.
 	cmd.WaitDelay = time.Second
 	ofItsOwn(cmd)
 	if err := cmd.Start(); err != nil {
@@ -204,7 +204,7 @@ func (p *process) lastWords() string {
 	return "it wrote: " + strings.Join(lines, "; ")
 }
 
-// crashed returns how the program ended, if nobody had asked it to.
+// crashed returns how the program ended, if it was not stopped by this package.
 func (p *process) crashed() error {
 	select {
 	case <-p.ended:
@@ -221,7 +221,7 @@ func (p *process) crashed() error {
 	return fmt.Errorf("%w (%s); %s", errEnded, how, p.lastWords())
 }
 
-// stop asks the program to end, and kills it when ctx ends; then that is the error.
+// stop terminates the program. It kills the program when ctx ends, and returns that as the error.
 func (p *process) stop(ctx context.Context) error {
 	p.asked.Store(true)
 	terminate(p.cmd)
@@ -234,7 +234,7 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// kill ends the program and what it has started, as a crash does.
+// kill kills the program and its children, as in a crash.
 func (p *process) kill() {
 	p.asked.Store(true)
 	kill(p.cmd)

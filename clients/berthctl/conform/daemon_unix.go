@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// ofItsOwn gives a program a process group, so that what it starts ends with it.
+// ofItsOwn gives a program its own process group, so that its children are killed with it.
 func ofItsOwn(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -25,9 +25,9 @@ func kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 // kubeletDir is what several plugins have hard-coded.
 const kubeletDir = "/var/lib/kubelet"
 
-// withKubeletDir makes the command for a program that sees a folder as
-// /var/lib/kubelet, in a mount namespace of its own (mount_namespaces(7)). For that
-// there has to be a folder of that name, which is made if there is none.
+// withKubeletDir returns a command for a program that sees a directory as /var/lib/kubelet, in
+// its own mount namespace (mount_namespaces(7)). The mount point must exist, so it is created if
+// it is missing.
 func withKubeletDir(command []string, folder string) (*exec.Cmd, error) {
 	switch {
 	case runtime.GOOS != "linux":

@@ -1,21 +1,20 @@
-// Package conform looks at a device plugin (deviceplugin v1beta1) as a kubelet or
-// berth meets it, and says what it does otherwise than they expect: by letting it
-// live beside a berthd of its own, and by asking it everything directly.
+// Package conform tests a device plugin (deviceplugin v1beta1) against the expectations of a
+// kubelet and of berth. It runs the plugin with a temporary berthd, and then calls the plugin
+// directly.
 //
 // Words:
 //
-//   - probe: one run against the socket of one plugin.
-//   - life: what a plugin goes through beside a berthd: registration, pods, restarts
-//     of berthd and of itself. Its checks are stages.
-//   - check: one expectation, with what came of it: passed, warned (it works, not
+//   - probe: one run of direct calls to the socket of one plugin.
+//   - life: the plugin's time with a berthd: registration, pods, restarts of berthd and
+//     of the plugin. Its checks are stages.
+//   - check: one expectation, with its result: passed, warned (it works, but not
 //     everywhere or not always), failed, or skipped because the plugin does not
-//     announce it or an earlier check failed.
+//     announce the feature or an earlier check failed.
 //
-// Invariants: the checks always come in the same order, and all of them; a plugin is
-// asked only for what it announces; a call that is not answered ends with a
-// deadline of its own.
+// Invariants: a report always has all checks in the same order. Only announced methods of a
+// plugin are called. Every call has a deadline.
 //
-// Allocate is called for real: the API has no way to only try it. Nothing is
-// written outside of the life's own folder but what the plugin itself does then. A
-// plugin has one list read at a time: the probe comes when berthd has ended.
+// Allocate really allocates, because the API has no trial. Outside of the life's own directory
+// nothing is written, except by the plugin itself. A plugin's list has one reader at a time, so
+// the probe starts after berthd has ended.
 package conform

@@ -18,17 +18,16 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// Plugin says which plugin a life is about.
+// Plugin identifies the tested plugin.
 type Plugin struct {
-	// Socket of a plugin that runs already; berthd is told of it, since it cannot
-	// know of this berthd.
+	// Socket of a running plugin. It is registered by this package, because the plugin does not
+	// know this berthd.
 	Socket string
-	// Resource of a plugin with a socket that does not tell it.
+	// Resource of a plugin with a socket that does not report its resource.
 	Resource string
-	// Command starts the plugin. In its arguments {plugins} stands for berthd's
-	// plugin directory, {registry} for the one where plugins are found, and {root}
-	// for the folder above both. Empty, without a Socket as well: whoever registers
-	// is looked at.
+	// Command starts the plugin. In its arguments {plugins} is replaced with berthd's plugin
+	// directory, {registry} with the directory of plugins to be found, and {root} with their
+	// parent. If Command and Socket are empty, the first plugin that registers is tested.
 	Command []string
 	// AsKubeletDir lets the command see {root} as /var/lib/kubelet.
 	AsKubeletDir bool
@@ -38,11 +37,11 @@ type Plugin struct {
 	Root string
 	// Wait bounds how long the plugin may take to register.
 	Wait time.Duration
-	// Say is told what the user has to do, or wait for.
+	// Say is called with instructions for the user.
 	Say func(text string)
 }
 
-// life is a plugin's life beside a berthd of its own.
+// life is a plugin's test with its own berthd.
 type life struct {
 	Options
 	Plugin
@@ -59,7 +58,7 @@ type life struct {
 	had map[string]int64
 }
 
-// stage is a check of a life; needs says what it needs.
+// stage is a check of a life; needs returns why it is not possible.
 type stage struct {
 	name  string
 	needs func(*life) error
@@ -83,9 +82,9 @@ var stages = []stage{
 	{"plugin comes back", (*life).startedHere, (*life).startAgain},
 }
 
-// Live lets a plugin live beside a berthd of its own: it registers, its devices are
-// given to pods, berthd and the plugin are restarted. Then it is probed as by Run.
-// The report has all checks in any case; an error is of the test itself.
+// Live tests a plugin with its own berthd: it registers, its devices are allocated to pods, and
+// berthd and the plugin are restarted. Then it is probed as by Run. The report has all checks in
+// any case. An error is about the test itself.
 func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -135,8 +134,8 @@ func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 	return l.report, nil
 }
 
-// survived returns the error of a check, or that the plugin's command has ended meanwhile: then what was seen, also a
-// warning, is only a consequence.
+// survived returns the error of a check, or that the plugin's command has ended meanwhile. In
+// that case the check's own result is only a consequence.
 func (l *life) survived(err error) error {
 	if l.process == nil || l.crash != nil {
 		return err
@@ -292,8 +291,8 @@ func (l *life) register(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s after %s", strings.Join(names, ", "), took.Round(time.Millisecond)), nil
 }
 
-// introduce registers a plugin that does not know of this berthd. Its socket is
-// linked into the plugin directory, since an endpoint is a name in there.
+// introduce registers a running plugin that does not know this berthd. It links the plugin's
+// socket into the plugin directory, because an endpoint is a name in that directory.
 func (l *life) introduce(ctx context.Context) error {
 	const link = "plugin-under-test.sock"
 	path := filepath.Join(l.plugins(), link)
@@ -376,7 +375,7 @@ func (l *life) devices(context.Context) (string, error) {
 	return text, nil
 }
 
-// endPlugin asks the plugin to end.
+// endPlugin terminates the plugin.
 func (l *life) endPlugin(ctx context.Context) (string, error) {
 	if l.crash != nil {
 		return "", skipped("the plugin's command has ended before")

@@ -39,7 +39,7 @@ func (l *life) same(ctx context.Context, held map[string][]string) error {
 	limited, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	err := l.daemon.until(limited, func(now []*devicev1.Resource) bool {
-		l.resources = now // whatever they are, that is where the plugin listens
+		l.resources = now // even unexpected ones, because the plugin serves them now
 		return maps.Equal(capacities(now), l.had)
 	})
 	if err != nil {
@@ -64,8 +64,8 @@ func (l *life) holds(ctx context.Context) map[string][]string {
 	return held
 }
 
-// restart ends berthd and starts it again: to the plugin its socket has gone, its
-// list has ended, and there is a new kubelet.sock.
+// restart restarts berthd. For the plugin, its socket is removed, its list ends, and there is a
+// new kubelet.sock.
 func (l *life) restart(ctx context.Context) (string, error) {
 	held := l.holds(ctx)
 	l.stopDaemon(ctx)
@@ -86,14 +86,13 @@ func (l *life) restart(ctx context.Context) (string, error) {
 	return "it registers again", l.same(ctx, held)
 }
 
-// away is where a socket is put meanwhile; names with a dot are nobody's business.
+// away is the temporary path of a socket; names with a leading dot are ignored.
 func away(path string) string {
 	return filepath.Join(filepath.Dir(path), ".away-"+filepath.Base(path))
 }
 
-// noticed waits for a new registration after something has happened. A plugin needs
-// to notice one of the two signs of a restart, so not to notice this one is only
-// worth a warning.
+// noticed waits for a new registration after a sign of a restart. A plugin needs to notice only
+// one of the two signs, so missing this one is only a warning.
 func (l *life) noticed(ctx context.Context, before map[string]uint64) (string, error) {
 	wait := l.Wait
 	defer func() { l.Wait = wait }()
@@ -141,7 +140,7 @@ func (l *life) renewServer(ctx context.Context) (string, error) {
 	if err := os.Rename(path, away(path)); err != nil {
 		return "", err
 	}
-	// Who does not watch but looks now and then compares the time.
+	// A plugin that polls compares the time.
 	now := time.Now()
 	if err := errors.Join(os.Chtimes(away(path), now, now), os.Rename(away(path), path)); err != nil {
 		return "", err

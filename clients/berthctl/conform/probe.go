@@ -23,7 +23,7 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// defaultTimeout bounds a call where the options say nothing.
+// defaultTimeout limits a call if the options have no timeout.
 const defaultTimeout = 10 * time.Second
 
 // probe is one run.
@@ -41,8 +41,8 @@ type probe struct {
 	first *pluginapi.ContainerAllocateResponse
 }
 
-// step is a check before it ran. Without an error it passed, and the text says what
-// was seen.
+// step is a check that has not run yet. Without an error it has passed, and the text describes
+// the observation.
 type step struct {
 	name string
 	run  func(*probe, context.Context) (string, error)
@@ -140,8 +140,8 @@ func (p *probe) connect(ctx context.Context) (string, error) {
 	return "the socket answers", nil
 }
 
-// registration looks at what a plugin tells that waits to be found. One that
-// registers by itself does not serve this.
+// registration checks the data of a plugin that waits to be found. A plugin that registers itself
+// does not serve this method.
 func (p *probe) registration(ctx context.Context) (string, error) {
 	info, err := registrationapi.NewRegistrationClient(p.conn).GetInfo(ctx, &registrationapi.InfoRequest{})
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *probe) list(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d devices, %d of them healthy", len(p.devices), len(p.healthy())), nil
 }
 
-// receive waits for a list for as long as ctx allows.
+// receive waits for a list until ctx ends.
 func receive(ctx context.Context, stream grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse]) (*pluginapi.ListAndWatchResponse, error) {
 	type received struct {
 		list *pluginapi.ListAndWatchResponse

@@ -24,7 +24,7 @@ const (
 type Check struct {
 	Name    string  `json:"name"`
 	Outcome Outcome `json:"outcome"`
-	// Text says what was seen.
+	// Text describes the observation.
 	Text    string  `json:"text"`
 	Seconds float64 `json:"seconds"`
 }
@@ -32,7 +32,7 @@ type Check struct {
 // Report is what came of all.
 type Report struct {
 	Socket string `json:"socket"`
-	// Resource is known of a plugin that tells it (pluginregistration v1).
+	// Resource is set if the plugin reports it (pluginregistration v1).
 	Resource string  `json:"resource,omitempty"`
 	Checks   []Check `json:"checks"`
 }
@@ -66,8 +66,8 @@ func (r *Report) take(ctx context.Context, name string, check func(context.Conte
 	r.Checks = append(r.Checks, c)
 }
 
-// JUnit returns the report in the form that build servers read. Warnings are told
-// in the output of their check, which passes.
+// JUnit returns the report in the format of build servers. A warning is in the output of its
+// check, which passes.
 func (r *Report) JUnit() ([]byte, error) {
 	type message struct {
 		Text string `xml:"message,attr"`

@@ -11,8 +11,8 @@ type Description struct {
 	Offline  string       `json:"offlineCPUs"`
 }
 
-// NodeData is a NUMA node. The sets of CPUs are those of the node; together with the
-// exclusive CPUs of the pods they are all of its CPUs, unless some are of unknown use.
+// NodeData is a NUMA node. Its sets of CPUs and the exclusive CPUs of pods are all of its CPUs,
+// unless the use of some is unknown.
 type NodeData struct {
 	ID       int          `json:"id"`
 	Sockets  []int        `json:"sockets"`

@@ -198,8 +198,8 @@ func (c *canvas) node(node int, cpus cpuset.Set, first bool) {
 	c.devices(node)
 }
 
-// nodeMemory draws what a node has of memory and huge pages, or says how much where the
-// memory manager does not allocate by NUMA node.
+// nodeMemory draws a node's memory and huge pages. If the memory manager does not allocate by
+// NUMA node, it prints the amounts.
 func (c *canvas) nodeMemory(node int) {
 	allocated := false
 	for _, m := range c.plan.Memory {
@@ -265,7 +265,7 @@ func (c *canvas) nodeLine(node int, cpus cpuset.Set) {
 	c.bar(fmt.Sprintf("node %d", node), 2, c.cpuParts(cpus), uint64(cpus.Len()), text+" free")
 }
 
-// freeText says how many CPUs pods could still have for themselves.
+// freeText counts the CPUs that can still become exclusive.
 func (c *canvas) freeText(cpus cpuset.Set) string {
 	free := 0
 	for id := range cpus.All() {
@@ -373,7 +373,7 @@ func (c *canvas) memory(m Memory, indent int) {
 	c.bar(m.Resource, indent, parts, m.Allocatable+m.Reserved, text)
 }
 
-// distances spells how far other nodes are from a node, as the firmware says.
+// distances prints the distances from a node to the others, from the firmware.
 func (c *canvas) distances(node int) string {
 	var out []string
 	for other := range c.plan.Machine.NodeMask().All() {
@@ -402,8 +402,8 @@ func (c *canvas) device(d Device) sign {
 	return sign{c.signs.Free, dim}
 }
 
-// devices draws the devices whose lowest near node is this one; those that are near to others,
-// too, say so.
+// devices draws the devices whose lowest NUMA node is this one. Devices with several nodes name
+// the others.
 func (c *canvas) devices(node int) {
 	c.deviceRows(4, func(d Device) bool {
 		low, ok := d.Nodes.Lowest()
@@ -411,7 +411,7 @@ func (c *canvas) devices(node int) {
 	})
 }
 
-// elsewhere draws the devices of which no node is known.
+// elsewhere draws the devices without a known node.
 func (c *canvas) elsewhere() {
 	if !slices.ContainsFunc(c.plan.Devices, func(d Device) bool { return d.Nodes.IsEmpty() }) || c.Nodes != c.plan.Machine.NodeMask() {
 		return
@@ -461,7 +461,7 @@ func (c *canvas) deviceRows(indent int, drawn func(Device) bool) {
 // fewDevices is how many devices share a line with their resource's name.
 const fewDevices = 16
 
-// memoryOnly draws the nodes without CPUs. Nodes in a row that look alike share their lines.
+// memoryOnly draws the nodes without CPUs. Consecutive equal nodes share their lines.
 func (c *canvas) memoryOnly() {
 	nodes := c.Nodes.Minus(c.plan.Machine.CPUNodeMask())
 	if nodes.IsEmpty() {
@@ -488,7 +488,7 @@ func (c *canvas) memoryOnly() {
 	}
 }
 
-// alike tells whether the memory of two nodes is the same and nothing of it is held.
+// alike reports whether the memory of two nodes is equal and unallocated.
 func (c *canvas) alike(a, b int) bool {
 	of := func(node int) (out []Memory) {
 		for _, m := range c.plan.Memory {

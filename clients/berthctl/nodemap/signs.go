@@ -14,8 +14,8 @@ var (
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// colors are those of a terminal's 256 that are readable on light and on dark ground and far
-// from each other.
+// colors are colors of a terminal's 256 that are readable on light and dark backgrounds and
+// differ clearly.
 var colors = []int{33, 166, 35, 161, 98, 136, 37, 203, 70, 132, 67, 172}
 
 // sign is a character with its color; color 0 is the terminal's own.

@@ -13,11 +13,11 @@ import (
 // State is what a map shows.
 type State struct {
 	Machine *machine.Topology
-	// Offline are the CPUs that are not online now. Those that the machine does not have
-	// as online CPUs are named above the map, since their place is unknown.
+	// Offline are the CPUs that are not online. CPUs outside of the machine's data are listed
+	// above the map, because their position is unknown.
 	Offline cpuset.Set
-	// Reserved are the CPUs that no pod gets for itself, Shared those on which containers
-	// without exclusive CPUs run.
+	// Reserved are the CPUs that are never exclusive. Shared are the CPUs of containers without
+	// exclusive CPUs.
 	Reserved, Shared cpuset.Set
 	Pods             []Pod
 	Memory           []Memory
@@ -50,16 +50,16 @@ type Block struct {
 type Memory struct {
 	Node     int
 	Resource string
-	// Reserved is not for pods. Held is what pods hold, of what is left.
+	// Reserved is not for pods. Held is the part of the rest that pods hold.
 	Reserved, Allocatable, Held uint64
-	// KernelFree is what the kernel has free; nil where that is not known.
+	// KernelFree is the kernel's free amount; nil if unknown.
 	KernelFree *uint64
 }
 
 // Device is a device of a plugin.
 type Device struct {
 	Resource, ID string
-	// Nodes are the NUMA nodes that the device is near to; none if that is not known.
+	// Nodes are the NUMA nodes near the device; none if unknown.
 	Nodes   numa.Mask
 	Healthy bool
 	// Pod is the uid of the pod that holds the device; empty if none does.

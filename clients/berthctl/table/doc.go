@@ -1,10 +1,10 @@
-// Package table prints rows and fields for people, and spells amounts as people read them.
+// Package table prints rows, fields and amounts for people.
 //
 // Words:
 //
-//   - wide column: one that is printed on demand only.
+//   - wide column: one that is only printed on request.
 //   - field: a name with one or several values under each other.
 //
-// Invariants: columns are aligned by characters, two blanks apart; no line ends with a blank; what is empty is a dash in
-// a table and left out of fields; what a terminal would act on is spelled so that it is shown.
+// Invariants: columns are aligned by characters, two blanks apart. No line ends with a blank. An
+// empty value is a dash in a table and is omitted from fields. Control characters are escaped.
 package table

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Printable spells what a terminal would act on instead of showing it as Go does in a text between quotes: control
-// characters, ends of lines, signs that turn the direction of writing, what is no UTF-8. Names and messages come from
-// plugins, containers and manifests, and must not look like something else.
+// Printable escapes characters that a terminal interprets, as in a Go string literal: control
+// characters, ends of lines, changes of the writing direction, invalid UTF-8. Names and messages
+// come from plugins, containers and manifests, and must not imitate other output.
 func Printable(s string) string { return escape(s, false) }
 
-// Lines is Printable for a text that may have several lines. Those after the first are indented, so that none looks like
-// a line of the program's own.
+// Lines is Printable for a text with several lines. Lines after the first are indented, so that
+// none looks like a line of the program itself.
 func Lines(s string) string { return strings.ReplaceAll(escape(s, true), "\n", "\n  ") }
 
-// Text is Printable for a whole output, of which the ends of lines are the program's own. Who
-// puts texts of others into it has made one line of each.
+// Text is Printable for a whole output with the program's own ends of lines. Untrusted texts in
+// it must have been reduced to one line each.
 func Text(s string) string { return escape(s, true) }
 
 // JSON is a document in which the strings are spelled so that a terminal shows them. Its

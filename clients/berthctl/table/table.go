@@ -32,13 +32,14 @@ func (t *Table) Wide(wide bool, headers ...string) *Table {
 	return t
 }
 
-// Key says which columns name a row, also those that are not shown.
+// Key names the columns that identify a row, including hidden ones.
 func (t *Table) Key(headers ...string) *Table {
 	t.key = t.columns(headers)
 	return t
 }
 
-// Amounts says which columns have numbers of bytes. A column has one unit, so that its amounts can be compared.
+// Amounts names the columns with numbers of bytes. A column has one unit, so that its amounts can
+// be compared.
 func (t *Table) Amounts(headers ...string) *Table {
 	t.amounts = t.columns(headers)
 	return t
@@ -96,8 +97,8 @@ const (
 // EventWidth is the width of the column of events.
 const EventWidth = len(modified)
 
-// Changes returns the rows that are new, changed or gone since an earlier table with the same columns; all rows if there
-// was none. Columns that change with time alone do not count.
+// Changes returns the new, changed and removed rows since an earlier table with the same columns;
+// all rows without an earlier table. Columns that only depend on the time are ignored.
 func (t *Table) Changes(before *Table, ignored ...string) *Table {
 	out := &Table{headers: append([]string{eventColumn}, t.headers...), narrow: t.narrow + 1}
 	for _, at := range t.amounts {
@@ -149,7 +150,7 @@ func cell(row []string, at int) string {
 	return row[at]
 }
 
-// Style says how a table is printed. Its zero value is plain text with headers.
+// Style is the style of a printed table. Its zero value is plain text with headers.
 type Style struct {
 	NoHeaders bool
 	// Paint returns the color of a cell: the parameters of an SGR sequence, such as "31", or nothing. Nil paints nothing.

@@ -1,7 +1,8 @@
-// Package top shows what containers use as a screen of text that changes with readings and keys.
+// Package top shows the resource usage of containers as a text screen that changes with readings
+// and keys.
 //
-// It owns the screen and the rates. It makes no calls, reads no clock and knows no terminal:
-// readings, keys and sizes come in, lines go out.
+// It owns the screen and the rates. It makes no calls, reads no clock and does not use a
+// terminal: its inputs are readings, keys and sizes, and its output is lines.
 //
 // # Words
 //
@@ -14,5 +15,5 @@
 //   - View has at most the given number of lines, and none is longer than the given width.
 //   - The same model gives the same lines.
 //   - A rate without two readings of the same container is unknown, not zero.
-//   - Text that did not come from this package is escaped before it is shown.
+//   - Text from outside of this package is escaped before it is shown.
 package top

@@ -25,7 +25,7 @@ const (
 
 // Model is the screen.
 type Model struct {
-	// Table is what was read last; Problem is why nothing newer is there.
+	// Table is the last reading; Problem is why there is no newer one.
 	Table   Table
 	Problem string
 	// By is a column of Orders.
@@ -61,7 +61,7 @@ func (m *Model) Rows() []Row {
 	return rows
 }
 
-// at is the index of the selected row; the first one if it is gone.
+// at is the index of the selected row; 0 if it was removed.
 func (m *Model) at(rows []Row) int {
 	return max(0, slices.IndexFunc(rows, func(r Row) bool { return [2]string{r.PodUID, r.Container} == m.selected }))
 }
@@ -173,8 +173,8 @@ func (m *Model) pressOpen(k Key, page int) Effect {
 	return None
 }
 
-// Keys reads keys from what a terminal sent, and returns what is left of a sequence that is not
-// whole. An escape character alone at the end is the key.
+// Keys decodes keys from a terminal's bytes, and returns the rest of an incomplete sequence. An
+// escape character alone at the end is the key.
 func Keys(input []byte) (keys []Key, rest []byte) {
 	for len(input) > 0 {
 		if input[0] != 0x1b {
@@ -219,7 +219,7 @@ func Keys(input []byte) (keys []Key, rest []byte) {
 
 const maxSequence = 32
 
-// sequences are those of ECMA-48 and of xterm, behind the introducer.
+// sequences are the sequences of ECMA-48 and of xterm, after the introducer.
 var sequences = map[string]Key{
 	"A": KeyUp, "B": KeyDown, "H": KeyHome, "F": KeyEnd,
 	"5~": KeyPageUp, "6~": KeyPageDown, "1~": KeyHome, "4~": KeyEnd, "7~": KeyHome, "8~": KeyEnd,

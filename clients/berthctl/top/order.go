@@ -12,8 +12,8 @@ func Orders() []string {
 	return []string{"cpu", "memory", "throttled", "pressure", "drift", "pod"}
 }
 
-// Sort sorts rows by a column. Unknown values come last; rows of one value keep the order of
-// pods. It tells whether there is such a column.
+// Sort sorts rows by a column, and reports whether the column exists. Unknown values come last;
+// rows of equal values keep the order of pods.
 func Sort(rows []Row, by string, reverse bool) bool {
 	key := map[string]func(Row) *float64{
 		"cpu": func(r Row) *float64 { return r.CPU }, "throttled": func(r Row) *float64 { return r.Throttled },
@@ -59,7 +59,7 @@ func largest(values ...*float64) (out *float64) {
 	return out
 }
 
-// Filter returns the rows whose pod or container has a text in its name.
+// Filter returns the rows whose pod or container name contains a text.
 func Filter(rows []Row, text string) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
 		return !strings.Contains(r.Pod, text) && !strings.Contains(r.Container, text)

@@ -37,7 +37,7 @@ type Table struct {
 	Omitted uint32 `json:"omittedContainers"`
 }
 
-// Pool is a set of CPUs and how busy it is, whoever uses it.
+// Pool is a set of CPUs and its usage by all processes.
 type Pool struct {
 	CPUs string   `json:"cpus"`
 	Size int      `json:"size"`
@@ -79,7 +79,7 @@ type NodeBytes struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// SizedBytes is what is used of huge pages of a size.
+// SizedBytes is the used amount of huge pages of one size.
 type SizedBytes struct {
 	Size  uint64 `json:"pageSizeBytes"`
 	Bytes uint64 `json:"bytes"`
