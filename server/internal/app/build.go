@@ -3,7 +3,8 @@
 //   - build.go constructs the parts in order, from the machine up to the servers.
 //   - managers.go constructs the managers of a configuration, and replaces them when the
 //     policy changes.
-//   - servers.go registers the services; callers.go limits their use by callers.
+//   - servers.go registers the services, the metrics and the page; callers.go limits their
+//     use by callers.
 //   - recover.go decides at the start which pods exist and what they hold.
 //   - run.go starts the parts, stops them in reverse order, and reports their health.
 //   - host.go compares the running system with the configuration, and drops the

@@ -4,14 +4,20 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
@@ -29,12 +35,15 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/page"
 	cgroups "github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/host/sysctl"
+	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/rpc/admission"
@@ -49,6 +58,7 @@ import (
 	"github.com/berthd/berth/server/internal/rpc/state"
 	"github.com/berthd/berth/server/internal/rpc/topology"
 	"github.com/berthd/berth/server/internal/socket"
+	"github.com/berthd/berth/server/internal/usage"
 )
 
 // buildServers makes the two gRPC servers and registers every service.
@@ -240,4 +250,115 @@ func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
 		}
 	}
 	return nil
+}
+
+// buildMetrics gives the metrics what they read.
+func (a *App) buildMetrics(context.Context) error {
+	sources := metrics.Sources{
+		View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings, Phases: a.reconcile.Phases,
+		Allocatable: func() workload.Quantities { return a.inForce().Node.Allocatable() },
+		Watchers:    func() int { return a.history.Streams() },
+		LedgerBytes: func() int64 {
+			info, err := os.Stat(filepath.Join(a.Config.StateDir, LedgerFile))
+			if err != nil {
+				return 0
+			}
+			return info.Size()
+		},
+		Plugins: a.Device.Inventory,
+	}
+	if meter, ok := a.tree.(cgroups.Meter); ok {
+		sources.Usage = func(ctx context.Context, b ledger.Binding) (cgroups.Usage, bool) {
+			name, ok := a.reconcile.CgroupOf(b)
+			if !ok {
+				return cgroups.Usage{}, false
+			}
+			used, err := meter.Usage(ctx, name)
+			return used, err == nil
+		}
+	}
+	a.metrics.Start(sources)
+	return nil
+}
+
+// usageReader reads the CPU and memory usage of CPUs and containers for the API.
+func (a *App) usageReader() *usage.Reader {
+	s := usage.Sources{View: a.Ledger.View, Drifts: a.reconcile.Drifts, Now: a.Now}
+	if meter, ok := a.tree.(cgroups.Meter); ok {
+		s.Details = func(ctx context.Context, b ledger.Binding) (cgroups.Details, bool) {
+			name, ok := a.reconcile.CgroupOf(b)
+			if !ok {
+				return cgroups.Details{}, false
+			}
+			used, err := meter.Details(ctx, name)
+			return used, err == nil
+		}
+	}
+	if a.Config.Machine == "" {
+		s.CPUs = func() (map[int]time.Duration, error) { return procfs.CPUTimes(os.DirFS("/proc")) }
+	}
+	return usage.New(s)
+}
+
+// pageConn connects the page to berthd's own socket. It connects with the page's first call, and
+// what a caller may do is decided before (allowPage).
+func (a *App) pageConn() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///berthd",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", a.Config.Listen)
+		}))
+}
+
+// pageHandler serves the page for a browser.
+func (a *App) pageHandler(conn grpc.ClientConnInterface) http.Handler {
+	return a.allowPage(page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod, Turns: runtime.GOMAXPROCS(0) / 4}))
+}
+
+// peerKey is the context key of the rpc.Peer of a request's connection, or of the error of
+// reading it. On a TCP port there is no value.
+type peerKey struct{}
+
+// withPeer puts the peer of a connection to the HTTP socket into the context of its requests.
+func (a *App) withPeer(ctx context.Context, c net.Conn) context.Context {
+	if _, ok := a.Config.HTTPSocket(); !ok {
+		return ctx
+	}
+	who, err := rpc.PeerOfConn(c)
+	if err != nil {
+		return context.WithValue(ctx, peerKey{}, err)
+	}
+	return context.WithValue(ctx, peerKey{}, who)
+}
+
+// allowPage checks each caller's roles. The kernel does not report the user of a TCP connection.
+// On a TCP port httpPage therefore allows or refuses all users of this machine, and admin is
+// never granted.
+func (a *App) allowPage(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		need := page.RoleOf(r)
+		refusal := ""
+		switch who := r.Context().Value(peerKey{}).(type) {
+		case rpc.Peer:
+			if !a.access.Allows(who, need) {
+				refusal = fmt.Sprintf("the role %s is missing for uid %d: see access in the configuration", need, who.UID)
+			}
+		case error:
+			refusal = "the user of the connection is unknown"
+		default:
+			switch from, err := netip.ParseAddrPort(r.RemoteAddr); {
+			case !a.Config.HTTPPage:
+				refusal = "the page is off on this address, because every user of this machine can connect: use berthctl web, or a unix socket for http, or set httpPage: true"
+			case err != nil || !from.Addr().IsLoopback():
+				refusal = "the page is only for this machine"
+			case need != page.Reader:
+				refusal = fmt.Sprintf("the role %s cannot be had on an address: use berthctl web, or a unix socket for http", need)
+			}
+		}
+		if refusal != "" {
+			http.Error(w, refusal, http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
