@@ -272,7 +272,7 @@ func (f fakeDevice) ListResources(context.Context, *devicev1.ListResourcesReques
 
 func (f fakeDevice) ForgetResource(_ context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
 	if f.ask(req); req.GetResource() != "example.com/nic" {
-		return nil, errdefs.Preconditionf("%s is not forgotten while it is held: by container app of pod default/web (%s)", req.GetResource(), webUID)
+		return nil, errdefs.Preconditionf("%s cannot be forgotten while it is held by container app of pod default/web (%s)", req.GetResource(), webUID)
 	}
 	return &devicev1.ForgetResourceResponse{}, nil
 }

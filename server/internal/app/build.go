@@ -278,7 +278,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	a.Ledger.Follow(func(_, new *ledger.View) { a.markCommit(new) }) // first follower: the mark precedes all notifications
 	if o := a.Ledger.View().Override(); o != nil {
 		if a.first, err = a.managerSetOfOverride(*o); err != nil {
-			return fmt.Errorf("the policy that was set before: %w", err)
+			return fmt.Errorf("restore the policy that was set before: %w", err)
 		}
 	}
 	a.start.Drift = a.first.Memory.Drift(a.Ledger.View(), a.start.Ledger.Memory)

@@ -96,7 +96,7 @@ func (a *App) checkSystem(ctx context.Context) error {
 	}
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
-		return errdefs.Unavailablef("look at the system: %w", err)
+		return errdefs.Unavailablef("check the system: %w", err)
 	}
 	defer proc.Close()
 	swapping, err := procfs.Swapping(proc.FS())

@@ -79,7 +79,7 @@ func (a *App) checkHost(ctx context.Context) error {
 	}
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
-		return errdefs.Unavailablef("look at the system: %w", err)
+		return errdefs.Unavailablef("check the system: %w", err)
 	}
 	defer proc.Close()
 	swapping, err := procfs.Swapping(proc.FS())
@@ -116,7 +116,7 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 			a.Log.WarnContext(ctx, "kernel settings differ from what Kubernetes expects", "differences", differences)
 		}
 		if err != nil {
-			a.Log.WarnContext(ctx, "look at kernel settings", "error", err)
+			a.Log.WarnContext(ctx, "read kernel settings", "error", err)
 		}
 		return nil
 	}
@@ -346,7 +346,7 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 	}
 	log.InfoContext(ctx, "berthd's rights", "capabilities", capabilities, "landlock", report.Landlock, "seccomp", report.Filter)
 	if len(report.Missing) > 0 {
-		log.WarnContext(ctx, "berthd has more rights than it needs, since this kernel cannot take them away", "missing", strings.Join(report.Missing, ", "))
+		log.WarnContext(ctx, "berthd keeps privileges that it does not need, because this kernel cannot drop them", "missing", strings.Join(report.Missing, ", "))
 	}
 	for _, line := range lacking(c, report.Capabilities) {
 		log.WarnContext(ctx, line)

@@ -247,7 +247,7 @@ func (a *App) policyLine() string {
 func freePages() ([]memory.FreePages, error) {
 	sys, err := os.OpenRoot("/sys")
 	if err != nil {
-		return nil, errdefs.Unavailablef("look at free huge pages: %w", err)
+		return nil, errdefs.Unavailablef("read free huge pages: %w", err)
 	}
 	defer sys.Close()
 	nodes, err := sysfs.FreeHugePages(sys.FS())
@@ -322,7 +322,7 @@ func (m seenResources) Remember(ctx context.Context, r ledger.SeenResource) erro
 func (m seenResources) Forget(ctx context.Context, resource string, may func() error) error {
 	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error {
 		if holders := holdersOf(d.View(), resource); len(holders) > 0 {
-			return errdefs.Preconditionf("%s is not forgotten while it is held: by %s", resource, strings.Join(holders, ", ")).
+			return errdefs.Preconditionf("%s cannot be forgotten while it is held by %s", resource, strings.Join(holders, ", ")).
 				Coded(errdefs.ResourceInUse, "resource", resource)
 		}
 		if err := may(); err != nil {

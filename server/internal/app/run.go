@@ -149,11 +149,11 @@ func (a *App) applyLedger(ctx context.Context) error {
 		a.Log.WarnContext(ctx, "nothing exclusive is given out until the agent has sent Sync", "reason", suspect)
 	}
 	if err := a.reconcile.Begin(ctx); err != nil {
-		return fmt.Errorf("make the cgroups of all pods: %w", err)
+		return fmt.Errorf("create the cgroups of all pods: %w", err)
 	}
 	if err := a.reconcile.Pass(ctx); err != nil {
 		// What the kernel refuses one pod now, it may grant later.
-		a.Log.ErrorContext(ctx, "bring the cgroup tree to what the ledger says", "error", err)
+		a.Log.ErrorContext(ctx, "make the cgroup tree equal to the ledger", "error", err)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (a *App) takeCare(ctx context.Context) error {
 	defer func() { _ = tree.Close() }()
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
-		return errdefs.Unavailablef("look at processes: %w", err)
+		return errdefs.Unavailablef("read processes: %w", err)
 	}
 	defer proc.Close()
 	keeper := systemCgroups{
