@@ -19,5 +19,18 @@ purge)
 		/var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry /var/lib/kubelet/pod-resources /var/lib/kubelet; do
 		rmdir "$dir" 2>/dev/null || true
 	done
+	# The cgroups above those of the pods, if they are empty. With a kubelet they are the kubelet's.
+	if [ ! -d /var/lib/kubelet ]; then
+		for tree in /sys/fs/cgroup /sys/fs/cgroup/*; do
+			for dir in kubepods.slice/kubepods-besteffort.slice kubepods.slice/kubepods-burstable.slice kubepods.slice \
+				kubepods/besteffort kubepods/burstable kubepods; do
+				rmdir "$tree/$dir" 2>/dev/null || true
+			done
+		done
+		# A slice whose cgroup is gone has no process.
+		if [ -d /run/systemd/system ] && [ ! -d /sys/fs/cgroup/kubepods.slice ] && [ ! -d /sys/fs/cgroup/systemd/kubepods.slice ]; then
+			systemctl stop kubepods.slice 2>/dev/null || true
+		fi
+	fi
 	;;
 esac

@@ -20,9 +20,10 @@ func TestPurge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const hidden = "set -e\nmount --make-rprivate /\nfor d in /var/lib /var/log /run /etc; do mount -t tmpfs tmpfs $d; done\n" +
+	const hidden = "set -e\nmount --make-rprivate /\nfor d in /var/lib /var/log /run /etc /sys/fs/cgroup; do mount -t tmpfs tmpfs $d; done\n" +
 		"mkdir -p /var/lib/berth /run/berth/claims /var/lib/berthlet/runtime /etc/berth/manifests /var/log/pods " +
-		"/var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry /var/lib/kubelet/pod-resources\n" +
+		"/var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry /var/lib/kubelet/pod-resources " +
+		"/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice /sys/fs/cgroup/cpu/kubepods/besteffort\n" +
 		"touch /var/lib/berth/ledger.db /run/berth/berth.sock /var/lib/berthlet/status.json\n"
 	for name, row := range map[string]struct {
 		before, argument string
@@ -30,10 +31,13 @@ func TestPurge(t *testing.T) {
 		message          string
 	}{
 		"purge":  {argument: "purge"},
-		"remove": {argument: "remove", before: "rm -r /etc/berth /var/log/pods /var/lib/kubelet /var/lib/berthlet /run/berth\n", want: []string{"/var/lib/berth", "/var/lib/berth/ledger.db"}},
+		"remove": {argument: "remove", before: "rm -r /etc/berth /var/log/pods /var/lib/kubelet /var/lib/berthlet /run/berth /sys/fs/cgroup/*\n", want: []string{"/var/lib/berth", "/var/lib/berth/ledger.db"}},
 		"files of others": {
 			argument: "purge", before: "touch /etc/berth/manifests/web.yaml\nmkdir /var/lib/kubelet/pods\n",
-			want: []string{"/etc/berth", "/etc/berth/manifests", "/etc/berth/manifests/web.yaml", "/var/lib/kubelet", "/var/lib/kubelet/pods"},
+			want: []string{
+				"/etc/berth", "/etc/berth/manifests", "/etc/berth/manifests/web.yaml", "/sys/fs/cgroup/cpu/kubepods", "/sys/fs/cgroup/cpu/kubepods/besteffort",
+				"/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice", "/var/lib/kubelet", "/var/lib/kubelet/pods",
+			},
 		},
 		"a container runs": {
 			argument: "purge", before: "mkdir /var/lib/berthlet/runtime/root\nmount -t tmpfs tmpfs /var/lib/berthlet/runtime/root\n",
@@ -45,7 +49,7 @@ func TestPurge(t *testing.T) {
 			t.Parallel()
 			// The script lies in a directory that stays visible.
 			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c",
-				hidden+row.before+"/bin/sh "+script+" "+row.argument+" >&2\necho left:\nfind /var/lib /var/log /run /etc -mindepth 1 ! -path '/run/mount*' | sort")
+				hidden+row.before+"/bin/sh "+script+" "+row.argument+" >&2\necho left:\nfind /var/lib /var/log /run /etc /sys/fs/cgroup -mindepth 1 ! -path /sys/fs/cgroup/cpu ! -path '/run/mount*' | sort")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 			out, err := cmd.CombinedOutput()
 			if err != nil {

@@ -22,12 +22,12 @@ var errCut = errors.New("the power was cut")
 // mostKept is how many lines a boot keeps at most before it is cut.
 const mostKept = 400
 
-// boots boots the machine once, or with -cuts so often more, on the same disk. All boots
+// boots boots the machine once, or with -reboots or -cuts so often more, on the same disk. With -cuts all boots
 // but the last are killed after a random number of lines that their tests have kept: a
 // line is written before the test goes on, so the cut comes at any point of its work.
 func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout io.Writer) (passed bool, err error) {
-	for boot := range o.cuts + 1 {
-		last := boot == o.cuts
+	for boot := range o.cuts + o.reboots + 1 {
+		last := boot == o.cuts+o.reboots
 		i.job.Tests = nil
 		for _, t := range i.tests {
 			test := t.job(o)
@@ -38,11 +38,15 @@ func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout
 			return false, err
 		}
 		r := &report{out: stdout, jobs: i.job.Tests, verbose: o.verbose, noSkip: o.noSkip, passed: true, started: time.Now()}
-		if last {
+		if last || o.reboots > 0 {
 			if err := emulator.Run(ctx, cfg, r.handle); err != nil {
 				return false, fmt.Errorf("%w%s", err, r.unfinished())
 			}
-			return r.passed, nil
+			if last || !r.passed {
+				return r.passed, nil
+			}
+			fmt.Fprintf(stdout, "boot %d is over\n", boot)
+			continue
 		}
 		kept, err := o.cut(ctx, cfg, r)
 		if err != nil {
@@ -59,7 +63,10 @@ func (o options) diskEnv(boot int, last bool) (env []string) {
 	if o.diskMiB > 0 {
 		env = append(env, job.DiskEnv+"="+job.Disk, job.KeptEnv+"="+job.Kept, fmt.Sprintf("%s=%d", job.BootEnv, boot))
 	}
-	if !last {
+	switch {
+	case last:
+		env = append(env, job.LastEnv+"=1")
+	case o.cuts > 0:
 		env = append(env, job.CutEnv+"=1")
 	}
 	return env

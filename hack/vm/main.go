@@ -20,6 +20,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -54,6 +55,9 @@ type options struct {
 	accelerator string
 	diskMiB     int
 	cuts        int
+	reboots     int
+	debs        []string
+	modules     []string
 	files       []addition
 	env         []string
 	packages    []string
@@ -128,6 +132,15 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
 	f.IntVar(&o.diskMiB, "disk", 0, "give the machine an NVMe disk of so many MiB with an ext4 file system; "+job.DiskEnv+" names it to the tests")
 	f.IntVar(&o.cuts, "cuts", 0, "kill the machine so often in the middle of its tests, and boot it again with the same disk")
+	f.IntVar(&o.reboots, "reboots", 0, "turn the machine off so often when its tests have passed, and boot it again with the same disk")
+	f.Func("deb", "a package of Debian, whose files the guest has with what they depend on; with -systemd; may be repeated", func(text string) error {
+		o.debs = append(o.debs, text)
+		return nil
+	})
+	f.Func("module", "a module of the kernel that is loaded before the tests; may be repeated", func(text string) error {
+		o.modules = append(o.modules, text)
+		return nil
+	})
 	f.Func("add", "HOST:GUEST, a file or folder of the host and where the guest has it; may be repeated", func(text string) error {
 		host, guest, _ := strings.Cut(text, ":")
 		if host == "" || !path.IsAbs(guest) {
@@ -152,8 +165,14 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	default:
 		return o, shape.Shape{}, fmt.Errorf("-cgroup %s: want v1, hybrid or v2", o.cgroup)
 	}
-	if o.cuts > 0 && o.diskMiB == 0 {
-		return o, shape.Shape{}, errors.New("-cuts without -disk: nothing would outlive the machine")
+	if (o.cuts > 0 || o.reboots > 0) && o.diskMiB == 0 {
+		return o, shape.Shape{}, errors.New("-cuts or -reboots without -disk: nothing would outlive the machine")
+	}
+	if o.cuts > 0 && o.reboots > 0 {
+		return o, shape.Shape{}, errors.New("-cuts contradicts -reboots")
+	}
+	if len(o.debs) > 0 && !o.systemd {
+		return o, shape.Shape{}, errors.New("-deb needs -systemd")
 	}
 	if len(o.packages) == 0 {
 		return o, shape.Shape{}, errors.New("no package is named")
@@ -238,7 +257,7 @@ func (o options) limit(machine shape.Shape) time.Duration {
 }
 
 // tools finds or fetches the emulator, the kernel and the packages of the guest.
-func (o options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer) (debs []string, err error) {
+func (o *options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer) (debs []string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir() // no home: as good as any place
@@ -255,7 +274,27 @@ func (o options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer)
 		}
 	}
 	if o.systemd {
-		debs, err = store.Packages(ctx, "systemd", userland.Packages()...)
+		if debs, err = store.Packages(ctx, "systemd", userland.Packages()...); err != nil {
+			return nil, err
+		}
 	}
-	return debs, err
+	if len(o.debs) > 0 {
+		more, err := store.Packages(ctx, strings.Join(o.debs, "+"), o.debs...)
+		if err != nil {
+			return nil, err
+		}
+		for _, deb := range more {
+			if !slices.ContainsFunc(debs, func(have string) bool { return filepath.Base(have) == filepath.Base(deb) }) {
+				debs = append(debs, deb)
+			}
+		}
+	}
+	for _, name := range o.modules {
+		file, err := store.Module(ctx, cfg.Kernel, name)
+		if err != nil {
+			return nil, err
+		}
+		o.files = append(o.files, addition{file, path.Join(job.Modules, name+".ko")})
+	}
+	return debs, nil
 }

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -125,6 +126,54 @@ func (s Store) fetchKernel(ctx context.Context, pkg string) (string, error) {
 	}
 	path := filepath.Join(s.Cache, filepath.Base(found[0]))
 	return path, os.Rename(found[0], path)
+}
+
+// Module gives the file of a module of a kernel of the cache, which is fetched with its package where it is missing.
+func (s Store) Module(ctx context.Context, kernel, name string) (string, error) {
+	version := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")
+	path := filepath.Join(s.Cache, "modules-"+version, name+".ko")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	pkg := "linux-image-" + version
+	err := s.withLists(ctx, func() error { return s.fetchModule(ctx, pkg, path) })
+	if err != nil {
+		return "", &MissingError{"the kernel's module " + name, "it comes with Debian's package " + pkg, err}
+	}
+	return path, nil
+}
+
+// fetchModule unpacks a module of a package into the cache.
+func (s Store) fetchModule(ctx context.Context, pkg, path string) error {
+	fmt.Fprintf(s.Log, "fetching %s for %s\n", pkg, filepath.Base(path))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(s.Cache, "fetch")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	debs, err := download(ctx, dir, pkg)
+	if err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if _, err := run(ctx, dir, "dpkg-deb", "-x", deb, dir); err != nil {
+			return err
+		}
+	}
+	found := ""
+	err = filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(at string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == filepath.Base(path) {
+			found = at
+		}
+		return err
+	})
+	if err != nil || found == "" {
+		return errors.Join(err, fmt.Errorf("package %s has no %s", pkg, filepath.Base(path)))
+	}
+	return os.Rename(found, path)
 }
 
 // dependency gives the first package that a meta package stands for.

@@ -67,7 +67,8 @@ func closure(ctx context.Context, pkgs []string) ([]string, error) {
 	for line := range strings.Lines(out) {
 		// Names stand at the margin; virtual packages in angle brackets.
 		name := strings.TrimRight(line, "\n")
-		if !strings.HasPrefix(name, " ") && !strings.HasPrefix(name, "<") && !strings.Contains(name, ":") && !installers.MatchString(name) {
+		if !strings.HasPrefix(name, " ") && !strings.HasPrefix(name, "<") && !strings.Contains(name, ":") &&
+			(!installers.MatchString(name) || slices.Contains(pkgs, name)) {
 			all = append(all, name)
 		}
 	}

@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/berthd/berth/hack/vm/job"
 )
@@ -90,7 +92,30 @@ func prepare(j job.Job) error {
 	if err := raiseLoopback(); err != nil {
 		return err
 	}
+	if err := loadModules(); err != nil {
+		return err
+	}
 	return mountCgroups(j.Cgroup)
+}
+
+// loadModules loads the kernel modules of the image.
+func loadModules() error {
+	paths, err := filepath.Glob(filepath.Join(job.Modules, "*.ko"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		options := []byte{0}
+		_, _, errno := syscall.Syscall(syscall.SYS_INIT_MODULE, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)), uintptr(unsafe.Pointer(&options[0])))
+		if errno != 0 {
+			return fmt.Errorf("load %s: %w", path, errno)
+		}
+	}
+	return nil
 }
 
 // test runs one test binary.

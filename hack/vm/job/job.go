@@ -27,6 +27,8 @@ import (
 const (
 	// Path is the job.
 	Path = "/berth/job.json"
+	// Modules is a folder of kernel modules, which are loaded before the tests.
+	Modules = "/berth/modules"
 	// Line is the device that events are written to.
 	Line = "/dev/ttyS1"
 )
@@ -39,8 +41,10 @@ const ShapeEnv = "BERTH_VM_SHAPE"
 const (
 	// DiskEnv names the disk's device; it is empty without one.
 	DiskEnv = "BERTH_VM_DISK"
-	// BootEnv numbers the boots of a machine that is cut, from 0.
+	// BootEnv numbers the boots of a machine with a disk, from 0.
 	BootEnv = "BERTH_VM_BOOT"
+	// LastEnv is not empty in the last boot.
+	LastEnv = "BERTH_VM_LAST"
 	// CutEnv is not empty in a boot that will be cut.
 	CutEnv = "BERTH_VM_CUT"
 	// KeptEnv names the file of the lines that the boots before have kept.
