@@ -51,6 +51,12 @@ func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
 		return 0, err
 	}
 	status, err := c.Status()
+	// The keeper writes the start down before it lets the process go.
+	for err == nil && status == libcontainer.Created {
+		if err = pause(ctx); err == nil {
+			status, err = c.Status()
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
