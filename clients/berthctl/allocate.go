@@ -120,7 +120,7 @@ func (c *ctl) showStart(w io.Writer, a *allocationv1.AllocateResponse) {
 	fmt.Fprint(w, f)
 }
 
-// cpusText spells CPUs and whose they are.
+// cpusText prints CPUs, and whether they are exclusive.
 func cpusText(cpus string, exclusive bool) string {
 	switch {
 	case cpus == "":

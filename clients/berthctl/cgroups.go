@@ -58,7 +58,7 @@ func (c *ctl) ago(at *timestamppb.Timestamp) string {
 	return table.Age(c.now().Sub(at.AsTime())) + " ago"
 }
 
-// valuesOf returns what was read of a cgroup, of an absent one nothing.
+// valuesOf returns the values of a cgroup; empty if it is absent.
 func valuesOf(g *cgroupv1.Cgroup) *typesv1.LinuxResources {
 	if v := g.GetResources(); v != nil {
 		return v
@@ -93,7 +93,7 @@ func quotaText(v *typesv1.LinuxResources) string {
 	return strconv.FormatFloat(float64(v.GetCpuQuotaMicroseconds())/float64(v.GetCpuPeriodMicroseconds()), 'f', -1, 64)
 }
 
-// limitText spells a limit; a dash is none, nothing is not known.
+// limitText prints a limit: a dash for no limit, nothing if it is unknown.
 func limitText(n *int64, spell func(int64) string) string {
 	switch {
 	case n == nil:

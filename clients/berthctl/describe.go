@@ -54,7 +54,7 @@ func (c *ctl) describePod() *cobra.Command {
 	return cmd
 }
 
-// describeAll tells all about a pod.
+// describeAll prints all data of a pod.
 func (c *ctl) describeAll(w io.Writer, got *allocationv1.GetResponse) {
 	pod := got.GetPod()
 	f := table.NewFields("")
@@ -171,7 +171,7 @@ func (c *ctl) describeContainer() *cobra.Command {
 	return cmd
 }
 
-// addPlacement adds where a container may run, and who keeps it from its start.
+// addPlacement adds the CPUs that a container may use, and the containers that delay its start.
 func (s *session) addPlacement(ctx context.Context, f *table.Fields, p *allocationv1.ContainerPlacement) {
 	possible := p.GetPossibleCpus().GetList()
 	if p.GetAnywhere() {

@@ -59,7 +59,7 @@ func (c *ctl) explain() *cobra.Command {
 	return cmd
 }
 
-// trace finds the explanation that is meant by a uid, an admission id or a name.
+// trace finds a pod's explanation by uid, admission id or name.
 func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceResponse, error) {
 	what = withoutKind(withoutPod(what), "rejections", "traces")
 	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}}, {Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}}
@@ -103,7 +103,7 @@ func (s *session) traceByName(ctx context.Context, name string) (*inspectv1.GetT
 	return nil, fmt.Errorf("%d pods are called %s: name one of %s", len(found), name, strings.Join(found, ", "))
 }
 
-// explainHead says what the decision was.
+// explainHead prints the decision.
 func explainHead(w io.Writer, t *typesv1.Trace) {
 	outcome := "deferred: " + oneLine(t.GetMessage())
 	switch {
@@ -116,14 +116,15 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 	fmt.Fprintf(w, "uid %s, admission %s, decided on revision %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetRevision())
 }
 
-// explainAll tells how a decision came about, and for a pod that was not admitted what was missing and what would help.
+// explainAll prints the steps of a decision. For a pod that was not admitted it adds the missing
+// resources and helpful changes.
 func (c *ctl) explainAll(w io.Writer, t *typesv1.Trace, n names) {
 	c.explainSteps(w, t)
 	explainMissing(w, t, n)
 	explainHelp(w, t)
 }
 
-// explainSteps tells the steps of a decision in their order, under the containers that they are about.
+// explainSteps prints the steps of a decision in order, grouped by container.
 func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace) {
 	last, starred := "", false
 	for _, step := range c.briefNotes(t.GetSteps()) {
@@ -146,7 +147,7 @@ func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace) {
 	}
 }
 
-// explainHelp tells which changes would make a rejected pod fit.
+// explainHelp prints the changes that would make a rejected pod fit.
 func explainHelp(w io.Writer, t *typesv1.Trace) {
 	list := t.GetSuggestions()
 	if len(list) == 0 && t.GetTried() > 0 {
@@ -164,11 +165,11 @@ func explainHelp(w io.Writer, t *typesv1.Trace) {
 	}
 }
 
-// shownNotes is how many notes in a row a narrow explanation tells.
+// shownNotes is how many consecutive notes a narrow explanation prints.
 const shownNotes = 2
 
-// briefNotes leaves out all but the first of the notes in a row: a pod from a file has one for each container whose
-// requests take its limits.
+// briefNotes keeps only the first of consecutive notes. A pod from a file has one note for each
+// container whose requests are taken from its limits.
 func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
 	if c.wide() {
 		return steps
@@ -205,7 +206,7 @@ func stepOwner(s *typesv1.TraceStep) string {
 // star marks preferred placements.
 const star = "*"
 
-// starNote says what the mark means.
+// starNote explains the mark.
 const starNote = star + " preferred: no smaller set of nodes could do"
 
 // stepText is a step in a line; empty if it is not printed.
@@ -238,7 +239,8 @@ func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	return line
 }
 
-// refusedText says who refused. What it said is in the head already, unless that says something else.
+// refusedText names the refusing provider. The provider's message is added only if the head does
+// not have it.
 func refusedText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	if s.GetProvider() == "" {
 		return ""
@@ -253,7 +255,7 @@ func refusedText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	return text
 }
 
-// askedText says what a provider answered.
+// askedText describes a provider's answer.
 func askedText(s *typesv1.TraceStep) string {
 	who := s.GetProvider() + " offers"
 	if s.GetResource() != s.GetProvider() {
@@ -290,7 +292,7 @@ func offers(hints []*typesv1.TopologyHint, omitted int) string {
 	return text
 }
 
-// losers spells the placements that lost a merge, for those who want to know all.
+// losers describes the rejected combinations of a merge, in the wide format.
 func (c *ctl) losers(s *typesv1.TraceStep) string {
 	if !c.wide() || len(s.GetHints()) == 0 {
 		return ""

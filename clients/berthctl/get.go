@@ -96,7 +96,7 @@ func (f *filter) request() *allocationv1.ListRequest {
 	return &allocationv1.ListRequest{Namespace: f.namespace, Resource: f.resource, Owner: f.owner}
 }
 
-// none says that no pod matches.
+// none is the message that no pod matches.
 func (f *filter) none() string {
 	pod, what := "no pod", "is admitted"
 	if f.namespace != "" {
@@ -148,7 +148,8 @@ func (c *ctl) age(p *typesv1.PodAllocation) string {
 	return table.Age(c.now().Sub(p.GetAdmitTime().AsTime()))
 }
 
-// cpus spells the CPUs of a container: its own, or the shared ones of the last answer that told them.
+// cpus prints the CPUs of a container: its exclusive ones, or the shared CPUs of the last answer
+// with that field.
 func (c *ctl) cpus(a *typesv1.ContainerAllocation) string {
 	return cmp.Or(a.GetCpus().GetList(), c.shared.GetList())
 }
@@ -176,7 +177,7 @@ func ownCPUs(p *typesv1.PodAllocation) cpuset.Set {
 	return own
 }
 
-// orShared spells the CPUs of a pod; those of one without any of its own are shared.
+// orShared prints the exclusive CPUs of a pod, or "shared".
 func orShared(own cpuset.Set) string {
 	if own.IsEmpty() {
 		return "shared"

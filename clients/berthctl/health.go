@@ -18,8 +18,8 @@ func (s *session) whole(ctx context.Context, p *typesv1.PodAllocation) (*allocat
 	return s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: p.GetUid()}})
 }
 
-// healthTexts spells the health of the devices in claims and how it came about, one each; nothing of devices whose plugin
-// has told nothing yet.
+// healthTexts describes the health of the devices in claims, one text each. A device without a
+// report of its plugin has none.
 func (c *ctl) healthTexts(claims []*typesv1.Claim) []string {
 	var out []string
 	for _, claim := range claims {
@@ -62,7 +62,7 @@ func (c *ctl) moment(h *typesv1.HealthChange) string {
 	return fmt.Sprintf("%s (%s ago)", at.UTC().Format(time.RFC3339), table.Age(c.now().Sub(at)))
 }
 
-// healthSince spells how long a device has been as it is; empty if that is not known.
+// healthSince is the time since the last change of a device's health; empty if unknown.
 func (c *ctl) healthSince(d *typesv1.Device) string {
 	history := d.GetHealthHistory()
 	if len(history) == 0 {

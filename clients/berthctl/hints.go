@@ -73,7 +73,7 @@ type round struct {
 	merged    *topologyv1.MergeResponse
 }
 
-// ask asks about a pod, or about each of its containers, as the policy's scope has it.
+// ask gets the hints for a pod, or for each of its containers, depending on the policy's scope.
 func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.GetPolicyResponse) ([]round, error) {
 	containers := []string{""}
 	if policy.GetScope() != "pod" {
@@ -99,7 +99,7 @@ func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.
 	return rounds, nil
 }
 
-// warnUnprovided warns of devices about which no provider has said anything.
+// warnUnprovided warns of devices without an answer of any provider.
 func warnUnprovided(c *ctl, pod *typesv1.Pod, rounds []round) {
 	for _, name := range extended(pod) {
 		answered := slices.ContainsFunc(rounds, func(r round) bool {
@@ -154,7 +154,7 @@ func (r round) prefers() bool {
 // shownHints is how many placements of an answer a narrow list has, as the explanation of an admission.
 const shownHints = 8
 
-// answerText says what a provider answered.
+// answerText describes a provider's answer.
 func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	switch a.GetKind() {
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:

@@ -144,7 +144,7 @@ func loadPods(c *ctl, path string) ([]*typesv1.Pod, error) {
 			fmt.Fprintf(c.err, "warning: pod %s: %s is ignored\n", pod, what)
 		}})
 		if err != nil {
-			// Not wrapped: a uid that is made up would be nobody's here.
+			// Not wrapped: berthd does not know a generated uid.
 			return nil, fmt.Errorf("--pods: %v", err) //nolint:errorlint // see above
 		}
 		pods = append(pods, more...)

@@ -10,11 +10,12 @@ import (
 	"github.com/berthd/berth/clients/berth"
 )
 
-// find finds an admitted pod by uid, by namespace/name, or by a name that only one pod has, with or without the kind in front.
+// find finds an admitted pod by uid, by namespace/name, or by a unique name, with or without the
+// kind in front.
 func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation, error) {
 	pod = withoutPod(pod)
 	namespace, name, qualified := strings.Cut(pod, "/")
-	// The API takes what is empty for any: such a name would be everybody's.
+	// In the API an empty name matches every pod.
 	if pod == "" || qualified && (namespace == "" || name == "") {
 		return nil, fmt.Errorf("%q: expected the pod's uid, its name, or namespace/name", pod)
 	}
@@ -59,8 +60,8 @@ func podName(p *typesv1.PodAllocation) string { return p.GetNamespace() + "/" + 
 // names maps uids to namespace/name.
 type names map[string]string
 
-// names reads the name map for what people get to see beside an answer. Names that cannot be had are no reason to keep the
-// answer back.
+// names reads the name map for the output. Without the map the answer is still printed, with
+// uids.
 func (s *session) names(ctx context.Context) names {
 	list, err := s.List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
@@ -77,8 +78,9 @@ func namesOf(pods []*typesv1.PodAllocation) names {
 	return n
 }
 
-// uidsOf gives the uids of pods that are named by uid, by namespace/name, or by a name that only one of pods has. What is
-// none of them is taken for the uid of a pod that is not admitted, but a namespace/name is an error.
+// uidsOf returns the uids of pods that are given by uid, by namespace/name, or by a unique name.
+// Another text is used as the uid of a pod that is not admitted, except that an unknown
+// namespace/name is an error.
 func uidsOf(pods []*typesv1.PodAllocation, named []string) ([]string, error) {
 	byName := map[string][]string{}
 	known := make(map[string]bool, len(pods))
@@ -105,7 +107,7 @@ func uidsOf(pods []*typesv1.PodAllocation, named []string) ([]string, error) {
 	return out, nil
 }
 
-// pod gives a pod's name, or the uid of one that is not known.
+// pod returns a pod's name, or its uid if the name is unknown.
 func (n names) pod(uid string) string {
 	if name, ok := n[uid]; ok {
 		return name

@@ -84,7 +84,7 @@ const policySetExample = `  # Show the effect only.
   # Back to the configured policy.
   berthctl policy set --from-configuration`
 
-// policyFlags are the flags of policy set. Those that are not given change nothing.
+// policyFlags are the flags of policy set. A missing flag changes nothing.
 type policyFlags struct {
 	dryRun, configured                              bool
 	topology, scope, cpu, memory, cpus              string
@@ -215,7 +215,7 @@ func (c *ctl) policySet() *cobra.Command {
 	return cmd
 }
 
-// showChange tells what a change of policy means.
+// showChange prints the consequences of a change of policy.
 func showChange(w io.Writer, a *topologyv1.SetPolicyResponse, dryRun bool) {
 	switch {
 	case !a.GetChanged():
@@ -253,7 +253,7 @@ func showChange(w io.Writer, a *topologyv1.SetPolicyResponse, dryRun bool) {
 	}
 }
 
-// poolChange tells what becomes of a pool of CPUs.
+// poolChange prints the change of a pool of CPUs.
 func poolChange(w io.Writer, name string, before, after *typesv1.CPUSet) {
 	if before.GetList() == after.GetList() {
 		fmt.Fprintf(w, "%s: %s as before\n", name, cmp.Or(after.GetList(), "none"))

@@ -34,7 +34,7 @@ type ctl struct {
 	endpoint string
 	timeout  time.Duration
 	format   format
-	// color says when the output has colors.
+	// color selects when the output has colors.
 	color string
 	// socket is another one than berthd's that is read.
 	socket string
@@ -145,10 +145,10 @@ const (
 	groupShow = "show"
 )
 
-// about is what a verb says of itself.
+// about has a verb's usage and help texts.
 type about struct {
 	use, short, long, example string
-	// args names the arguments; those in brackets may be missing.
+	// args names the arguments; those in brackets are optional.
 	args []string
 }
 

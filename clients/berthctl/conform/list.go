@@ -21,8 +21,7 @@ import (
 // kubeletListBytes is the size of a list at which a kubelet ends the stream.
 const kubeletListBytes = 4 << 20
 
-// checkInfo holds what a plugin tells of itself against what is expected of a
-// device plugin.
+// checkInfo checks the data of a device plugin that waits to be found.
 func checkInfo(info *registrationapi.PluginInfo) (string, error) {
 	switch {
 	case info.GetType() != registrationapi.DevicePlugin:
@@ -109,7 +108,7 @@ func (p *probe) size(context.Context) (string, error) {
 	return fmt.Sprintf("%d bytes", n), nil
 }
 
-// preferred asks for two devices of which one is taken already.
+// preferred requests two devices, one of which is mandatory.
 func (p *probe) preferred(ctx context.Context) (string, error) {
 	healthy := p.healthy()
 	switch {

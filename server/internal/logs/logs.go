@@ -15,7 +15,7 @@ const (
 	Verdict = "verdict"
 	// Repair is something that berthd has put right, or is about to.
 	Repair = "repair"
-	// Peer is somebody who came or has gone.
+	// Peer is a peer that has connected or disconnected.
 	Peer = "peer"
 )
 

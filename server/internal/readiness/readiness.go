@@ -82,7 +82,7 @@ func (m *Monitor) follow(ctx context.Context, c Check) {
 		case <-limited.Done():
 			m.note(ctx, c.Name, errdefs.Deadlinef("it did not end within %s", m.Timeout))
 			select {
-			case <-ended: // the next probe tells
+			case <-ended: // the next probe decides
 			case <-ctx.Done():
 			}
 		}
@@ -136,7 +136,7 @@ func (c *Check) concerns(service string) bool {
 	return len(c.Only) == 0 || slices.Contains(c.Only, service)
 }
 
-// Lines tells the problems, each in a line: first those of berthd as a whole, then those of some services only.
+// Lines lists the problems, one in each line: first those of berthd as a whole, then those of some services.
 func (m *Monitor) Lines() (whole, some []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

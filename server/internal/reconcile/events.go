@@ -55,7 +55,7 @@ func (e *events) putBack(ids, pods []string) {
 		e.add(runtime.Event{ID: id})
 	}
 	for _, uid := range pods {
-		e.add(runtime.Event{ID: uid, Pod: uid}) // the id of a sandbox only tells it from others
+		e.add(runtime.Event{ID: uid, Pod: uid}) // the id of a sandbox is only a unique key
 	}
 }
 

@@ -7,34 +7,35 @@
 //     aside. It belongs to one daemon at a time.
 //   - lock: the file berthd.lock, held with flock(2) for as long as a store is
 //     open for writing; it holds the owner's pid. The lock counts, not the file:
-//     what a crash leaves behind locks nobody out.
+//     a file that a crash leaves behind has no effect.
 //   - damage: a file whose pages, or whose values, are not what was written.
 //   - set aside: kept as NAME.damaged-TIME beside NAME.damaged-TIME.json, the report
 //     that says why, what is lost, and what could not be read.
 //   - to salvage: to make a sound file of what is whole in a damaged one.
 //   - in place: under its name, where the next start looks.
 //
-// What the buckets hold is written in package ledger, at its schema; every
-// bucket is a top-level bucket of the file, and keys and values go in as they
-// come.
+// Package ledger documents the content of the buckets, at its schema. Every bucket is a top-level
+// bucket of the file, and keys and values are stored unchanged.
 //
-// Invariants: a commit that returned nil is on the disk; one that failed has
-// left nothing, or it has closed the store for further commits because nobody
-// can know; a damaged file is never written to and never deleted. Before bbolt
-// maps a file, every page of it is checked, because bbolt trusts its pages and a
-// bad one can end the process. Nothing but a regular file is ever opened.
+// Invariants:
 //
-// A damaged file is read page by page. A page that the newest meta page leads to holds
-// the state. One that is in use by the list of free pages, but that nothing readable
-// leads to, is believed as long as the state then holds no more than the last commit
-// left. All others may hold what was removed: what only they have is told as perhaps
-// stale, and makes no pod. One flipped bit in a meta page is repaired, pages that were
-// swapped are put back, and where the newest meta page is gone the root is looked for
-// by the highest generation. The sound file is written beside, the damaged one gets a
-// second name, and then the sound one takes the first, so that a crash leaves one of
-// the two under it.
+//   - A commit that returned nil is on the disk. A commit that failed has no effect, or its
+//     result is unknown and the store is closed for further commits.
+//   - A damaged file is never written to and never deleted.
+//   - Before bbolt maps a file, every page of it is checked, because bbolt does not check
+//     its pages and a bad one can end the process.
+//   - Only regular files are opened.
 //
-// What happens to the file while a store is open is seen at the next commit, before it is
+// A damaged file is read page by page. The pages that the newest meta page leads to are the
+// state. A page that is in use according to the freelist, but that no readable page leads to,
+// belongs to the state if the state then has at most as many records as the last commit left.
+// All other pages may hold removed records. Records that only they have are reported as perhaps
+// stale, and become no pod. One flipped bit in a meta page is repaired, and swapped pages are put
+// back. If the newest meta page is damaged, the root with the highest generation is used. The
+// sound file is written under another name. The damaged file gets a second name, and then the
+// sound one takes the first name, so that a crash leaves one of the two under it.
+//
+// Changes of the file while a store is open are detected at the next commit, before it is
 // acknowledged:
 //
 //	removed, renamed or replaced, or its    the whole state is written to a new file, with a new

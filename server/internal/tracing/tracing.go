@@ -4,7 +4,7 @@
 //
 //   - call: a gRPC call of berthd. Its span continues the caller's trace if the call's metadata has a "traceparent"
 //     (W3C Trace Context).
-//   - step: a part of an admission, as hint.Observer tells it. Its span is below the call's.
+//   - step: a part of an admission, as reported by hint.Observer. Its span is below the call's.
 //
 // Invariants: the environment decides, by the variables of the OpenTelemetry specification. Without an endpoint and
 // without OTEL_TRACES_EXPORTER=otlp nothing is started, and calls and steps take the same way as without this package.
