@@ -339,7 +339,7 @@ func TestForgottenResources(t *testing.T) {
 		d.admitted(withDevice("pod", gpu))
 		end()
 		d.expectResource(gpu, "stopped", 1, 0)
-		if err := forget(d); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "held: by container main of pod default/pod") {
+		if err := forget(d); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "held by container main of pod default/pod") {
 			t.Errorf("held: %v", err)
 		}
 		d.kill()
