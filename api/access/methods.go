@@ -37,6 +37,7 @@ var methodRoles = map[string]Role{
 	// Whoever may read allocations may read why they are as they are.
 	"/berth.inspect.v1.InspectService/GetTrace":                      Read,
 	"/berth.inspect.v1.InspectService/ListTraces":                    Read,
+	"/berth.inspect.v1.InspectService/ListHistory":                   Read,
 	"/v1.PodResourcesLister/":                                        Read,
 	"/v1alpha1.PodResourcesLister/":                                  Read,
 	"/grpc.health.v1.Health/":                                        Read,

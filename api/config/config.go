@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
@@ -87,6 +88,7 @@ type Config struct {
 	Providers Providers `json:"providers"`
 	Devices   Devices   `json:"devices"`
 	Limits    Limits    `json:"limits"`
+	History   History   `json:"history"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
 	// Privileges lists the privileges that berthd drops.
@@ -313,6 +315,14 @@ type Limits struct {
 	WatchEvents int `json:"watchEvents"`
 }
 
+// History limits what berthd remembers of calls that changed something or were refused.
+type History struct {
+	// Entries is how many are kept; 0 keeps none.
+	Entries int `json:"entries"`
+	// Bytes is how large they may be together.
+	Bytes int `json:"bytes"`
+}
+
 // Features are what the kubelet has behind feature gates of the same names.
 type Features struct {
 	PodLevelResources        bool `json:"podLevelResources"`
@@ -370,6 +380,7 @@ func Default() Config {
 			PluginDevices: 1 << 16, PluginResources: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
+		History:    History{Entries: ledger.DefaultHistoryEntries, Bytes: ledger.DefaultHistoryBytes},
 		Features:   Features{PodLevelResources: true, CPUBetaOptions: true},
 		Privileges: Privileges{DropCapabilities: true, Landlock: true, Seccomp: true},
 	}

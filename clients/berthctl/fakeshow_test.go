@@ -9,9 +9,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
@@ -126,6 +128,57 @@ func (f fakeInspect) ListTraces(_ context.Context, req *inspectv1.ListTracesRequ
 		out.Traces = append(out.Traces, t)
 	}
 	return out, nil
+}
+
+func (f fakeInspect) ListHistory(_ context.Context, req *inspectv1.ListHistoryRequest) (*inspectv1.ListHistoryResponse, error) {
+	f.ask(req)
+	if f.sick {
+		return nil, errdefs.Unavailablef("the history is away")
+	}
+	out := &inspectv1.ListHistoryResponse{Revision: 12, Omitted: 3}
+	for i, e := range historyEntries() {
+		c := e.GetCaller()
+		wanted := (req.GetName() == "" || req.GetName() == e.GetName()) && (req.GetNamespace() == "" || req.GetNamespace() == e.GetNamespace()) &&
+			(req.GetPodUid() == "" || req.GetPodUid() == e.GetPodUid()) && (req.GetVerdict() == 0 || req.GetVerdict() == e.GetVerdict()) &&
+			(req.GetCall() == "" || req.GetCall() == e.GetCall()) && (req.CallerUid == nil || c != nil && c.GetUid() == req.GetCallerUid()) &&
+			(req.GetCallerName() == "" || c.GetName() == req.GetCallerName()) &&
+			(req.GetUntilTime() == nil || e.GetTime().AsTime().Before(req.GetUntilTime().AsTime()))
+		// A page has two entries at most, and its token is where the next begins.
+		if !wanted || i < len(req.GetPageToken()) {
+			continue
+		}
+		if len(out.GetEntries()) == min(2, int(req.GetPageSize())) {
+			out.NextPageToken = strings.Repeat("x", i)
+			break
+		}
+		out.Entries = append(out.Entries, e)
+	}
+	return out, nil
+}
+
+// historyEntries are a refusal, an admission, a removal by berthd itself, a start, and an entry
+// that is damaged; names of others are hostile.
+func historyEntries() []*inspectv1.HistoryEntry {
+	at := func(minutes int) *timestamppb.Timestamp {
+		return timestamppb.New(testNow.Add(-time.Duration(minutes) * time.Minute).Add(123 * time.Millisecond))
+	}
+	agent := &inspectv1.HistoryCaller{Uid: 970, Gid: 970, Pid: 42, Name: "agent"}
+	return []*inspectv1.HistoryEntry{
+		{
+			Number: 7, Time: at(1), Revision: 12, Call: "Admit", Caller: agent, PodUid: "u-big", Namespace: "default", Name: "big",
+			Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError", Message: "Resources cannot be allocated\nwith Topology locality",
+			AdmissionId: "id-2", RequestDigest: "d2", Duration: durationpb.New(1500 * time.Microsecond), Omitted: 3,
+			Steps:   []*inspectv1.HistoryStep{{Step: "hints", Provider: "cpu", Duration: durationpb.New(120 * time.Microsecond)}},
+			Request: `{"pod":{"uid":"u-big"}}`,
+		},
+		{
+			Number: 6, Time: at(5), Revision: 12, Call: "Admit", Caller: &inspectv1.HistoryCaller{Name: "\x1b[31mevil"}, PodUid: webUID, Namespace: "default", Name: "web",
+			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, AdmissionId: "id-1",
+		},
+		{Number: 5, Time: at(6), Revision: 11, PodUid: "u-gone"},
+		{Number: 4, Damage: "entry 4 of the history is damaged: checksum is 1, stored is 2"},
+		{Number: 3, Time: at(60), Revision: 9, Call: "Start"},
+	}
 }
 
 func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {

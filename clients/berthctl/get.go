@@ -23,8 +23,9 @@ func (c *ctl) get() *cobra.Command {
 		short: "List pods, CPUs, memory, devices and other objects",
 		example: `  berthctl get pods
   berthctl get cpus -o wide
-  berthctl get devices example.com/gpu`,
-	}, c.getPods(), c.getSpec(), c.getRejections(), c.getTraces(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
+  berthctl get devices example.com/gpu
+  berthctl get pods --at 2026-11-20T03:00:00Z`,
+	}, c.ofPast(c.getPods()), c.getSpec(), c.getRejections(), c.getTraces(), c.ofPast(c.getContainers()), c.ofPast(c.getCPUs()), c.ofPast(c.getMemory()), c.ofPast(c.getNUMA()), c.ofPast(c.getDevices()), c.getResources(), c.getProviders(),
 		c.getNode(), c.getCgroups())
 	shortNames(cmd)
 	return cmd
@@ -140,12 +141,16 @@ func (c *ctl) getPods() *cobra.Command {
 	return cmd
 }
 
-// age spells how long ago a pod was admitted.
+// age spells how long ago a pod was admitted, as of the time that is shown.
 func (c *ctl) age(p *typesv1.PodAllocation) string {
 	if p.GetAdmitTime() == nil {
 		return ""
 	}
-	return table.Age(c.now().Sub(p.GetAdmitTime().AsTime()))
+	now := c.now()
+	if t := c.past.GetTime(); t != nil {
+		now = t.AsTime()
+	}
+	return table.Age(now.Sub(p.GetAdmitTime().AsTime()))
 }
 
 // cpus prints the CPUs of a container: its exclusive ones, or the shared CPUs of the last answer
@@ -220,7 +225,9 @@ func (s *session) pods(ctx context.Context, verb string, args []string, f *filte
 		return nil, err
 	}
 	if len(args) == 0 {
-		list, err := s.List(ctx, f.request())
+		request := f.request()
+		request.At = s.past
+		list, err := s.List(ctx, request)
 		s.shared = list.GetSharedCpus()
 		return list, err
 	}

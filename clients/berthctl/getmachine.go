@@ -29,7 +29,7 @@ func (c *ctl) getCPUs() *cobra.Command {
 		example: `  berthctl get cpus
   berthctl get cpus -o json | jq -r .shared.list`,
 	}, true, func(ctx context.Context, s *session, _ []string) (*listing, error) {
-		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{At: s.past})
 		if err != nil {
 			return nil, err
 		}
@@ -106,11 +106,11 @@ pods can still get, if the memory manager allocates memory by node.`,
 		if err != nil {
 			return nil, err
 		}
-		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{At: s.past})
 		if err != nil {
 			return nil, err
 		}
-		memory, err := s.Memory().GetState(ctx, &memoryv1.GetStateRequest{})
+		memory, err := s.Memory().GetState(ctx, &memoryv1.GetStateRequest{At: s.past})
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func (c *ctl) getDevices() *cobra.Command {
   berthctl get devices example.com/gpu`,
 		args: []string{"[RESOURCE]"},
 	}, true, func(ctx context.Context, s *session, args []string) (*listing, error) {
-		state, err := s.Device().GetState(ctx, &devicev1.GetStateRequest{})
+		state, err := s.Device().GetState(ctx, &devicev1.GetStateRequest{At: s.past})
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 		example: `  berthctl get memory
   berthctl get memory -o json`,
 	}, true, func(ctx context.Context, s *session, _ []string) (*listing, error) {
-		state, err := s.Memory().GetState(ctx, &memoryv1.GetStateRequest{})
+		state, err := s.Memory().GetState(ctx, &memoryv1.GetStateRequest{At: s.past})
 		if err != nil {
 			return nil, err
 		}

@@ -97,6 +97,14 @@ var goldens = map[string][]step{
 		{args: "admit -f - --holds app:cpus=1 --holds app:cpus=2", stdin: podYAML("web")},
 		{args: "get pods --timeout -1s"}, {args: "remove default/"}, {args: "remove /"}, {args: "describe pod /web"},
 	},
+	"history": {
+		{args: "history"}, {args: "history -o wide --limit 3"}, {args: "history default/big --verdict rejected --since 1h"}, {args: "history nobody"},
+		{args: "history u-big -o json --caller agent"}, {args: "history --caller 0 --until 2026-11-20T11:59:00Z --call Admit"},
+		{args: "history --verdict maybe"}, {args: "history --since yesterday"}, {args: "history --limit -1"}, {args: "history", fake: sick},
+		{args: "history --help"}, {args: "get pods --at 10m"}, {args: "get cpus --at 7"}, {args: "get pods default/web --at 2026-11-20T03:00:00Z"},
+		{args: "get pods --at noon"}, {args: "get pods --at 7 -w"}, {args: "map --at 7 --changes 1h"}, {args: "get devices --at 10m"},
+		{args: "get memory --at 10m"}, {args: "get numa --at 10m"}, {args: "get pods web --at 5"}, {args: "get node --at 7"},
+	},
 	"reload": {
 		{args: "reload"}, {args: "reload --dry-run"}, {args: "reload -o yaml"}, {args: "reload", fake: empty}, {args: "reload", fake: sick},
 		{args: "reload now"}, {args: "reload --help"},

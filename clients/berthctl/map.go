@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -115,7 +114,7 @@ func (c *ctl) machineMap() *cobra.Command {
 		if err != nil {
 			return usagef("map", "%v", err)
 		}
-		since, err := s.since(sel.changes)
+		since, err := s.timeOf("--changes", sel.changes)
 		if err != nil {
 			return usagef("map", "%v", err)
 		}
@@ -137,7 +136,7 @@ func (c *ctl) machineMap() *cobra.Command {
 	})
 	sel.declare(cmd.Flags())
 	f.declare(cmd, "")
-	return cmd
+	return c.ofPast(cmd)
 }
 
 // showMap prints a map for people, or its data for programs.
@@ -152,21 +151,6 @@ func (c *ctl) showMap(state nodemap.State, o nodemap.Options) error {
 		return fmt.Errorf("print the answer: %w", err)
 	}
 	return c.print(raw)
-}
-
-// since reads an age or a time; empty is the zero time.
-func (c *ctl) since(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if age, err := time.ParseDuration(text); err == nil && age > 0 {
-		return c.now().Add(-age), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("--changes %s: expected an age such as 10m, or a time such as 2026-11-20T12:00:00Z", text)
-	}
-	return at, nil
 }
 
 // mapNodes reads a list of NUMA nodes that the machine has; empty is all.

@@ -70,16 +70,16 @@ func (s *session) mapState(ctx context.Context, since time.Time) (nodemap.State,
 
 // mapAnswers reads each part once.
 func (s *session) mapAnswers(ctx context.Context) (a mapAnswers, err error) {
-	if a.cpu, err = s.CPU().GetState(ctx, &cpuv1.GetStateRequest{}); err != nil {
+	if a.cpu, err = s.CPU().GetState(ctx, &cpuv1.GetStateRequest{At: s.past}); err != nil {
 		return a, err
 	}
-	if a.memory, err = s.Memory().GetState(ctx, &memoryv1.GetStateRequest{}); err != nil {
+	if a.memory, err = s.Memory().GetState(ctx, &memoryv1.GetStateRequest{At: s.past}); err != nil {
 		return a, err
 	}
-	if a.device, err = s.Device().GetState(ctx, &devicev1.GetStateRequest{}); err != nil {
+	if a.device, err = s.Device().GetState(ctx, &devicev1.GetStateRequest{At: s.past}); err != nil {
 		return a, err
 	}
-	a.list, err = s.Allocation().List(ctx, &allocationv1.ListRequest{})
+	a.list, err = s.Allocation().List(ctx, &allocationv1.ListRequest{At: s.past})
 	return a, err
 }
 

@@ -20,17 +20,13 @@ func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation,
 		return nil, fmt.Errorf("%q: expected the pod's uid, its name, or namespace/name", pod)
 	}
 	if !qualified {
-		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: pod}})
-		if err == nil {
-			s.shared = got.GetSharedCpus()
-			return got.GetPod(), nil
-		}
-		if !berth.IsNotFound(err) && !berth.IsInvalid(err) {
-			return nil, err
+		got, err := s.byUID(ctx, pod)
+		if got != nil || err != nil {
+			return got, err
 		}
 		namespace, name = "", pod
 	}
-	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{Namespace: namespace, Name: name})
+	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{Namespace: namespace, Name: name, At: s.past})
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +45,27 @@ func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation,
 	}
 }
 
+// byUID returns a pod by its uid; nil if there is none.
+func (s *session) byUID(ctx context.Context, uid string) (*typesv1.PodAllocation, error) {
+	if s.past != nil {
+		list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{PodUid: uid, At: s.past})
+		if err != nil || len(list.GetPods()) == 0 {
+			return nil, err
+		}
+		s.shared = list.GetSharedCpus()
+		return list.GetPods()[0], nil
+	}
+	got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+	switch {
+	case err == nil:
+		s.shared = got.GetSharedCpus()
+		return got.GetPod(), nil
+	case berth.IsNotFound(err), berth.IsInvalid(err):
+		return nil, nil
+	}
+	return nil, err
+}
+
 // unknownPodError is a pod that is not admitted.
 type unknownPodError struct{ pod string }
 
@@ -63,7 +80,7 @@ type names map[string]string
 // names reads the name map for the output. Without the map the answer is still printed, with
 // uids.
 func (s *session) names(ctx context.Context) names {
-	list, err := s.List(ctx, &allocationv1.ListRequest{})
+	list, err := s.List(ctx, &allocationv1.ListRequest{At: s.past})
 	if err != nil {
 		return nil
 	}

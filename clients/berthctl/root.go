@@ -40,6 +40,8 @@ type ctl struct {
 	socket string
 	// shared are the CPUs of containers without CPUs of their own, as the last answer has them.
 	shared *typesv1.CPUSet
+	// past is the state that a verb shows in place of the current one; nil for that.
+	past *typesv1.Moment
 	// lines is set by verbs that print a document on each line of JSON, as a watch does.
 	lines     bool
 	waitReady bool
@@ -126,7 +128,7 @@ func (c *ctl) root() *cobra.Command {
 		root.AddCommand(verb)
 	}
 	for _, verb := range []*cobra.Command{
-		c.get(), c.describe(), c.watch(), c.top(), c.web(), c.explain(), c.hints(), c.topology(), c.machineMap(), c.simulate(), c.policy(), c.ledger(), c.podResources(), c.plugin(), c.forget(), c.reload(),
+		c.get(), c.describe(), c.watch(), c.top(), c.web(), c.explain(), c.hints(), c.topology(), c.machineMap(), c.history(), c.simulate(), c.policy(), c.ledger(), c.podResources(), c.plugin(), c.forget(), c.reload(),
 	} {
 		verb.GroupID = groupShow
 		root.AddCommand(verb)

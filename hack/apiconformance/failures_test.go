@@ -3,6 +3,7 @@ package apiconformance
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -170,6 +171,10 @@ func invalids() (rows []failure) {
 		"PodCgroupService/ReduceCPULimits":    &cgroupv1.PodCgroupServiceReduceCPULimitsRequest{},
 		"InspectService/GetTrace":             &inspectv1.GetTraceRequest{},
 		"InspectService/ListTraces":           &inspectv1.ListTracesRequest{PageSize: 100_000},
+		"InspectService/ListHistory":          &inspectv1.ListHistoryRequest{PageSize: 100_000},
+		"CPUService/GetState":                 &cpuv1.GetStateRequest{At: &typesv1.Moment{}},
+		"MemoryService/GetState":              &memoryv1.GetStateRequest{At: &typesv1.Moment{}},
+		"DeviceService/GetState":              &devicev1.GetStateRequest{At: &typesv1.Moment{}},
 		"InspectService/Import":               &inspectv1.ImportRequest{},
 		"InspectService/Export":               &inspectv1.ExportRequest{},
 	} {
@@ -389,6 +394,7 @@ func healthy() []failure {
 		notOwner    = errorsv1.ErrorReason_OWNER_NOT_PERMITTED
 		condition   = errorsv1.ErrorReason_PRECONDITION_FAILED
 		unknown     = errorsv1.ErrorReason_REVISION_UNKNOWN
+		notKept     = errorsv1.ErrorReason_HISTORY_NOT_KEPT
 		compacted   = errorsv1.ErrorReason_REVISION_COMPACTED
 		specDiffers = errorsv1.ErrorReason_POD_SPEC_DIFFERS
 		refused     = errorsv1.ErrorReason_NOT_PERMITTED
@@ -403,6 +409,8 @@ func healthy() []failure {
 			n.admitted(p)
 		}
 	}
+	first := &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: 1}}
+	last := &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: math.MaxUint64}}
 	rows := slicesOf(
 		theirs(errorsv1.ErrorReason_OWNER_DIFFERS, false, "c", "third"),
 		theirs(notOwner, true, "b", ""),
@@ -545,6 +553,14 @@ func healthy() []failure {
 			{method: "PodCgroupService/Destroy", reason: condition, request: is(&cgroupv1.PodCgroupServiceDestroyRequest{PodUid: "a"})},
 			{method: "PodCgroupService/ReduceCPULimits", reason: condition, request: is(&cgroupv1.PodCgroupServiceReduceCPULimitsRequest{PodUid: "a"})},
 
+			{method: "AllocationService/List", reason: notKept, request: is(&allocationv1.ListRequest{At: first})},
+			{method: "CPUService/GetState", reason: notKept, request: is(&cpuv1.GetStateRequest{At: first})},
+			{method: "MemoryService/GetState", reason: notKept, request: is(&memoryv1.GetStateRequest{At: first})},
+			{method: "DeviceService/GetState", reason: notKept, request: is(&devicev1.GetStateRequest{At: first})},
+			{method: "AllocationService/List", reason: unknown, request: is(&allocationv1.ListRequest{At: last})},
+			{method: "CPUService/GetState", reason: unknown, request: is(&cpuv1.GetStateRequest{At: last})},
+			{method: "MemoryService/GetState", reason: unknown, request: is(&memoryv1.GetStateRequest{At: last})},
+			{method: "DeviceService/GetState", reason: unknown, request: is(&devicev1.GetStateRequest{At: last})},
 			{method: "InspectService/GetTrace", reason: errorsv1.ErrorReason_TRACE_NOT_FOUND, request: is(&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "none"}})},
 			{method: "InspectService/Import", reason: specDiffers, request: is(cpuFile(guaranteed("a", "3", ""), guaranteed("b", "4", "")))},
 			{method: "InspectService/Import", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: is(&inspectv1.ImportRequest{

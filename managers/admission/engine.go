@@ -95,6 +95,17 @@ const (
 	Deferred
 )
 
+// String returns the outcome as metrics, logs and the history spell it.
+func (o Outcome) String() string {
+	switch o {
+	case Admitted:
+		return "admitted"
+	case Deferred:
+		return "deferred"
+	}
+	return "rejected"
+}
+
 // Verdict is the answer to an admission.
 type Verdict struct {
 	Outcome Outcome

@@ -54,6 +54,14 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 	}
 }
 
+// refusal is a verdict for the history.
+func refusal(v Verdict, record *ledger.Pod, id string) ledger.Refusal {
+	return ledger.Refusal{
+		Verdict: v.Outcome.String(), Reason: string(v.Reason), Message: v.Message,
+		Pod: record, View: v.View, AdmissionID: id,
+	}
+}
+
 // saveTrace stores the trace of a rejected pod in the ledger. An error is noted in the
 // answer's trace, because the verdict does not depend on it.
 func (e *Engine) saveTrace(ctx context.Context, c *candidate) {

@@ -91,9 +91,9 @@ func TestOOMScore(t *testing.T) {
 	priority := int32(criticalPriority + 1000)
 	nodeCritical.Priority, nodeCritical.PriorityClassName = &priority, nodeCriticalClass
 	static := nodeCritical
-	static.Priority, static.Annotations = nil, map[string]string{sourceAnnotation: "file"}
+	static.Priority, static.Annotations = nil, map[string]string{workload.SourceAnnotation: "file"}
 	fromAPI := static
-	fromAPI.Annotations = map[string]string{sourceAnnotation: sourceAPI}
+	fromAPI.Annotations = map[string]string{workload.SourceAnnotation: sourceAPI}
 	for _, row := range []struct {
 		name   string
 		pod    workload.Pod

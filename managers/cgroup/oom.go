@@ -20,19 +20,17 @@ const criticalPriority = 2_000_000_000
 
 const (
 	nodeCriticalClass = "system-node-critical"
-	// sourceAnnotation says where a pod came from; anything but the API server
-	// makes it a static pod. mirrorAnnotation marks a static pod's mirror.
-	sourceAnnotation = "kubernetes.io/config.source"
-	sourceAPI        = "api"
-	mirrorAnnotation = "kubernetes.io/config.mirror"
+	// sourceAPI is the source of pods of the API server; those of another source are static
+	// pods.
+	sourceAPI = "api"
 )
 
 // critical pods are static pods, their mirrors, and those of critical priority.
 func critical(p *workload.Pod) bool {
-	if source, ok := p.Annotations[sourceAnnotation]; ok && source != sourceAPI {
+	if source, ok := p.Annotations[workload.SourceAnnotation]; ok && source != sourceAPI {
 		return true
 	}
-	if _, ok := p.Annotations[mirrorAnnotation]; ok {
+	if _, ok := p.Annotations[workload.MirrorAnnotation]; ok {
 		return true
 	}
 	return p.Priority != nil && *p.Priority >= criticalPriority

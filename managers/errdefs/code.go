@@ -40,6 +40,7 @@ const (
 	OwnerNotPermitted     Code = "OWNER_NOT_PERMITTED"
 	TooManyCalls          Code = "TOO_MANY_CALLS"
 	UnsupportedPodField   Code = "UNSUPPORTED_POD_FIELD"
+	HistoryNotKept        Code = "HISTORY_NOT_KEPT"
 )
 
 // given are the codes above.
@@ -72,6 +73,7 @@ var given = [...]Code{
 	OwnerNotPermitted,
 	TooManyCalls,
 	UnsupportedPodField,
+	HistoryNotKept,
 }
 
 // codes are those of a class by itself.

@@ -18,7 +18,9 @@ type state struct {
 	view            View // without rules
 	machine, config string
 	memory          []NodeMemory
-	fresh           bool // the journal was empty
+	reservation     Reservation
+	override        *Override // as it is stored
+	fresh           bool      // the journal was empty
 	migratedFrom    *int
 	pending         []Entry // written with the next commit
 	damage          []Finding
@@ -39,7 +41,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 		return state{fresh: true}, nil
 	}
 	st := state{lost: map[string]*LostPod{}, halves: map[string]half{}}
-	entries = st.rename(entries)
+	entries = slices.DeleteFunc(slices.Clone(st.rename(entries)), func(e Entry) bool { return e.Bucket == BucketHistory })
 	found, err := versionOf(entries)
 	switch {
 	case err != nil:
@@ -66,7 +68,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 
 // buckets are all buckets, in the order of the schema's comment.
 var buckets = []string{
-	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive,
+	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive, BucketHistory,
 }
 
 // BucketOf finds the bucket of a key and value by the value's checksum.
@@ -304,7 +306,7 @@ func (d *decoder) meta(e Entry) error {
 		if err := open(e, &stored); err != nil {
 			return err
 		}
-		d.view.generation, d.counts = stored.Number, &stored
+		d.view.generation, d.view.recorded, d.counts = stored.Number, stored.History, &stored
 		return nil
 	case metaEpoch:
 		err := open(e, &d.view.epoch.base)
@@ -320,6 +322,8 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.config)
 	case metaMemory:
 		return open(e, &d.memory)
+	case metaReservation:
+		return open(e, &d.reservation)
 	case metaUncertain:
 		return open(e, &d.view.uncertain)
 	case metaOverride:
@@ -327,7 +331,7 @@ func (d *decoder) meta(e Entry) error {
 		if err := open(e, &o); err != nil {
 			return err
 		}
-		d.view.override = &o
+		d.view.override, d.override = &o, &o
 		return nil
 	}
 	return fmt.Errorf("the schema has no such key")

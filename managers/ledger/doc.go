@@ -12,6 +12,9 @@
 //   - journal: the storage of committed changes, one batch for each generation.
 //   - unknown living pod: a running pod whose record is lost.
 //   - rules: properties of the machine and the configuration that claims are checked against.
+//   - history: the calls that changed the ledger or were refused, each with the earlier values
+//     of what it changed. It leads back from the current view to earlier ones. It is bounded
+//     and is not part of the state.
 //   - finding: a problem that Check reports about a view.
 //   - epoch: one lifetime of the journal's file, identified by a random id. Generations are
 //     comparable only within one epoch.
@@ -41,6 +44,7 @@
 //	meta: override                  the configuration's policy is used
 //	meta: uncertain                 the state is uncertain
 //	meta: schema                    the current version is assumed
+//	an entry of the history          older states cannot be computed; nothing else
 //	the count of pods is wrong      the state is uncertain
 //	two pods hold the same thing    the pod with the older last change is lost: it must have been
 //	                                removed before the other one was admitted

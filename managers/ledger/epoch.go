@@ -61,11 +61,15 @@ func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	old := l.View()
 	next := *old
 	next.generation, next.epoch.id = old.generation+1, id
+	record, err := l.record(ctx, old, &next)
+	if err != nil {
+		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
+	}
 	entries, err := encodeMeta(&next, old.rules.Memory)
 	if err != nil {
 		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
 	}
-	if err := l.write(ctx, old, &next, entries); err != nil {
+	if err := l.write(ctx, old, &next, entries, record); err != nil {
 		return nil, err
 	}
 	return &next, nil

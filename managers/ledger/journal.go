@@ -14,6 +14,7 @@ const (
 	BucketLeases            = "leases"
 	BucketExternalProviders = "outsiders"
 	BucketUnknownLive       = "unknown-live-pods"
+	BucketHistory           = "history"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

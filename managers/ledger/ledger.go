@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -58,6 +59,10 @@ type Options struct {
 	// TraceBytes limits the stored size of the newest traces, except the last one; 0 means
 	// DefaultTraceBytes.
 	TraceBytes int
+	// History limits the history; without Entries, or with a journal that is no HistoryStore,
+	// there is none. Now is the clock of its entries.
+	History HistoryLimits
+	Now     func() time.Time
 }
 
 // Ledger has the current view and commits drafts. It is safe for concurrent use; readers
@@ -74,6 +79,8 @@ type Ledger struct {
 	// start itself writes nothing.
 	pending   []Entry
 	followers []func(old, new *View)
+
+	history history
 }
 
 // View returns the current view.
@@ -123,12 +130,16 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	if f, ok := d.flaw(next); ok {
 		return nil, errdefs.Internalf("commit generation %d: %s", next.generation, f)
 	}
+	record, err := l.record(ctx, old, next)
+	if err != nil {
+		return nil, errdefs.Internalf("commit generation %d: %w", next.generation, err)
+	}
 	batch, err := encodeDraft(old, next, d)
 	if err != nil {
 		return nil, errdefs.Internalf("commit generation %d: %w", next.generation, err)
 	}
 	next.weighTraces(old.traces.next, batch)
-	if err := l.write(ctx, old, next, batch); err != nil {
+	if err := l.write(ctx, old, next, batch, record); err != nil {
 		return nil, err
 	}
 	return next, nil
@@ -193,11 +204,15 @@ func (l *Ledger) try(ctx context.Context, change func(*Draft) error) (*View, err
 }
 
 // write makes next durable and then current. mu must be held.
-func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) error {
+func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry, record recording) error {
 	// Pending entries come first, because an entry of the batch is newer.
-	err := l.journal.Commit(ctx, next.generation, append(l.pending[:len(l.pending):len(l.pending)], batch...))
+	err := l.journal.Commit(ctx, next.generation, slices.Concat(l.pending, batch, record.entries))
 	if errors.Is(err, ErrDetached) {
-		err = l.recreate(ctx, next, err)
+		if err = l.recreate(ctx, next, err); err == nil {
+			l.history.lost(record)
+		}
+	} else if err == nil {
+		l.history.committed(record)
 	}
 	switch {
 	case err == nil:

@@ -18,6 +18,8 @@ var migrations = []migration{
 	// Version 2 only has additional fields.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
 	toVersion3,
+	// Version 4 has a history, which begins with the first commit.
+	func(entries []Entry) ([]Entry, error) { return entries, nil },
 }
 
 // toVersion3 adds the counts of pods and the sums of their claims, and renames buckets and

@@ -81,7 +81,8 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, report.corrupt()
 	}
 	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
-	if o.enter(view) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
+	if o.enter(view) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
+		st.reservation != o.Rules.reservation() {
 		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
 		facts, err := encodeFacts(view, st.memory)
@@ -90,6 +91,10 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		}
 		l.pending = append(l.pending, facts...)
 	}
+	if err := l.history.open(ctx, &o, view); err != nil {
+		return nil, report, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open the ledger's history: " + err.Error(), Err: err}
+	}
+	l.started(&st, view)
 	l.current.Store(view)
 	return l, report, nil
 }

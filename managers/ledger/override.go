@@ -69,6 +69,10 @@ func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View
 // rule commits a view under other rules. The caller holds mu.
 func (l *Ledger) rule(ctx context.Context, old, next *View, override *Override) (*View, error) {
 	next.generation, next.override = old.generation+1, override
+	record, err := l.record(ctx, old, next)
+	if err != nil {
+		return nil, errdefs.Internalf("set rules: %w", err)
+	}
 	entries, err := encodeMeta(next, old.rules.Memory)
 	if err == nil {
 		b := batch{entries: entries}
@@ -78,7 +82,7 @@ func (l *Ledger) rule(ctx context.Context, old, next *View, override *Override) 
 	if err != nil {
 		return nil, errdefs.Internalf("set rules: %w", err)
 	}
-	if err := l.write(ctx, old, next, entries); err != nil {
+	if err := l.write(ctx, old, next, entries, record); err != nil {
 		return nil, err
 	}
 	return next, nil

@@ -80,9 +80,11 @@ func Salvage(o Options, f Found) (Saved, error) {
 			text = view.uncertain + "; " + text
 		}
 		view.uncertain = text
+		view.recorded = 0 // the history does not lead to this state
 	}
 	saved.Generation = view.generation
 	saved.Entries, err = st.dump()
+	saved.Entries = append(saved.Entries, f.history()...)
 	return saved, err
 }
 
@@ -144,6 +146,16 @@ func (st *state) whole() bool {
 // is unknown, the state is uncertain in any case.
 func (st *state) fits() bool {
 	return st.counts == nil || st.missing >= 0 && st.found <= st.counts.Entries
+}
+
+// history returns the entries of the history that are not damaged.
+func (f *Found) history() (out []Entry) {
+	for _, e := range f.Entries {
+		if _, err := unseal(e); err == nil && e.Bucket == BucketHistory {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // load decodes the entries, and adds missing ones from the loose entries if the state then

@@ -17,18 +17,20 @@ import (
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
-// The schema. Version 3:
+// The schema. Version 4:
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
-//	meta        generation                            number of commits, counts of all entries outside meta, of pods
-//	                                                  and of unknown living pods
+//	meta        generation                            number of commits, counts of all entries outside meta and
+//	                                                  history, of pods and of unknown living pods, and the number of
+//	                                                  the last entry of the history
 //	meta        epoch                                 Options.Epoch of the ledger's beginning, absent if it was 0
 //	meta        epoch-id                              View.EpochID, absent if there is none
 //	meta        boot-id                               View.BootID at the last commit, absent if it was not known
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
+//	meta        reservation                           Reservation of the rules at the last commit
 //	meta        uncertain                             View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one, and
@@ -42,6 +44,7 @@ import (
 //	leases      <id>                                  Lease
 //	outsiders   <provider's name>                     Outsider
 //	unknown-live-pods  <uid>                          UnknownLivePod
+//	history     <number, 20 digits>                   HistoryEntry; numbers ascend without gaps
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
@@ -61,11 +64,12 @@ import (
 // Version 2 had no "epoch-id" and no "boot-id", no counts of pods and of unknown living
 // pods, no "changed_generation" of pods and no sums of their claims, and "doubt" and
 // "spared" for "uncertain" and "unknown-live-pods".
+// Version 3 had no history and no "reservation".
 //
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
 // of the former version to the tests.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // Keys of the meta bucket.
 const (
@@ -79,6 +83,8 @@ const (
 	metaMemory     = "memory"
 	metaUncertain  = "uncertain"
 	metaOverride   = "override"
+
+	metaReservation = "reservation"
 )
 
 // podKey stands for the container in the key of a claim of the pod as a whole.
@@ -91,6 +97,8 @@ type storedGeneration struct {
 	Entries int    `json:"entries"`
 	Pods    int    `json:"pods"`
 	Unknown int    `json:"unknown,omitempty"`
+	// History is the number of the last entry of the history; 0 if none was written.
+	History uint64 `json:"history,omitempty"`
 }
 
 // storedPod is the value of a pod's record.
@@ -256,7 +264,7 @@ func (b *batch) drop(bucket, key string) {
 }
 
 func (b *batch) generation(v *View) {
-	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(), Unknown: v.unknown.Len()})
+	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(), Unknown: v.unknown.Len(), History: v.recorded})
 }
 
 // entries counts what is stored outside meta.
@@ -422,6 +430,7 @@ func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
 	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
+	b.put(BucketMeta, metaReservation, v.rules.reservation())
 	if v.epoch.base != 0 {
 		b.put(BucketMeta, metaEpoch, v.epoch.base)
 	}

@@ -53,6 +53,7 @@ type View struct {
 	traces            traces
 	uncertain         string
 	override          *Override
+	recorded          uint64 // number of the last entry of the history; 0 without one
 }
 
 // ofNode reports whether the CPUs are out of the node's shared pool.

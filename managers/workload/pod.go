@@ -30,6 +30,19 @@ import (
 // and '.', beginning and ending with a letter or digit, at most 128 of them.
 type PodID = string
 
+// Annotations of a pod that berth uses.
+const (
+	// SourceAnnotation says where a pod came from.
+	SourceAnnotation = "kubernetes.io/config.source"
+	// MirrorAnnotation marks the mirror of a static pod.
+	MirrorAnnotation = "kubernetes.io/config.mirror"
+	// SpecificationAnnotation says where berth-nri has a pod's specification from.
+	SpecificationAnnotation = "nri.berthd.github.io/specification"
+)
+
+// UsedAnnotations are all annotations that berth uses; of others only the answer to a call about the pod has the values.
+var UsedAnnotations = []string{SourceAnnotation, MirrorAnnotation, SpecificationAnnotation}
+
 // Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.36 PodLevelResources is on and
 // PodLevelResourceManagers is off.
 type Features struct {

@@ -39,6 +39,7 @@ var lists = map[protoreflect.FullName]protoreflect.Name{
 	"berth.inspect.v1.ListTracesResponse":   "traces",
 	"berth.memory.v1.GetStateResponse":      "nodes",
 	"berth.node.v1.GetMachineResponse":      "nodes",
+	"berth.inspect.v1.ListHistoryResponse":  "entries",
 	"v1.ListPodResourcesResponse":           "pod_resources",
 }
 

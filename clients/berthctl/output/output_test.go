@@ -54,7 +54,7 @@ var printed = []proto.Message{
 	&admissionv1.AdmitResponse{}, &admissionv1.ResizeResponse{}, &admissionv1.RemovePodResponse{}, &admissionv1.SyncPodsResponse{}, &admissionv1.Simulation{},
 	&allocationv1.AllocateResponse{}, &allocationv1.ListResponse{}, &allocationv1.WatchResponse{}, &typesv1.PodAllocation{}, &typesv1.Pod{},
 	&cgroupv1.ListResponse{}, &hintv1.ListProvidersResponse{}, &cpuv1.GetStateResponse{}, &memoryv1.GetStateResponse{}, &devicev1.GetStateResponse{}, &devicev1.ListResourcesResponse{}, &devicev1.ForgetResourceResponse{},
-	&inspectv1.DumpResponse{}, &inspectv1.CheckResponse{}, &inspectv1.GetStartReportResponse{}, &inspectv1.GetTraceResponse{}, &inspectv1.ListTracesResponse{}, &inspectv1.ImportResponse{}, &inspectv1.ExportResponse{},
+	&inspectv1.DumpResponse{}, &inspectv1.CheckResponse{}, &inspectv1.GetStartReportResponse{}, &inspectv1.GetTraceResponse{}, &inspectv1.ListTracesResponse{}, &inspectv1.ListHistoryResponse{}, &inspectv1.ImportResponse{}, &inspectv1.ExportResponse{},
 	&lifecyclev1.PreStartContainerResponse{}, &lifecyclev1.PostStopContainerResponse{},
 	&nodev1.GetMachineResponse{}, &nodev1.GetConfigResponse{}, &nodev1.GetStatusResponse{}, &nodev1.ReloadResponse{}, &nodev1.GetAllocatableResponse{}, &nodev1.GetUsageResponse{},
 	&topologyv1.GetPolicyResponse{}, &topologyv1.SetPolicyResponse{}, &topologyv1.MergeRequest{}, &topologyv1.MergeResponse{},

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
 )
 
 const gib = 1 << 30
@@ -140,7 +141,7 @@ func TestDevicesOfTheKubelet(t *testing.T) {
 			}
 			e := newEngine(t, c)
 			job := pod("job-node7", "guaranteed")
-			job.Annotations = map[string]string{sourceAnnotation: "file"}
+			job.Annotations = map[string]string{workload.SourceAnnotation: "file"}
 			err := e.policy.RunPodSandbox(t.Context(), job)
 			if err == nil {
 				_, err = e.create(job, container(job, "main", "job-1", 2000, gib))
@@ -166,7 +167,7 @@ func TestWhole(t *testing.T) {
 		"no manifest at all",
 	)})
 	job := pod("job-node7", "guaranteed")
-	job.Annotations = map[string]string{sourceAnnotation: "file"}
+	job.Annotations = map[string]string{workload.SourceAnnotation: "file"}
 	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}

@@ -11,16 +11,13 @@ import (
 	"github.com/berthd/berth/clients/berthlet/manifest"
 	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
 )
-
-// sourceAnnotation is what the kubelet puts on pods that do not come from the API
-// server: "file" or "http".
-const sourceAnnotation = "kubernetes.io/config.source"
 
 // specificationAnnotation is the annotation in berthd with the source of a pod's specification:
 // kubelet, manifest, annotation, or container. The last means a container that is admitted by the
 // resources that its runtime has.
-const specificationAnnotation = "nri.berthd.github.io/specification"
+const specificationAnnotation = workload.SpecificationAnnotation
 
 // Source finds specifications of pods, as the kubelet does.
 type Source interface {
@@ -104,7 +101,7 @@ func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 	if m.GetNamespace() != s.namespace {
 		return false
 	}
-	return m.GetName() == s.name || s.annotations[sourceAnnotation] != "" && s.name == m.GetName()+"-"+node
+	return m.GetName() == s.name || s.annotations[workload.SourceAnnotation] != "" && s.name == m.GetName()+"-"+node
 }
 
 // claim gives a specification the pod's identity. Dynamic resources are removed from it,

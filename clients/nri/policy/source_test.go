@@ -10,6 +10,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // knows is a source with the pods of a kubelet, by uid, and its error.
@@ -38,7 +39,7 @@ func TestStaticPodNames(t *testing.T) {
 	e := newEngine(t, Config{Client: d.Client, NodeName: "n1", Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 2, memory: 1Gi}}"))})
 	for name, whole := range map[string]bool{"web-n1": true, "web-helper-n1": false, "web-n2": false, "web-": false} {
 		p := pod(name, "guaranteed")
-		p.Annotations = map[string]string{sourceAnnotation: "file"}
+		p.Annotations = map[string]string{workload.SourceAnnotation: "file"}
 		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -98,9 +98,47 @@ func (j *Journal) Load(ctx context.Context) ([]ledger.Entry, error) {
 	for _, at := range slices.SortedFunc(maps.Keys(j.content.entries), func(a, b [2]string) int {
 		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
 	}) {
-		entries = append(entries, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(j.content.entries[at])})
+		if at[0] != ledger.BucketHistory {
+			entries = append(entries, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(j.content.entries[at])})
+		}
 	}
 	return entries, nil
+}
+
+// history returns the entries of the history, in order.
+func (j *Journal) history(ctx context.Context) (all []ledger.Entry, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.usable(ctx); err != nil {
+		return nil, err
+	}
+	for at, value := range j.content.entries {
+		if at[0] == ledger.BucketHistory {
+			all = append(all, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(value)})
+		}
+	}
+	slices.SortFunc(all, func(a, b ledger.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return all, nil
+}
+
+// HistorySizes implements ledger.HistoryStore.
+func (j *Journal) HistorySizes(ctx context.Context, each func(key string, size int)) error {
+	all, err := j.history(ctx)
+	for _, e := range all {
+		each(e.Key, len(e.Value))
+	}
+	return err
+}
+
+// ReadHistory implements ledger.HistoryStore.
+func (j *Journal) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
+	all, err := j.history(ctx)
+	for _, e := range slices.Backward(all) {
+		if e.Key < below && !each(e) {
+			break
+		}
+	}
+	return err
 }
 
 // Commit implements ledger.Journal.

@@ -264,6 +264,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 		BootID:  boot,
 		Rules:   a.first.Rules,
 		Restore: a.restore,
+		History: ledger.HistoryLimits{Entries: a.Config.History.Entries, Bytes: a.Config.History.Bytes}, Now: a.Now,
 	}
 	if a.Config.StrictState {
 		if a.Ledger, a.start.Ledger, err = a.store.OpenStrict(ctx, options, a.Now()); errdefs.ClassOf(err) == errdefs.Corrupt {
@@ -399,7 +400,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
-			WithTimeout: context.WithTimeout, Each: task.Each, Observe: a.Tracer.Steps(a.metrics.Step),
+			WithTimeout: context.WithTimeout, Each: task.Each, Observe: recordSteps(a.Tracer.Steps(a.metrics.Step)),
 		},
 	})
 	a.sweeper = &reconcile.Sweeper{

@@ -165,6 +165,7 @@ func newVerdicts(e rpcadmission.Engine, counts verdictCounter, log *slog.Logger,
 
 // Admit implements rpcadmission.Engine.
 func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	recordAdmit(ctx, &req)
 	start := time.Now()
 	v, err := r.Engine.Admit(ctx, req)
 	if !req.DryRun {
@@ -186,6 +187,7 @@ func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.
 
 // Resize implements rpcadmission.Engine.
 func (r *verdicts) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+	recordResize(ctx, &req)
 	start := time.Now()
 	v, err := r.Engine.Resize(ctx, req)
 	if !req.DryRun {

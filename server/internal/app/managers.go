@@ -171,6 +171,13 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 	if err != nil {
 		return false, outlook, err
 	}
+	if c := ledger.CallOf(ctx); c != nil {
+		settings, err := cfg.Policy().Marshal()
+		if err != nil {
+			return false, outlook, err
+		}
+		c.Request = &ledger.HistoryRequest{Policy: settings}
+	}
 	active := a.Managers.Of(digest)
 	outlook, err = a.Engine.Reconfigure(ctx, admission.Change{
 		Rules: active.Rules, Bus: active.Bus, Policy: active.Topology, Override: kept,

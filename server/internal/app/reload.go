@@ -35,6 +35,7 @@ var fixed = []struct{ prefix, why string }{
 	{"beside", "it decides which sockets berthd serves and who writes the cgroups"},
 	{"devicePluginDir", "device plugins are connected there"},
 	{"features.", "running pods were read under it"},
+	{"history.", "the ledger is opened with it"},
 	{"http", "the socket or port is opened at the start"},
 	{"kubeletMetrics", "the page of metrics is made at the start"},
 	{"limits.", "buffers are made for it at the start"},

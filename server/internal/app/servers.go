@@ -79,6 +79,7 @@ func (a *App) buildServers(context.Context) error {
 		Observe:         a.metrics.Call,
 		TraceUnary:      a.Tracer.Unary(),
 		TraceStream:     a.Tracer.Stream(),
+		Begin:           a.recordCall,
 	}
 	a.main = rpc.NewServer(frame)
 	read := convert.Reader{
@@ -117,7 +118,7 @@ func (a *App) buildServers(context.Context) error {
 	reflection.Register(a.main)
 
 	// The directory's mode protects the readers' socket, as a kubelet's does.
-	frame.Access = nil
+	frame.Access, frame.Begin = nil, nil
 	a.readersLimit = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
 	frame.Limiter = a.readersLimit
 	a.readers = rpc.NewServer(frame)

@@ -61,7 +61,7 @@ func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Durati
 		s.admissions.WithLabelValues("error").Observe(took.Seconds())
 		return
 	}
-	s.admissions.WithLabelValues(verdicts[v.Outcome]).Observe(took.Seconds())
+	s.admissions.WithLabelValues(v.Outcome.String()).Observe(took.Seconds())
 	if v.Outcome == admission.Deferred {
 		return // the kubelet has no such label
 	}
@@ -81,10 +81,6 @@ func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Durati
 	if d.settings.PodLevelResourceManagers {
 		s.managers.count(&d)
 	}
-}
-
-var verdicts = map[admission.Outcome]string{
-	admission.Admitted: "admitted", admission.Rejected: "rejected", admission.Deferred: "deferred",
 }
 
 // decision is a verdict with the settings at its time.

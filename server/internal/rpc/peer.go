@@ -17,6 +17,9 @@ type Peer struct {
 	PID      int32
 	// Groups are its supplementary groups; empty if the kernel does not report them.
 	Groups []uint32
+	// Name is the kernel's name of the process, which the process can choose; empty if it is
+	// not known.
+	Name string
 }
 
 // in reports whether the peer is of a group.

@@ -1,6 +1,9 @@
 package rpc
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -25,7 +28,20 @@ func peerOf(c syscall.Conn) (Peer, error) {
 	if cerr != nil {
 		return Peer{}, cerr
 	}
-	return Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Groups: groups}, nil
+	return Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, Groups: groups, Name: processName(cred.Pid)}, nil
+}
+
+// processName reads the name of a process. That of one in a namespace that is not visible
+// from here is empty.
+func processName(pid int32) string {
+	if pid <= 0 {
+		return ""
+	}
+	name, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/comm")
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(strings.TrimSuffix(string(name), "\n"), "")
 }
 
 // peerGroups reads the supplementary groups (SO_PEERGROUPS, Linux 4.13). On older kernels it

@@ -40,6 +40,8 @@ type Config struct {
 	// TraceUnary and TraceStream are called before all else; nil for no traces.
 	TraceUnary  grpc.UnaryServerInterceptor
 	TraceStream grpc.StreamServerInterceptor
+	// Begin completes the context of a unary call that is permitted; nil for nothing.
+	Begin func(ctx context.Context, fullMethod string) context.Context
 	// Limiter can reject calls before all other steps; nil rejects none.
 	Limiter Limiter
 
@@ -179,6 +181,9 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		}
 	}
 	noteAgent(ctx, info.FullMethod, req)
+	if cfg.Begin != nil {
+		ctx = cfg.Begin(ctx, info.FullMethod)
+	}
 	if ceiling := cfg.ceiling(); ceiling > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, ceiling)

@@ -28,7 +28,8 @@ const (
 	childPath      = "BERTH_STORE_TEST_PATH"
 	childFailpoint = "BERTH_STORE_TEST_FAILPOINT"
 	childCommits   = "BERTH_STORE_TEST_COMMITS"
-	childRemove    = "BERTH_STORE_TEST_REMOVE" // the generation after which the file is removed
+	childHistory   = "BERTH_STORE_TEST_HISTORY" // not empty: with a history
+	childRemove    = "BERTH_STORE_TEST_REMOVE"  // the generation after which the file is removed
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +59,11 @@ func child(path string) error {
 	if err != nil {
 		return err
 	}
-	l, _, _, err := s.OpenLedger(context.Background(), renewing(), noon)
+	o := renewing()
+	if os.Getenv(childHistory) != "" {
+		o = recorded(o)
+	}
+	l, _, _, err := s.OpenLedger(context.Background(), o, noon)
 	if err != nil {
 		return err
 	}
@@ -116,10 +121,10 @@ type run struct {
 	acked uint64 // the newest generation it spoke of
 }
 
-func start(t *testing.T, path, point string, commits int) *run {
+func start(t *testing.T, path, point string, commits int, environment ...string) *run {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childPath+"="+path, childFailpoint+"="+point, childCommits+"="+strconv.Itoa(commits))
+	cmd.Env = append(append(os.Environ(), environment...), childPath+"="+path, childFailpoint+"="+point, childCommits+"="+strconv.Itoa(commits))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -75,6 +76,9 @@ type Store struct {
 	lock *lock
 	// lost is closed when broken is set.
 	lost chan struct{}
+
+	// reading is db for those who read the history, which does not wait for commits.
+	reading atomic.Pointer[bbolt.DB]
 
 	mu sync.Mutex // held by Load, Commit and Close over all that they do
 	db *bbolt.DB
@@ -165,6 +169,7 @@ func (s *Store) open() error {
 	}); err != nil {
 		return unavailable("read", s.path, err)
 	}
+	s.reading.Store(s.db)
 	s.opts.Failpoint.Hit(AfterOpen)
 	return nil
 }
@@ -221,7 +226,8 @@ func openFile(path string, readOnly bool) (*bbolt.DB, *os.File, error) {
 	return db, file, nil
 }
 
-// Load returns every entry. Class Corrupt means that the file is damaged.
+// Load returns every entry but those of the history. Class Corrupt means that the file is
+// damaged.
 func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,6 +239,9 @@ func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
 			if b == nil {
 				return errdefs.Corruptf("load %s: %q is not a bucket", s.path, bucket)
+			}
+			if string(bucket) == ledger.BucketHistory {
+				return nil
 			}
 			return b.ForEach(func(key, value []byte) error {
 				if value == nil {
@@ -298,6 +307,9 @@ func put(tx *bbolt.Tx, batch []ledger.Entry) error {
 		b := tx.Bucket([]byte(e.Bucket))
 		if b == nil {
 			b, err = tx.CreateBucket([]byte(e.Bucket))
+		}
+		if err == nil && e.Bucket == ledger.BucketHistory {
+			b.FillPercent = 0.9 // its keys ascend
 		}
 		if err == nil && e.Value == nil {
 			err = b.Delete([]byte(e.Key))

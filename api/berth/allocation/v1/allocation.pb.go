@@ -663,7 +663,10 @@ type ListRequest struct {
 	// At most so many pods, 1000 or less; 0: all at once.
 	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same filters; empty for the first page.
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT. The devices
+	// of the answer have no health.
+	At            *v1.Moment `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +748,13 @@ func (x *ListRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListRequest) GetAt() *v1.Moment {
+	if x != nil {
+		return x.At
+	}
+	return nil
 }
 
 // ListResponse holds the matching pods, ordered by namespace, name and uid.
@@ -1657,7 +1667,7 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\n" +
 	"blocked_by\x18\a \x03(\v2\x1c.berth.types.v1.ContainerRefR\tblockedBy\x129\n" +
 	"\n" +
-	"block_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tblockTime\"\xc6\x01\n" +
+	"block_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tblockTime\"\xee\x01\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1666,7 +1676,8 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\apod_uid\x18\x05 \x01(\tR\x06podUid\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"\xbe\x01\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12&\n" +
+	"\x02at\x18\b \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xbe\x01\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +
@@ -1797,8 +1808,9 @@ var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(*v1.CPUSet)(nil),              // 24: berth.types.v1.CPUSet
 	(*v1.ContainerRef)(nil),        // 25: berth.types.v1.ContainerRef
 	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(v1.PluginState)(0),            // 27: berth.types.v1.PluginState
-	(*v1.Device)(nil),              // 28: berth.types.v1.Device
+	(*v1.Moment)(nil),              // 27: berth.types.v1.Moment
+	(v1.PluginState)(0),            // 28: berth.types.v1.PluginState
+	(*v1.Device)(nil),              // 29: berth.types.v1.Device
 }
 var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
 	19, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
@@ -1814,42 +1826,43 @@ var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
 	24, // 10: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
 	25, // 11: berth.allocation.v1.ContainerPlacement.blocked_by:type_name -> berth.types.v1.ContainerRef
 	26, // 12: berth.allocation.v1.ContainerPlacement.block_time:type_name -> google.protobuf.Timestamp
-	23, // 13: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	24, // 14: berth.allocation.v1.ListResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	1,  // 15: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
-	13, // 16: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
-	23, // 17: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
-	23, // 18: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
-	23, // 19: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
-	16, // 20: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
-	16, // 21: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
-	24, // 22: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
-	17, // 23: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
-	18, // 24: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
-	14, // 25: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
-	15, // 26: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
-	24, // 27: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	26, // 28: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
-	24, // 29: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
-	24, // 30: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
-	27, // 31: berth.allocation.v1.DeviceResource.plugin_state:type_name -> berth.types.v1.PluginState
-	28, // 32: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	25, // 33: berth.allocation.v1.DeviceHealth.holders:type_name -> berth.types.v1.ContainerRef
-	2,  // 34: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	4,  // 35: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	7,  // 36: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	9,  // 37: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	11, // 38: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	3,  // 39: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	5,  // 40: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	8,  // 41: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	10, // 42: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	12, // 43: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	39, // [39:44] is the sub-list for method output_type
-	34, // [34:39] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	27, // 13: berth.allocation.v1.ListRequest.at:type_name -> berth.types.v1.Moment
+	23, // 14: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	24, // 15: berth.allocation.v1.ListResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	1,  // 16: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	13, // 17: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	23, // 18: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	23, // 19: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	23, // 20: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	16, // 21: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	16, // 22: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	24, // 23: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	17, // 24: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	18, // 25: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	14, // 26: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	15, // 27: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	24, // 28: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	26, // 29: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	24, // 30: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	24, // 31: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 32: berth.allocation.v1.DeviceResource.plugin_state:type_name -> berth.types.v1.PluginState
+	29, // 33: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	25, // 34: berth.allocation.v1.DeviceHealth.holders:type_name -> berth.types.v1.ContainerRef
+	2,  // 35: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	4,  // 36: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	7,  // 37: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	9,  // 38: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	11, // 39: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	3,  // 40: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	5,  // 41: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	8,  // 42: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	10, // 43: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	12, // 44: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	40, // [40:45] is the sub-list for method output_type
+	35, // [35:40] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }

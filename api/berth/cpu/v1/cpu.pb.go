@@ -22,9 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// GetStateRequest is empty.
+// GetStateRequest may name a state of the past.
 type GetStateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT.
+	At            *v1.Moment `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -57,6 +59,13 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
 	return file_berth_cpu_v1_cpu_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetStateRequest) GetAt() *v1.Moment {
+	if x != nil {
+		return x.At
+	}
+	return nil
 }
 
 // GetStateResponse is the CPU manager's state.
@@ -350,8 +359,9 @@ var File_berth_cpu_v1_cpu_proto protoreflect.FileDescriptor
 
 const file_berth_cpu_v1_cpu_proto_rawDesc = "" +
 	"\n" +
-	"\x16berth/cpu/v1/cpu.proto\x12\fberth.cpu.v1\x1a\x1aberth/types/v1/types.proto\"\x11\n" +
-	"\x0fGetStateRequest\"\xc6\x03\n" +
+	"\x16berth/cpu/v1/cpu.proto\x12\fberth.cpu.v1\x1a\x1aberth/types/v1/types.proto\"9\n" +
+	"\x0fGetStateRequest\x12&\n" +
+	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xc6\x03\n" +
 	"\x10GetStateResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12E\n" +
 	"\aoptions\x18\x02 \x03(\v2+.berth.cpu.v1.GetStateResponse.OptionsEntryR\aoptions\x12(\n" +
@@ -399,32 +409,34 @@ var file_berth_cpu_v1_cpu_proto_goTypes = []any{
 	(*GetAllocatableRequest)(nil),    // 4: berth.cpu.v1.GetAllocatableRequest
 	(*GetAllocatableResponse)(nil),   // 5: berth.cpu.v1.GetAllocatableResponse
 	nil,                              // 6: berth.cpu.v1.GetStateResponse.OptionsEntry
-	(*v1.CPUSet)(nil),                // 7: berth.types.v1.CPUSet
-	(*v1.Claim)(nil),                 // 8: berth.types.v1.Claim
-	(*v1.Pod)(nil),                   // 9: berth.types.v1.Pod
-	(*v1.TopologyHints)(nil),         // 10: berth.types.v1.TopologyHints
+	(*v1.Moment)(nil),                // 7: berth.types.v1.Moment
+	(*v1.CPUSet)(nil),                // 8: berth.types.v1.CPUSet
+	(*v1.Claim)(nil),                 // 9: berth.types.v1.Claim
+	(*v1.Pod)(nil),                   // 10: berth.types.v1.Pod
+	(*v1.TopologyHints)(nil),         // 11: berth.types.v1.TopologyHints
 }
 var file_berth_cpu_v1_cpu_proto_depIdxs = []int32{
-	6,  // 0: berth.cpu.v1.GetStateResponse.options:type_name -> berth.cpu.v1.GetStateResponse.OptionsEntry
-	7,  // 1: berth.cpu.v1.GetStateResponse.all:type_name -> berth.types.v1.CPUSet
-	7,  // 2: berth.cpu.v1.GetStateResponse.reserved:type_name -> berth.types.v1.CPUSet
-	7,  // 3: berth.cpu.v1.GetStateResponse.shared:type_name -> berth.types.v1.CPUSet
-	7,  // 4: berth.cpu.v1.GetStateResponse.exclusive:type_name -> berth.types.v1.CPUSet
-	8,  // 5: berth.cpu.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
-	9,  // 6: berth.cpu.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	10, // 7: berth.cpu.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
-	7,  // 8: berth.cpu.v1.GetAllocatableResponse.cpus:type_name -> berth.types.v1.CPUSet
-	0,  // 9: berth.cpu.v1.CPUService.GetState:input_type -> berth.cpu.v1.GetStateRequest
-	2,  // 10: berth.cpu.v1.CPUService.GetTopologyHints:input_type -> berth.cpu.v1.GetTopologyHintsRequest
-	4,  // 11: berth.cpu.v1.CPUService.GetAllocatable:input_type -> berth.cpu.v1.GetAllocatableRequest
-	1,  // 12: berth.cpu.v1.CPUService.GetState:output_type -> berth.cpu.v1.GetStateResponse
-	3,  // 13: berth.cpu.v1.CPUService.GetTopologyHints:output_type -> berth.cpu.v1.GetTopologyHintsResponse
-	5,  // 14: berth.cpu.v1.CPUService.GetAllocatable:output_type -> berth.cpu.v1.GetAllocatableResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	7,  // 0: berth.cpu.v1.GetStateRequest.at:type_name -> berth.types.v1.Moment
+	6,  // 1: berth.cpu.v1.GetStateResponse.options:type_name -> berth.cpu.v1.GetStateResponse.OptionsEntry
+	8,  // 2: berth.cpu.v1.GetStateResponse.all:type_name -> berth.types.v1.CPUSet
+	8,  // 3: berth.cpu.v1.GetStateResponse.reserved:type_name -> berth.types.v1.CPUSet
+	8,  // 4: berth.cpu.v1.GetStateResponse.shared:type_name -> berth.types.v1.CPUSet
+	8,  // 5: berth.cpu.v1.GetStateResponse.exclusive:type_name -> berth.types.v1.CPUSet
+	9,  // 6: berth.cpu.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
+	10, // 7: berth.cpu.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	11, // 8: berth.cpu.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	8,  // 9: berth.cpu.v1.GetAllocatableResponse.cpus:type_name -> berth.types.v1.CPUSet
+	0,  // 10: berth.cpu.v1.CPUService.GetState:input_type -> berth.cpu.v1.GetStateRequest
+	2,  // 11: berth.cpu.v1.CPUService.GetTopologyHints:input_type -> berth.cpu.v1.GetTopologyHintsRequest
+	4,  // 12: berth.cpu.v1.CPUService.GetAllocatable:input_type -> berth.cpu.v1.GetAllocatableRequest
+	1,  // 13: berth.cpu.v1.CPUService.GetState:output_type -> berth.cpu.v1.GetStateResponse
+	3,  // 14: berth.cpu.v1.CPUService.GetTopologyHints:output_type -> berth.cpu.v1.GetTopologyHintsResponse
+	5,  // 15: berth.cpu.v1.CPUService.GetAllocatable:output_type -> berth.cpu.v1.GetAllocatableResponse
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_berth_cpu_v1_cpu_proto_init() }

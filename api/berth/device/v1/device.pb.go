@@ -22,9 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// GetStateRequest is empty.
+// GetStateRequest may name a state of the past.
 type GetStateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT.
+	At            *v1.Moment `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -57,6 +59,13 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
 	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetStateRequest) GetAt() *v1.Moment {
+	if x != nil {
+		return x.At
+	}
+	return nil
 }
 
 // GetStateResponse lists resources by name.
@@ -777,8 +786,9 @@ var File_berth_device_v1_device_proto protoreflect.FileDescriptor
 
 const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\n" +
-	"\x1cberth/device/v1/device.proto\x12\x0fberth.device.v1\x1a\x1aberth/types/v1/types.proto\"\x11\n" +
-	"\x0fGetStateRequest\"g\n" +
+	"\x1cberth/device/v1/device.proto\x12\x0fberth.device.v1\x1a\x1aberth/types/v1/types.proto\"9\n" +
+	"\x0fGetStateRequest\x12&\n" +
+	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"g\n" +
 	"\x10GetStateResponse\x127\n" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\xb9\x03\n" +
@@ -864,41 +874,43 @@ var file_berth_device_v1_device_proto_goTypes = []any{
 	(*UpdatePluginResourcesResponse)(nil), // 13: berth.device.v1.UpdatePluginResourcesResponse
 	nil,                                   // 14: berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
 	nil,                                   // 15: berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
-	(v1.PluginState)(0),                   // 16: berth.types.v1.PluginState
-	(*v1.Device)(nil),                     // 17: berth.types.v1.Device
-	(*v1.ContainerRef)(nil),               // 18: berth.types.v1.ContainerRef
-	(*v1.Pod)(nil),                        // 19: berth.types.v1.Pod
-	(*v1.TopologyHints)(nil),              // 20: berth.types.v1.TopologyHints
+	(*v1.Moment)(nil),                     // 16: berth.types.v1.Moment
+	(v1.PluginState)(0),                   // 17: berth.types.v1.PluginState
+	(*v1.Device)(nil),                     // 18: berth.types.v1.Device
+	(*v1.ContainerRef)(nil),               // 19: berth.types.v1.ContainerRef
+	(*v1.Pod)(nil),                        // 20: berth.types.v1.Pod
+	(*v1.TopologyHints)(nil),              // 21: berth.types.v1.TopologyHints
 }
 var file_berth_device_v1_device_proto_depIdxs = []int32{
-	2,  // 0: berth.device.v1.GetStateResponse.resources:type_name -> berth.device.v1.Resource
-	16, // 1: berth.device.v1.Resource.plugin_state:type_name -> berth.types.v1.PluginState
-	3,  // 2: berth.device.v1.Resource.devices:type_name -> berth.device.v1.DeviceState
-	17, // 3: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
-	18, // 4: berth.device.v1.DeviceState.holders:type_name -> berth.types.v1.ContainerRef
-	19, // 5: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	20, // 6: berth.device.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
-	2,  // 7: berth.device.v1.GetAllocatableResponse.resources:type_name -> berth.device.v1.Resource
-	2,  // 8: berth.device.v1.ListResourcesResponse.resources:type_name -> berth.device.v1.Resource
-	14, // 9: berth.device.v1.UpdatePluginResourcesRequest.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
-	15, // 10: berth.device.v1.UpdatePluginResourcesResponse.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
-	0,  // 11: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
-	4,  // 12: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
-	6,  // 13: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
-	8,  // 14: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
-	10, // 15: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
-	12, // 16: berth.device.v1.DeviceService.UpdatePluginResources:input_type -> berth.device.v1.UpdatePluginResourcesRequest
-	1,  // 17: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
-	5,  // 18: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
-	7,  // 19: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
-	9,  // 20: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
-	11, // 21: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
-	13, // 22: berth.device.v1.DeviceService.UpdatePluginResources:output_type -> berth.device.v1.UpdatePluginResourcesResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	16, // 0: berth.device.v1.GetStateRequest.at:type_name -> berth.types.v1.Moment
+	2,  // 1: berth.device.v1.GetStateResponse.resources:type_name -> berth.device.v1.Resource
+	17, // 2: berth.device.v1.Resource.plugin_state:type_name -> berth.types.v1.PluginState
+	3,  // 3: berth.device.v1.Resource.devices:type_name -> berth.device.v1.DeviceState
+	18, // 4: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
+	19, // 5: berth.device.v1.DeviceState.holders:type_name -> berth.types.v1.ContainerRef
+	20, // 6: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	21, // 7: berth.device.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	2,  // 8: berth.device.v1.GetAllocatableResponse.resources:type_name -> berth.device.v1.Resource
+	2,  // 9: berth.device.v1.ListResourcesResponse.resources:type_name -> berth.device.v1.Resource
+	14, // 10: berth.device.v1.UpdatePluginResourcesRequest.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
+	15, // 11: berth.device.v1.UpdatePluginResourcesResponse.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
+	0,  // 12: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
+	4,  // 13: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
+	6,  // 14: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
+	8,  // 15: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
+	10, // 16: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
+	12, // 17: berth.device.v1.DeviceService.UpdatePluginResources:input_type -> berth.device.v1.UpdatePluginResourcesRequest
+	1,  // 18: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
+	5,  // 19: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
+	7,  // 20: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
+	9,  // 21: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
+	11, // 22: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
+	13, // 23: berth.device.v1.DeviceService.UpdatePluginResources:output_type -> berth.device.v1.UpdatePluginResourcesResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_berth_device_v1_device_proto_init() }

@@ -43,7 +43,10 @@ const (
 	// No hint provider outside berthd has this name.
 	ErrorReason_PROVIDER_NOT_FOUND ErrorReason = 6
 	// No explanation of this admission is kept.
-	ErrorReason_TRACE_NOT_FOUND   ErrorReason = 7
+	ErrorReason_TRACE_NOT_FOUND ErrorReason = 7
+	// The state of this time or revision is not kept; metadata: oldest_time is the oldest
+	// time whose state is kept.
+	ErrorReason_HISTORY_NOT_KEPT  ErrorReason = 45
 	ErrorReason_CGROUP_NOT_FOUND  ErrorReason = 8
 	ErrorReason_PROCESS_NOT_FOUND ErrorReason = 9
 	ErrorReason_OBJECT_EXISTS     ErrorReason = 10
@@ -120,6 +123,7 @@ var (
 		5:  "RESOURCE_NOT_FOUND",
 		6:  "PROVIDER_NOT_FOUND",
 		7:  "TRACE_NOT_FOUND",
+		45: "HISTORY_NOT_KEPT",
 		8:  "CGROUP_NOT_FOUND",
 		9:  "PROCESS_NOT_FOUND",
 		10: "OBJECT_EXISTS",
@@ -167,6 +171,7 @@ var (
 		"RESOURCE_NOT_FOUND":       5,
 		"PROVIDER_NOT_FOUND":       6,
 		"TRACE_NOT_FOUND":          7,
+		"HISTORY_NOT_KEPT":         45,
 		"CGROUP_NOT_FOUND":         8,
 		"PROCESS_NOT_FOUND":        9,
 		"OBJECT_EXISTS":            10,
@@ -237,7 +242,7 @@ var File_berth_errors_v1_errors_proto protoreflect.FileDescriptor
 
 const file_berth_errors_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x1cberth/errors/v1/errors.proto\x12\x0fberth.errors.v1*\xe0\a\n" +
+	"\x1cberth/errors/v1/errors.proto\x12\x0fberth.errors.v1*\xf6\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fREQUEST_INVALID\x10\x01\x12\x19\n" +
@@ -248,6 +253,7 @@ const file_berth_errors_v1_errors_proto_rawDesc = "" +
 	"\x12RESOURCE_NOT_FOUND\x10\x05\x12\x16\n" +
 	"\x12PROVIDER_NOT_FOUND\x10\x06\x12\x13\n" +
 	"\x0fTRACE_NOT_FOUND\x10\a\x12\x14\n" +
+	"\x10HISTORY_NOT_KEPT\x10-\x12\x14\n" +
 	"\x10CGROUP_NOT_FOUND\x10\b\x12\x15\n" +
 	"\x11PROCESS_NOT_FOUND\x10\t\x12\x11\n" +
 	"\rOBJECT_EXISTS\x10\n" +

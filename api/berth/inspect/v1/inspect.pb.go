@@ -1567,7 +1567,7 @@ var File_berth_inspect_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\n" +
-	"\x1eberth/inspect/v1/inspect.proto\x12\x10berth.inspect.v1\x1a\x1aberth/types/v1/types.proto\"\r\n" +
+	"\x1eberth/inspect/v1/inspect.proto\x12\x10berth.inspect.v1\x1a\x1eberth/inspect/v1/history.proto\x1a\x1aberth/types/v1/types.proto\"\r\n" +
 	"\vDumpRequest\"]\n" +
 	"\fDumpResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x121\n" +
@@ -1676,7 +1676,7 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12IMPORT_OUTCOME_NEW\x10\x01\x12\x1b\n" +
 	"\x17IMPORT_OUTCOME_EXTENDED\x10\x02\x12\x18\n" +
-	"\x14IMPORT_OUTCOME_KNOWN\x10\x032\xa7\x05\n" +
+	"\x14IMPORT_OUTCOME_KNOWN\x10\x032\x83\x06\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
 	"\n" +
@@ -1685,7 +1685,8 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x0eGetStartReport\x12'.berth.inspect.v1.GetStartReportRequest\x1a(.berth.inspect.v1.GetStartReportResponse\x12Q\n" +
 	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12W\n" +
 	"\n" +
-	"ListTraces\x12#.berth.inspect.v1.ListTracesRequest\x1a$.berth.inspect.v1.ListTracesResponse\x12K\n" +
+	"ListTraces\x12#.berth.inspect.v1.ListTracesRequest\x1a$.berth.inspect.v1.ListTracesResponse\x12Z\n" +
+	"\vListHistory\x12$.berth.inspect.v1.ListHistoryRequest\x1a%.berth.inspect.v1.ListHistoryResponse\x12K\n" +
 	"\x06Import\x12\x1f.berth.inspect.v1.ImportRequest\x1a .berth.inspect.v1.ImportResponse\x12K\n" +
 	"\x06Export\x12\x1f.berth.inspect.v1.ExportRequest\x1a .berth.inspect.v1.ExportResponseB8Z6github.com/berthd/berth/api/berth/inspect/v1;inspectv1b\x06proto3"
 
@@ -1734,6 +1735,8 @@ var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(*v1.Pod)(nil),                 // 27: berth.types.v1.Pod
 	(*v1.CPUSet)(nil),              // 28: berth.types.v1.CPUSet
 	(*v1.PodAllocation)(nil),       // 29: berth.types.v1.PodAllocation
+	(*ListHistoryRequest)(nil),     // 30: berth.inspect.v1.ListHistoryRequest
+	(*ListHistoryResponse)(nil),    // 31: berth.inspect.v1.ListHistoryResponse
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
 	8,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
@@ -1761,18 +1764,20 @@ var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
 	11, // 22: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
 	15, // 23: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
 	17, // 24: berth.inspect.v1.InspectService.ListTraces:input_type -> berth.inspect.v1.ListTracesRequest
-	19, // 25: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
-	22, // 26: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
-	5,  // 27: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	7,  // 28: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
-	10, // 29: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	12, // 30: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
-	16, // 31: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	18, // 32: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
-	20, // 33: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
-	23, // 34: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
-	27, // [27:35] is the sub-list for method output_type
-	19, // [19:27] is the sub-list for method input_type
+	30, // 25: berth.inspect.v1.InspectService.ListHistory:input_type -> berth.inspect.v1.ListHistoryRequest
+	19, // 26: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	22, // 27: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	5,  // 28: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	7,  // 29: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
+	10, // 30: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	12, // 31: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
+	16, // 32: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	18, // 33: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
+	31, // 34: berth.inspect.v1.InspectService.ListHistory:output_type -> berth.inspect.v1.ListHistoryResponse
+	20, // 35: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	23, // 36: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	28, // [28:37] is the sub-list for method output_type
+	19, // [19:28] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1783,6 +1788,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 	if File_berth_inspect_v1_inspect_proto != nil {
 		return
 	}
+	file_berth_inspect_v1_history_proto_init()
 	file_berth_inspect_v1_inspect_proto_msgTypes[11].OneofWrappers = []any{
 		(*GetTraceRequest_AdmissionId)(nil),
 		(*GetTraceRequest_PodUid)(nil),

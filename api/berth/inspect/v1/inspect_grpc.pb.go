@@ -25,6 +25,7 @@ const (
 	InspectService_GetStartReport_FullMethodName = "/berth.inspect.v1.InspectService/GetStartReport"
 	InspectService_GetTrace_FullMethodName       = "/berth.inspect.v1.InspectService/GetTrace"
 	InspectService_ListTraces_FullMethodName     = "/berth.inspect.v1.InspectService/ListTraces"
+	InspectService_ListHistory_FullMethodName    = "/berth.inspect.v1.InspectService/ListHistory"
 	InspectService_Import_FullMethodName         = "/berth.inspect.v1.InspectService/Import"
 	InspectService_Export_FullMethodName         = "/berth.inspect.v1.InspectService/Export"
 )
@@ -52,6 +53,9 @@ type InspectServiceClient interface {
 	// ListTraces returns the explanations that are kept, of rejected pods too, the newest
 	// first, in pages. Steps are only in those of GetTrace.
 	ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error)
+	// ListHistory returns the calls that changed something, and those that were refused, the
+	// newest first, in pages.
+	ListHistory(ctx context.Context, in *ListHistoryRequest, opts ...grpc.CallOption) (*ListHistoryResponse, error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
 	// or not at all. What the ledger has already is left as it is.
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
@@ -136,6 +140,16 @@ func (c *inspectServiceClient) ListTraces(ctx context.Context, in *ListTracesReq
 	return out, nil
 }
 
+func (c *inspectServiceClient) ListHistory(ctx context.Context, in *ListHistoryRequest, opts ...grpc.CallOption) (*ListHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHistoryResponse)
+	err := c.cc.Invoke(ctx, InspectService_ListHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *inspectServiceClient) Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ImportResponse)
@@ -179,6 +193,9 @@ type InspectServiceServer interface {
 	// ListTraces returns the explanations that are kept, of rejected pods too, the newest
 	// first, in pages. Steps are only in those of GetTrace.
 	ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error)
+	// ListHistory returns the calls that changed something, and those that were refused, the
+	// newest first, in pages.
+	ListHistory(context.Context, *ListHistoryRequest) (*ListHistoryResponse, error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
 	// or not at all. What the ledger has already is left as it is.
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
@@ -211,6 +228,9 @@ func (UnimplementedInspectServiceServer) GetTrace(context.Context, *GetTraceRequ
 }
 func (UnimplementedInspectServiceServer) ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTraces not implemented")
+}
+func (UnimplementedInspectServiceServer) ListHistory(context.Context, *ListHistoryRequest) (*ListHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListHistory not implemented")
 }
 func (UnimplementedInspectServiceServer) Import(context.Context, *ImportRequest) (*ImportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Import not implemented")
@@ -340,6 +360,24 @@ func _InspectService_ListTraces_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InspectService_ListHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServiceServer).ListHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InspectService_ListHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServiceServer).ListHistory(ctx, req.(*ListHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _InspectService_Import_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ImportRequest)
 	if err := dec(in); err != nil {
@@ -402,6 +440,10 @@ var InspectService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTraces",
 			Handler:    _InspectService_ListTraces_Handler,
+		},
+		{
+			MethodName: "ListHistory",
+			Handler:    _InspectService_ListHistory_Handler,
 		},
 		{
 			MethodName: "Import",

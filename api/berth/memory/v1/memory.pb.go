@@ -22,9 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// GetStateRequest is empty.
+// GetStateRequest may name a state of the past.
 type GetStateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT.
+	At            *v1.Moment `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -57,6 +59,13 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
 	return file_berth_memory_v1_memory_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetStateRequest) GetAt() *v1.Moment {
+	if x != nil {
+		return x.At
+	}
+	return nil
 }
 
 // GetStateResponse is the memory manager's state.
@@ -551,8 +560,9 @@ var File_berth_memory_v1_memory_proto protoreflect.FileDescriptor
 
 const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x1cberth/memory/v1/memory.proto\x12\x0fberth.memory.v1\x1a\x1aberth/types/v1/types.proto\"\x11\n" +
-	"\x0fGetStateRequest\"\xb1\x01\n" +
+	"\x1cberth/memory/v1/memory.proto\x12\x0fberth.memory.v1\x1a\x1aberth/types/v1/types.proto\"9\n" +
+	"\x0fGetStateRequest\x12&\n" +
+	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xb1\x01\n" +
 	"\x10GetStateResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.berth.memory.v1.NodeStateR\x05nodes\x127\n" +
@@ -615,30 +625,32 @@ var file_berth_memory_v1_memory_proto_goTypes = []any{
 	(*GetAllocatableRequest)(nil),    // 6: berth.memory.v1.GetAllocatableRequest
 	(*GetAllocatableResponse)(nil),   // 7: berth.memory.v1.GetAllocatableResponse
 	(*AllocatableMemory)(nil),        // 8: berth.memory.v1.AllocatableMemory
-	(*v1.Claim)(nil),                 // 9: berth.types.v1.Claim
-	(*v1.NUMANodeSet)(nil),           // 10: berth.types.v1.NUMANodeSet
-	(*v1.Pod)(nil),                   // 11: berth.types.v1.Pod
-	(*v1.TopologyHints)(nil),         // 12: berth.types.v1.TopologyHints
+	(*v1.Moment)(nil),                // 9: berth.types.v1.Moment
+	(*v1.Claim)(nil),                 // 10: berth.types.v1.Claim
+	(*v1.NUMANodeSet)(nil),           // 11: berth.types.v1.NUMANodeSet
+	(*v1.Pod)(nil),                   // 12: berth.types.v1.Pod
+	(*v1.TopologyHints)(nil),         // 13: berth.types.v1.TopologyHints
 }
 var file_berth_memory_v1_memory_proto_depIdxs = []int32{
-	2,  // 0: berth.memory.v1.GetStateResponse.nodes:type_name -> berth.memory.v1.NodeState
-	9,  // 1: berth.memory.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
-	10, // 2: berth.memory.v1.NodeState.group:type_name -> berth.types.v1.NUMANodeSet
-	3,  // 3: berth.memory.v1.NodeState.resources:type_name -> berth.memory.v1.ResourceState
-	11, // 4: berth.memory.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	12, // 5: berth.memory.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
-	8,  // 6: berth.memory.v1.GetAllocatableResponse.memory:type_name -> berth.memory.v1.AllocatableMemory
-	0,  // 7: berth.memory.v1.MemoryService.GetState:input_type -> berth.memory.v1.GetStateRequest
-	4,  // 8: berth.memory.v1.MemoryService.GetTopologyHints:input_type -> berth.memory.v1.GetTopologyHintsRequest
-	6,  // 9: berth.memory.v1.MemoryService.GetAllocatable:input_type -> berth.memory.v1.GetAllocatableRequest
-	1,  // 10: berth.memory.v1.MemoryService.GetState:output_type -> berth.memory.v1.GetStateResponse
-	5,  // 11: berth.memory.v1.MemoryService.GetTopologyHints:output_type -> berth.memory.v1.GetTopologyHintsResponse
-	7,  // 12: berth.memory.v1.MemoryService.GetAllocatable:output_type -> berth.memory.v1.GetAllocatableResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	9,  // 0: berth.memory.v1.GetStateRequest.at:type_name -> berth.types.v1.Moment
+	2,  // 1: berth.memory.v1.GetStateResponse.nodes:type_name -> berth.memory.v1.NodeState
+	10, // 2: berth.memory.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
+	11, // 3: berth.memory.v1.NodeState.group:type_name -> berth.types.v1.NUMANodeSet
+	3,  // 4: berth.memory.v1.NodeState.resources:type_name -> berth.memory.v1.ResourceState
+	12, // 5: berth.memory.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	13, // 6: berth.memory.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	8,  // 7: berth.memory.v1.GetAllocatableResponse.memory:type_name -> berth.memory.v1.AllocatableMemory
+	0,  // 8: berth.memory.v1.MemoryService.GetState:input_type -> berth.memory.v1.GetStateRequest
+	4,  // 9: berth.memory.v1.MemoryService.GetTopologyHints:input_type -> berth.memory.v1.GetTopologyHintsRequest
+	6,  // 10: berth.memory.v1.MemoryService.GetAllocatable:input_type -> berth.memory.v1.GetAllocatableRequest
+	1,  // 11: berth.memory.v1.MemoryService.GetState:output_type -> berth.memory.v1.GetStateResponse
+	5,  // 12: berth.memory.v1.MemoryService.GetTopologyHints:output_type -> berth.memory.v1.GetTopologyHintsResponse
+	7,  // 13: berth.memory.v1.MemoryService.GetAllocatable:output_type -> berth.memory.v1.GetAllocatableResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_berth_memory_v1_memory_proto_init() }

@@ -3626,6 +3626,92 @@ func (x *CDIDevice) GetName() string {
 	return ""
 }
 
+// Moment names a state of the past. A time names the state after the last change before it.
+type Moment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Moment:
+	//
+	//	*Moment_Time
+	//	*Moment_Revision
+	Moment        isMoment_Moment `protobuf_oneof:"moment"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Moment) Reset() {
+	*x = Moment{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Moment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Moment) ProtoMessage() {}
+
+func (x *Moment) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Moment.ProtoReflect.Descriptor instead.
+func (*Moment) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Moment) GetMoment() isMoment_Moment {
+	if x != nil {
+		return x.Moment
+	}
+	return nil
+}
+
+func (x *Moment) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Moment.(*Moment_Time); ok {
+			return x.Time
+		}
+	}
+	return nil
+}
+
+func (x *Moment) GetRevision() uint64 {
+	if x != nil {
+		if x, ok := x.Moment.(*Moment_Revision); ok {
+			return x.Revision
+		}
+	}
+	return 0
+}
+
+type isMoment_Moment interface {
+	isMoment_Moment()
+}
+
+type Moment_Time struct {
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3,oneof"`
+}
+
+type Moment_Revision struct {
+	// A revision of this ledger.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3,oneof"`
+}
+
+func (*Moment_Time) isMoment_Moment() {}
+
+func (*Moment_Revision) isMoment_Moment() {}
+
 var File_berth_types_v1_types_proto protoreflect.FileDescriptor
 
 const file_berth_types_v1_types_proto_rawDesc = "" +
@@ -3923,7 +4009,11 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12 \n" +
 	"\vpermissions\x18\x03 \x01(\tR\vpermissions\"\x1f\n" +
 	"\tCDIDevice\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name*s\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"b\n" +
+	"\x06Moment\x120\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x12\x1c\n" +
+	"\brevision\x18\x02 \x01(\x04H\x00R\brevisionB\b\n" +
+	"\x06moment*s\n" +
 	"\bQOSClass\x12\x19\n" +
 	"\x15QOS_CLASS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14QOS_CLASS_GUARANTEED\x10\x01\x12\x17\n" +
@@ -3991,7 +4081,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(TopologyHintsKind)(0),        // 1: berth.types.v1.TopologyHintsKind
@@ -4041,35 +4131,36 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*Mount)(nil),                 // 45: berth.types.v1.Mount
 	(*DeviceNode)(nil),            // 46: berth.types.v1.DeviceNode
 	(*CDIDevice)(nil),             // 47: berth.types.v1.CDIDevice
-	nil,                           // 48: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 49: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 50: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 51: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 52: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 53: berth.types.v1.CapacityConstraint.WeightsEntry
-	nil,                           // 54: berth.types.v1.CapacityThreshold.WeightsEntry
-	nil,                           // 55: berth.types.v1.LinuxResources.UnifiedEntry
-	nil,                           // 56: berth.types.v1.ContainerEdits.EnvsEntry
-	nil,                           // 57: berth.types.v1.ContainerEdits.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*Moment)(nil),                // 48: berth.types.v1.Moment
+	nil,                           // 49: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 50: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 51: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 52: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 53: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 54: berth.types.v1.CapacityConstraint.WeightsEntry
+	nil,                           // 55: berth.types.v1.CapacityThreshold.WeightsEntry
+	nil,                           // 56: berth.types.v1.LinuxResources.UnifiedEntry
+	nil,                           // 57: berth.types.v1.ContainerEdits.EnvsEntry
+	nil,                           // 58: berth.types.v1.ContainerEdits.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	9,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	10, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	13, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	48, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	49, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	49, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	50, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	14, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	14, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	50, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	51, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	15, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	11, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
 	14, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
 	12, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
 	15, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	17, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	51, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	52, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	52, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	53, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	16, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
 	19, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 18: berth.types.v1.TopologyHints.kind:type_name -> berth.types.v1.TopologyHintsKind
@@ -4077,9 +4168,9 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	23, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
 	19, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
 	19, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
-	53, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
+	54, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
 	24, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
-	54, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
+	55, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
 	21, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
 	26, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	27, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
@@ -4092,7 +4183,7 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	19, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 36: berth.types.v1.Device.health:type_name -> berth.types.v1.Health
 	31, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	58, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	59, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
 	3,  // 39: berth.types.v1.HealthChange.health:type_name -> berth.types.v1.Health
 	5,  // 40: berth.types.v1.ContainerAllocation.role:type_name -> berth.types.v1.ContainerRole
 	18, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
@@ -4106,10 +4197,10 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	0,  // 49: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
 	32, // 50: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
 	25, // 51: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	58, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	59, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
 	38, // 53: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
 	40, // 54: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	58, // 55: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	59, // 55: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
 	6,  // 56: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
 	1,  // 57: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
 	21, // 58: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
@@ -4123,17 +4214,18 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	18, // 66: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
 	19, // 67: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
 	43, // 68: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	55, // 69: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	56, // 70: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	56, // 69: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	57, // 70: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
 	45, // 71: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
 	46, // 72: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	57, // 73: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	58, // 73: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
 	47, // 74: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	75, // [75:75] is the sub-list for method output_type
-	75, // [75:75] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	59, // 75: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
+	76, // [76:76] is the sub-list for method output_type
+	76, // [76:76] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -4150,13 +4242,17 @@ func file_berth_types_v1_types_proto_init() {
 	}
 	file_berth_types_v1_types_proto_msgTypes[34].OneofWrappers = []any{}
 	file_berth_types_v1_types_proto_msgTypes[35].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[40].OneofWrappers = []any{
+		(*Moment_Time)(nil),
+		(*Moment_Revision)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

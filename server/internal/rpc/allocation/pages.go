@@ -2,8 +2,10 @@ package allocation
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 const (
@@ -26,7 +29,7 @@ const (
 type position struct {
 	Revision             uint64
 	Namespace, Name, UID string
-	Filter               [5]string
+	Filter               [6]string
 }
 
 func (p position) token() string {
@@ -50,8 +53,12 @@ func readPosition(req *allocationv1.ListRequest) (p position, err error) {
 	return p, vs.Err("request")
 }
 
-func filterOf(req *allocationv1.ListRequest) [5]string {
-	return [5]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid()}
+func filterOf(req *allocationv1.ListRequest) [6]string {
+	at := ""
+	if m := req.GetAt(); m != nil {
+		at = fmt.Sprintf("%d %d.%d", m.GetRevision(), m.GetTime().GetSeconds(), m.GetTime().GetNanos())
+	}
+	return [6]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid(), at}
 }
 
 // inOrder compares pods in the order of lists.
@@ -93,7 +100,7 @@ func (v *views) at(revision uint64) (*ledger.View, bool) {
 }
 
 // list reads one page, or everything without a page size.
-func (s *service) list(req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
+func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
 	if n := req.GetPageSize(); n > longestPage {
 		var vs errdefs.Violations
 		vs.Addf("page_size", "%d: expected at most %d", n, longestPage)
@@ -105,11 +112,16 @@ func (s *service) list(req *allocationv1.ListRequest) (*allocationv1.ListRespons
 		if from, err = readPosition(req); err != nil {
 			return nil, err
 		}
-		if view.Revision() != from.Revision {
+		if view.Revision() != from.Revision || req.GetAt() != nil {
 			var ok bool
 			if view, ok = s.views.at(from.Revision); !ok {
 				return nil, errdefs.Gonef("pages of revision %d are not kept any more: list from the beginning", from.Revision)
 			}
+		}
+	} else if req.GetAt() != nil {
+		var err error
+		if view, err = rpc.ViewAt(ctx, s.Ledger, req.GetAt()); err != nil {
+			return nil, err
 		}
 	}
 	var pods []*ledger.Pod
@@ -129,7 +141,9 @@ func (s *service) list(req *allocationv1.ListRequest) (*allocationv1.ListRespons
 	snap := s.Inventory.Inventory()
 	for _, p := range pods {
 		a := convert.Allocation(view, p)
-		convert.PodHealth(a, snap, convert.Health)
+		if req.GetAt() == nil {
+			convert.PodHealth(a, snap, convert.Health)
+		}
 		out.Pods = append(out.Pods, a)
 	}
 	return out, nil

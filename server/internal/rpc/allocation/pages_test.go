@@ -60,7 +60,7 @@ func TestPagesUnderChange(t *testing.T) {
 		if rapid.Bool().Draw(rt, "filtered") {
 			filter.Namespace = "a"
 		}
-		want, err := s.list(filter)
+		want, err := s.list(t.Context(), filter)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestPagesUnderChange(t *testing.T) {
 		req := proto.CloneOf(filter)
 		req.PageSize = uint32(rapid.IntRange(1, 5).Draw(rt, "size"))
 		for {
-			page, err := s.list(req)
+			page, err := s.list(t.Context(), req)
 			if err != nil || page.GetRevision() != want.GetRevision() || len(page.GetPods()) > int(req.GetPageSize()) {
 				rt.Fatalf("%v, %v", page, err)
 			}
@@ -107,7 +107,7 @@ func TestLostPages(t *testing.T) {
 	s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
 	first := func() *allocationv1.ListResponse {
 		t.Helper()
-		got, err := s.list(&allocationv1.ListRequest{PageSize: 1})
+		got, err := s.list(t.Context(), &allocationv1.ListRequest{PageSize: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,14 +127,14 @@ func TestLostPages(t *testing.T) {
 		"other filters": {&allocationv1.ListRequest{PageSize: 1, Name: "n", PageToken: lost.GetNextPageToken()}, errdefs.Invalid},
 		"too large":     {&allocationv1.ListRequest{PageSize: 1001}, errdefs.Invalid},
 	} {
-		if _, err := s.list(row.req); errdefs.ClassOf(err) != row.want {
+		if _, err := s.list(t.Context(), row.req); errdefs.ClassOf(err) != row.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if len(s.views.kept) != keptViews {
 		t.Errorf("%d views are kept", len(s.views.kept))
 	}
-	one, err := s.list(&allocationv1.ListRequest{PodUid: "b"})
+	one, err := s.list(t.Context(), &allocationv1.ListRequest{PodUid: "b"})
 	if err != nil || len(one.GetPods()) != 1 || one.GetPods()[0].GetUid() != "b" || !proto.Equal(one.GetSharedCpus(), convert.CPUSet(l.View().SharedCPUs())) {
 		t.Errorf("%v, %v", one, err)
 	}

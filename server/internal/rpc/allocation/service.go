@@ -39,6 +39,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 // Engine admits pods; *admission.Engine implements it.
@@ -52,8 +53,8 @@ type Noter interface {
 	Notes(view *ledger.View, pod *ledger.Pod, container string) []admission.Note
 }
 
-// Ledger returns the current view.
-type Ledger interface{ View() *ledger.View }
+// Ledger returns the current view, and earlier ones.
+type Ledger = rpc.Past
 
 // Paths returns the cgroup of a container, below the mount point; it is empty if a runtime
 // creates the cgroup. *reconcile.Loop implements it.
@@ -242,8 +243,8 @@ func refs(names []string) (out []*typesv1.ContainerRef) {
 }
 
 // List implements AllocationService.
-func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
-	return s.list(req)
+func (s *service) List(ctx context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
+	return s.list(ctx, req)
 }
 
 // GetRevision implements AllocationService.

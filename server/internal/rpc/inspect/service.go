@@ -17,8 +17,12 @@ import (
 	"github.com/berthd/berth/managers/ledger/kubelet"
 )
 
-// Ledger gives the current view.
-type Ledger interface{ View() *ledger.View }
+// Ledger gives the current view, and the history that led to it.
+type Ledger interface {
+	View() *ledger.View
+	History(ctx context.Context, below uint64, each func(*ledger.HistoryEntry, error) bool) error
+	HistoryOmitted() uint64
+}
 
 // Importer imports state files; importer.Importer is the one there is.
 type Importer interface {

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 // CPUManager is the CPU manager; *cpu.Manager is the one there is.
@@ -29,8 +30,12 @@ func CPUs(p Parts, manager CPUManager) cpuv1.CPUServiceServer {
 }
 
 // GetState implements CPUService.
-func (s *cpuService) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.GetStateResponse, error) {
-	d, view := s.manager.Describe(), s.Ledger.View()
+func (s *cpuService) GetState(ctx context.Context, req *cpuv1.GetStateRequest) (*cpuv1.GetStateResponse, error) {
+	view, err := rpc.ViewAt(ctx, s.Ledger, req.GetAt())
+	if err != nil {
+		return nil, err
+	}
+	d := s.manager.Describe()
 	out := &cpuv1.GetStateResponse{
 		Policy: d.Policy, Options: d.Options,
 		All:       convert.CPUSet(view.Machine().CPUs()),

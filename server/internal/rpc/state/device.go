@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 // Inventory gives what the plugins have reported; *device.Manager implements it.
@@ -35,8 +36,11 @@ func Devices(p Parts, inventory Inventory, plugins Plugins) devicev1.DeviceServi
 }
 
 // GetState implements DeviceService.
-func (s *deviceService) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
-	view := s.Ledger.View()
+func (s *deviceService) GetState(ctx context.Context, req *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
+	view, err := rpc.ViewAt(ctx, s.Ledger, req.GetAt())
+	if err != nil {
+		return nil, err
+	}
 	out := &devicev1.GetStateResponse{Revision: view.Revision()}
 	s.each(view, func(r *devicev1.Resource, known *device.Resource, h devicesInUse) {
 		r.Devices = states(known, h)

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 // MemoryManager is the memory manager; *memory.Manager is the one there is.
@@ -35,9 +36,15 @@ func Memory(p Parts, manager func(view *ledger.View) MemoryManager, free func() 
 }
 
 // GetState implements MemoryService.
-func (s *memoryService) GetState(ctx context.Context, _ *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
-	free := s.kernelFree(ctx)
-	view := s.Ledger.View()
+func (s *memoryService) GetState(ctx context.Context, req *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
+	var free map[int]map[string]uint64
+	if req.GetAt() == nil {
+		free = s.kernelFree(ctx)
+	}
+	view, err := rpc.ViewAt(ctx, s.Ledger, req.GetAt())
+	if err != nil {
+		return nil, err
+	}
 	manager := s.manager(view)
 	out := &memoryv1.GetStateResponse{Policy: manager.Describe().Policy, Revision: view.Revision()}
 	for _, n := range manager.State(view) {

@@ -9,12 +9,12 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
-// Ledger returns the current view.
-type Ledger interface{ View() *ledger.View }
+// Ledger returns the current view, and earlier ones.
+type Ledger = rpc.Past
 
 // Hinter requests the hints for a pod, or one of its containers, without planning;
 // *admission.Engine implements it.

@@ -1,0 +1,403 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Defaults and limits of the history.
+const (
+	DefaultHistoryEntries = 10_000
+	DefaultHistoryBytes   = 64 << 20
+	// RefusalsPerSecond limits the recorded refusals of a user in each second.
+	RefusalsPerSecond = 10
+
+	// longestRequest limits a recorded request, and longestMessage its message. largestEntry
+	// limits a whole entry; a larger one has no earlier values.
+	longestRequest = 64 << 10
+	longestMessage = 1 << 10
+	largestEntry   = 1 << 20
+	// heldRefusals limits the refusals that wait for a commit, and refusers the users whose
+	// refusals are counted at the same time.
+	heldRefusals = 256
+	refusers     = 256
+)
+
+// HistoryEntry is one call that changed the ledger, or that was refused. Entries are in the
+// order of the commits.
+type HistoryEntry struct {
+	// Number of the entry; without gaps as long as nothing is damaged.
+	Number uint64 `json:"-"`
+	// Time of the decision, right before it was written, in milliseconds.
+	Time time.Time `json:"time"`
+	// Revision after the change; of a refusal, that of the view it was decided on.
+	Revision uint64 `json:"revision"`
+	// Call is the method, such as Admit. Start is a start of berthd; empty is a change that
+	// berthd made by itself.
+	Call string `json:"call,omitempty"`
+	// Caller is nil if berthd made the change by itself, or if the caller is unknown.
+	Caller *Caller `json:"caller,omitempty"`
+	// Pod and Container that the call is about, if it is about one.
+	Pod       string `json:"pod,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Container string `json:"container,omitempty"`
+	// Verdict is admitted, rejected or deferred for calls with a verdict.
+	Verdict     string `json:"verdict,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	Message     string `json:"message,omitempty"`
+	AdmissionID string `json:"admission_id,omitempty"`
+	// Digest is that of the requested pod.
+	Digest string `json:"digest,omitempty"`
+	// Took is the time from the call's arrival to the entry, in nanoseconds; Steps are parts
+	// of it.
+	Took  time.Duration `json:"took,omitempty"`
+	Steps []HistoryStep `json:"steps,omitempty"`
+	// Omitted is the number of refusals of this caller since the previous entry that were not
+	// recorded.
+	Omitted uint64 `json:"omitted,omitempty"`
+	// Request is what is needed to make the call again: a HistoryRequest. RequestBytes is its
+	// size if it is too large to be kept.
+	Request      json.RawMessage `json:"request,omitempty"`
+	RequestBytes int             `json:"request_bytes,omitempty"`
+	// Before has the earlier values of what the call changed.
+	Before *HistoryBefore `json:"before,omitempty"`
+	// Begins means that the state before this entry cannot be computed.
+	Begins bool `json:"begins,omitempty"`
+}
+
+// Caller is the process that made a call, as of the moment of its connection.
+type Caller struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+	PID int32  `json:"pid,omitempty"`
+	// Name is the kernel's name of the process (comm).
+	Name string `json:"name,omitempty"`
+}
+
+// HistoryStep is the time that a step of an admission took, in nanoseconds; the sum, if it
+// was repeated.
+type HistoryStep struct {
+	Step     string        `json:"step"`
+	Provider string        `json:"provider,omitempty"`
+	Took     time.Duration `json:"took"`
+}
+
+// HistoryRequest is a recorded request. The fields of other calls are empty.
+type HistoryRequest struct {
+	// Pod to admit, as its caller sent it, without annotations that berth does not use.
+	Pod   *workload.Pod `json:"pod,omitempty"`
+	Owner string        `json:"owner,omitempty"`
+	// Running is whether the caller stated allocations of running containers, so that nothing
+	// was planned.
+	Running bool `json:"running,omitempty"`
+	// Changes of a resize, with its limit of disturbance.
+	Changes       []workload.Change `json:"changes,omitempty"`
+	QoS           workload.QoSClass `json:"qos,omitempty"`
+	MaxDisruption int               `json:"max_disruption,omitempty"`
+	// Policy that was set, in the spelling of the configuration.
+	Policy json.RawMessage `json:"policy,omitempty"`
+}
+
+// HistoryBefore has the earlier values of what a commit changed.
+type HistoryBefore struct {
+	Pods     []PodBefore     `json:"pods,omitempty"`
+	Unknown  []UnknownBefore `json:"unknown,omitempty"`
+	Bindings []BindingBefore `json:"bindings,omitempty"`
+	// Rules is nil unless the rules or the override changed.
+	Rules *RulesBefore `json:"rules,omitempty"`
+}
+
+// PodBefore is the earlier record of a pod, without the answers of plugins; Record is nil if
+// the pod was not admitted.
+type PodBefore struct {
+	UID    string  `json:"uid"`
+	Record *Pod    `json:"record,omitempty"`
+	Claims []Claim `json:"claims,omitempty"`
+}
+
+// UnknownBefore is what was known of a running pod; nil if it was not recorded.
+type UnknownBefore struct {
+	UID string          `json:"uid"`
+	Pod *UnknownLivePod `json:"pod,omitempty"`
+}
+
+// BindingBefore is an earlier binding; nil if there was none.
+type BindingBefore struct {
+	ID      string   `json:"id"`
+	Binding *Binding `json:"binding,omitempty"`
+}
+
+// RulesBefore are earlier rules.
+type RulesBefore struct {
+	Machine     string       `json:"machine,omitempty"` // fingerprint
+	Config      string       `json:"config,omitempty"`  // digest
+	Reservation Reservation  `json:"reservation"`
+	Memory      []NodeMemory `json:"memory,omitempty"`
+	Override    *Override    `json:"override,omitempty"`
+}
+
+// Reservation is the part of the rules about CPUs.
+type Reservation struct {
+	Reserved cpuset.Set `json:"reserved"`
+	Strict   bool       `json:"strict,omitempty"`
+	Offline  cpuset.Set `json:"offline"`
+}
+
+func (r Rules) reservation() Reservation {
+	return Reservation{Reserved: r.ReservedCPUs, Strict: r.StrictReservation, Offline: r.OfflineCPUs}
+}
+
+// Call describes a call for the history. A context carries it to the commit of the call's
+// changes. Its fields are set before the call is carried out; the steps may be added at any
+// time.
+type Call struct {
+	Name   string
+	Time   time.Time
+	Caller *Caller
+	// Request is nil if there is nothing to make again.
+	Request *HistoryRequest
+
+	mu    sync.Mutex
+	steps []HistoryStep
+}
+
+type callKey struct{}
+
+// WithCall returns a context whose commits are recorded as changes of the call.
+func WithCall(ctx context.Context, c *Call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// CallOf returns the call of a context; nil if it has none.
+func CallOf(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// maxSteps limits the different steps of a call that are kept.
+const maxSteps = 64
+
+// Step adds the time of a step.
+func (c *Call) Step(step, provider string, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.steps, func(s HistoryStep) bool { return s.Step == step && s.Provider == provider })
+	switch {
+	case i >= 0:
+		c.steps[i].Took += took
+	case len(c.steps) < maxSteps:
+		c.steps = append(c.steps, HistoryStep{step, provider, took})
+	}
+}
+
+// entry begins the entry of a call; of berthd itself, if the context has none.
+func (l *Ledger) entry(ctx context.Context) *HistoryEntry {
+	e := &HistoryEntry{Time: l.history.now()}
+	c := CallOf(ctx)
+	if c == nil {
+		return e
+	}
+	e.Took = max(0, l.history.clock().Sub(c.Time))
+	e.Call, e.Caller = c.Name, c.Caller
+	c.mu.Lock()
+	e.Steps = slices.Clone(c.steps)
+	c.mu.Unlock()
+	return e
+}
+
+// request adds what is needed to make the call again.
+func (e *HistoryEntry) request(c *Call) error {
+	if c == nil || c.Request == nil {
+		return nil
+	}
+	text, err := json.Marshal(c.Request)
+	if err != nil {
+		return err
+	}
+	if len(text) > longestRequest {
+		e.RequestBytes = len(text)
+		return nil
+	}
+	e.Request = text
+	return nil
+}
+
+// seal encodes an entry under its number.
+func (e *HistoryEntry) seal() (Entry, error) {
+	out, err := seal(BucketHistory, traceKey(e.Number), e)
+	if err == nil && len(out.Value) > largestEntry && e.Before != nil {
+		short := *e
+		short.Before, short.Begins = nil, true
+		return short.seal()
+	}
+	return out, err
+}
+
+// ReadHistoryEntry decodes a stored entry. An error describes the damage.
+func ReadHistoryEntry(stored Entry) (*HistoryEntry, error) {
+	number, err := historyNumber(stored.Key)
+	if err != nil {
+		return nil, err
+	}
+	e := &HistoryEntry{}
+	if err := open(stored, e); err != nil {
+		return &HistoryEntry{Number: number}, errdefs.Corruptf("entry %d of the history is damaged: %w", number, err)
+	}
+	e.Number = number
+	if e.Before != nil {
+		for _, p := range e.Before.Pods {
+			if p.Record != nil {
+				p.Record.Claims = p.Claims
+			}
+		}
+		for _, u := range e.Before.Unknown {
+			if u.Pod != nil {
+				u.Pod.UID = u.UID
+			}
+		}
+		for _, b := range e.Before.Bindings {
+			if b.Binding != nil {
+				b.Binding.ID = b.ID
+			}
+		}
+	}
+	return e, nil
+}
+
+// historyNumber reads the key of an entry.
+func historyNumber(key string) (uint64, error) {
+	number, err := strconv.ParseUint(key, 10, 64)
+	if err == nil {
+		err = matches(key, traceKey(number))
+	}
+	if err != nil {
+		return 0, errdefs.Corruptf("history/%.40q is no entry: %w", key, err)
+	}
+	return number, nil
+}
+
+// changed completes the entry of a commit; false if the commit changes nothing that the
+// history has.
+func (e *HistoryEntry) changed(old, next *View) bool {
+	before := &HistoryBefore{}
+	for _, c := range Changes(old, next) {
+		switch c.Kind {
+		case PodAdded:
+			before.Pods = append(before.Pods, PodBefore{UID: c.Pod.UID()})
+			e.about(c.Pod)
+		case PodRemoved:
+			before.Pods = append(before.Pods, podBefore(c.Pod))
+			e.about(c.Pod)
+		case PodChanged:
+			before.Pods = append(before.Pods, podBefore(c.Before))
+			e.about(c.Pod)
+		case Unbound:
+			b := c.Binding
+			before.Bindings = append(before.Bindings, BindingBefore{ID: b.ID, Binding: &b})
+			e.bound(old, b.Owner)
+		case Bound:
+			// A replaced binding was unbound first, and has its earlier value already.
+			if !slices.ContainsFunc(before.Bindings, func(b BindingBefore) bool { return b.ID == c.Binding.ID }) {
+				before.Bindings = append(before.Bindings, BindingBefore{ID: c.Binding.ID})
+			}
+			e.bound(next, c.Binding.Owner)
+		}
+	}
+	before.unknown(old, next)
+	if !old.rules.same(next.rules) || old.override != next.override {
+		before.Rules = rulesBefore(old)
+	}
+	if len(before.Pods)+len(before.Unknown)+len(before.Bindings) == 0 && before.Rules == nil {
+		return false
+	}
+	e.Before, e.Revision = before, next.Revision()
+	return true
+}
+
+// about names the pod of an entry.
+func (e *HistoryEntry) about(p *Pod) {
+	e.Pod, e.Namespace, e.Name = p.UID(), p.Pod.Namespace, p.Pod.Name
+	e.Digest, e.AdmissionID = p.Digest, p.AdmissionID
+}
+
+// bound names the container of an entry.
+func (e *HistoryEntry) bound(v *View, owner Owner) {
+	e.Pod, e.Container = owner.Pod, owner.Container
+	if p, ok := v.Pod(owner.Pod); ok {
+		e.Namespace, e.Name = p.Pod.Namespace, p.Pod.Name
+	}
+}
+
+// podBefore returns an earlier record, without what may be secret: answers of plugins and
+// providers, and annotations that berth does not use.
+func podBefore(p *Pod) PodBefore {
+	record := *p
+	record.Pod = *Recorded(&p.Pod)
+	record.Acknowledged = withoutAnswers(p.Acknowledged)
+	return PodBefore{UID: p.UID(), Record: &record, Claims: withoutAnswers(p.Claims)}
+}
+
+// Recorded returns a pod as the history has it: without annotations that berth does not use.
+func Recorded(p *workload.Pod) *workload.Pod {
+	out := *p
+	out.Annotations = nil
+	for name, value := range p.Annotations {
+		if slices.Contains(workload.UsedAnnotations, name) {
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[name] = value
+		}
+	}
+	return &out
+}
+
+// withoutAnswers returns claims without the answers of plugins and providers.
+func withoutAnswers(claims []Claim) []Claim {
+	out := slices.Clone(claims)
+	for i := range out {
+		out[i].Opaque = nil
+		if d := out[i].Devices; d != nil {
+			out[i].Devices = &Devices{Devices: d.Devices, Answer: d.Answer}
+		}
+	}
+	return out
+}
+
+func (b *HistoryBefore) unknown(old, next *View) {
+	if old.unknown.Same(next.unknown) {
+		return
+	}
+	for u := range old.UnknownLivePods() {
+		if now, ok := next.unknown.Get(u.UID); !ok || now != mustGet(old, u.UID) {
+			u.Claims = withoutAnswers(u.Claims)
+			b.Unknown = append(b.Unknown, UnknownBefore{UID: u.UID, Pod: &u})
+		}
+	}
+	for u := range next.UnknownLivePods() {
+		if !old.UnknownLive(u.UID) {
+			b.Unknown = append(b.Unknown, UnknownBefore{UID: u.UID})
+		}
+	}
+}
+
+func mustGet(v *View, uid string) *UnknownLivePod {
+	u, _ := v.unknown.Get(uid)
+	return u
+}
+
+func rulesBefore(v *View) *RulesBefore {
+	return &RulesBefore{
+		Machine: v.rules.Machine.Fingerprint(), Config: v.rules.ConfigDigest,
+		Reservation: v.rules.reservation(), Memory: v.rules.Memory, Override: v.override,
+	}
+}

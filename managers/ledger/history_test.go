@@ -1,0 +1,408 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// ticking is a clock that goes on by a second with each reading.
+type ticking struct{ time time.Time }
+
+func (c *ticking) now() time.Time {
+	c.time = c.time.Add(time.Second)
+	return c.time
+}
+
+func newClock() *ticking { return &ticking{time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)} }
+
+// recording opens a ledger with a history.
+func recording(t ledgertest.T, j ledger.Journal, clock *ticking, limits ledger.HistoryLimits) *ledger.Ledger {
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: limits, Now: clock.now, NewEpochID: func() ledger.EpochID { return 7 }})
+	return l
+}
+
+var enough = ledger.HistoryLimits{Entries: 1000}
+
+// entries returns the history of a ledger, the oldest first.
+func entries(t ledgertest.T, l *ledger.Ledger) (all []*ledger.HistoryEntry) {
+	t.Helper()
+	if err := l.History(context.Background(), 0, func(e *ledger.HistoryEntry, _ error) bool {
+		all = append(all, e)
+		return true
+	}); err != nil {
+		t.Fatalf("read the history: %v", err)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// state is what a view of the past has to have.
+func state(t ledgertest.T, v *ledger.View) string {
+	t.Helper()
+	var out strings.Builder
+	put := func(what string, value any) {
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		fmt.Fprintf(&out, "%s %s\n", what, text)
+	}
+	for p := range v.Pods() {
+		put("pod", p)
+		put("claims", p.Claims)
+	}
+	for b := range v.Bindings() {
+		put("binding "+b.ID, b)
+	}
+	for u := range v.UnknownLivePods() {
+		put("unknown "+u.UID, u)
+	}
+	put("exclusive", v.ExclusiveCPUs())
+	put("shared", v.SharedCPUs())
+	put("override", v.Override())
+	return out.String()
+}
+
+// TestRewind makes changes of every kind, and then computes each earlier state, by revision
+// and by time, also after a restart.
+func TestRewind(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		j, clock := ledgertest.NewJournal(), newClock()
+		r := rules()
+		r.ReservedCPUs = cpuset.Of(15)
+		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
+		type past struct {
+			state    string
+			revision uint64
+			time     time.Time
+		}
+		var pasts []past
+		note := func() { pasts = append(pasts, past{state(t, l.View()), l.View().Revision(), clock.time}) }
+		update := func(change func(d *ledger.Draft)) {
+			if _, err := l.Update(context.Background(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+				t.Fatalf("%v", err)
+			}
+			note()
+		}
+		update(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("first", "c")) })
+		uids := []string{"a", "b", "c"}
+		for range rapid.IntRange(1, 20).Draw(t, "changes") {
+			uid := rapid.SampledFrom(uids).Draw(t, "uid")
+			_, known := l.View().Pod(uid)
+			switch rapid.IntRange(0, 7).Draw(t, "kind") {
+			case 0, 1, 2:
+				if !known {
+					p := drawPod(t, l.View(), uid)
+					update(func(d *ledger.Draft) { d.PutPod(p) })
+				}
+			case 3:
+				if known {
+					update(func(d *ledger.Draft) { d.RemovePod(uid) })
+				}
+			case 4:
+				if known {
+					id := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "id") + uid
+					update(func(d *ledger.Draft) {
+						d.Bind(ledger.Binding{ID: id, Owner: ledger.Owner{Pod: uid, Container: "main"}, Sequence: uint64(len(pasts))})
+					})
+				}
+			case 5:
+				update(func(d *ledger.Draft) { d.Unbind("x" + uid) })
+			case 6:
+				r := l.View().Rules()
+				r.StrictReservation = !r.StrictReservation
+				if _, err := l.SetOverride(context.Background(), r, &ledger.Override{Settings: json.RawMessage(`{"n":1}`)}); err != nil {
+					t.Fatalf("%v", err)
+				}
+				note()
+			case 7:
+				j = j.Reopen()
+				restarted := l.View()
+				l, _ = ledgertest.Open(t, ledger.Options{
+					Journal: j, Rules: restarted.Rules(), History: enough, Now: clock.now,
+					Restore: func(ledger.Override) (ledger.Rules, bool) { return restarted.Rules(), true },
+				})
+			}
+		}
+		for i, p := range pasts {
+			for _, m := range []ledger.Moment{{Revision: p.revision}, {Time: p.time}} {
+				if m.Revision == 0 && i+1 < len(pasts) && pasts[i+1].time.Equal(p.time) {
+					continue
+				}
+				v, err := l.At(context.Background(), m)
+				if err != nil {
+					t.Fatalf("%s: %v", m, err)
+				}
+				if got := state(t, v); got != p.state {
+					t.Fatalf("%s:\n got %s\nwant %s", m, got, p.state)
+				}
+			}
+		}
+	})
+}
+
+// A moment before the oldest entry names the oldest time; a damaged or missing entry ends
+// what is known, and concerns nothing else.
+func TestRewindEnds(t *testing.T) {
+	t.Parallel()
+	begin := func(t *testing.T) (*ledgertest.Journal, *ticking, []*ledger.HistoryEntry) {
+		j, clock := ledgertest.NewJournal(), newClock()
+		l := recording(t, j, clock, enough)
+		for _, uid := range []string{"a", "b", "c", "d"} {
+			put(t, l, uid)
+		}
+		return j, clock, entries(t, l)
+	}
+	const third = "00000000000000000003"
+	for name, c := range map[string]struct {
+		spoil  func(j *ledgertest.Journal)
+		oldest int // of the entries whose state is known
+		want   string
+	}{
+		"whole": {func(*ledgertest.Journal) {}, 0, "the oldest one is of 2026-11-20T03:00:"},
+		"damaged": {func(j *ledgertest.Journal) {
+			j.Alter(ledger.BucketHistory, third, func(v []byte) []byte { v[len(v)/2] ^= 1; return v })
+		}, 3, "entry 3 of the history is damaged: checksum is"},
+		"missing": {func(j *ledgertest.Journal) {
+			j.Alter(ledger.BucketHistory, third, func([]byte) []byte { return nil })
+		}, 3, "entry 3 of the history is missing"},
+		"no number": {func(j *ledgertest.Journal) {
+			j.Alter(ledger.BucketHistory, "x", func([]byte) []byte { return []byte("y") })
+		}, 0, "the oldest one is of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, clock, all := begin(t)
+			c.spoil(j)
+			l := recording(t, j.Reopen(), clock, enough)
+			if n := l.View().NumPods(); n != 4 {
+				t.Errorf("%d pods, want 4", n)
+			}
+			put(t, l, "e")
+			for i, e := range all[c.oldest:] {
+				if v, err := l.At(t.Context(), ledger.Moment{Time: e.Time}); err != nil || v.NumPods() != i+max(0, c.oldest) {
+					t.Errorf("at entry %d: %v", e.Number, err)
+				}
+			}
+			_, err := l.At(t.Context(), ledger.Moment{Time: all[c.oldest].Time.Add(-1)})
+			if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), all[c.oldest].Time.Format(time.RFC3339Nano)) {
+				t.Errorf("before the oldest: %v, want %q and %s", err, c.want, all[c.oldest].Time)
+			}
+		})
+	}
+}
+
+func put(t *testing.T, l *ledger.Ledger, uid string) {
+	t.Helper()
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The history never exceeds its limits, by number and by size, and keeps the newest.
+func TestHistoryLimits(t *testing.T) {
+	t.Parallel()
+	for _, limits := range []ledger.HistoryLimits{{Entries: 1}, {Entries: 7}, {Entries: 100}, {Entries: 1000, Bytes: 4000}, {Entries: 1000, Bytes: 1}} {
+		j := ledgertest.NewJournal()
+		l := recording(t, j, newClock(), limits)
+		for i := range 150 {
+			put(t, l, fmt.Sprintf("pod-%d", i))
+			count, bytes := 0, 0
+			if err := j.HistorySizes(t.Context(), func(_ string, n int) { count++; bytes += n }); err != nil {
+				t.Fatal(err)
+			}
+			// An entry is in the file of its commit in any case.
+			if count > max(limits.Entries, 2) || limits.Bytes > 0 && bytes > max(limits.Bytes, 2000) {
+				t.Fatalf("%+v: %d entries, %d bytes", limits, count, bytes)
+			}
+			if i == 75 { // what is kept is known after a restart
+				j = j.Reopen()
+				l = recording(t, j, newClock(), limits)
+			}
+		}
+		all := entries(t, l)
+		if last := all[len(all)-1]; last.Pod != "pod-149" {
+			t.Errorf("%+v: the last entry is of %s", limits, last.Pod)
+		}
+		if _, err := l.At(t.Context(), ledger.Moment{Revision: all[0].Revision - 1}); errdefs.ClassOf(err) != errdefs.NotFound {
+			t.Errorf("%+v: before the oldest entry: %v", limits, err)
+		}
+	}
+}
+
+// Refusals wait for a commit and cost none; of a user ten in a second are recorded.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	refuse := func(uid uint32, times int) {
+		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid, PID: 4, Name: "agent"}, Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "r"}}})
+		for range times {
+			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", Reason: "TopologyAffinityError", Message: strings.Repeat("m", 3000), Pod: ledgertest.Pod("r", "c"), View: l.View(), AdmissionID: "id"})
+		}
+	}
+	refuse(5, 25)
+	refuse(6, 1)
+	if j.Commits() != 0 {
+		t.Errorf("%d commits for refusals", j.Commits())
+	}
+	if all := entries(t, l); len(all) != 12 { // with the start
+		t.Fatalf("%d entries before a commit", len(all))
+	}
+	now = now.Add(time.Second)
+	refuse(5, 1)
+	put(t, l, "a")
+	all := entries(t, recording(t, j.Reopen(), newClock(), enough))
+	if len(all) != 15 || l.HistoryOmitted() != 15 {
+		t.Fatalf("%d entries, %d omitted", len(all), l.HistoryOmitted())
+	}
+	e := all[12]
+	if e.Omitted != 15 || e.Verdict != "rejected" || e.Reason != "TopologyAffinityError" || e.AdmissionID != "id" || e.Caller.UID != 5 || e.Name != "pod-r" || len(e.Message) != 1024 || e.Call != "Admit" || !strings.Contains(string(e.Request), `"uid":"r"`) {
+		t.Errorf("entry %+v", e)
+	}
+	if all[0].Call != "Start" || all[13].Pod != "a" || all[13].Number != 14 {
+		t.Errorf("entries %+v, %+v", all[0], all[13])
+	}
+}
+
+// Nothing secret is in an entry: no annotations but those that berth uses, no answers of
+// plugins and providers. A request that is too large is only counted.
+func TestHistoryHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	l := recording(t, j, newClock(), enough)
+	p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Devices("c", "vendor.com/gpu", "g0"))
+	p.Claims[0].Devices.Response = []byte("secret")
+	opaque := p.Claims[0]
+	opaque.Provider, opaque.Resource, opaque.Devices, opaque.Opaque = "nic", "nic", nil, []byte("secret")
+	p.Claims = append(p.Claims, opaque)
+	p.Pod.Annotations = map[string]string{"token": "secret", workload.MirrorAnnotation: "kept"}
+	update := func(change func(d *ledger.Draft)) {
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(d *ledger.Draft) { d.PutPod(p) })
+	update(func(d *ledger.Draft) { d.RemovePod("a") })
+	kept := false
+	if err := j.ReadHistory(t.Context(), "9", func(e ledger.Entry) bool {
+		if strings.Contains(string(e.Value), "secret") || strings.Contains(string(e.Value), "c2VjcmV0") {
+			t.Errorf("%s", e.Value)
+		}
+		kept = kept || strings.Contains(string(e.Value), workload.MirrorAnnotation)
+		return true
+	}); err != nil || !kept {
+		t.Errorf("%v; the annotation that berth uses is kept: %t", err, kept)
+	}
+	if c, _ := p.Claim("c", "vendor.com/gpu"); string(c.Devices.Response) != "secret" {
+		t.Error("the ledger's own record has changed")
+	}
+	large := &ledger.Call{Name: "Admit", Request: &ledger.HistoryRequest{Pod: &workload.Pod{Name: strings.Repeat("x", 70<<10)}}}
+	if _, err := l.Update(ledger.WithCall(t.Context(), large), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("b", "c")); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	all := entries(t, l)
+	if e := all[len(all)-1]; e.Request != nil || e.RequestBytes < 70<<10 || e.Verdict != "admitted" {
+		t.Errorf("entry %+v", e)
+	}
+}
+
+// An entry and its change are written together or not at all. After an unknown outcome the
+// journal says which; the numbers have no gap.
+func TestHistoryIsInTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, wrote := range []bool{false, true} {
+		j := ledgertest.NewJournal()
+		l := recording(t, j, newClock(), enough)
+		put(t, l, "a")
+		if wrote {
+			j.LoseNext(1, errors.New("disk"))
+		} else {
+			j.FailNext(1, errors.New("disk"))
+		}
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("b", "c")); return nil }); err == nil {
+			t.Fatal("the commit did not fail")
+		}
+		l = recording(t, j.Reopen(), newClock(), enough)
+		put(t, l, "c")
+		var pods []string
+		for i, e := range entries(t, l) {
+			if e.Number != uint64(i+1) || e.Begins && i > 0 {
+				t.Errorf("entry %d is %+v", i, e)
+			}
+			if e.Pod != "" {
+				pods = append(pods, e.Pod)
+			}
+		}
+		want := []string{"a", "c"}
+		if wrote {
+			want = []string{"a", "b", "c"}
+		}
+		if !slices.Equal(pods, want) {
+			t.Errorf("entries of %q, want %q", pods, want)
+		}
+	}
+}
+
+// What happened while no history was kept is not computed from what was kept before.
+func TestHistoryInterrupted(t *testing.T) {
+	t.Parallel()
+	j, clock := ledgertest.NewJournal(), newClock()
+	l := recording(t, j, clock, enough)
+	put(t, l, "a")
+	old := l.View().Revision()
+	j = j.Reopen()
+	l = recording(t, j, clock, ledger.HistoryLimits{})
+	put(t, l, "b")
+	if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
+		t.Errorf("without a history: %v", err)
+	}
+	j = j.Reopen()
+	l = recording(t, j, clock, enough)
+	put(t, l, "c")
+	if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "was not recorded") {
+		t.Errorf("after a pause: %v", err)
+	}
+	if all := entries(t, l); len(all) != 4 || !all[2].Begins {
+		t.Errorf("%d entries, %+v", len(all), all[2])
+	}
+}
+
+// Another machine ends what can be computed: its CPUs are others.
+func TestRewindToAnotherMachine(t *testing.T) {
+	t.Parallel()
+	j, clock := ledgertest.NewJournal(), newClock()
+	l := recording(t, j, clock, enough)
+	put(t, l, "a")
+	old := clock.time
+	r := rules()
+	r.Machine = machinetest.Build("4s2n4c2t")
+	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: r, History: enough, Now: clock.now})
+	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound {
+		t.Errorf("before the first commit: %v", err)
+	}
+	put(t, l, "b")
+	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "the machine was another one") {
+		t.Errorf("after it: %v", err)
+	}
+	if _, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() + 1}); errdefs.ClassOf(err) != errdefs.Precondition {
+		t.Errorf("a revision of the future: %v", err)
+	}
+}

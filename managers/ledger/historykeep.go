@@ -1,0 +1,312 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// HistoryLimits limit the kept entries and their stored size. Without entries there is no
+// history.
+type HistoryLimits struct{ Entries, Bytes int }
+
+// HistoryStore is a Journal that keeps the bucket of the history: Load leaves it out, because
+// the history is not part of the state.
+type HistoryStore interface {
+	Journal
+	// HistorySizes yields the keys of the history's entries with the sizes of their values,
+	// in order.
+	HistorySizes(ctx context.Context, each func(key string, size int)) error
+	// ReadHistory calls each with the entries below a key, the newest first, until each
+	// returns false. Commits do not wait for each.
+	ReadHistory(ctx context.Context, below string, each func(Entry) bool) error
+}
+
+// history is the part of a ledger that writes and reads the history. The entries are in the
+// journal only.
+type history struct {
+	store  HistoryStore // nil: there is no history
+	limits HistoryLimits
+	clock  func() time.Time
+
+	// Those of the commit path are guarded by Ledger.mu.
+	kept   []keptEntry // in the store, in order
+	bytes  int         // of all
+	begins bool        // the state before the next entry is unknown
+
+	mu       sync.Mutex
+	held     []*HistoryEntry // wait for a commit, in order; without numbers
+	next     uint64          // number of the next entry
+	start    *HistoryEntry   // the start of this process; nil if there is no history
+	started  uint64          // its number; 0 while it is held
+	refusals map[uint32]*refusals
+	omitted  uint64 // refusals of all users that were not recorded
+}
+
+// keptEntry is the number and the stored size of an entry.
+type keptEntry struct {
+	number uint64
+	size   int
+}
+
+// refusals counts those of a user.
+type refusals struct {
+	second  int64
+	count   int
+	omitted uint64 // since the last recorded one
+}
+
+func (h *history) now() time.Time {
+	if h.clock == nil {
+		return time.Time{}
+	}
+	return h.clock().UTC().Truncate(time.Millisecond) // as people see and write it
+}
+
+// open reads which entries are stored. If the last one is not that of the last commit, what
+// happened before is not known.
+func (h *history) open(ctx context.Context, o *Options, v *View) error {
+	store, ok := o.Journal.(HistoryStore)
+	if !ok || o.History.Entries <= 0 {
+		return nil
+	}
+	h.store, h.limits, h.clock, h.refusals = store, o.History, o.Now, map[uint32]*refusals{}
+	if h.limits.Bytes <= 0 {
+		h.limits.Bytes = DefaultHistoryBytes
+	}
+	var last uint64
+	err := store.HistorySizes(ctx, func(key string, size int) {
+		if number, err := historyNumber(key); err == nil { // others are not read either
+			h.kept, last = append(h.kept, keptEntry{number, size}), number
+			h.bytes += size
+		}
+	})
+	if err != nil {
+		return err
+	}
+	h.begins = v.recorded != last
+	h.next = max(v.recorded, last) + 1
+	return nil
+}
+
+// started holds the entry of the start until the first commit.
+func (l *Ledger) started(st *state, v *View) {
+	h := &l.history
+	if h.store == nil {
+		return
+	}
+	e := &HistoryEntry{Time: h.now(), Revision: v.Revision(), Call: "Start"}
+	if !st.fresh {
+		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
+		is := rulesBefore(v)
+		if was.Machine != is.Machine || was.Config != is.Config || was.Reservation != is.Reservation ||
+			!slices.Equal(was.Memory, is.Memory) || was.Override != is.Override {
+			e.Before = &HistoryBefore{Rules: &was}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.start, h.held = e, append(h.held, e)
+}
+
+// Refusal is a verdict that does not admit.
+type Refusal struct {
+	// Verdict is rejected or deferred.
+	Verdict, Reason, Message string
+	Pod                      *Pod
+	View                     *View
+	AdmissionID              string
+}
+
+// Refused records a refusal with the next commit, so that it costs none of its own. Of each
+// user at most RefusalsPerSecond are recorded in a second; the others are counted.
+func (l *Ledger) Refused(ctx context.Context, r Refusal) {
+	h := &l.history
+	if h.store == nil {
+		return
+	}
+	e := l.entry(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.admits(e) {
+		return
+	}
+	e.Verdict, e.Reason = r.Verdict, r.Reason
+	e.Message = strings.ToValidUTF8(r.Message[:min(len(r.Message), longestMessage)], "")
+	if r.Pod != nil {
+		e.about(r.Pod)
+	}
+	e.AdmissionID = cmp.Or(r.AdmissionID, e.AdmissionID)
+	if r.View != nil {
+		e.Revision = r.View.Revision()
+	}
+	if e.request(CallOf(ctx)) == nil {
+		h.held = append(h.held, e)
+	}
+}
+
+// admits returns whether one more refusal of a user is recorded. mu must be held.
+func (h *history) admits(e *HistoryEntry) bool {
+	uid := ^uint32(0) // for callers that are unknown
+	if e.Caller != nil {
+		uid = e.Caller.UID
+	}
+	r := h.refusals[uid]
+	if r == nil {
+		if len(h.refusals) >= refusers {
+			clear(h.refusals) // their counts are in the total
+		}
+		r = &refusals{}
+		h.refusals[uid] = r
+	}
+	if second := e.Time.Unix(); second != r.second {
+		r.second, r.count = second, 0
+	}
+	if r.count >= RefusalsPerSecond || len(h.held) >= heldRefusals {
+		r.omitted++
+		h.omitted++
+		return false
+	}
+	r.count++
+	e.Omitted, r.omitted = r.omitted, 0
+	return true
+}
+
+// recording is what a commit writes to the history.
+type recording struct {
+	entries []Entry
+	added   []keptEntry
+	held    int // how many of them were held
+	drops   int // how many of the oldest ones are removed
+}
+
+// record returns what a commit writes to the history, and sets the number of the last entry
+// in the next view. Ledger.mu must be held.
+func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err error) {
+	h := &l.history
+	if h.store == nil {
+		next.recorded = 0
+		return r, nil
+	}
+	h.mu.Lock()
+	number, entries := h.next, slices.Clone(h.held)
+	h.mu.Unlock()
+	r.held = len(entries)
+	if e := l.entry(ctx); e.changed(old, next) {
+		if err := e.admitted(CallOf(ctx)); err != nil {
+			return r, err
+		}
+		entries = append(entries, e)
+	}
+	for i, held := range entries {
+		e := *held
+		e.Number, e.Begins = number+uint64(i), e.Begins || i == 0 && h.begins
+		stored, err := e.seal()
+		if err != nil {
+			return r, err
+		}
+		r.entries, r.added = append(r.entries, stored), append(r.added, keptEntry{e.Number, len(stored.Value)})
+		next.recorded = e.Number
+	}
+	r.drop(h)
+	return r, nil
+}
+
+// admitted adds the request of a call that was carried out, and its verdict.
+func (e *HistoryEntry) admitted(c *Call) error {
+	if c == nil || c.Request == nil {
+		return nil
+	}
+	if c.Request.Policy == nil {
+		e.Verdict = "admitted"
+	}
+	return e.request(c)
+}
+
+// drop removes the oldest entries that are beyond the limits, and some more, so that not
+// every commit has to.
+func (r *recording) drop(h *history) {
+	count, bytes := len(h.kept)+len(r.added), h.bytes
+	for _, k := range r.added {
+		bytes += k.size
+	}
+	if count <= h.limits.Entries && bytes <= h.limits.Bytes {
+		return
+	}
+	for _, k := range h.kept {
+		if count <= h.limits.Entries-h.limits.Entries/64 && bytes <= h.limits.Bytes-h.limits.Bytes/64 {
+			return
+		}
+		r.entries = append(r.entries, Entry{Bucket: BucketHistory, Key: traceKey(k.number)})
+		count, bytes, r.drops = count-1, bytes-k.size, r.drops+1
+	}
+}
+
+// committed notes that a commit has written its recording. Ledger.mu must be held.
+func (h *history) committed(r recording) {
+	if len(r.added) == 0 {
+		return
+	}
+	for _, k := range r.added {
+		h.bytes += k.size
+	}
+	for _, k := range h.kept[:r.drops] {
+		h.bytes -= k.size
+	}
+	h.kept = append(slices.Delete(h.kept, 0, r.drops), r.added...)
+	h.begins = false
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.started == 0 && r.held > 0 && h.held[0] == h.start {
+		h.started = r.added[0].number
+	}
+	h.held = slices.Delete(h.held, 0, r.held)
+	h.next = r.added[len(r.added)-1].number + 1
+}
+
+// lost forgets all entries, after the journal was created again without them. Ledger.mu must
+// be held.
+func (h *history) lost(r recording) {
+	h.kept, h.bytes, h.begins = nil, 0, true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.next += uint64(len(r.added))
+}
+
+// History yields the entries below a number, the newest first; 0 is above all. Entries that
+// wait for a commit are among them. A damaged entry has only a number, and the error that
+// describes the damage.
+func (l *Ledger) History(ctx context.Context, below uint64, each func(*HistoryEntry, error) bool) error {
+	h := &l.history
+	if h.store == nil {
+		return nil
+	}
+	h.mu.Lock()
+	held, next := slices.Clone(h.held), h.next
+	h.mu.Unlock()
+	for i, e := range slices.Backward(held) {
+		waiting := *e
+		waiting.Number = next + uint64(i)
+		if (below == 0 || waiting.Number < below) && !each(&waiting, nil) {
+			return nil
+		}
+	}
+	if below == 0 || below > next {
+		below = next
+	}
+	return h.store.ReadHistory(ctx, traceKey(below), func(stored Entry) bool {
+		e, err := ReadHistoryEntry(stored)
+		return e == nil || each(e, err)
+	})
+}
+
+// HistoryOmitted is the number of refusals since the start that were not recorded.
+func (l *Ledger) HistoryOmitted() uint64 {
+	h := &l.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.omitted
+}

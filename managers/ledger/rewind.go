@@ -1,0 +1,193 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Moment names a state of the past: by a time, or by a revision if it is not 0.
+type Moment struct {
+	Time     time.Time
+	Revision uint64
+}
+
+// String spells the revision, or the time.
+func (m Moment) String() string {
+	if m.Revision != 0 {
+		return fmt.Sprintf("revision %d", m.Revision)
+	}
+	return m.Time.UTC().Format(time.RFC3339)
+}
+
+// covers returns whether a moment is not before an entry.
+func (m Moment) covers(e *HistoryEntry) bool {
+	if m.Revision != 0 {
+		return e.Revision <= m.Revision
+	}
+	return !e.Time.After(m.Time)
+}
+
+// Rewinder computes earlier states from a view and the history that led to it. The entries
+// are given one by one, the newest first.
+type Rewinder struct {
+	// View is the current state of the computation.
+	View *View
+	// Oldest is the last entry whose change View has; nil at the beginning.
+	Oldest *HistoryEntry
+	// Why is why no earlier state can be computed; empty as long as it can.
+	Why string
+}
+
+// NewRewinder starts on a view.
+func NewRewinder(v *View) *Rewinder { return &Rewinder{View: v} }
+
+// Next gives the rewinder the next older entry, after which View is the state right after
+// it. It returns false, and changes nothing, if that state is not known. Entries after the
+// view's are ignored.
+func (r *Rewinder) Next(e *HistoryEntry, damage error) bool {
+	expected := r.View.recorded
+	if r.Oldest != nil {
+		expected = r.Oldest.Number - 1
+	}
+	switch {
+	case r.Why != "":
+	case r.Oldest == nil && e.Number > expected:
+		return true
+	case r.Oldest != nil && r.Oldest.Begins:
+		r.Why = "the state before that was not recorded"
+	case damage != nil:
+		r.Why = damage.Error()
+	case e.Number != expected:
+		r.Why = fmt.Sprintf("entry %d of the history is missing", expected)
+	default:
+		return r.step(e)
+	}
+	return false
+}
+
+// step undoes the entry before.
+func (r *Rewinder) step(e *HistoryEntry) bool {
+	if r.Oldest != nil {
+		before, err := r.View.undo(r.Oldest)
+		if err != nil {
+			r.Why = err.Error()
+			return false
+		}
+		r.View = before
+	}
+	r.Oldest = e
+	return true
+}
+
+// undo returns the view before an entry, whose changes it has.
+func (v *View) undo(e *HistoryEntry) (*View, error) {
+	b := e.Before
+	if b == nil {
+		return v, nil
+	}
+	d := NewDraft(v)
+	for i := range b.Unknown {
+		set(&d.unknown, b.Unknown[i].UID, b.Unknown[i].Pod)
+	}
+	for i := range b.Pods {
+		if b.Pods[i].Record != nil && b.Pods[i].Record.UID() != b.Pods[i].UID {
+			return nil, errdefs.Corruptf("entry %d of the history has a record of another pod", e.Number)
+		}
+		set(&d.pods, b.Pods[i].UID, b.Pods[i].Record)
+	}
+	for i := range b.Bindings {
+		set(&d.bindings, b.Bindings[i].ID, b.Bindings[i].Binding)
+	}
+	before := d.apply(v.generation)
+	before.facts.sums.known() // so that sums do not lead to all later views
+	if r := b.Rules; r != nil {
+		if r.Machine != v.rules.Machine.Fingerprint() {
+			return nil, errdefs.NotFoundf("the machine was another one before %s", e.Time.UTC().Format(time.RFC3339))
+		}
+		before.rules = Rules{
+			Machine: v.rules.Machine, ConfigDigest: r.Config, Memory: r.Memory,
+			ReservedCPUs: r.Reservation.Reserved, StrictReservation: r.Reservation.Strict, OfflineCPUs: r.Reservation.Offline,
+		}
+		before.override = r.Override
+	}
+	before.back(e.Revision - 1)
+	return before, nil
+}
+
+// back sets an earlier revision.
+func (v *View) back(revision uint64) {
+	base := v.epoch.base << epochShift
+	if revision < base { // of an earlier epoch
+		v.epoch.base, base = 0, 0
+	}
+	v.generation = revision - base
+}
+
+// At returns the state as it was at a moment, without traces, leases and the answers of
+// plugins. A moment before the oldest kept entry, or before one that is damaged, is an
+// error of class NotFound that names the oldest time.
+func (l *Ledger) At(ctx context.Context, m Moment) (*View, error) {
+	h := &l.history
+	if h.store == nil {
+		return nil, errdefs.NotFoundf("berthd keeps no history: history.entries of the configuration is 0").Coded(errdefs.HistoryNotKept)
+	}
+	v := l.View()
+	if m.Revision > v.Revision() {
+		return nil, errdefs.Preconditionf("revision %d is none of this ledger, which is at %d", m.Revision, v.Revision()).Coded(errdefs.RevisionUnknown)
+	}
+	h.mu.Lock()
+	start, started := h.start, h.started
+	h.mu.Unlock()
+	r := NewRewinder(v)
+	if started == 0 || v.recorded < started { // the start has no number yet
+		if m.covers(start) {
+			return v, nil
+		}
+		before, err := v.undo(start)
+		if err != nil {
+			return nil, r.notKept(m)
+		}
+		r.View = before
+	}
+	return r.find(m, func(each func(*HistoryEntry, error) bool) error { return l.History(ctx, v.recorded+1, each) })
+}
+
+// find rewinds to a moment.
+func (r *Rewinder) find(m Moment, entries func(each func(*HistoryEntry, error) bool) error) (*View, error) {
+	found := false
+	err := entries(func(e *HistoryEntry, damage error) bool {
+		if !r.Next(e, damage) {
+			return false
+		}
+		found = r.Oldest != nil && m.covers(r.Oldest)
+		return !found
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case found:
+		return r.View, nil
+	}
+	return nil, r.notKept(m)
+}
+
+// notKept is the error about a moment before all that is kept.
+func (r *Rewinder) notKept(m Moment) error {
+	if r.Oldest == nil {
+		return errdefs.NotFoundf("the state at %s is not kept: the history is empty", m).Coded(errdefs.HistoryNotKept)
+	}
+	oldest := r.Oldest.Time.UTC().Format(time.RFC3339Nano)
+	text := fmt.Sprintf("the state at %s is not kept: the oldest one is of %s, revision %d", m, oldest, r.Oldest.Revision)
+	if r.Why != "" {
+		text += ", because " + r.Why
+	}
+	return errdefs.NotFoundf("%s", text).Coded(errdefs.HistoryNotKept, "oldest_time", oldest)
+}
+
+// Rewind is At for a view and entries that are not in a ledger.
+func Rewind(v *View, m Moment, entries func(each func(*HistoryEntry, error) bool) error) (*View, error) {
+	return NewRewinder(v).find(m, entries)
+}
