@@ -186,8 +186,3 @@ func (r *Rewinder) notKept(m Moment) error {
 	}
 	return errdefs.NotFoundf("%s", text).Coded(errdefs.HistoryNotKept, "oldest_time", oldest)
 }
-
-// Rewind is At for a view and entries that are not in a ledger.
-func Rewind(v *View, m Moment, entries func(each func(*HistoryEntry, error) bool) error) (*View, error) {
-	return NewRewinder(v).find(m, entries)
-}

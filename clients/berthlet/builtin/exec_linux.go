@@ -138,7 +138,7 @@ func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, 
 	err = c.Start(process)
 	_ = end.Close() // the process has its own
 	if err != nil {
-		_ = <-answered
+		<-answered
 		return notStarted(err)
 	}
 	if err = <-answered; err != nil {
