@@ -77,20 +77,33 @@ func TestPackage(t *testing.T) {
 		t.Fatalf("%d packages in %s, want 2: %v", len(found), dir, err)
 	}
 	m := &machine{t: t, old: found[0], new: found[1], image: os.Getenv(imageVariable), disk: "/mnt/disk"}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, args := range [][]string{{"journalctl", "--no-pager", "--lines=60", "-u", "berthd", "-u", "berthlet"}, {"berthlet", "status"}, {"berthctl", "get", "containers"}} {
-				out, _ := exec.Command(args[0], args[1:]...).CombinedOutput()
-				t.Logf("%s", out)
-			}
-		}
-	})
+	t.Cleanup(m.onFailure)
 	m.keep()
 	if os.Getenv(job.LastEnv) == "" {
 		m.firstBoot()
 		return
 	}
 	m.lastBoot()
+}
+
+// onFailure prints the logs and the pods if the test has failed.
+func (m *machine) onFailure() {
+	if !m.t.Failed() {
+		return
+	}
+	for _, args := range [][]string{{"journalctl", "--no-pager", "--lines=60", "-u", "berthd", "-u", "berthlet"}, {"berthlet", "status"}, {"berthctl", "get", "containers"}} {
+		out, _ := exec.Command(args[0], args[1:]...).CombinedOutput()
+		m.t.Logf("%s", out)
+	}
+}
+
+// unpacked makes what dpkg needs, because the guest's packages were unpacked without it.
+func (m *machine) unpacked() {
+	for _, dir := range []string{"info", "updates", "triggers"} {
+		must(m.t, os.MkdirAll("/var/lib/dpkg/"+dir, 0o755))
+	}
+	must(m.t, os.WriteFile("/var/lib/dpkg/info/libc6.list", nil, 0o644))
+	must(m.t, os.WriteFile("/var/lib/dpkg/status", []byte("Package: libc6\nStatus: install ok installed\nMaintainer: Debian\nVersion: 2.36\nArchitecture: amd64\nDescription: C library\n\n"), 0o644))
 }
 
 // keep puts the folders that an installation changes on the disk, where they outlive the machine.
@@ -189,11 +202,7 @@ func (m *machine) manifest(name, text string) {
 
 func (m *machine) firstBoot() {
 	t := m.t
-	for _, dir := range []string{"info", "updates", "triggers"} {
-		must(t, os.MkdirAll("/var/lib/dpkg/"+dir, 0o755))
-	}
-	// The guest's C library was unpacked without dpkg.
-	must(t, os.WriteFile("/var/lib/dpkg/status", []byte("Package: libc6\nStatus: install ok installed\nMaintainer: Debian\nVersion: 2.36\nArchitecture: amd64\nDescription: C library\n\n"), 0o644))
+	m.unpacked()
 	m.run("dpkg", "-i", m.old)
 	if out, _ := m.try("systemctl", "is-active", "berthd", "berthlet", "berthd.socket"); strings.Contains(out, "\nactive") || strings.HasPrefix(out, "active") {
 		t.Errorf("an installation starts services: %s", out)

@@ -1,24 +1,58 @@
 #!/usr/bin/env bash
-# Installs the Debian package in a virtual machine with systemd: start, pods of berthlet, a reboot, an upgrade and a downgrade
-# under load, removal, purge. PACKAGES names a folder with packages that are made already, of this version and of 99.0.0.
+# Installs the Debian package in virtual machines with systemd.
+#
+#   hack/installtest/test.sh           all of it
+#   hack/installtest/test.sh package   start, pods of berthlet, a reboot, an upgrade and a downgrade under load, removal, purge
+#   hack/installtest/test.sh walk      the commands of docs/walk.md, whose output has to be the page's
+#   hack/installtest/test.sh update    writes docs/walk.md
+#
+# PACKAGES names a folder with packages that are made already, of this version and of 99.0.0.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+what=${1:-all}
+case $what in
+all | package | walk | update) ;;
+*) echo "$what: expected package, walk or update" >&2; exit 2 ;;
+esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+version=$(cat api/version/VERSION)
 packages=${PACKAGES:-$work/packages}
 if [ ! -d "$packages" ]; then
 	export SOURCE_DATE_EPOCH
 	SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 	hack/stage.sh amd64 "$work/staged/amd64"
-	for version in "$(cat api/version/VERSION)" 99.0.0; do
-		STAGED=$work/staged DIST=$packages AS_VERSION=$version hack/package.sh amd64
+	for v in "$version" 99.0.0; do
+		STAGED=$work/staged DIST=$packages AS_VERSION=$v hack/package.sh amd64
 	done
 fi
-mkdir -p "$work/image"
+mkdir -p "$work/image" "$work/one"
 CGO_ENABLED=0 go build -o "$work/image/probe" ./hack/probe
+go build -o "$work/vm" ./hack/vm
 debs=()
 for deb in dpkg tar dash coreutils grep sed diffutils libc-bin; do debs+=(-deb "$deb"); done
-go run ./hack/vm -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 1536 -disk 1024 -reboots 1 -module overlay -no-skip -timeout 40m "${debs[@]}" \
-	-add "$packages:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages -add "$work/image:/opt/image" -env BERTH_TEST_IMAGE=/opt/image \
-	'./hack/installtest:^TestPackage$'
+
+# machine FLAGS... boots one with a disk, on which packages can be installed.
+machine() { "$work/vm" -systemd -cgroup v2 -nodes 2 -disk 1024 -module overlay -no-skip "${debs[@]}" "$@"; }
+
+case $what in
+all | package)
+	machine -cpus 4 -memory 1536 -reboots 1 -timeout 40m -add "$packages:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages \
+		-add "$work/image:/opt/image" -env BERTH_TEST_IMAGE=/opt/image './hack/installtest:^TestPackage$'
+	;;
+esac
+[ "$what" != package ] || exit 0
+
+cp "$packages"/berth_"$version"*_amd64.deb "$work/one/"
+CGO_ENABLED=0 go build -o "$work/gpu-plugin" ./hack/plugin
+walk=(-deb curl -cpus 4 -memory 1536 -timeout 20m -add "$work/one:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages
+	-add "$work/image:/var/lib/berth-images/probe" -add "$work/gpu-plugin:/usr/local/bin/gpu-plugin"
+	-add "$PWD/docs/walk.md:/opt/walk.md" -env BERTH_TEST_WALK=/opt/walk.md)
+if [ "$what" = update ]; then
+	machine "${walk[@]}" -v -env BERTH_TEST_UPDATE=yes './hack/installtest:^TestWalk$' | tee "$work/log"
+	sed -n 's/^walk| \{0,1\}//p' "$work/log" >"$work/walk.md"
+	mv "$work/walk.md" docs/walk.md
+else
+	machine "${walk[@]}" './hack/installtest:^TestWalk$'
+fi

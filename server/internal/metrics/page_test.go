@@ -76,7 +76,7 @@ var uses = map[string]described{
 	ledgerRevision:        {gauges, "revision", "whether the ledger changes"},
 	ledgerPods:            {gauges, "pods", "how many pods the node has"},
 	ledgerClaims:          {gauges, "claims", "how much each provider has given out"},
-	ledgerFindings:        {gauges, "findings", "0 on a healthy node; `berthctl ledger check` lists them"},
+	ledgerFindings:        {gauges, "findings", "no series on a healthy node; `berthctl ledger check` lists the findings"},
 	containerPhases:       {gauges, "containers", "containers that wait for their start"},
 	cgroupDrifts:          {counts, "values", "another program changes cgroups"},
 	cgroupOrphans:         {gauges, "cgroups", "cgroups of unknown pods"},
