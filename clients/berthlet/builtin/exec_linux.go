@@ -137,15 +137,15 @@ func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, 
 	}()
 	err = c.Start(process)
 	_ = end.Close() // the process has its own
+	confined := <-answered
 	if err != nil {
-		<-answered
 		return notStarted(err)
 	}
-	if err = <-answered; err != nil {
+	if confined != nil {
 		_ = process.Signal(unix.SIGKILL)
 		_, _ = process.Wait()
 	}
-	return err
+	return confined
 }
 
 // notStarted removes libcontainer's prefixes, which do not help the user.

@@ -169,7 +169,7 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 	}
 	w.ledger, _, err = ledger.Open(t.Context(), ledger.Options{
 		Journal: w.journal, Rules: view.Rules(), Now: time.Now,
-		History: ledger.HistoryLimits{Entries: berthd.config.History.Entries, Bytes: int(berthd.config.History.Bytes)},
+		History: ledger.HistoryLimits{Entries: berthd.config.History.Entries, Bytes: berthd.config.History.Bytes},
 	})
 	if err != nil {
 		t.Fatal(err)
