@@ -20,6 +20,10 @@ const (
 // of a pod. Violations name the field's path.
 func ReadExternalDevices(pod *workload.Pod, list []*admissionv1.ExternalDevices) error {
 	var vs errdefs.Violations
+	if len(list) > len(pod.Containers) { // before there is a violation for each
+		vs.Addf("external_devices", "has %d entries, expected at most one for each of the %d containers", len(list), len(pod.Containers))
+		return vs.Err("request")
+	}
 	given := map[string]bool{}
 	for i, m := range list {
 		path := fmt.Sprintf("external_devices[%d]", i)

@@ -20,6 +20,9 @@ func TestReadExternalDevices(t *testing.T) {
 	}
 	gpu := device("example.com/gpu", "a", 1)
 	many := make([]*typesv1.ExternalDevice, maxExternalDevices+1)
+	if err := ReadExternalDevices(&workload.Pod{Containers: []workload.Container{{Name: "main"}}}, make([]*admissionv1.ExternalDevices, 1<<20)); err == nil || len(err.Error()) > 200 {
+		t.Errorf("a million entries: %.200v", err)
+	}
 	for want, list := range map[string][]*admissionv1.ExternalDevices{
 		"": of("main", gpu, device("example.com/gpu", "b"), device("example.com/nic", "a", 0, 1)),
 		"external_devices[0].container_name: is required":                            of("", gpu),
@@ -32,7 +35,7 @@ func TestReadExternalDevices(t *testing.T) {
 		`external_devices[0].devices[1].id: "a" of "example.com/gpu" is given twice`: of("main", gpu, gpu),
 		"external_devices[0].devices[0].numa_nodes: node 64: expected 0 to 63":       of("main", device("example.com/gpu", "a", 64)),
 	} {
-		pod := &workload.Pod{Containers: []workload.Container{{Name: "main"}}}
+		pod := &workload.Pod{Containers: []workload.Container{{Name: "main"}, {Name: "other"}}}
 		err := ReadExternalDevices(pod, list)
 		switch {
 		case want == "" && err != nil:

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// podsTimeout bounds a call of the kubelet: the runtime waits meanwhile, and other sources are left.
+// podsTimeout bounds a call of the kubelet, because the runtime waits meanwhile.
 const podsTimeout = 500 * time.Millisecond
 
 // kubelet reads pods from a kubelet (the Pods API of Kubernetes 1.37, KEP-4188).

@@ -17,6 +17,9 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
+// maxResources bounds a list of the resources of all pods in bytes, as clients of the kubelet do.
+const maxResources = 16 << 20
+
 // podResources reads from a kubelet's PodResources API which devices its pods have.
 type podResources struct {
 	path   string
@@ -40,8 +43,6 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 	if _, err := os.Stat(r.path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // no kubelet, or not yet
 	}
-	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
-	defer cancel()
 	pod, err := r.pod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,9 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 // certain code if Get is switched off, and also if it does not know the pod: the list then has
 // the answer.
 func (r *podResources) pod(ctx context.Context, namespace, name string) (*podresourcesv1.PodResources, error) {
-	answer, err := r.lister.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
+	getting, cancel := context.WithTimeout(ctx, podsTimeout)
+	answer, err := r.lister.Get(getting, &podresourcesv1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
+	cancel()
 	switch status.Code(err) {
 	case codes.OK:
 		return answer.GetPodResources(), nil
@@ -75,7 +78,9 @@ func (r *podResources) pod(ctx context.Context, namespace, name string) (*podres
 	default:
 		return nil, err
 	}
-	list, err := r.lister.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	listing, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	list, err := r.lister.List(listing, &podresourcesv1.ListPodResourcesRequest{}, grpc.MaxCallRecvMsgSize(maxResources))
 	if err != nil {
 		return nil, err
 	}

@@ -405,8 +405,8 @@ func (t *Tracker) Unblock(id string) {
 }
 
 // Grantable returns the given CPUs that may be written to a container now. It leaves out
-// own CPUs of other containers that have not been released, unless the container may be on
-// them already.
+// own CPUs that other containers have not left, unless the container may be on them already.
+// A container that has not started is on none but those that were confirmed last.
 func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
 	owner := t.containers[id]
 	if owner == nil || !owner.OwnCPUs.Overlaps(cpus) {

@@ -8,6 +8,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // DeviceSource knows the devices that the kubelet has allocated to pods.
@@ -22,7 +23,7 @@ type DeviceSource interface {
 // admission without them would place the pod for its whole life, so the admission fails if they
 // cannot be read now: the kubelet repeats the call.
 func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*admissionv1.ExternalDevices, error) {
-	if p.Devices == nil {
+	if p.Devices == nil || pod == s.spec && !requestsDevices(pod) {
 		return nil, nil
 	}
 	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)
@@ -39,4 +40,16 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(), "devices", fmt.Sprint(list))
 	}
 	return out, nil
+}
+
+// requestsDevices returns whether a container of a specification requests an extended resource.
+func requestsDevices(pod *typesv1.Pod) bool {
+	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
+		for name := range c.GetResources().GetLimits() {
+			if workload.Resource(name).IsExtended() {
+				return true
+			}
+		}
+	}
+	return false
 }

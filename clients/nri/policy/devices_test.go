@@ -63,7 +63,7 @@ func TestCPUsAreNearDevices(t *testing.T) {
 	}
 
 	err := e.policy.RunPodSandbox(t.Context(), pod("wide", "guaranteed"))
-	for _, text := range []string{"berth: admit the pod: TopologyAffinityError: ", "; example.com/gpu gpu-0 is on NUMA node 0; ", "NUMA node 0 has 3 free of the 4 cpu that are needed", "; it would fit if "} {
+	for _, text := range []string{"berth: admit the pod: TopologyAffinityError: ", "; example.com/gpu gpu-0 is on NUMA node 0", "NUMA node 0 has 3 free of the 4 cpu that are needed", "; it would fit if "} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("4 CPUs beside a device of node 0, which has 3 to give: %v, without %q", err, text)
 		}
@@ -77,11 +77,16 @@ func TestCPUsAreNearDevices(t *testing.T) {
 	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err != nil {
 		t.Errorf("a pod that nobody knows starts its sandbox: %v", err)
 	}
+	kubelet.pods["plain-uid"] = specOf("plain", "1")
+	if err := e.policy.RunPodSandbox(t.Context(), pod("plain", "guaranteed")); err != nil {
+		t.Errorf("a pod that requests no device: %v", err)
+	}
 	kubelet.pods["later-uid"] = specOf("later", "1")
+	kubelet.pods["later-uid"].Spec.Containers[0].Resources.Limits["example.com/gpu"] = "1"
 	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err == nil || !strings.Contains(err.Error(), "read the devices of pod default/later") {
 		t.Errorf("the devices of a pod are not known: %v", err)
 	}
-	devices.err = nil
+	devices.err, devices.devices["later"] = nil, []*typesv1.ExternalDevice{gpu("gpu-3", 1)}
 	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err != nil {
 		t.Errorf("when the kubelet is back: %v", err)
 	}

@@ -23,13 +23,10 @@ const (
 	shownDevices     = 4
 )
 
-// rejection says why a pod was rejected, what is missing on which node, the devices that fixed
-// the node, and what would help.
+// rejection says why a pod was rejected, what is missing on which node, what would help, and the
+// devices that fixed the node.
 func rejection(answer *admissionv1.AdmitResponse, devices []*admissionv1.ExternalDevices) string {
 	parts := []string{answer.GetReason() + ": " + answer.GetMessage()}
-	if text := fixedBy(devices); text != "" {
-		parts = append(parts, text)
-	}
 	parts = append(parts, missing(answer.GetTrace())...)
 	var help []string
 	for _, s := range answer.GetTrace().GetSuggestions() {
@@ -40,6 +37,9 @@ func rejection(answer *admissionv1.AdmitResponse, devices []*admissionv1.Externa
 	if len(help) > 0 {
 		parts = append(parts, "it would fit if "+strings.Join(help, ", or if "))
 	}
+	if text := fixedBy(devices); text != "" {
+		parts = append(parts, text)
+	}
 	return strings.Join(parts, "; ")
 }
 
@@ -49,7 +49,7 @@ func fixedBy(devices []*admissionv1.ExternalDevices) string {
 	for _, c := range devices {
 		for _, d := range c.GetDevices() {
 			if nodes := convert.Nodes(d.GetNumaNodes()); !nodes.IsEmpty() && len(out) < shownDevices {
-				out = append(out, fmt.Sprintf("%s %s is on NUMA node %s", d.GetResource(), d.GetId(), nodes))
+				out = append(out, fmt.Sprintf("%.100s %.64s is on NUMA node %s", d.GetResource(), d.GetId(), nodes))
 			}
 		}
 	}

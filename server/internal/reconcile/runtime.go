@@ -519,10 +519,13 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 	if v.CPUWeight != nil {
 		v.CPUShares = g.values.CPUShares // CRI has no weight
 	}
-	if c, ok := l.tracker.Get(g.id); ok && v.CPUs.IsEmpty() {
+	if c, ok := l.tracker.Get(g.id); ok && v.CPUs.IsEmpty() && !c.WantedCPUs.IsEmpty() {
 		// With each update a runtime writes all values that it knows. Its CPUs are not those of
 		// the kernel if the container was moved while the runtime was away.
 		v.CPUs = l.tracker.Grantable(g.id, c.WantedCPUs)
+		if v.CPUs.IsEmpty() {
+			return errdefs.Unavailablef("update container %s: all of its CPUs %s may be in use by others", g.id, c.WantedCPUs)
+		}
 	}
 	err := l.send(ctx, g.id, v)
 	if err == nil || errors.Is(err, errPending) || !g.runs {
