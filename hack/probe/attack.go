@@ -147,6 +147,10 @@ func files() error {
 		open = append(open, strconv.Itoa(fd))
 	}
 	fmt.Printf("files=%s\n", strings.Join(open, " "))
+	if input, err := os.Readlink("/proc/self/fd/0"); err == nil {
+		kind, _, _ := strings.Cut(input, ":")
+		fmt.Printf("input=%s\n", kind)
+	}
 	return nil
 }
 

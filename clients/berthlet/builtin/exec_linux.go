@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"sync"
 	"syscall"
 
@@ -50,12 +51,15 @@ func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	beginning, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
 	status, err := c.Status()
 	// The keeper writes the start down before it lets the process go.
 	for err == nil && status == libcontainer.Created {
-		if err = pause(ctx); err == nil {
-			status, err = c.Status()
+		if pause(beginning) != nil {
+			break
 		}
+		status, err = c.Status()
 	}
 	if err != nil {
 		return 0, err
@@ -77,10 +81,28 @@ func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
 		return 0, err
 	}
 	defer s.close()
-	if err := begin(c, process, b, first); err != nil {
+	begun := make(chan error, 1)
+	go func() { begun <- begin(c, process, b, first) }()
+	if err := awaitBegun(beginning, begun, e.Signals); err != nil {
 		return 0, err
 	}
 	return s.follow(ctx, process)
+}
+
+// beginTime bounds the start of a program.
+const beginTime = 30 * time.Second
+
+// awaitBegun waits until a program has begun. The container's processes can stop the process that is to become the program:
+// then the wait ends with the context or with a signal. The process ends with this one, because nobody answers it.
+func awaitBegun(ctx context.Context, begun <-chan error, signals <-chan os.Signal) error {
+	select {
+	case err := <-begun:
+		return err
+	case s := <-signals:
+		return errdefs.Unavailablef("%s came before the program began", s)
+	case <-ctx.Done():
+		return errdefs.Deadlinef("the program did not begin within %s: processes of the container may have stopped it", beginTime)
+	}
 }
 
 // running reads a container that was started and has not ended, and the number of its first process.
@@ -197,13 +219,14 @@ func connect(process *libcontainer.Process, e Execution) (*streams, error) {
 		}
 		return s, nil
 	}
-	in, err := os.Open(os.DevNull)
-	if e.Stdin != nil && err == nil {
-		_ = in.Close()
-		in, s.stdin, err = os.Pipe()
-	}
+	// Also without input: the null device of the host would belong to the container's root user.
+	in, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, err
+	}
+	if s.stdin = stdin; e.Stdin == nil {
+		_ = stdin.Close()
+		s.stdin = nil
 	}
 	s.theirs = append(s.theirs, in)
 	process.Stdin = in

@@ -68,7 +68,7 @@ func TestExecIsConfined(t *testing.T) {
 	own, got := facts(lines), facts(strings.Split(out, "\n"))
 	for name, want := range map[string]string{
 		"hostname": "host-of-p", "uid": "5", "gid": "6", "groups": "6 7", "directory": "/proc", "env.A": "1", "no_new_privileges": "1", "capabilities": "0000000000000000",
-		"call.keyctl": "operation-not-permitted", "call.mount": "operation-not-permitted", "call.getppid": "done", "files": "0 1 2",
+		"call.keyctl": "operation-not-permitted", "call.mount": "operation-not-permitted", "call.getppid": "done", "files": "0 1 2", "input": "pipe",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
