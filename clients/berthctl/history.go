@@ -108,7 +108,7 @@ func (c *ctl) history() *cobra.Command {
 			return nil, err
 		}
 		if n := all.GetOmitted(); n > 0 {
-			fmt.Fprintf(s.err, "since berthd started, %s had no place in the history: a caller had more than 10 in a second\n", table.Count(int(n), "refusal"))
+			fmt.Fprintf(s.err, "since berthd started, %s had no place in the history: a caller had more than 10 in a second, or too many waited for the next change\n", table.Count(int(n), "refusal"))
 		}
 		if all.GetNextPageToken() != "" {
 			fmt.Fprintf(s.err, "older entries are left out: --limit 0 lists all\n")
@@ -185,7 +185,7 @@ const timeMillis = "2006-01-02T15:04:05.000Z07:00"
 // callerText names a caller.
 func callerText(c *inspectv1.HistoryCaller) string {
 	if c == nil {
-		return "berthd"
+		return "" // berthd itself, or a caller that is not known
 	}
 	return fmt.Sprintf("%s (uid %d)", cmp.Or(c.GetName(), "pid "+strconv.Itoa(int(c.GetPid()))), c.GetUid())
 }

@@ -45,7 +45,8 @@ type HistoryEntry struct {
 	Call string `json:"call,omitempty"`
 	// Caller is nil if berthd made the change by itself, or if the caller is unknown.
 	Caller *Caller `json:"caller,omitempty"`
-	// Pod and Container that the call is about, if it is about one.
+	// Pod and Container that the call is about; empty if it is about none or several, which
+	// Before then has.
 	Pod       string `json:"pod,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -199,9 +200,30 @@ func (c *Call) Step(step, provider string, took time.Duration) {
 	}
 }
 
-// entry begins the entry of a call; of berthd itself, if the context has none.
+// startCall is the Call of a start of berthd.
+const startCall = "Start"
+
+// refused returns whether the entry is that of a refusal, which changed nothing.
+func (e *HistoryEntry) refused() bool { return e.Verdict == "rejected" || e.Verdict == "deferred" }
+
+// Concerns returns whether an entry is about a pod, alone or with others.
+func (e *HistoryEntry) Concerns(uid string) bool {
+	if e.Pod == uid || e.Before == nil {
+		return e.Pod == uid
+	}
+	return slices.ContainsFunc(e.Before.Pods, func(p PodBefore) bool { return p.UID == uid }) ||
+		slices.ContainsFunc(e.Before.Unknown, func(u UnknownBefore) bool { return u.UID == uid }) ||
+		slices.ContainsFunc(e.Before.Bindings, func(b BindingBefore) bool { return b.Binding != nil && b.Binding.Owner.Pod == uid })
+}
+
+// entry begins the entry of a call; of berthd itself, if the context has none. history.mu must
+// be held.
 func (l *Ledger) entry(ctx context.Context) *HistoryEntry {
 	e := &HistoryEntry{Time: l.history.now()}
+	if e.Time.Before(l.history.last) {
+		e.Time = l.history.last
+	}
+	l.history.last = e.Time
 	c := CallOf(ctx)
 	if c == nil {
 		return e
@@ -288,8 +310,14 @@ func historyNumber(key string) (uint64, error) {
 // changed completes the entry of a commit; false if the commit changes nothing that the
 // history has.
 func (e *HistoryEntry) changed(old, next *View) bool {
-	before := &HistoryBefore{}
+	before, pods := &HistoryBefore{}, map[string]bool{}
 	for _, c := range Changes(old, next) {
+		switch c.Kind {
+		case PodAdded, PodRemoved, PodChanged:
+			pods[c.Pod.UID()] = true
+		case Bound, Unbound:
+			pods[c.Binding.Owner.Pod] = true
+		}
 		switch c.Kind {
 		case PodAdded:
 			before.Pods = append(before.Pods, PodBefore{UID: c.Pod.UID()})
@@ -313,6 +341,15 @@ func (e *HistoryEntry) changed(old, next *View) bool {
 		}
 	}
 	before.unknown(old, next)
+	for _, u := range before.Unknown {
+		pods[u.UID] = true
+	}
+	switch {
+	case len(pods) > 1: // it is about none of them alone
+		e.Pod, e.Namespace, e.Name, e.Container, e.Digest, e.AdmissionID = "", "", "", "", "", ""
+	case e.Pod == "" && len(before.Unknown) == 1:
+		e.Pod = before.Unknown[0].UID
+	}
 	if !old.rules.same(next.rules) || old.override != next.override {
 		before.Rules = rulesBefore(old)
 	}

@@ -282,6 +282,80 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A refusal has the revision of its decision, which changes have overtaken meanwhile: it is no
+// state at that revision.
+func TestOvertakenRefusal(t *testing.T) {
+	t.Parallel()
+	l := recording(t, ledgertest.NewJournal(), newClock(), enough)
+	put(t, l, "a")
+	old := l.View()
+	put(t, l, "b")
+	middle := l.View()
+	put(t, l, "c")
+	l.Refused(t.Context(), ledger.Refusal{Verdict: "rejected", Pod: ledgertest.Pod("r", "c"), View: old})
+	put(t, l, "d")
+	for _, v := range []*ledger.View{old, middle} {
+		got, err := l.At(t.Context(), ledger.Moment{Revision: v.Revision()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state(t, got) != state(t, v) {
+			t.Errorf("at revision %d: %s, want %s", v.Revision(), state(t, got), state(t, v))
+		}
+	}
+}
+
+// Entries are in the order of their times also if the clock is set back.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	for _, uid := range []string{"a", "b", "c"} {
+		put(t, l, uid)
+		now = now.Add(-time.Hour)
+	}
+	all := entries(t, l)
+	if !slices.IsSortedFunc(all, func(a, b *ledger.HistoryEntry) int { return a.Time.Compare(b.Time) }) {
+		t.Errorf("entries are not in the order of their times: %v", all)
+	}
+}
+
+// An entry of several pods is about none of them alone, and concerns each.
+func TestEntryOfSeveralPods(t *testing.T) {
+	t.Parallel()
+	l := recording(t, ledgertest.NewJournal(), newClock(), enough)
+	put(t, l, "a")
+	put(t, l, "b")
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.RemovePod("a"); d.RemovePod("b"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	all := entries(t, l)
+	if e := all[len(all)-1]; e.Pod != "" || e.Name != "" || !e.Concerns("a") || !e.Concerns("b") || e.Concerns("c") {
+		t.Errorf("entry %+v", e)
+	}
+}
+
+// What waits for a commit is bounded in bytes, too.
+func TestHeldRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: func() time.Time { now = now.Add(time.Second); return now }})
+	large := &workload.Pod{UID: "r", PriorityClassName: strings.Repeat("p", 60<<10)}
+	for range 100 {
+		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Request: &ledger.HistoryRequest{Pod: large}})
+		l.Refused(ctx, ledger.Refusal{Verdict: "rejected", View: l.View()})
+	}
+	put(t, l, "a")
+	var size int
+	for _, e := range entries(t, l) {
+		size += len(e.Request)
+	}
+	if size > 1<<20 || l.HistoryOmitted() == 0 {
+		t.Errorf("%d bytes waited for a commit, %d refusals are omitted", size, l.HistoryOmitted())
+	}
+}
+
 // Nothing secret is in an entry: no annotations but those that berth uses, no answers of
 // plugins and providers. A request that is too large is only counted.
 func TestHistoryHasNoSecrets(t *testing.T) {

@@ -43,7 +43,8 @@ type history struct {
 	start    *HistoryEntry   // the start of this process; nil if there is no history
 	started  uint64          // its number; 0 while it is held
 	refusals map[uint32]*refusals
-	omitted  uint64 // refusals of all users that were not recorded
+	last     time.Time // of the newest entry: a clock that is set back does not reorder entries
+	omitted  uint64    // refusals of all users that were not recorded
 }
 
 // keptEntry is the number and the stored size of an entry.
@@ -98,7 +99,7 @@ func (l *Ledger) started(st *state, v *View) {
 	if h.store == nil {
 		return
 	}
-	e := &HistoryEntry{Time: h.now(), Revision: v.Revision(), Call: "Start"}
+	e := &HistoryEntry{Time: h.now(), Revision: v.Revision(), Call: startCall}
 	if !st.fresh {
 		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
 		is := rulesBefore(v)
@@ -128,9 +129,9 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 	if h.store == nil {
 		return
 	}
-	e := l.entry(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	e := l.entry(ctx)
 	if !h.admits(e) {
 		return
 	}
@@ -143,9 +144,22 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 	if r.View != nil {
 		e.Revision = r.View.Revision()
 	}
-	if e.request(CallOf(ctx)) == nil {
-		h.held = append(h.held, e)
+	if e.request(CallOf(ctx)) != nil {
+		return
 	}
+	if h.heldBytes()+len(e.Request)+len(e.Message) > largestEntry {
+		h.omitted++
+		return
+	}
+	h.held = append(h.held, e)
+}
+
+// heldBytes is about the size of what waits for a commit. mu must be held.
+func (h *history) heldBytes() (n int) {
+	for _, e := range h.held {
+		n += len(e.Request) + len(e.Message)
+	}
+	return n
 }
 
 // admits returns whether one more refusal of a user is recorded. mu must be held.
@@ -192,17 +206,17 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		return r, nil
 	}
 	h.mu.Lock()
-	number, entries := h.next, slices.Clone(h.held)
+	number, entries, e := h.next, slices.Clone(h.held), l.entry(ctx)
 	h.mu.Unlock()
 	r.held = len(entries)
-	if e := l.entry(ctx); e.changed(old, next) {
+	if e.changed(old, next) {
 		if err := e.admitted(CallOf(ctx)); err != nil {
 			return r, err
 		}
 		entries = append(entries, e)
 	}
-	for i, held := range entries {
-		e := *held
+	for i, entry := range entries {
+		e := *entry
 		e.Number, e.Begins = number+uint64(i), e.Begins || i == 0 && h.begins
 		stored, err := e.seal()
 		if err != nil {
@@ -267,12 +281,17 @@ func (h *history) committed(r recording) {
 	h.next = r.added[len(r.added)-1].number + 1
 }
 
-// lost forgets all entries, after the journal was created again without them. Ledger.mu must
-// be held.
+// lost forgets all entries, after the journal was created again without them. Those that
+// waited for the commit are lost with it: they are older than its change, from before which no
+// state is known. Ledger.mu must be held.
 func (h *history) lost(r recording) {
 	h.kept, h.bytes, h.begins = nil, 0, true
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.started == 0 && r.held > 0 && h.held[0] == h.start {
+		h.started = h.next
+	}
+	h.held = slices.Delete(h.held, 0, r.held)
 	h.next += uint64(len(r.added))
 }
 

@@ -25,7 +25,8 @@ func (m Moment) String() string {
 // covers returns whether a moment is not before an entry.
 func (m Moment) covers(e *HistoryEntry) bool {
 	if m.Revision != 0 {
-		return e.Revision <= m.Revision
+		// A refusal has the revision of its decision, which later changes may have overtaken.
+		return !e.refused() && e.Revision <= m.Revision
 	}
 	return !e.Time.After(m.Time)
 }
@@ -113,7 +114,9 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 		}
 		before.override = r.Override
 	}
-	before.back(e.Revision - 1)
+	if e.Call != startCall { // a start has no revision of its own
+		before.back(e.Revision - 1)
+	}
 	return before, nil
 }
 
@@ -126,8 +129,9 @@ func (v *View) back(revision uint64) {
 	v.generation = revision - base
 }
 
-// At returns the state as it was at a moment, without traces, leases and the answers of
-// plugins. A moment before the oldest kept entry, or before one that is damaged, is an
+// At returns the pods, bindings, living pods that are not known, and rules as they were at a
+// moment, without traces, leases and the answers of plugins; resources and providers are
+// those of today. A moment before the oldest kept entry, or before one that is damaged, is an
 // error of class NotFound that names the oldest time.
 func (l *Ledger) At(ctx context.Context, m Moment) (*View, error) {
 	h := &l.history

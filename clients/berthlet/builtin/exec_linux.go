@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/sirupsen/logrus"

@@ -92,8 +92,11 @@ func filtered(req *inspectv1.ListHistoryRequest) bool {
 
 // recorded returns whether an entry passes the filters of a request, times aside.
 func recorded(e *ledger.HistoryEntry, req *inspectv1.ListHistoryRequest) bool {
+	if uid := req.GetPodUid(); uid != "" && !e.Concerns(uid) {
+		return false
+	}
 	for _, f := range [][2]string{
-		{req.GetPodUid(), e.Pod}, {req.GetNamespace(), e.Namespace}, {req.GetName(), e.Name}, {req.GetReason(), e.Reason}, {req.GetCall(), e.Call},
+		{req.GetNamespace(), e.Namespace}, {req.GetName(), e.Name}, {req.GetReason(), e.Reason}, {req.GetCall(), e.Call},
 	} {
 		if f[0] != "" && f[0] != f[1] {
 			return false
