@@ -97,7 +97,7 @@ func (m *machine) onFailure() {
 	}
 }
 
-// unpacked makes what dpkg needs, because the guest's packages were unpacked without it.
+// unpacked makes what dpkg needs, because the VM's packages were unpacked without it.
 func (m *machine) unpacked() {
 	for _, dir := range []string{"info", "updates", "triggers"} {
 		must(m.t, os.MkdirAll("/var/lib/dpkg/"+dir, 0o755))

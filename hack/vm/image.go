@@ -26,14 +26,14 @@ type compiled struct {
 	index  int
 }
 
-// source is where a package's folder is in the guest.
+// source is where a package's folder is in the VM.
 func source(pkg string) string { return path.Join("/src", pkg) }
 
-// program is where the test binary is in the guest: not in the package's folder,
+// program is where the test binary is in the VM: not in the package's folder,
 // whose path is too long for the names that tests make of it.
 func (c compiled) program() string { return fmt.Sprintf("/berth/%d.test", c.index) }
 
-// job is what the guest is told.
+// job is what the VM is told.
 func (c compiled) job(o options) job.Test {
 	args := []string{
 		"-test.v", "-test.timeout=" + o.timeout.String(),
@@ -51,15 +51,15 @@ func (c compiled) job(o options) job.Test {
 	return job.Test{
 		Package: c.pkg, Binary: c.program(), Dir: source(c.pkg), Args: args,
 		Env: append([]string{
-			// The guest may have many more CPUs than there are to emulate them.
+			// The VM may have many more CPUs than there are to emulate them.
 			fmt.Sprintf("GOMAXPROCS=%d", o.parallel),
 			job.ShapeEnv + "=" + o.shape,
 		}, o.env...),
 	}
 }
 
-// build compiles the tests of the packages, and the guest's init, without cgo so
-// that they need nothing else in the guest.
+// build compiles the tests of the packages, and the VM's init, without cgo so
+// that they need nothing else in the VM.
 func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 	const small = "-ldflags=-s -w"
 	if _, err := gotool(ctx, "build", small, "-o", filepath.Join(dir, "init"), module+"/hack/vm/init"); err != nil {
@@ -92,7 +92,7 @@ func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 // module is the path of the module whose tests are run.
 const module = "github.com/berthd/berth"
 
-// gotool runs the go command for the guest's system.
+// gotool runs the go command for the VM's system.
 func gotool(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
@@ -107,13 +107,13 @@ func gotool(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// image is the guest's file system.
+// image is the VM's file system.
 type image struct {
-	// path is where it is written, init the guest's program on the host.
+	// path is where it is written, init the VM's program on the host.
 	path, init string
 	job        job.Job
 	tests      []compiled
-	// debs are the packages of a guest with a system of its own.
+	// debs are the packages of a VM with a system of its own.
 	debs []string
 	// files come from the host.
 	files []addition
@@ -159,7 +159,7 @@ func (i image) pack(ctx context.Context) (err error) {
 		}
 	}
 	for _, f := range i.files {
-		a.Tree(f.guest, f.host)
+		a.Tree(f.vm, f.host)
 	}
 	return a.Close()
 }

@@ -63,8 +63,8 @@ type options struct {
 	packages    []string
 }
 
-// addition is a file or a folder of the host that the guest has too.
-type addition struct{ host, guest string }
+// addition is a file or a folder of the host that the VM has too.
+type addition struct{ host, vm string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -111,7 +111,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.cgroup, "cgroup", string(job.V2), "cgroup version: v1, hybrid or v2")
-	f.BoolVar(&o.systemd, "systemd", false, "systemd is process 1 in the guest, and mounts the cgroups")
+	f.BoolVar(&o.systemd, "systemd", false, "systemd is process 1 in the VM, and mounts the cgroups")
 	f.StringVar(&o.shape, "shape", "", "a named machine, instead of -nodes, -cpus, -memory")
 	f.IntVar(&o.nodes, "nodes", 1, "NUMA nodes")
 	f.IntVar(&o.cpus, "cpus", 4, "CPUs, the same number on each node")
@@ -133,7 +133,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.IntVar(&o.diskMiB, "disk", 0, "give the machine an NVMe disk of so many MiB with an ext4 file system; "+job.DiskEnv+" names it to the tests")
 	f.IntVar(&o.cuts, "cuts", 0, "kill the machine so often in the middle of its tests, and boot it again with the same disk")
 	f.IntVar(&o.reboots, "reboots", 0, "turn the machine off so often when its tests have passed, and boot it again with the same disk")
-	f.Func("deb", "a package of Debian, whose files the guest has with what they depend on; with -systemd; may be repeated", func(text string) error {
+	f.Func("deb", "a package of Debian, whose files the VM has with what they depend on; with -systemd; may be repeated", func(text string) error {
 		o.debs = append(o.debs, text)
 		return nil
 	})
@@ -141,12 +141,12 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 		o.modules = append(o.modules, text)
 		return nil
 	})
-	f.Func("add", "HOST:GUEST, a file or folder of the host and where the guest has it; may be repeated", func(text string) error {
-		host, guest, _ := strings.Cut(text, ":")
-		if host == "" || !path.IsAbs(guest) {
-			return errors.New("want HOST:GUEST, the latter absolute")
+	f.Func("add", "HOST:VM, a file or folder of the host and where the VM has it; may be repeated", func(text string) error {
+		host, vm, _ := strings.Cut(text, ":")
+		if host == "" || !path.IsAbs(vm) {
+			return errors.New("want HOST:VM, the latter absolute")
 		}
-		o.files = append(o.files, addition{host, guest})
+		o.files = append(o.files, addition{host, vm})
 		return nil
 	})
 	f.Func("env", "NAME=VALUE, a variable of the tests; may be repeated", func(text string) error {
@@ -256,7 +256,7 @@ func (o options) limit(machine shape.Shape) time.Duration {
 	return limit
 }
 
-// tools finds or fetches the emulator, the kernel and the packages of the guest.
+// tools finds or fetches the emulator, the kernel and the packages of the VM.
 func (o *options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer) (debs []string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

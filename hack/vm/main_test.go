@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAdditions has what the guest gets beyond the tests.
+// TestAdditions has what the VM gets beyond the tests.
 func TestAdditions(t *testing.T) {
 	t.Parallel()
 	o, _, err := parse([]string{"-add", "a/b:/opt/b", "-env", "A=1=2", "-add", "c:/c", "-env", "B=", "./x"}, io.Discard)

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/hack/vm/job"
 )
 
-// report prints what the guest says in the manner of go test.
+// report prints what the VM says in the manner of go test.
 type report struct {
 	out             io.Writer
 	jobs            []job.Test
@@ -21,7 +21,7 @@ type report struct {
 	text    strings.Builder
 }
 
-// handle takes the guest's next event.
+// handle takes the VM's next event.
 func (r *report) handle(e job.Event) {
 	switch e.Kind {
 	case job.Boot:
@@ -37,7 +37,7 @@ func (r *report) handle(e job.Event) {
 	case job.End:
 		r.end(e)
 	case job.Trouble:
-		fmt.Fprintln(r.out, "guest:", e.Text)
+		fmt.Fprintln(r.out, "VM:", e.Text)
 		r.passed = false
 	}
 }
@@ -77,7 +77,7 @@ func (r *report) end(e job.Event) {
 	r.text.Reset()
 }
 
-// unfinished is what the test had printed that was running when the guest died.
+// unfinished is what the test had printed that was running when the VM died.
 func (r *report) unfinished() string {
 	if r.text.Len() == 0 || r.verbose {
 		return ""

@@ -86,7 +86,7 @@ func TestTroubleAndDeathAreReported(t *testing.T) {
 		t.Errorf("passed in spite of trouble:\n%s", out.String())
 	}
 	if got := r.unfinished(); !strings.Contains(got, "q was running") || !strings.Contains(got, "TestA") {
-		t.Errorf("%q does not tell what ran when the guest died", got)
+		t.Errorf("%q does not tell what ran when the VM died", got)
 	}
 }
 

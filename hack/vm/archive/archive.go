@@ -1,4 +1,4 @@
-// Package archive writes the image that the guest's kernel unpacks into its
+// Package archive writes the image that the VM's kernel unpacks into its
 // first file system: a cpio archive in the newc format, which is what
 // Documentation/driver-api/early-userspace/buffer-format.rst of the kernel
 // describes.

@@ -81,7 +81,7 @@ func (s Store) QEMU(ctx context.Context) (string, error) {
 func (s Store) Kernel(ctx context.Context) (string, error) {
 	const meta = "linux-image-cloud-amd64"
 	if runtime.GOARCH != "amd64" {
-		return "", &MissingError{"a kernel for " + runtime.GOARCH, "the guest is an amd64 machine: name a kernel with -kernel", nil}
+		return "", &MissingError{"a kernel for " + runtime.GOARCH, "the VM is an amd64 machine: name a kernel with -kernel", nil}
 	}
 	if have, _ := filepath.Glob(filepath.Join(s.Cache, "vmlinuz-*")); len(have) > 0 {
 		return slices.Max(have), nil

@@ -4,7 +4,7 @@
 // # Words
 //
 //   - console: the first serial line, where the kernel writes; it goes to a file.
-//   - line: the second one, on which the guest says its events.
+//   - line: the second one, on which the VM says its events.
 //   - hang: a boot that does not reach user space. Under emulation on a busy
 //     machine about one in fifteen does so, before the kernel says anything.
 //
@@ -59,9 +59,9 @@ const attempts = 4
 const slowness = 4
 
 // errHang is a boot that did not reach user space.
-var errHang = errors.New("the guest did not reach user space")
+var errHang = errors.New("the VM did not reach user space")
 
-// Run boots the machine and hands its events over. It returns nil if the guest
+// Run boots the machine and hands its events over. It returns nil if the VM
 // said job.Done and powered off.
 func Run(ctx context.Context, cfg Config, handle func(job.Event)) error {
 	for try := 1; ; try++ {
@@ -79,7 +79,7 @@ const consoleTail = 8 << 10
 func boot(ctx context.Context, cfg Config, handle func(job.Event)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	line, guest, err := os.Pipe()
+	line, theirs, err := os.Pipe()
 	if err != nil {
 		return err
 	}
@@ -88,10 +88,10 @@ func boot(ctx context.Context, cfg Config, handle func(job.Event)) error {
 	_ = os.Remove(console) // of a boot before
 	var said strings.Builder
 	cmd := exec.CommandContext(ctx, cfg.QEMU, cfg.args(console)...)
-	cmd.ExtraFiles = []*os.File{guest}
+	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err = cmd.Start()
-	_ = guest.Close() // QEMU has its own
+	_ = theirs.Close() // QEMU has its own
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func boot(ctx context.Context, cfg Config, handle func(job.Event)) error {
 	if cause := context.Cause(ctx); cause != nil {
 		ended = cause
 	} else if ended == nil && !done.Load() {
-		ended = errors.New("the guest ended before its job was done")
+		ended = errors.New("the VM ended before its job was done")
 	}
 	if ended == nil {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/berthd/berth/hack/vm/job"
 )
 
-// asQEMU makes the test binary stand in for QEMU: its value is what a guest does.
+// asQEMU makes the test binary stand in for QEMU: its value is what a VM does.
 const asQEMU = "BERTH_TEST_AS_QEMU"
 
 func TestMain(m *testing.M) {
 	if manner := os.Getenv(asQEMU); manner != "" {
-		guest(manner)
+		talk(manner)
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// guest talks on the file that the second serial line is tied to.
-func guest(manner string) {
+// talk writes to the file that the second serial line is tied to.
+func talk(manner string) {
 	line := os.NewFile(3, "line")
 	say := func(text string) { fmt.Fprintf(line, "%s\r\n", text) }
 	if manner == "hang" {

@@ -1,10 +1,10 @@
-// Command init is the first process in the guest of hack/vm: it mounts what a
+// Command init is the first process in the VM of hack/vm: it mounts what a
 // test expects of a Linux system, runs the test binaries of its job one after the
 // other and turns the machine off.
 //
 // As process 1 it starts itself once more and from then on only reaps orphans, so
 // that a test finds them gone as on any system. Under an init system of the
-// guest's own it is a service, called with the argument "run".
+// VM's own it is a service, called with the argument "run".
 package main
 
 import (

@@ -1,18 +1,18 @@
-// Package job is what hack/vm and the init in its guest tell each other: the
+// Package job is what hack/vm and the init in its VM tell each other: the
 // job that goes in with the image and the events that come out on the second
 // serial line.
 //
 // # Words
 //
-//   - job: what the guest sets up and which tests it runs, in order.
+//   - job: what the VM sets up and which tests it runs, in order.
 //   - test: one package's compiled test binary.
-//   - event: one line of JSON from the guest.
+//   - event: one line of JSON from the VM.
 //
 // # Invariants
 //
-//   - A guest that comes to its end says Done last; a run without it has failed,
+//   - A VM that comes to its end says Done last; a run without it has failed,
 //     whatever was said before.
-//   - Every Start of a test is followed by its End, unless the guest dies.
+//   - Every Start of a test is followed by its End, unless the VM dies.
 package job
 
 import (
@@ -23,7 +23,7 @@ import (
 	"io"
 )
 
-// Where things are in the guest.
+// Where things are in the VM.
 const (
 	// Path is the job.
 	Path = "/berth/job.json"
@@ -60,7 +60,7 @@ const (
 	Keep = "keep "
 )
 
-// Cgroup is how the guest mounts cgroups.
+// Cgroup is how the VM mounts cgroups.
 type Cgroup string
 
 const (
@@ -72,7 +72,7 @@ const (
 	V2 Cgroup = "v2"
 )
 
-// Job is what a guest does.
+// Job is what a VM does.
 type Job struct {
 	// Cgroup is what to mount; empty where another program does.
 	Cgroup Cgroup
@@ -86,7 +86,7 @@ type Test struct {
 	// Binary and Dir are the program and the folder to run it in.
 	Binary, Dir string
 	Args        []string
-	// Env is added to the guest's own.
+	// Env is added to the VM's own.
 	Env []string
 }
 
@@ -94,20 +94,20 @@ type Test struct {
 type Kind string
 
 const (
-	// Boot is said as soon as the guest is in user space; Text names the kernel.
+	// Boot is said as soon as the VM is in user space; Text names the kernel.
 	Boot Kind = "boot"
 	// Start and End enclose a test; End has its exit status.
 	Start Kind = "start"
 	End   Kind = "end"
 	// Output is Text that a test has printed.
 	Output Kind = "output"
-	// Trouble is why the guest could not do its job.
+	// Trouble is why the VM could not do its job.
 	Trouble Kind = "trouble"
 	// Done is the last event.
 	Done Kind = "done"
 )
 
-// Event is one message from the guest.
+// Event is one message from the VM.
 type Event struct {
 	Kind Kind
 	// Test is the index in Job.Tests.
@@ -129,7 +129,7 @@ func Encode(w io.Writer, e Event) error {
 	return err
 }
 
-// maxLine bounds a line: a guest's output comes in much smaller pieces.
+// maxLine bounds a line: a VM's output comes in much smaller pieces.
 const maxLine = 1 << 20
 
 // Decode hands over events until the line ends. Empty lines are passed over: the
@@ -145,7 +145,7 @@ func Decode(r io.Reader, handle func(Event)) error {
 		}
 		var e Event
 		if err := json.Unmarshal(text, &e); err != nil {
-			return fmt.Errorf("%q is no event of the guest: %w", text, err)
+			return fmt.Errorf("%q is no event of the VM: %w", text, err)
 		}
 		handle(e)
 	}

@@ -1,4 +1,4 @@
-// Package userland makes a guest whose process 1 is systemd: it puts Debian's
+// Package userland makes a VM whose process 1 is systemd: it puts Debian's
 // packages into the image and a unit that runs the tests.
 //
 // # Words
@@ -56,7 +56,7 @@ var masked = []string{
 	"modprobe@.service", "systemd-binfmt.service", "proc-sys-fs-binfmt_misc.automount", "systemd-remount-fs.service",
 }
 
-// unit runs the guest's part of hack/vm.
+// unit runs the VM's part of hack/vm.
 const unit = `[Unit]
 Description=tests of berth
 Requires=dbus.service basic.target
@@ -71,7 +71,7 @@ TTYPath=/dev/console
 FailureAction=poweroff-force
 `
 
-// Init is where the unit expects the guest's program.
+// Init is where the unit expects the VM's program.
 const Init = "/berth/init"
 
 // Pack adds the packages and the unit to an image.
@@ -105,7 +105,7 @@ func Pack(ctx context.Context, a *archive.Writer, debs []string) error {
 
 var mergedFolders = []string{"bin", "lib", "lib64", "sbin"}
 
-// unwanted are folders that no program of the guest reads.
+// unwanted are folders that no program of the VM reads.
 var unwanted = []string{
 	"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/bash-completion/", "usr/share/zsh/",
 	"usr/share/lintian/", "usr/share/bug/", "usr/share/i18n/", "usr/lib/x86_64-linux-gnu/gconv/", "usr/share/polkit-1/",
