@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -34,7 +35,7 @@ type options struct {
 	endpoint, socket, name, index         string
 	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
-	passNamespaces                        []string
+	passNamespaces, cdiDirectories        []string
 }
 
 const long = `berth-nri connects a container runtime (containerd 1.7 or later, CRI-O) to berthd.
@@ -69,6 +70,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
 	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
 	f.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
+	f.StringSliceVar(&o.cdiDirectories, "cdi-directories", cdi.DefaultDirectories, "the directories of CDI files, as in the runtime's configuration: they have the device nodes of devices of dynamic resource allocation")
 	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (default: the machine's host name)")
 	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
@@ -108,7 +110,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer closeSource()
-	devices, closeDevices, err := o.devices()
+	devices, closeDevices, err := o.devices(log)
 	if err != nil {
 		return err
 	}
@@ -152,14 +154,19 @@ func (o *options) source() (policy.Source, func(), error) {
 }
 
 // devices is the kubelet's PodResources API, unless it is switched off, and what closes it.
-func (o *options) devices() (policy.DeviceSource, func(), error) {
+func (o *options) devices(log *slog.Logger) (policy.DeviceSource, func(), error) {
 	if o.podResources == "" {
 		return nil, func() {}, nil
 	}
 	if !filepath.IsAbs(o.podResources) {
 		return nil, nil, errdefs.Invalidf("--pod-resources %q: expected the absolute path of a socket", o.podResources)
 	}
-	r, err := newPodResources(o.podResources)
+	for _, dir := range o.cdiDirectories {
+		if !filepath.IsAbs(dir) {
+			return nil, nil, errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
+		}
+	}
+	r, err := newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: "/dev", Sys: "/sys"}, log)
 	if err != nil {
 		return nil, nil, err
 	}

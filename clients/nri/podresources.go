@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -13,6 +16,7 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -25,15 +29,20 @@ type podResources struct {
 	path   string
 	conn   *grpc.ClientConn
 	lister podresourcesv1.PodResourcesListerClient
+	cdi    *cdi.Reader
+	log    *slog.Logger
+
+	mu       sync.Mutex // guards reported
+	reported string     // the problem with CDI files that is in the log
 }
 
 // newPodResources connects when the API is first needed: the kubelet may start later.
-func newPodResources(path string) (*podResources, error) {
+func newPodResources(path string, names *cdi.Reader, log *slog.Logger) (*podResources, error) {
 	conn, err := dialKubelet(path)
 	if err != nil {
 		return nil, err
 	}
-	return &podResources{path: path, conn: conn, lister: podresourcesv1.NewPodResourcesListerClient(conn)}, nil
+	return &podResources{path: path, conn: conn, lister: podresourcesv1.NewPodResourcesListerClient(conn), cdi: names, log: log}, nil
 }
 
 func (r *podResources) close() error { return r.conn.Close() }
@@ -59,7 +68,75 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 			}
 		}
 	}
-	return out, nil
+	return out, r.addDynamic(ctx, pod, out)
+}
+
+// dynamicResource names the devices of a DRA driver, DRIVER/dra. Their ids are POOL/DEVICE, and
+// POOL/DEVICE/SHARE for a share of a device.
+const dynamicResource = "dra"
+
+// addDynamic adds devices of dynamic resource allocation. The kubelet reports no NUMA nodes for
+// them, so they are those of their CDI devices. A device without known NUMA nodes is added
+// without any: the pod is not aligned with it, and the log says why.
+func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodResources, out map[string][]*typesv1.ExternalDevice) error {
+	var names []string
+	type place struct {
+		container string
+		device    *podresourcesv1.ClaimResource
+	}
+	var devices []place
+	for _, c := range pod.GetContainers() {
+		for _, claim := range c.GetDynamicResources() {
+			for _, d := range claim.GetClaimResources() {
+				devices = append(devices, place{c.GetName(), d})
+				for _, name := range d.GetCdiDevices() {
+					names = append(names, name.GetName())
+				}
+			}
+		}
+	}
+	if len(devices) == 0 {
+		return nil
+	}
+	if len(devices) > maxDynamic || len(names) > maxDynamic {
+		return errdefs.Invalidf("the kubelet reports %d devices of claims with %d CDI names for pod %s/%s, expected at most %d", len(devices), len(names), pod.GetNamespace(), pod.GetName(), maxDynamic)
+	}
+	nodes, err := r.cdi.Nodes(ctx, names)
+	r.report(pod, err)
+	if err := ctx.Err(); err != nil {
+		return err // a later try can find them
+	}
+	for _, p := range devices {
+		var mask numa.Mask
+		for _, name := range p.device.GetCdiDevices() {
+			mask |= nodes[name.GetName()]
+		}
+		id := p.device.GetPoolName() + "/" + p.device.GetDeviceName()
+		if share := p.device.GetShareId(); share != "" {
+			id += "/" + share
+		}
+		out[p.container] = merged(out[p.container], &typesv1.ExternalDevice{
+			Resource: p.device.GetDriverName() + "/" + dynamicResource, Id: id, NumaNodes: convert.SomeNodes(mask),
+		})
+	}
+	return nil
+}
+
+// maxDynamic bounds the devices of claims of a pod, and their CDI names.
+const maxDynamic = 1024
+
+// report logs a problem with CDI files, once.
+func (r *podResources) report(pod *podresourcesv1.PodResources, err error) {
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("%.2000v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text != "" && text != r.reported {
+		r.log.Warn("the NUMA nodes of some devices of claims are unknown; pods are not aligned with these devices", "pod", pod.GetNamespace()+"/"+pod.GetName(), "error", text)
+	}
+	r.reported = text
 }
 
 // pod returns a pod's resources; nil if it has none. A kubelet answers Get with an error of no

@@ -3,15 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/nri/cdi"
 )
 
 // resourcesServer answers as a kubelet does.
@@ -58,7 +64,7 @@ func TestKubeletDevices(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
-	r, err := newPodResources(path)
+	r, err := newPodResources(path, &cdi.Reader{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,5 +115,59 @@ func TestKubeletDevices(t *testing.T) {
 	kubelet.get, kubelet.list = fmt.Errorf("off"), fmt.Errorf("off, too")
 	if got, err := r.Devices(t.Context(), "default", "web"); err == nil {
 		t.Errorf("a kubelet that cannot list: %v", got)
+	}
+}
+
+// TestDynamicDevices finds the NUMA nodes of devices of claims. What cannot be found is said once, and
+// the device is known without nodes.
+func TestDynamicDevices(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sys/dev/char/226:128/device/numa_node": "1\n",
+		"cdi/gpu.json": `{"cdiVersion": "0.8.0", "kind": "gpu.example.com/claim", "devices": [{"name": "c1", "containerEdits": {"deviceNodes": [
+			{"path": "/dev/dri/renderD128", "type": "c", "major": 226, "minor": 128}]}}]}`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log strings.Builder
+	r := &podResources{cdi: &cdi.Reader{Directories: []string{dir + "/cdi"}, Dev: dir, Sys: dir + "/sys"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	claimed := func(device, name string) *podresourcesv1.ClaimResource {
+		return &podresourcesv1.ClaimResource{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: device, CdiDevices: []*podresourcesv1.CDIDevice{{Name: name}}}
+	}
+	share := claimed("gpu-1", "gpu.example.com/claim=c1")
+	share.ShareId = new("s")
+	pod := &podresourcesv1.PodResources{Name: "web", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main", DynamicResources: []*podresourcesv1.DynamicResource{
+		{ClaimName: "a", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-0", "gpu.example.com/claim=c1"), share}},
+		{ClaimName: "b", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-2", "gpu.example.com/claim=gone"), {DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-3"}}},
+	}}}}
+	for range 2 {
+		out := map[string][]*typesv1.ExternalDevice{}
+		if err := r.addDynamic(t.Context(), pod, out); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, d := range out["main"] {
+			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
+		}
+		if want := "gpu.example.com/dra n1/gpu-0 1\ngpu.example.com/dra n1/gpu-1/s 1\ngpu.example.com/dra n1/gpu-2 \ngpu.example.com/dra n1/gpu-3 \n"; got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
+		}
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "gpu.example.com/claim=gone") {
+		t.Errorf("the log has\n%s", text)
+	}
+	for range maxDynamic {
+		claim := pod.Containers[0].DynamicResources[0]
+		claim.ClaimResources = append(claim.ClaimResources, share)
+	}
+	if err := r.addDynamic(t.Context(), pod, map[string][]*typesv1.ExternalDevice{}); err == nil {
+		t.Error("a pod with many devices is not refused")
 	}
 }

@@ -23,7 +23,7 @@ type DeviceSource interface {
 // admission without them would place the pod for its whole life, so the admission fails if they
 // cannot be read now: the kubelet repeats the call.
 func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*admissionv1.ExternalDevices, error) {
-	if p.Devices == nil || pod == s.spec && !requestsDevices(pod) {
+	if p.Devices == nil || pod == s.spec && !s.dynamic && !requestsDevices(pod) {
 		return nil, nil
 	}
 	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)

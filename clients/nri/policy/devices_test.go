@@ -73,6 +73,17 @@ func TestCPUsAreNearDevices(t *testing.T) {
 		t.Errorf("the explanation does not name the device: %v, %v", trace, err)
 	}
 
+	kubelet.pods["claims-uid"] = specOf("claims", "1")
+	kubelet.pods["claims-uid"].Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "gpu"}}
+	devices.devices["claims"] = []*typesv1.ExternalDevice{{Resource: "gpu.example.com/dra", Id: "n1/gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}}}
+	if err := e.policy.RunPodSandbox(t.Context(), pod("claims", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "claims-uid"}})
+	if err != nil || !strings.Contains("4 5 6 7", got.GetPod().GetContainers()[0].GetCpus().GetList()) {
+		t.Errorf("a pod with a device of a claim on node 1: %v, %v", got, err)
+	}
+
 	devices.err = errors.New("away")
 	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err != nil {
 		t.Errorf("a pod that nobody knows starts its sandbox: %v", err)

@@ -135,6 +135,8 @@ type sandbox struct {
 	// pod under its uid.
 	spec  *typesv1.Pod
 	whole bool
+	// dynamic means that the pod has claims of dynamic resource allocation.
+	dynamic bool
 	// apart means that the pod is admitted container by container. It stays so until the pod
 	// ends, even if its specification becomes known.
 	apart   bool

@@ -107,6 +107,7 @@ func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 // claim gives a specification the pod's identity. Dynamic resources are removed from it,
 // because the kubelet, which runs the pod, allocates them itself.
 func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
+	s.dynamic = len(pod.Spec.ResourceClaims) > 0
 	pod.Spec.ResourceClaims = nil
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Resources != nil {
