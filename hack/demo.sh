@@ -12,7 +12,7 @@ bold="" dim="" plain=""
 say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
 run() { printf '%s$ %s%s\n' "$dim" "$*" "$plain"; "$@"; }
 
-root="" daemon="" agent="" plugin="" cpus=$(nproc)
+root="" containers="" daemon="" agent="" plugin="" cpus=$(nproc)
 # BERTH_DEMO_BIN names another folder of programs than bin.
 bin=${BERTH_DEMO_BIN:-$PWD/bin}
 PATH=$bin:$PATH
@@ -22,7 +22,7 @@ cgroup_dirs() { find /sys/fs/cgroup -maxdepth 2 -type d -name "$cgroup" 2>/dev/n
 cleanup() {
 	local dir
 	[ -n "$root" ] || return 0
-	for pid in $agent $plugin $daemon; do kill -KILL "$pid" 2>/dev/null || true; done
+	for pid in $(jobs -p); do kill -KILL "$pid" 2>/dev/null || true; done
 	wait 2>/dev/null || true
 	for dir in $(cgroup_dirs); do
 		find "$dir" -name cgroup.procs -exec cat {} + 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
@@ -35,20 +35,13 @@ cleanup() {
 	while read -r mount; do umount -l "$mount"; done < <(awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo | sort -r)
 	rm -rf "$root"
 }
-# Another Ctrl-C does not interrupt the removal.
-trap 'trap "" INT TERM; cleanup' EXIT
+
+# bash 5.2 ends with a syntax error if a trap runs while bash parses the script or a "$(…)". So bash has read all of main
+# before it sets the traps, and from here on the older form is used, which another process parses.
 interrupted() {
 	trap "" INT TERM
 	exit 130
 }
-trap interrupted INT TERM
-
-root=$(mktemp -d "${TMPDIR:-/tmp}/berthdemo.XXXXXX")
-cgroup=$(basename "$root")
-export BERTH_ENDPOINT=unix://$root/berth.sock
-manifests=$root/manifests state=$root/berthlet logs=$root/logs
-mkdir -p "$manifests" "$root/images/probe"
-cp "$bin/probe" "$root/images/probe/"
 
 # limit is how many seconds anything here may take.
 limit=${BERTH_DEMO_LIMIT:-60}
@@ -80,18 +73,6 @@ state_of_all() {
 		[ ! -s "$root/$log.log" ] || { echo "--- the end of $log.log"; tail -n 10 "$root/$log.log"; }
 	done
 }
-
-containers=yes tree=kernel
-probe=$(find /sys/fs/cgroup/cpuset /sys/fs/cgroup -maxdepth 0 -type d 2>/dev/null | head -n 1)
-if [ "$(id -u)" != 0 ] || ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
-	containers="" tree=memory
-	echo "user $(id -un) may make no containers, or no cgroups: berthd will decide, and nothing will run"
-else
-	rmdir "$probe/$cgroup-probe"
-fi
-if [ "$cpus" -lt 2 ]; then
-	echo "one CPU: it is reserved for the system, so no pod can have a CPU of its own; the pods that ask for one are rejected"
-fi
 
 start_daemon() {
 	berthd --root-dir "$root" --cgroup-root "/$cgroup" --cgroup-tree "$tree" \
@@ -150,20 +131,20 @@ begin() {
 	mv "$manifests/.$1" "$manifests/$1.yaml"
 	run cat "$manifests/$1.yaml"
 	await "pod $1 runs or is rejected" decided "$1"
-	[ "$(field "$1" 4)" != Running ] || heard "$1"
+	[ "`field "$1" 4`" != Running ] || heard "$1"
 }
 
 # decided UID tells whether a pod runs, or was rejected.
 decided() {
 	kill -0 "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
-	[[ $(field "$1" 4) =~ ^(Running|UnexpectedAdmissionError|OutOf.*)$ ]]
+	[[ `field "$1" 4` =~ ^(Running|UnexpectedAdmissionError|OutOf.*)$ ]]
 }
 
 # heard UID prints what the container of a pod has found out about itself.
 heard() {
 	local log=$logs/default_$1_$1/main/0.log
 	await "the container of $1 has written what it sees" grep -qs shown=all "$log"
-	echo "the container of $1 says:" $(sed -nE 's/^.* F ((affinity|mems|cgroup\.(memory|cpu\.shares|cpu\.weight)[^=]*|env\.EXAMPLE_COM_GPU)=.*)$/\1/p' "$log")
+	echo "the container of $1 says:" `sed -nE 's/^.* F ((affinity|mems|cgroup\.(memory|cpu\.shares|cpu\.weight)[^=]*|env\.EXAMPLE_COM_GPU)=.*)$/\1/p' "$log"`
 }
 
 # process UID prints the process of a pod's container, as the machine counts.
@@ -173,77 +154,104 @@ process() { berthlet status --state-dir "$state" -o json | awk -v uid="\"$1\"," 
 where() {
 	local uid pid
 	for uid in "$@"; do
-		pid=$(process "$uid")
-		[ -z "$pid" ] || echo "process $pid, the container of $uid, may run on CPUs: $(awk '/^Cpus_allowed_list/ {print $2}' "/proc/$pid/status")"
+		pid=`process "$uid"`
+		[ -z "$pid" ] || echo "process $pid, the container of $uid, may run on CPUs: `awk '/^Cpus_allowed_list/ {print $2}' "/proc/$pid/status"`"
 	done
 }
 
-echo "The demo takes a few seconds, on a busy machine up to a minute; each step may take $limit s at most."
-say "berthd starts; berthlet starts and runs the pods of a folder; all files are below $root"
-start_daemon
-start_agent
-run berthctl topology
+main() {
+	# Another Ctrl-C does not interrupt the removal.
+	trap 'trap "" INT TERM; cleanup' EXIT
+	trap interrupted INT TERM
 
-say "A device plugin registers, as it would with a kubelet"
-plugin -dir "$root/device-plugins" -resource example.com/gpu -devices 'gpu0@0 gpu1@0' >"$root/plugin.log" 2>&1 &
-plugin=$!
-registered() { berthctl get resources -o json | grep -q '"allocatable": *2'; }
-await "the device plugin registers" registered
-run berthctl get resources
+	root=`mktemp -d "${TMPDIR:-/tmp}/berthdemo.XXXXXX"`
+	cgroup=${root##*/}
+	export BERTH_ENDPOINT=unix://$root/berth.sock
+	manifests=$root/manifests state=$root/berthlet logs=$root/logs
+	mkdir -p "$manifests" "$root/images/probe"
+	cp "$bin/probe" "$root/images/probe/"
 
-say "A pod on the shared CPUs"
-begin web - 64Mi
+	containers=yes tree=kernel
+	probe=`find /sys/fs/cgroup/cpuset /sys/fs/cgroup -maxdepth 0 -type d 2>/dev/null | head -n 1`
+	if [ "`id -u`" != 0 ] || ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
+		containers="" tree=memory
+		echo "user `id -un` may make no containers, or no cgroups: berthd will decide, and nothing will run"
+	else
+		rmdir "$probe/$cgroup-probe"
+	fi
+	if [ "$cpus" -lt 2 ]; then
+		echo "one CPU: it is reserved for the system, so no pod can have a CPU of its own; the pods that ask for one are rejected"
+	fi
 
-say "A pod with an exclusive CPU and a GPU; pod web leaves this CPU before pod trainer starts"
-begin trainer 1 128Mi 1
-[ -z "$containers" ] || where web trainer
+	echo "The demo takes a few seconds, on a busy machine up to a minute; each step may take $limit s at most."
+	say "berthd starts; berthlet starts and runs the pods of a folder; all files are below $root"
+	start_daemon
+	start_agent
+	run berthctl topology
 
-say "What the runtime gets, to start the container"
-[ "$cpus" -lt 2 ] || run berthctl allocate trainer main
+	say "A device plugin registers, as it would with a kubelet"
+	plugin -dir "$root/device-plugins" -resource example.com/gpu -devices 'gpu0@0 gpu1@0' >"$root/plugin.log" 2>&1 &
+	plugin=$!
+	registered() { berthctl get resources -o json | grep -q '"allocatable": *2'; }
+	await "the device plugin registers" registered
+	run berthctl get resources
 
-say "A pod that does not fit is rejected: what is missing, which pod holds it, which change would help"
-begin greedy $((cpus > 2 ? cpus - 1 : 1)) 64Mi 2
-run berthctl explain greedy
+	say "A pod on the shared CPUs"
+	begin web - 64Mi
 
-say "All pods"
-[ -z "$containers" ] || run berthlet status --state-dir "$state"
-run berthctl get pods
-run berthctl get cpus
+	say "A pod with an exclusive CPU and a GPU; pod web leaves this CPU before pod trainer starts"
+	begin trainer 1 128Mi 1
+	[ -z "$containers" ] || where web trainer
 
-say "berthd and berthlet are killed and started again; the containers keep running"
-held() { berthctl get containers --no-headers; }
-before=$(held)
-kill -KILL "$daemon" $agent
-wait "$daemon" $agent 2>/dev/null || true
-start_daemon
-start_agent
-if [ "$(held)" = "$before" ]; then echo "the same pods, CPUs and devices as before"; else echo "something changed!"; exit 1; fi
-[ -z "$containers" ] || where web trainer
-run berthctl ledger check
+	say "What the runtime gets, to start the container"
+	[ "$cpus" -lt 2 ] || run berthctl allocate trainer main
 
-say "The manifests are removed: containers end, cgroups are removed, CPUs and devices are free"
-if [ -n "$containers" ]; then
-	run rm "$manifests/greedy.yaml" "$manifests/trainer.yaml" "$manifests/web.yaml"
-	gone() { [ -z "$(field web 4)$(field trainer 4)$(field greedy 4)" ]; }
-	await "the pods are gone" gone
-	kill -TERM "$agent"
-	await "berthlet ends" ended "$agent"
-	wait "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
-	agent=""
-else
-	run berthctl remove trainer || [ "$cpus" -lt 2 ]
-	run berthctl remove web
-fi
-run berthctl get pods
+	say "A pod that does not fit is rejected: what is missing, which pod holds it, which change would help"
+	begin greedy $((cpus > 2 ? cpus - 1 : 1)) 64Mi 2
+	run berthctl explain greedy
 
-kill -TERM "$daemon" "$plugin"
-await "berthd ends" ended "$daemon"
-wait "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
-wait "$plugin" 2>/dev/null || true
-daemon="" plugin=""
-mounts=$(awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo)
-cleanup
-trap - EXIT
-left=$(cgroup_dirs)
-[ -z "$left$mounts" ] && [ ! -e "$root" ] || { echo "left behind: $root $left $mounts"; exit 1; }
-say "Nothing is left behind"
+	say "All pods"
+	[ -z "$containers" ] || run berthlet status --state-dir "$state"
+	run berthctl get pods
+	run berthctl get cpus
+
+	say "berthd and berthlet are killed and started again; the containers keep running"
+	held() { berthctl get containers --no-headers; }
+	before=`held`
+	kill -KILL "$daemon" $agent
+	wait "$daemon" $agent 2>/dev/null || true
+	start_daemon
+	start_agent
+	if [ "`held`" = "$before" ]; then echo "the same pods, CPUs and devices as before"; else echo "something changed!"; exit 1; fi
+	[ -z "$containers" ] || where web trainer
+	run berthctl ledger check
+
+	say "The manifests are removed: containers end, cgroups are removed, CPUs and devices are free"
+	if [ -n "$containers" ]; then
+		run rm "$manifests/greedy.yaml" "$manifests/trainer.yaml" "$manifests/web.yaml"
+		gone() { [ -z "`field web 4``field trainer 4``field greedy 4`" ]; }
+		await "the pods are gone" gone
+		kill -TERM "$agent"
+		await "berthlet ends" ended "$agent"
+		wait "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
+		agent=""
+	else
+		run berthctl remove trainer || [ "$cpus" -lt 2 ]
+		run berthctl remove web
+	fi
+	run berthctl get pods
+
+	kill -TERM "$daemon" "$plugin"
+	await "berthd ends" ended "$daemon"
+	wait "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
+	wait "$plugin" 2>/dev/null || true
+	daemon="" plugin=""
+	mounts=`awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo`
+	cleanup
+	trap - EXIT
+	left=`cgroup_dirs`
+	[ -z "$left$mounts" ] && [ ! -e "$root" ] || { echo "left behind: $root $left $mounts"; exit 1; }
+	say "Nothing is left behind"
+}
+
+main
