@@ -170,11 +170,15 @@ func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, 
 	return confined
 }
 
-// notStarted removes libcontainer's prefixes, which do not help the user.
+// notStarted removes libcontainer's prefixes from an error about the program, which the container
+// does not have or may not run; they do not help the user.
 func notStarted(err error) error {
 	text := err.Error()
 	for _, prefix := range []string{"unable to start container process: ", "error executing setns process: "} {
 		text = strings.TrimPrefix(text, prefix)
+	}
+	if !strings.HasPrefix(text, "exec: ") {
+		return err
 	}
 	return errdefs.Preconditionf("%s", text)
 }

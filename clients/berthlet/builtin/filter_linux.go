@@ -166,9 +166,10 @@ func confine(process *os.File, pid int, f seccomp.Filter) error {
 func confineLater(process *os.File, f *seccomp.Filter, prepare func(pid int) error) error {
 	pid, err := awaitReached(process)
 	if err == nil {
-		err = prepare(pid)
-	}
-	if err == nil {
+		if err := prepare(pid); err != nil {
+			_ = process.Close()
+			return err
+		}
 		err = json.NewEncoder(process).Encode(f)
 	}
 	answer := make([]byte, len(installed))
