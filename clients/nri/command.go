@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type options struct {
 	endpoint, socket, name, index         string
 	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
+	http                                  string
 	passNamespaces, cdiDirectories        []string
 }
 
@@ -76,6 +78,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
+	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(version.Command("berth-nri"))
 	version.AddFlag(cmd)
@@ -116,11 +119,22 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	defer closeDevices()
 	runtime := &connection{}
-	p := policy.New(policy.Config{
+	var p *policy.Policy
+	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
+	count := newCounters(ready)
+	p = policy.New(policy.Config{
 		Client: client, Kubelet: source, Devices: devices, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
+		Refused: count.refused,
 	})
+	if o.http != "" {
+		stop, err := serveHTTP(o.http, count.handler(ready), log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
 	go func() {
@@ -176,7 +190,7 @@ func (o *options) devices(log *slog.Logger) (policy.DeviceSource, func(), error)
 // serve connects to the runtime, again and again.
 func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connection, log *slog.Logger) error {
 	started := os.Getenv(api.PluginSocketEnvVar) != "" // by the runtime
-	away := &outage{Policy: p, log: log}
+	away := &outage{Policy: p, log: log, runtime: runtime}
 	for {
 		plugin, err := stub.New(away, o.stubOptions(log, away)...)
 		if err != nil {
@@ -207,18 +221,23 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 // disconnects, and one when it is back.
 type outage struct {
 	*policy.Policy
-	log  *slog.Logger
-	away atomic.Bool
+	log     *slog.Logger
+	runtime *connection
+	away    atomic.Bool
 }
 
 // begin reports whether the connection has just been lost.
-func (o *outage) begin() bool { return !o.away.Swap(true) }
+func (o *outage) begin() bool {
+	o.runtime.up.Store(false)
+	return !o.away.Swap(true)
+}
 
 // Synchronize is the runtime's first call on a connection.
 func (o *outage) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	if o.away.Swap(false) {
 		o.log.Info("connected to the runtime again")
 	}
+	o.runtime.up.Store(true)
 	return o.Policy.Synchronize(ctx, pods, containers)
 }
 
@@ -234,7 +253,18 @@ func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
 }
 
 // connection is the runtime behind the stub of the moment.
-type connection struct{ stub atomic.Pointer[stub.Stub] }
+type connection struct {
+	stub atomic.Pointer[stub.Stub]
+	up   atomic.Bool // the runtime has listed its pods, and is connected since
+}
+
+// ready returns an error without a connection to the runtime.
+func (c *connection) ready() error {
+	if !c.up.Load() {
+		return errors.New("there is no connection to the runtime")
+	}
+	return nil
+}
 
 // timeout is how long the runtime waits for a plugin's response.
 func (c *connection) timeout() time.Duration {

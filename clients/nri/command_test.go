@@ -120,10 +120,13 @@ func TestOutage(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
 	p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Client: unconnected(t)})
-	o := &outage{Policy: p, log: log}
+	o := &outage{Policy: p, log: log, runtime: &connection{}}
 	l := logger{log, o}
 	if !o.begin() || o.begin() {
 		t.Error("the outage does not begin once")
+	}
+	if o.runtime.ready() == nil {
+		t.Error("berth-nri is ready without a runtime")
 	}
 	l.Errorf(t.Context(), "failed to %s", "dial")
 	l.Warnf(t.Context(), "closed")
@@ -132,6 +135,12 @@ func TestOutage(t *testing.T) {
 	}
 	if _, err := o.Synchronize(t.Context(), nil, nil); err != nil {
 		t.Error(err)
+	}
+	if err := o.runtime.ready(); err != nil {
+		t.Errorf("after the outage: %v", err)
+	}
+	if p.Ready() == nil {
+		t.Error("berth-nri is ready without berthd")
 	}
 	l.Errorf(t.Context(), "failed to %s", "update")
 	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connected to the runtime again") || !strings.Contains(got, "failed to update") {

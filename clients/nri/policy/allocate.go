@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -22,10 +23,10 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// admit admits a pod. A rejection is an error too.
-func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod, devices []*admissionv1.ExternalDevices) error {
+// admit admits a pod. A rejection is an error with the reason.
+func (p *Policy) admit(ctx context.Context, req *admissionv1.AdmitRequest) error {
 	for again := false; ; again = true {
-		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, ExternalDevices: devices})
+		answer, err := p.Client.Admit(ctx, proto.CloneOf(req))
 		switch {
 		case berth.IsStateUncertain(err) && !again:
 		case err != nil:
@@ -33,7 +34,7 @@ func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod, devices []*admissi
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
 			return nil
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
-			return errdefs.Preconditionf("%s", rejection(answer, devices))
+			return errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", rejection(answer, req.GetExternalDevices()))
 		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
 			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 		}
@@ -55,20 +56,25 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// admitOrReclaim admits a pod. If the node is full, it first looks for processes that have ended
-// without an event. It then releases allocations of ended containers in other pods, which are
-// kept for a restart only. The kubelet has counted those CPUs as free when it admitted the pod.
+// admitOrReclaim admits a pod with the devices that the kubelet has given to it.
 func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	devices, err := p.devices(ctx, s, pod)
 	if err != nil {
 		return err
 	}
-	err = p.admit(ctx, pod, devices)
-	if !berth.IsPrecondition(err) && errdefs.ClassOf(err) != errdefs.Precondition {
+	req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, ExternalDevices: devices}
+	return p.decide(ctx, s, req)
+}
+
+// tryToAdmit admits a pod. If the node is full, it first looks for processes that have ended
+// without an event. It then releases allocations of ended containers in other pods, which are
+// kept for a restart only. The kubelet has counted those CPUs as free when it admitted the pod.
+func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
+	err := p.admit(ctx, req)
+	if _, rejected := errdefs.ReasonOf(err); !rejected && !berth.IsPrecondition(err) {
 		return err
 	}
-	reclaimed := p.sweep(ctx)
-	s.stopped, s.leaving = false, false // the pod is starting
+	reclaimed := p.sweepFor(ctx, s)
 	for _, other := range p.sandboxes {
 		if other.uid != s.uid {
 			reclaimed = p.release(ctx, other, func(name string, ended bool) bool {
@@ -78,12 +84,19 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 		}
 	}
 	if reclaimed {
-		err = p.admit(ctx, pod, devices)
+		err = p.admit(ctx, req)
 	}
 	if ending := p.ending(); err != nil && len(ending) > 0 {
 		err = fmt.Errorf("%w; %s", err, strings.Join(ending, "; "))
 	}
 	return err
+}
+
+// sweepFor is sweep while a pod starts, which may have no process yet.
+func (p *Policy) sweepFor(ctx context.Context, s *sandbox) (found bool) {
+	found = p.sweep(ctx)
+	s.stopped, s.leaving = false, false
+	return found
 }
 
 // ending describes stopped members whose processes still run on exclusive CPUs.
@@ -184,6 +197,7 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 		return
 	}
 	m.stopped, m.ended = true, p.Now()
+	p.room.Add(1)
 	p.tracker.Want(m.id, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
 	p.end(m)
 	s := m.pod

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -28,13 +29,21 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 		p.moveSandboxes()
 		return nil
 	}
-	p.Log.Warn("a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
+	p.Log.Log(ctx, level(err), "a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
 	if p.passes(s) {
 		s.spec = nil
 		return nil
 	}
 	delete(p.sandboxes, s.id)
 	return refusal("admit the pod", err)
+}
+
+// level is how important a refusal is in the log: a repeated one is there already.
+func level(err error) slog.Level {
+	if repeated(err) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // StopPodSandbox gives back what a pod has: its containers have ended.
@@ -89,7 +98,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 			adjust.SetLinuxCPUSetCPUs(cpus.String())
 		}
 	default:
-		log.Warn("a container was not allocated", "error", err)
+		log.Log(ctx, level(err), "a container was not allocated", "error", err)
 		return nil, nil, refusal("place container "+m.name, err)
 	}
 	p.replace(m)

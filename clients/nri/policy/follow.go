@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -278,11 +279,14 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 	if err != nil {
 		return err
 	}
-	stream, err := p.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: now.GetRevision(), Types: moves})
+	stream, err := p.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: now.GetRevision(), Types: slices.AppendSeq(slices.Clone(moves), maps.Keys(frees))})
 	if err != nil {
 		return err
 	}
+	p.followed.Store(true)
+	defer p.followed.Store(false)
 	connected()
+	p.room.Add(1) // events may have been lost before
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -291,8 +295,13 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 				ended <- err
 				return
 			}
-			if len(message.GetEvents()) > 0 {
-				p.kick()
+			for _, e := range message.GetEvents() {
+				if frees[eventType(e)] {
+					p.room.Add(1)
+				}
+				if slices.Contains(moves, eventType(e)) {
+					p.kick()
+				}
 			}
 		}
 	}()
@@ -382,6 +391,11 @@ func (p *Policy) sweepNow(ctx context.Context) bool {
 // event for the end of an older sandbox. A created container without a process gets none after
 // its sandbox has ended. The caller holds mu.
 func (p *Policy) sweep(ctx context.Context) (found bool) {
+	defer func() {
+		if found {
+			p.room.Add(1)
+		}
+	}()
 	p.expire()
 	alive := map[*sandbox]bool{}
 	for _, m := range p.all() {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -51,6 +52,10 @@ type Config struct {
 	// is the pod's according to the runtime, and may be empty. Class PermissionDenied means that
 	// the process is in another cgroup.
 	Move func(pid int, cgroup string, cpus cpuset.Set) error
+	// Refused is called for each refusal of a pod, with the reason of the verdict. Repeated means
+	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
+	// nobody counts.
+	Refused func(reason string, repeated bool)
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
 	Log *slog.Logger
@@ -61,18 +66,22 @@ type Config struct {
 type Policy struct {
 	Config
 	kicked chan struct{} // compare and write
+	room   atomic.Uint64 // grows when something may have become free
+	// followed means that changes of berthd's ledger arrive.
+	followed atomic.Bool
 
 	mu           sync.Mutex // guards the fields below; held over calls of berthd
 	sandboxes    map[string]*sandbox
 	members      map[string]*member
-	tracker      placement.Tracker // of the members, by their ids
-	shared       cpuset.Set        // the last known value
-	synchronized bool              // synchronized with the runtime; nothing is released before
-	unreconciled bool              // berthd has not got the list of living pods
-	retry        *time.Timer       // kicks after updates have failed
-	failing      string            // the failure that is in the log
-	barred       error             // berthd has the containers of a runtime itself
-	warned       bool              // devices that no plugin would give are in the log
+	refusals     map[string]refused // by the uid of berthd's pod
+	tracker      placement.Tracker  // of the members, by their ids
+	shared       cpuset.Set         // the last known value
+	synchronized bool               // synchronized with the runtime; nothing is released before
+	unreconciled bool               // berthd has not got the list of living pods
+	retry        *time.Timer        // kicks after updates have failed
+	failing      string             // the failure that is in the log
+	barred       error              // berthd has the containers of a runtime itself
+	warned       bool               // devices that no plugin would give are in the log
 }
 
 // New returns a policy without pods.
@@ -80,7 +89,7 @@ func New(c Config) *Policy {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}}
+	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}, refusals: map[string]refused{}}
 }
 
 // Alone refuses a berthd that moves a runtime's containers itself, with an error of class
@@ -94,6 +103,14 @@ func Alone(ctx context.Context, client *berth.Client) error {
 	}
 	if e := c.GetRuntimeEndpoint(); e != "" {
 		return errdefs.Preconditionf("berthd at %s runs with --runtime-endpoint %s and would move the same containers as berth-nri: start berthd without --runtime-endpoint, or do not use berth-nri", client.Endpoint(), e)
+	}
+	return nil
+}
+
+// Ready returns an error if berthd is not followed: new pods cannot be placed.
+func (p *Policy) Ready() error {
+	if !p.followed.Load() {
+		return errdefs.Unavailablef("berthd at %s is not followed: it does not run, or is not ready", p.Client.Endpoint())
 	}
 	return nil
 }

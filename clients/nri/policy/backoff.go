@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"maps"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// The kubelet tries a refused pod again and again. As long as nothing has become free, berthd
+// would decide the same, at the cost of a plan and a synced commit. So a refusal holds, at most
+// for held: something may have changed without an event, such as the settings of a plugin.
+const (
+	held = time.Minute
+	// maxRefusals bounds the refusals that are remembered. A node has 110 pods by default.
+	maxRefusals = 1024
+)
+
+// frees are the events after which a refused pod may fit.
+var frees = map[allocationv1.EventType]bool{
+	allocationv1.EventType_EVENT_TYPE_REMOVED: true, allocationv1.EventType_EVENT_TYPE_CHANGED: true,
+	allocationv1.EventType_EVENT_TYPE_SHARED_CPUS: true, allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE: true,
+	allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH: true, allocationv1.EventType_EVENT_TYPE_POLICY: true,
+	allocationv1.EventType_EVENT_TYPE_MACHINE: true,
+}
+
+// eventType returns the type of an event of berthd.
+func eventType(e *allocationv1.Event) allocationv1.EventType {
+	switch e.GetEvent().(type) {
+	case *allocationv1.Event_Removed:
+		return allocationv1.EventType_EVENT_TYPE_REMOVED
+	case *allocationv1.Event_Changed:
+		return allocationv1.EventType_EVENT_TYPE_CHANGED
+	case *allocationv1.Event_SharedCpus:
+		return allocationv1.EventType_EVENT_TYPE_SHARED_CPUS
+	case *allocationv1.Event_DeviceResource:
+		return allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE
+	case *allocationv1.Event_DeviceHealth:
+		return allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH
+	case *allocationv1.Event_Policy:
+		return allocationv1.EventType_EVENT_TYPE_POLICY
+	case *allocationv1.Event_Machine:
+		return allocationv1.EventType_EVENT_TYPE_MACHINE
+	}
+	return allocationv1.EventType_EVENT_TYPE_UNSPECIFIED
+}
+
+// refused is the last refusal of a pod.
+type refused struct {
+	request [sha256.Size]byte
+	room    uint64 // Policy.room when it was decided
+	until   time.Time
+	err     error
+}
+
+// repeatedError is a refusal that was answered without a new decision.
+type repeatedError struct{ error }
+
+func (r repeatedError) Unwrap() error { return r.error }
+
+// repeated reports whether an error is a refusal that is known already.
+func repeated(err error) bool {
+	var r repeatedError
+	return errors.As(err, &r)
+}
+
+// digest identifies what berthd is asked for.
+func digest(req *admissionv1.AdmitRequest) ([sha256.Size]byte, error) {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
+	if err != nil {
+		return [sha256.Size]byte{}, errdefs.Internalf("digest of an admission: %w", err)
+	}
+	return sha256.Sum256(text), nil
+}
+
+// decide admits a pod, unless the same pod was refused and nothing has become free since. A
+// process that has ended without an event frees its CPUs, so processes are looked at first. The
+// caller holds mu.
+func (p *Policy) decide(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
+	uid, now := req.GetPod().GetMetadata().GetUid(), p.Now()
+	request, err := digest(req)
+	if err != nil {
+		return err
+	}
+	last, ok := p.refusals[uid]
+	if ok && last.request == request && now.Before(last.until) {
+		p.sweepFor(ctx, s)
+		if last.room == p.room.Load() {
+			p.tally("", true)
+			return repeatedError{last.err}
+		}
+	}
+	room := p.room.Load()
+	err = p.tryToAdmit(ctx, s, req)
+	reason, rejected := errdefs.ReasonOf(err)
+	if !rejected {
+		delete(p.refusals, uid)
+		return err
+	}
+	p.tally(string(reason), false)
+	maps.DeleteFunc(p.refusals, func(_ string, r refused) bool { return !now.Before(r.until) })
+	if len(p.refusals) < maxRefusals {
+		p.refusals[uid] = refused{request, room, now.Add(held), err}
+	}
+	return err
+}
+
+// tally counts a refusal.
+func (p *Policy) tally(reason string, repeated bool) {
+	if p.Refused != nil {
+		p.Refused(reason, repeated)
+	}
+}
