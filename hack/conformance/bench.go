@@ -47,15 +47,13 @@ func (s seed) on(base *ledger.View) *ledger.View {
 	return draft.View()
 }
 
-// request is that of a container, or without a name of the pod as a whole, with the
-// affinity that was merged for it.
-func request(pod *workload.Pod, container string, a vector.Affinity) (hint.Request, hint.Hint, error) {
-	req := hint.Request{Pod: pod, Container: -1}
-	wish, err := a.Hint()
-	if err == nil && container != "" {
+// request is that of a container, or without a name of the pod as a whole.
+func request(pod *workload.Pod, container string) (req hint.Request, err error) {
+	req = hint.Request{Pod: pod, Container: -1}
+	if container != "" {
 		req.Container, err = vector.Index(pod, container)
 	}
-	return req, wish, err
+	return req, err
 }
 
 // bench is a manager on a recorded machine, with an empty ledger. S is how recordings write
@@ -115,11 +113,7 @@ type (
 
 // decide carries an operation out.
 func decide[S, R any](b bench[S, R], in operation[S]) (out operated[R, S], err error) {
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return out, err
-	}
-	out.Result, out.After, err = operate(b, in.Op, in.Before, pod, in.Container, in.Affinity)
+	out.Result, out.After, err = operate(b, in.Op, in.Before, in.Pod.Pod, in.Container, in.Affinity)
 	return out, err
 }
 
@@ -137,11 +131,11 @@ func operate[S, R any](b bench[S, R], op string, s S, pod *workload.Pod, contain
 	if err != nil {
 		return res, s, err
 	}
-	req, wish, err := request(pod, container, affinity)
+	req, err := request(pod, container)
 	if err != nil {
 		return res, s, err
 	}
-	claims, refusal := b.Plan(context.Background(), view, req, wish)
+	claims, refusal := b.Plan(context.Background(), view, req, affinity.Hint())
 	if refusal != nil {
 		claims = nil
 	}
@@ -161,11 +155,7 @@ type podHints struct {
 
 // hintsFor gets a manager's hints for a pod. view returns the state before the next container, or
 // before the whole pod.
-func hintsFor(p hint.Provider, recorded vector.Pod, view func(pod *workload.Pod, next string) (*ledger.View, error)) (got podHints, err error) {
-	pod, err := recorded.Pod()
-	if err != nil {
-		return got, err
-	}
+func hintsFor(p hint.Provider, pod *workload.Pod, view func(pod *workload.Pod, next string) (*ledger.View, error)) (got podHints, err error) {
 	ask := func(container int, name string) (vector.Hints, error) {
 		v, err := view(pod, name)
 		if err != nil {

@@ -20,8 +20,8 @@ type cpuSetup struct {
 	NumReserved int               `json:"num_reserved"`
 	// Given is the explicit list, nil if the policy is to choose; Reserved is
 	// the effective set.
-	Given    *string `json:"reserved_cpus_given"`
-	Reserved string  `json:"reserved_cpus"`
+	Given    *cpuset.Set `json:"reserved_cpus_given"`
+	Reserved cpuset.Set  `json:"reserved_cpus"`
 }
 
 // cpuBench is a manager and an empty ledger on a machine.
@@ -35,25 +35,15 @@ type cpuBench struct {
 }
 
 func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
-	topo, err := env.Machines.Get(s.Topology)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := s.config("")
-	if err != nil {
-		return nil, err
-	}
+	topo, cfg := env.machine(s.Topology), s.config("")
 	m, err := cpu.New(cfg, topo)
 	if err != nil {
 		return nil, err
 	}
 	chose := ""
-	if m.Reserved().String() != s.Reserved {
+	if m.Reserved() != s.Reserved {
 		chose = m.Reserved().String()
-		if cfg.ReservedCPUs, err = cpuset.Parse(s.Reserved); err != nil {
-			return nil, err
-		}
-		if !s.overwritten(topo, m.Reserved(), cfg.ReservedCPUs) {
+		if cfg.ReservedCPUs = s.Reserved; !s.overwritten(topo, m.Reserved(), s.Reserved) {
 			return nil, fmt.Errorf("reserved CPUs: expected %q, got %q", s.Reserved, chose)
 		}
 		if m, err = cpu.New(cfg, topo); err != nil {
@@ -81,7 +71,7 @@ func (s cpuSetup) misreserved(topo *machine.Topology, recorded cpuset.Set) bool 
 
 // unlikeReserve describes such a choice in a case.
 func (s cpuSetup) unlikeReserve(env *Env) string {
-	if topo, err := env.Machines.Get(s.Topology); err == nil && s.misreserved(topo, parsed(s.Reserved)) {
+	if s.misreserved(env.machine(s.Topology), s.Reserved) {
 		return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", s.Reserved)
 	}
 	return ""
@@ -94,7 +84,7 @@ func newCPUBench(m *cpu.Manager, topo *machine.Topology) *cpuBench {
 
 // config is the manager's configuration. The recordings call the static policy
 // below the kubelet's check that something is reserved.
-func (s cpuSetup) config(topologyPolicy string) (cpu.Config, error) {
+func (s cpuSetup) config(topologyPolicy string) cpu.Config {
 	cfg := cpu.Config{
 		Policy:           cpu.PolicyStatic,
 		Options:          s.Options,
@@ -103,12 +93,10 @@ func (s cpuSetup) config(topologyPolicy string) (cpu.Config, error) {
 		TopologyPolicy:   topologyPolicy,
 		Features:         cpuFeatures(s.Gates),
 	}
-	if s.Given == nil {
-		return cfg, nil
+	if s.Given != nil {
+		cfg.ReservedCPUs = *s.Given
 	}
-	var err error
-	cfg.ReservedCPUs, err = cpuset.Parse(*s.Given)
-	return cfg, err
+	return cfg
 }
 
 func cpuFeatures(g vector.Gates) cpu.Features {
@@ -123,16 +111,16 @@ func cpuFeatures(g vector.Gates) cpu.Features {
 // cpuState is a recorded state. Reusable holds CPUs of a pod's finished init
 // containers that its next container may take.
 type cpuState struct {
-	Default        string      `json:"default"`
+	Default        cpuset.Set  `json:"default"`
 	Assignments    assignments `json:"assignments"`
-	PodAssignments cpuLists    `json:"pod_assignments"`
-	Reusable       cpuLists    `json:"reusable"`
+	PodAssignments cpuSets     `json:"pod_assignments"`
+	Reusable       cpuSets     `json:"reusable"`
 }
 
-// assignments are CPU lists by pod and container; cpuLists by either.
+// assignments are sets of CPUs by pod and container; cpuSets by either.
 type (
-	assignments map[string]cpuLists
-	cpuLists    map[string]string
+	assignments = map[string]cpuSets
+	cpuSets     = map[string]cpuset.Set
 )
 
 // spent holds CPUs of init containers that can no longer be reused.
@@ -146,15 +134,9 @@ const spent = "spent"
 // view assigns them to another pod.
 func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.View, error) {
 	records := seeded(pod)
-	if err := b.seed(records, s, pod.UID); err != nil {
-		return nil, err
-	}
-	reusable, err := cpuset.Parse(s.Reusable[pod.UID])
-	if err != nil {
-		return nil, err
-	}
+	b.seed(records, s, pod.UID)
 	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
-		spend(records, pod, reusableBefore(records[pod.UID], next).Minus(reusable))
+		spend(records, pod, reusableBefore(records[pod.UID], next).Minus(s.Reusable[pod.UID]))
 	}
 	return records.on(b.base), nil
 }
@@ -162,44 +144,33 @@ func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.Vie
 // seed adds the claims of a state. After giving a CPU to two owners, the reference counts it in
 // the shared pool although another pod holds it. Such a CPU is in the pool here. A CPU that is in
 // neither has no owner.
-func (b *cpuBench) seed(records seed, s cpuState, atHand string) error {
-	pool, err := cpuset.Parse(s.Default)
-	if err != nil {
-		return err
-	}
-	known := pool
+func (b *cpuBench) seed(records seed, s cpuState, atHand string) {
+	known := s.Default
 	if b.StrictReservation() {
 		known = known.Union(b.Reserved())
 	}
-	add := func(uid, container, list string, use ledger.CPUUse) error {
-		set, err := cpuset.Parse(list)
+	add := func(uid, container string, set cpuset.Set, use ledger.CPUUse) {
 		known = known.Union(set)
 		if uid != atHand {
-			set = set.Minus(pool)
+			set = set.Minus(s.Default)
 		}
 		records.hold(uid, container, cpuClaim(set, use))
-		return err
 	}
-	for uid, list := range s.PodAssignments {
-		if err := add(uid, "", list, ledger.CPUPod); err != nil {
-			return err
-		}
+	for uid, set := range s.PodAssignments {
+		add(uid, "", set, ledger.CPUPod)
 	}
 	for uid, containers := range s.Assignments {
 		use := ledger.CPUExclusive
-		if s.PodAssignments[uid] != "" {
+		if !s.PodAssignments[uid].IsEmpty() {
 			use = ledger.CPUPodExclusive
 		}
-		for name, list := range containers {
-			if err := add(uid, name, list, use); err != nil {
-				return err
-			}
+		for name, set := range containers {
+			add(uid, name, set, use)
 		}
 	}
 	if missing := b.machine.CPUs().Minus(known); !missing.IsEmpty() {
 		records.hold(nobody, "c0", cpuClaim(missing, ledger.CPUExclusive))
 	}
-	return nil
 }
 
 func cpuClaim(set cpuset.Set, use ledger.CPUUse) ledger.Claim {
@@ -236,52 +207,53 @@ func spend(records seed, pod *workload.Pod, stale cpuset.Set) {
 
 // without returns the state after a container was removed, and its pod with the
 // last one. The freed CPUs go to the shared pool, which a view derives.
-func (s cpuState) without(uid, container string) (cpuState, error) {
-	pool, err := cpuset.Parse(s.Default)
-	if err != nil {
-		return s, err
-	}
-	out := cpuState{Assignments: assignments{}, PodAssignments: maps.Clone(s.PodAssignments), Reusable: s.Reusable}
-	for pod, containers := range s.Assignments {
-		out.Assignments[pod] = maps.Clone(containers)
-	}
-	freed := []string{out.Assignments[uid][container]}
+func (s cpuState) without(uid, container string) cpuState {
+	out := s.clone()
+	freed := out.Assignments[uid][container]
 	delete(out.Assignments[uid], container)
 	if len(out.Assignments[uid]) == 0 {
-		freed = append(freed, out.PodAssignments[uid])
+		freed = freed.Union(out.PodAssignments[uid])
 		delete(out.Assignments, uid)
 		delete(out.PodAssignments, uid)
 	}
-	for _, list := range freed {
-		set, err := cpuset.Parse(list)
-		if err != nil {
-			return s, err
-		}
-		pool = pool.Union(set)
-	}
-	out.Default = pool.String()
-	return out, nil
+	out.Default = s.Default.Union(freed)
+	return out
 }
 
 // with returns the state after claims were added, which led to a view.
 func (s cpuState) with(view *ledger.View, claims []ledger.Claim) cpuState {
-	out := cpuState{Default: view.SharedCPUs().String(), Assignments: assignments{}, PodAssignments: cpuLists{}}
+	out := s.clone()
+	out.Default, out.Reusable = view.SharedCPUs(), nil
+	for _, c := range claims {
+		out.add(c)
+	}
+	return out
+}
+
+// clone copies the state; its maps are not nil.
+func (s cpuState) clone() cpuState {
+	out := cpuState{Default: s.Default, Assignments: assignments{}, PodAssignments: cpuSets{}, Reusable: s.Reusable}
 	maps.Copy(out.PodAssignments, s.PodAssignments)
 	for uid, containers := range s.Assignments {
 		out.Assignments[uid] = maps.Clone(containers)
 	}
-	for _, c := range claims {
-		uid, list := c.Owner.Pod, c.CPUs.Set.String()
-		switch {
-		case c.Owner.Container == "":
-			out.PodAssignments[uid] = list
-		case out.Assignments[uid] == nil:
-			out.Assignments[uid] = cpuLists{c.Owner.Container: list}
-		default:
-			out.Assignments[uid][c.Owner.Container] = list
-		}
-	}
 	return out
+}
+
+func (s cpuState) add(c ledger.Claim) {
+	if c.Owner.Container == "" {
+		s.PodAssignments[c.Owner.Pod] = c.CPUs.Set
+		return
+	}
+	put(s.Assignments, c.Owner.Pod, c.Owner.Container, c.CPUs.Set)
+}
+
+// put writes an element of a map of maps.
+func put[K, L comparable, V any, M ~map[L]V](m map[K]M, k K, l L, v V) {
+	if m[k] == nil {
+		m[k] = M{}
+	}
+	m[k][l] = v
 }
 
 // differs compares with a recorded state. The reusable CPUs follow from the rest.
@@ -291,7 +263,7 @@ func (s cpuState) differs(want cpuState) string {
 		return "shared pool"
 	case !maps.Equal(s.PodAssignments, want.PodAssignments):
 		return "pod assignments"
-	case !maps.EqualFunc(s.Assignments, want.Assignments, maps.Equal[cpuLists, cpuLists]):
+	case !maps.EqualFunc(s.Assignments, want.Assignments, maps.Equal[cpuSets, cpuSets]):
 		return "assignments"
 	}
 	return ""

@@ -28,15 +28,8 @@ type cpuPool struct {
 	shared, reserved, reusable, held cpuset.Set
 }
 
-func (s cpuSetup) pool(state cpuState, uid, container string) (cpuPool, error) {
-	var sets [4]cpuset.Set
-	for i, list := range []string{state.Default, s.Reserved, state.Reusable[uid], state.Assignments[uid][container]} {
-		var err error
-		if sets[i], err = cpuset.Parse(list); err != nil {
-			return cpuPool{}, err
-		}
-	}
-	return cpuPool{sets[0], sets[1], sets[2], sets[3]}, nil
+func (s cpuSetup) pool(state cpuState, uid, container string) cpuPool {
+	return cpuPool{state.Default, s.Reserved, state.Reusable[uid], state.Assignments[uid][container]}
 }
 
 // free is what the operation may choose from.
@@ -46,23 +39,17 @@ func (p cpuPool) free() cpuset.Set { return p.shared.Minus(p.reserved).Union(p.r
 func (s cpuSetup) strict() bool { return s.Options[cpu.StrictReservation] == "true" }
 
 // unsoundStep returns why a recorded operation cannot be right for its recorded state.
-func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod vector.Pod, container string,
+func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,
 	affinity vector.Affinity, res cpuResult, after cpuState,
 ) string {
-	p, err := s.pool(before, pod.UID, container)
-	if err != nil {
-		return err.Error()
-	}
+	p := s.pool(before, pod.UID, container)
 	if both := p.shared.Intersect(p.reserved); s.strict() && !both.IsEmpty() {
 		return fmt.Sprintf("reserved CPUs %s are in the shared pool", both)
 	}
-	if container == "" && before.PodAssignments[pod.UID] != "" {
+	if container == "" && !before.PodAssignments[pod.UID].IsEmpty() {
 		return "the pod has its CPUs already"
 	}
-	taken, err := cpuset.Parse(res.CPUSet)
-	if err != nil {
-		return err.Error()
-	}
+	taken := res.CPUSet
 	if !res.OK {
 		if container == "" && !taken.IsEmpty() {
 			return fmt.Sprintf("the pod is refused and keeps CPUs %s", taken)
@@ -72,15 +59,9 @@ func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod vecto
 	if stolen := taken.Minus(p.free()).Minus(p.held); !stolen.IsEmpty() {
 		return fmt.Sprintf("CPUs %s are taken and were not free", stolen)
 	}
-	w, err := pod.Pod()
-	if err != nil {
-		return err.Error()
-	}
-	if n := s.asked(w, container); res.Allocated && p.held.IsEmpty() {
-		home, err := s.home(topo, affinity)
+	if n := s.asked(pod, container); res.Allocated && p.held.IsEmpty() {
+		home := s.home(topo, affinity)
 		switch {
-		case err != nil:
-			return err.Error()
 		case taken.Len() != n:
 			return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, n)
 		case taken.IntersectLen(home) < min(n, p.free().IntersectLen(home)):
@@ -88,7 +69,7 @@ func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod vecto
 		}
 	}
 	if container == "" && res.Allocated {
-		if beyond := overlapping(w, taken, after.Assignments[pod.UID]); !beyond.IsEmpty() {
+		if beyond := overlapping(pod, taken, after.Assignments[pod.UID]); !beyond.IsEmpty() {
 			return fmt.Sprintf("containers have CPUs %s that are not their pod's, or another's", beyond)
 		}
 	}
@@ -99,27 +80,19 @@ func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocated) string {
 	if why := in.unlikeReserve(env); why != "" {
 		return why
 	}
-	topo, err := env.Machines.Get(in.Topology)
-	if err != nil {
-		return ""
-	}
 	if in.Op == "remove" {
 		want.Result = cpuResult{}
 	}
-	return in.unsoundStep(topo, in.Before, in.Pod, in.Container, in.Affinity, want.Result, want.After)
+	return in.unsoundStep(env.machine(in.Topology), in.Before, in.Pod.Pod, in.Container, in.Affinity, want.Result, want.After)
 }
 
 // home are the CPUs of an affinity's nodes; none without an affinity.
-func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) (cpuset.Set, error) {
-	wish, err := affinity.Hint()
-	if err != nil || wish.Any {
-		return cpuset.Set{}, err
-	}
-	home := topo.CPUsInNodes(wish.Nodes)
+func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) cpuset.Set {
+	home := topo.CPUsInNodes(affinity.NUMA.Mask)
 	if s.Options[cpu.AlignBySocket] == "true" {
 		home = topo.BySocket().Cover(home)
 	}
-	return home, nil
+	return home
 }
 
 // cpuAllocateDiffers checks rules that hold for every answer of the reference.
@@ -129,14 +102,14 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 			return overwrites, nil
 		}
 	}
-	if had := in.Before.PodAssignments[in.Pod.UID]; in.Op == "allocate_pod" && had != "" {
+	if had := in.Before.PodAssignments[in.Pod.UID]; in.Op == "allocate_pod" && !had.IsEmpty() {
 		if got.Result.CPUSet != had || got.After.Default != in.Before.Default {
 			return "", fmt.Errorf("the pod held %q and now holds %q", had, got.Result.CPUSet)
 		}
 		return takenTwice, nil
 	}
 	if in.Op == "remove" { // of a state in which reserved CPUs are shared
-		if pool := parsed(want.After.Default).Minus(parsed(in.Reserved)); got.After.Default != pool.String() {
+		if pool := want.After.Default.Minus(in.Reserved); got.After.Default != pool {
 			return "", fmt.Errorf("the shared pool is %q and should be %q", got.After.Default, pool)
 		}
 		return torn, nil
@@ -148,20 +121,13 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 		}
 		return keeps, nil
 	}
-	topo, err := env.Machines.Get(in.Topology)
-	if err != nil {
-		return "", err
-	}
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return "", err
-	}
-	if err := in.holdsStep(topo, in.Before, pod, in.Container, in.Affinity, got.Result, got.After, same); err != nil {
+	topo := env.machine(in.Topology)
+	if err := in.holdsStep(topo, in.Before, in.Pod.Pod, in.Container, in.Affinity, got.Result, got.After, same); err != nil {
 		return "", err
 	}
 	switch {
 	case slices.Contains(want.Quirks, "slice_aliasing"):
-		return overwrites, in.overwritten(topo, pod, want.Result, got.Result)
+		return overwrites, in.overwritten(topo, want.Result, got.Result)
 	case want.Result.Error != nil && want.Result.Error.Class == "hang":
 		return hangs, nil
 	case crossing(topo):
@@ -172,20 +138,12 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 
 // overwritten checks that the recorded CPUs follow from the defect, and berth's from the correct
 // computation.
-func (in cpuAllocateIn) overwritten(topo *machine.Topology, pod *workload.Pod, want, got cpuResult) error {
-	p, err := in.pool(in.Before, in.Pod.UID, in.Container)
-	if err != nil {
-		return err
-	}
-	home, err := in.home(topo, in.Affinity)
-	if err != nil {
-		return err
-	}
-	n := in.asked(pod, in.Container)
-	if err := in.spreads(topo, p.free(), home, parsed(want.CPUSet), n, true); err != nil {
+func (in cpuAllocateIn) overwritten(topo *machine.Topology, want, got cpuResult) error {
+	p, home, n := in.pool(in.Before, in.Pod.UID, in.Container), in.home(topo, in.Affinity), in.asked(in.Pod.Pod, in.Container)
+	if err := in.spreads(topo, p.free(), home, want.CPUSet, n, true); err != nil {
 		return fmt.Errorf("recorded with the defect: %w", err)
 	}
-	if err := in.spreads(topo, p.free(), home, parsed(got.CPUSet), n, false); err != nil {
+	if err := in.spreads(topo, p.free(), home, got.CPUSet, n, false); err != nil {
 		return fmt.Errorf("without the defect: %w", err)
 	}
 	return nil
@@ -212,18 +170,7 @@ func crossing(topo *machine.Topology) bool {
 func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,
 	affinity vector.Affinity, res cpuResult, after cpuState, same bool,
 ) error {
-	p, err := s.pool(before, pod.UID, container)
-	if err != nil {
-		return err
-	}
-	taken, err := cpuset.Parse(res.CPUSet)
-	if err != nil {
-		return err
-	}
-	home, err := s.home(topo, affinity)
-	if err != nil {
-		return err
-	}
+	p, home, taken := s.pool(before, pod.UID, container), s.home(topo, affinity), res.CPUSet
 	pool := p.shared.Minus(taken)
 	if s.strict() {
 		pool = pool.Minus(p.reserved)
@@ -244,7 +191,7 @@ func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *worklo
 	case taken.IntersectLen(home) < min(n, p.free().IntersectLen(home)):
 		return errors.New("the affinity is not followed")
 	}
-	if after.Default != pool.String() {
+	if after.Default != pool {
 		return fmt.Errorf("the shared pool is %q and should be %q", after.Default, pool)
 	}
 	return nil
@@ -272,14 +219,10 @@ func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 
 // unsoundAt returns the first recorded step that cannot be right; -1 if there is none.
 func (in cpuSequencesIn) unsoundAt(env *Env, want cpuLived) (step int, why string) {
-	topo, err := env.Machines.Get(in.Topology)
-	if err != nil {
-		return -1, ""
-	}
-	before := in.Initial
+	topo, before := env.machine(in.Topology), in.Initial
 	for i, w := range want.Steps {
 		if w.Result != nil {
-			if why := in.unsoundStep(topo, before, in.Pods[in.Steps[i].Pod], in.Steps[i].Container, in.Steps[i].Affinity, *w.Result, w.State); why != "" {
+			if why := in.unsoundStep(topo, before, in.Pods[in.Steps[i].Pod].Pod, in.Steps[i].Container, in.Steps[i].Affinity, *w.Result, w.State); why != "" {
 				return i, why
 			}
 		}
@@ -321,21 +264,14 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuLived, got []cpuSte
 	if diff := compareCPUSequences(in, cpuLived{want.Steps[:wrong]}, got); diff != "" {
 		return "", errors.New(diff)
 	}
-	topo, err := env.Machines.Get(in.Topology)
-	if err != nil {
-		return "", err
-	}
+	topo := env.machine(in.Topology)
 	if err := in.stepByStep(env, topo, want, wrong); err != nil {
 		return "", err
 	}
 	before := in.Initial
 	for i, step := range in.Steps {
 		if i >= wrong && step.Op == "allocate" && got[i].Result.Allocated {
-			pod, err := in.Pods[step.Pod].Pod()
-			if err != nil {
-				return "", err
-			}
-			if err := in.holdsStep(topo, before, pod, step.Container, step.Affinity, *got[i].Result, got[i].State, false); err != nil {
+			if err := in.holdsStep(topo, before, in.Pods[step.Pod].Pod, step.Container, step.Affinity, *got[i].Result, got[i].State, false); err != nil {
 				return "", fmt.Errorf("step %d: %w", i, err)
 			}
 		}
@@ -356,17 +292,13 @@ func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuLi
 		return err
 	}
 	for i := max(from, 1); i < len(in.Steps); i++ {
-		step, w := in.Steps[i], want.Steps[i]
+		step, w, pod := in.Steps[i], want.Steps[i], in.Pods[in.Steps[i].Pod].Pod
 		before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
 		res, state, err := in.decideStep(b, step, before)
 		if err != nil {
 			return fmt.Errorf("step %d by itself: %w", i, err)
 		}
-		if w.Result != nil && res != nil && in.unsoundStep(topo, before, in.Pods[step.Pod], step.Container, step.Affinity, *w.Result, after) != "" {
-			pod, err := in.Pods[step.Pod].Pod()
-			if err != nil {
-				return err
-			}
+		if w.Result != nil && res != nil && in.unsoundStep(topo, before, pod, step.Container, step.Affinity, *w.Result, after) != "" {
 			if err := in.holdsStep(topo, before, pod, step.Container, step.Affinity, *res, state, false); err != nil {
 				return fmt.Errorf("step %d by itself: %w", i, err)
 			}
@@ -386,13 +318,11 @@ func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuLi
 // mended is a recorded state without the CPUs that the defect has added to the shared pool: CPUs
 // of the current pod, and reserved CPUs if the pool excludes them.
 func (s cpuSetup) mended(state cpuState, uid string) cpuState {
-	pool := parsed(state.Default)
-	for _, list := range state.Assignments[uid] {
-		pool = pool.Minus(parsed(list))
+	for _, set := range state.Assignments[uid] {
+		state.Default = state.Default.Minus(set)
 	}
 	if s.strict() {
-		pool = pool.Minus(parsed(s.Reserved))
+		state.Default = state.Default.Minus(s.Reserved)
 	}
-	state.Default = pool.String()
 	return state
 }

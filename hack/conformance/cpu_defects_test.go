@@ -16,20 +16,16 @@ import (
 func TestCPUDefects(t *testing.T) {
 	t.Parallel()
 	topo := shaped(t, "2n4c")
-	anywhere, far := vector.Affinity{}, vector.Affinity{NUMA: []int{1}}
-	two := vector.Amounts{"cpu": "2", "memory": "64Mi"}
-	c := func(name string) vector.Container { return vector.Container{Name: name, Requests: two, Limits: two} }
-	pod := vector.Pod{UID: "p", Containers: []vector.Container{c("a"), c("b")}}
-	whole := pod
-	whole.Resources = &vector.Resources{
-		Requests: vector.Amounts{"cpu": "4", "memory": "1Gi"}, Limits: vector.Amounts{"cpu": "4", "memory": "1Gi"},
-	}
+	anywhere, far := vector.Affinity{}, vector.Affinity{NUMA: vector.MaskOf(1)}
+	pod := &workload.Pod{UID: "p", Containers: []workload.Container{withTwo("a", workload.App), withTwo("b", workload.App)}}
+	whole, four := new(*pod), workload.Quantities{workload.CPU: 4000, workload.Memory: 1 << 30}
+	whole.Resources = &workload.Resources{Requests: four, Limits: four}
 	podCPUs := func(a, b string) cpuState {
-		return cpuState{PodAssignments: cpuLists{"p": "1-4"}, Assignments: assignments{"p": {"a": a, "b": b}}}
+		return cpuState{PodAssignments: cpuSets{"p": cpus("1-4")}, Assignments: assignments{"p": {"a": cpus(a), "b": cpus(b)}}}
 	}
 	for _, tt := range []struct {
 		name      string
-		pod       vector.Pod
+		pod       *workload.Pod
 		container string
 		wish      vector.Affinity
 		before    cpuState
@@ -37,30 +33,30 @@ func TestCPUDefects(t *testing.T) {
 		after     cpuState
 		want      string
 	}{
-		{"right", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
-		{"refused", pod, "a", anywhere, cpuState{Default: "0-1"}, cpuResult{}, cpuState{}, ""},
-		{"held", pod, "a", anywhere, cpuState{Default: "0", Assignments: assignments{"p": {"a": "1-3"}}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-3"}, cpuState{}, ""},
-		{"handed on", pod, "b", anywhere, cpuState{Default: "0", Reusable: cpuLists{"p": "1-2"}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
-		{"too few", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1"}, cpuState{}, "CPUs 1 are taken, and 2"},
-		{"reserved", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "0-1"}, cpuState{}, "CPUs 0 are taken"},
-		{"not free", pod, "a", anywhere, cpuState{Default: "0-2"}, cpuResult{OK: true, Allocated: true, CPUSet: "2-3"}, cpuState{}, "CPUs 3 are taken"},
-		{"as a whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, podCPUs("1-2", "3-4"), ""},
-		{"a second set", whole, "", anywhere, podCPUs("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: "5-6"}, cpuState{}, "the pod has its CPUs already"},
-		{"kept by a refused pod", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{Allocated: true, CPUSet: "1-4"}, cpuState{}, "the pod is refused and keeps"},
-		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, podCPUs("1-2", "4-5"), "containers have CPUs 5"},
-		{"not where wanted", pod, "a", far, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1,4"}, cpuState{}, "CPUs 1,4 are taken, and more"},
-		{"where wanted", pod, "a", far, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "4-5"}, cpuState{}, ""},
+		{"right", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-2")}, cpuState{}, ""},
+		{"refused", pod, "a", anywhere, cpuState{Default: cpus("0-1")}, cpuResult{}, cpuState{}, ""},
+		{"held", pod, "a", anywhere, cpuState{Default: cpus("0"), Assignments: assignments{"p": {"a": cpus("1-3")}}}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-3")}, cpuState{}, ""},
+		{"handed on", pod, "b", anywhere, cpuState{Default: cpus("0"), Reusable: cpuSets{"p": cpus("1-2")}}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-2")}, cpuState{}, ""},
+		{"too few", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1")}, cpuState{}, "CPUs 1 are taken, and 2"},
+		{"reserved", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("0-1")}, cpuState{}, "CPUs 0 are taken"},
+		{"not free", pod, "a", anywhere, cpuState{Default: cpus("0-2")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("2-3")}, cpuState{}, "CPUs 3 are taken"},
+		{"as a whole", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-4")}, podCPUs("1-2", "3-4"), ""},
+		{"a second set", whole, "", anywhere, podCPUs("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: cpus("5-6")}, cpuState{}, "the pod has its CPUs already"},
+		{"kept by a refused pod", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{Allocated: true, CPUSet: cpus("1-4")}, cpuState{}, "the pod is refused and keeps"},
+		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-4")}, podCPUs("1-2", "4-5"), "containers have CPUs 5"},
+		{"not where wanted", pod, "a", far, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1,4")}, cpuState{}, "CPUs 1,4 are taken, and more"},
+		{"where wanted", pod, "a", far, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("4-5")}, cpuState{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := cpuSetup{Gates: vector.Gates{vector.PodLevelResourceManagers: true}, Reserved: "0"}
+			s := cpuSetup{Gates: vector.Gates{vector.PodLevelResourceManagers: true}, Reserved: cpus("0")}
 			if got := s.unsoundStep(topo, tt.before, tt.pod, tt.container, tt.wish, tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
-	strict := cpuSetup{Reserved: "0", Options: map[string]string{cpu.StrictReservation: "true"}}
-	if got := strict.unsoundStep(topo, cpuState{Default: "0-7"}, pod, "a", vector.Affinity{}, cpuResult{}, cpuState{}); got == "" {
+	strict := cpuSetup{Reserved: cpus("0"), Options: map[string]string{cpu.StrictReservation: "true"}}
+	if got := strict.unsoundStep(topo, cpuState{Default: cpus("0-7")}, pod, "a", vector.Affinity{}, cpuResult{}, cpuState{}); got == "" {
 		t.Error("reserved CPUs in the shared pool went unnoticed")
 	}
 }
@@ -69,10 +65,9 @@ func TestCPUDefects(t *testing.T) {
 func TestHoldsStep(t *testing.T) {
 	t.Parallel()
 	topo := shaped(t, "2n2c")
-	requests := workload.Quantities{workload.CPU: 2000, workload.Memory: 1}
-	pod := &workload.Pod{UID: "p", Containers: []workload.Container{{Name: "a", Requests: requests, Limits: requests}}}
-	before := cpuState{Default: "0-3"}
-	anywhere, far := vector.Affinity{}, vector.Affinity{NUMA: []int{1}}
+	pod := &workload.Pod{UID: "p", Containers: []workload.Container{withTwo("a", workload.App)}}
+	before := cpuState{Default: cpus("0-3")}
+	anywhere, far := vector.Affinity{}, vector.Affinity{NUMA: vector.MaskOf(1)}
 	for _, tt := range []struct {
 		name string
 		wish vector.Affinity
@@ -81,18 +76,18 @@ func TestHoldsStep(t *testing.T) {
 		same bool
 		ok   bool
 	}{
-		{"served", anywhere, cpuResult{OK: true, CPUSet: "1-2"}, "0,3", false, true},
-		{"where it should be", far, cpuResult{OK: true, CPUSet: "2-3"}, "0-1", false, true},
-		{"elsewhere", far, cpuResult{OK: true, CPUSet: "1-2"}, "0,3", false, false},
-		{"too few", anywhere, cpuResult{OK: true, CPUSet: "1"}, "0,2-3", false, false},
-		{"reserved", anywhere, cpuResult{OK: true, CPUSet: "0-1"}, "2-3", false, false},
-		{"another pool", anywhere, cpuResult{OK: true, CPUSet: "1-2"}, "0", false, false},
+		{"served", anywhere, cpuResult{OK: true, CPUSet: cpus("1-2")}, "0,3", false, true},
+		{"where it should be", far, cpuResult{OK: true, CPUSet: cpus("2-3")}, "0-1", false, true},
+		{"elsewhere", far, cpuResult{OK: true, CPUSet: cpus("1-2")}, "0,3", false, false},
+		{"too few", anywhere, cpuResult{OK: true, CPUSet: cpus("1")}, "0,2-3", false, false},
+		{"reserved", anywhere, cpuResult{OK: true, CPUSet: cpus("0-1")}, "2-3", false, false},
+		{"another pool", anywhere, cpuResult{OK: true, CPUSet: cpus("1-2")}, "0", false, false},
 		{"refused with room", anywhere, cpuResult{}, "0-3", false, false},
 		{"refused as recorded", anywhere, cpuResult{}, "0-3", true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := cpuSetup{Reserved: "0"}.holdsStep(topo, before, pod, "a", tt.wish, tt.res, cpuState{Default: tt.pool}, tt.same)
+			err := cpuSetup{Reserved: cpus("0")}.holdsStep(topo, before, pod, "a", tt.wish, tt.res, cpuState{Default: cpus(tt.pool)}, tt.same)
 			if (err == nil) != tt.ok {
 				t.Errorf("%v, want ok %t", err, tt.ok)
 			}
@@ -104,7 +99,7 @@ func TestHoldsStep(t *testing.T) {
 // explains from those that nothing does.
 func TestOverwrittenReserve(t *testing.T) {
 	t.Parallel()
-	distribute, none := map[string]string{cpu.DistributeAcrossNUMA: "true"}, ""
+	distribute, none := map[string]string{cpu.DistributeAcrossNUMA: "true"}, cpuset.Set{}
 	// 32 CPUs a node: 128 are those of nodes 0 to 3, of which the last is overwritten
 	// by the last of all.
 	topo := shaped(t, "2s4n16c2t")
@@ -140,8 +135,8 @@ func TestOverwrittenReserve(t *testing.T) {
 	if entry, err := cpuAllocateDiffers(nil, cpuAllocateIn{}, want, same); entry != overwrites || err != nil {
 		t.Errorf("the same with another reserve: %q, %v", entry, err)
 	}
-	removal := cpuAllocateIn{cpuSetup{Reserved: "0"}, operation[cpuState]{Op: "remove"}}
-	want.After.Default, same.After.Default = "0-3", "1-3"
+	removal := cpuAllocateIn{cpuSetup{Reserved: cpus("0")}, operation[cpuState]{Op: "remove", Pod: vector.Pod{Pod: &workload.Pod{}}}}
+	want.After.Default, same.After.Default = cpus("0-3"), cpus("1-3")
 	if entry, err := cpuAllocateDiffers(nil, removal, want, cpuAllocated{After: same.After}); entry != torn || err != nil {
 		t.Errorf("a removal that leaves the reserved CPU out: %q, %v", entry, err)
 	}
@@ -190,4 +185,19 @@ func shaped(t *testing.T, shape string) *machine.Topology {
 		t.Fatal(err)
 	}
 	return topo
+}
+
+// cpus parses a list of the table rows.
+func cpus(list string) cpuset.Set {
+	set, err := cpuset.Parse(list)
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
+// withTwo is a Guaranteed container with two CPUs.
+func withTwo(name string, role workload.Role) workload.Container {
+	two := workload.Quantities{workload.CPU: 2000, workload.Memory: 64 << 20}
+	return workload.Container{Name: name, Role: role, Requests: two, Limits: two}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // What has to be refused: c wants 2 of which one is near to no node of the machine,
@@ -13,7 +14,7 @@ import (
 func TestRefusedHints(t *testing.T) {
 	t.Parallel()
 	var s deviceState
-	c := vector.Container{Name: "c", Limits: vector.Amounts{"x.io/x": "2"}}
+	c := &workload.Container{Name: "c", Limits: workload.Quantities{"x.io/x": 2}}
 	for text, want := range map[string]bool{
 		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[1]}]}}`:    false,
 		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[40]}]}}`:   true,

@@ -172,19 +172,15 @@ func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
 		}
 	}
 	counted := map[int]map[string]uint64{}
-	add := func(uid, container string, blocks []memoryBlock) error {
+	add := func(uid, container string, blocks []memoryBlock) {
 		if uid == pod.UID && blocks != nil && len(blocks) == 0 {
 			// The reference notes even that a container has nothing.
 			records.hold(uid, container, memoryClaim(nothing, ledger.Block{}))
 		}
 		for _, block := range blocks {
-			nodes, err := numa.FromIDs(block.NUMA)
-			if err != nil {
-				return err
-			}
-			lowest, _ := nodes.Lowest()
+			lowest, _ := block.NUMA.Lowest()
 			parts := []ledger.Part{{Node: lowest}}
-			key := reuseKey{nodes, block.Type}
+			key := reuseKey{block.NUMA.Mask, block.Type}
 			if c := pod.Container(container); uid == pod.UID && c != nil && c.Role.Feeds() && handed[key] > 0 {
 				parts = s.spread(key, handed[key])
 				delete(handed, key)
@@ -192,20 +188,15 @@ func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
 					tally(counted, p.Node, block.Type, p.Bytes)
 				}
 			}
-			records.hold(uid, container, memoryClaim(block.Type, ledger.Block{Nodes: nodes, Bytes: block.Size, Parts: parts}))
+			records.hold(uid, container, memoryClaim(block.Type, ledger.Block{Nodes: block.NUMA.Mask, Bytes: block.Size, Parts: parts}))
 		}
-		return nil
 	}
 	for uid, blocks := range s.PodAssignments {
-		if err := add(uid, "", blocks); err != nil {
-			return err
-		}
+		add(uid, "", blocks)
 	}
 	for uid, containers := range s.Assignments {
 		for _, name := range slices.Sorted(maps.Keys(containers)) {
-			if err := add(uid, name, containers[name]); err != nil {
-				return err
-			}
+			add(uid, name, containers[name])
 		}
 	}
 	if len(handed) > 0 {
@@ -297,12 +288,16 @@ func (b *memoryBench) removed(s memoryState, pod *workload.Pod, container string
 	return memoryResult{OK: true}, s.without(pod.UID, container), nil
 }
 
+func blockOf(c ledger.Claim) memoryBlock {
+	return memoryBlock{NUMA: vector.Mask{Mask: c.Memory[0].Nodes, Named: true}, Type: c.Resource, Size: c.Memory[0].Bytes}
+}
+
 // blocksOf returns what an owner holds, by resource.
 func blocksOf(record *ledger.Pod, container string) []memoryBlock {
 	var out []memoryBlock
 	for _, c := range record.Claims {
 		if c.Owner.Container == container && c.Memory != nil && c.Resource != nothing {
-			out = append(out, memoryBlock{NUMA: c.Memory[0].Nodes.IDs(), Type: c.Resource, Size: c.Memory[0].Bytes})
+			out = append(out, blockOf(c))
 		}
 	}
 	return out

@@ -6,7 +6,6 @@ import (
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/memory"
-	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -72,29 +71,20 @@ func (s memoryState) kubelet() (kubelet.MemoryState, error) {
 		}
 		out.Nodes[id] = n
 	}
-	blocks := func(recorded []memoryBlock) (list []kubelet.MemoryBlock, err error) {
+	blocks := func(recorded []memoryBlock) (list []kubelet.MemoryBlock) {
 		for _, b := range recorded {
-			nodes, err := numa.FromIDs(b.NUMA)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, kubelet.MemoryBlock{Nodes: nodes, Resource: b.Type, Bytes: b.Size})
+			list = append(list, kubelet.MemoryBlock{Nodes: b.NUMA.Mask, Resource: b.Type, Bytes: b.Size})
 		}
-		return list, nil
+		return list
 	}
-	var err error
 	for uid, containers := range s.Assignments {
 		out.Containers[uid] = map[string][]kubelet.MemoryBlock{}
 		for name, list := range containers {
-			if out.Containers[uid][name], err = blocks(list); err != nil {
-				return out, err
-			}
+			out.Containers[uid][name] = blocks(list)
 		}
 	}
 	for uid, list := range s.PodAssignments {
-		if out.Pods[uid], err = blocks(list); err != nil {
-			return out, err
-		}
+		out.Pods[uid] = blocks(list)
 	}
 	return out, nil
 }

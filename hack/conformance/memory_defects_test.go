@@ -5,13 +5,16 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // TestWrappedAmounts shows a pod whose containers share huge pages that it has not
 // got: in the recording they have less than nothing of them.
 func TestWrappedAmounts(t *testing.T) {
 	t.Parallel()
-	block := func(kind string, size uint64) memoryBlock { return memoryBlock{NUMA: []int{0}, Type: kind, Size: size} }
+	block := func(kind string, size uint64) memoryBlock {
+		return memoryBlock{NUMA: vector.MaskOf(0), Type: kind, Size: size}
+	}
 	result := memoryResult{OK: true, Blocks: []memoryBlock{block("memory", 4)}}
 	state := func(shares ...memoryBlock) memoryState {
 		return memoryState{
@@ -19,7 +22,7 @@ func TestWrappedAmounts(t *testing.T) {
 			PodAssignments: map[string][]memoryBlock{"p": result.Blocks},
 		}
 	}
-	in := memoryAllocateIn{operation: operation[memoryState]{Op: "allocate_pod", Pod: vector.Pod{UID: "p"}}}
+	in := memoryAllocateIn{operation: operation[memoryState]{Op: "allocate_pod", Pod: vector.Pod{Pod: &workload.Pod{UID: "p"}}}}
 	want := memoryAllocated{Result: result, After: state(block("hugepages-2Mi", 1<<64-1), block("memory", 1))}
 	if memoryAllocateUnsound(nil, in, want) == "" {
 		t.Error("less than nothing went unnoticed")
@@ -53,20 +56,20 @@ func TestWrappedAmounts(t *testing.T) {
 // TestMemoryOracleWants checks whose requests count.
 func TestMemoryOracleWants(t *testing.T) {
 	t.Parallel()
-	full := vector.Amounts{"cpu": "1", "memory": "8", "hugepages-2Mi": "0", "example.com/gpu": "1"}
-	part := vector.Amounts{"memory": "4"}
-	pod := vector.Pod{UID: "p", Containers: []vector.Container{
+	full := workload.Quantities{"cpu": 1000, "memory": 8, "hugepages-2Mi": 0, "example.com/gpu": 1}
+	part := workload.Quantities{"memory": 4}
+	pod := workload.Pod{UID: "p", Containers: []workload.Container{
 		{Name: "a", Requests: full, Limits: full}, {Name: "b", Requests: part, Limits: part},
 	}}
 	whole := pod
-	whole.Resources = &vector.Resources{Requests: full, Limits: full}
+	whole.Resources = &workload.Resources{Requests: full, Limits: full}
 	own := pod
 	own.Containers = own.Containers[:1]
 	on := vector.Gates{vector.PodLevelResourceManagers: true}
 	for _, tt := range []struct {
 		name, container string
 		gates           vector.Gates
-		pod             vector.Pod
+		pod             workload.Pod
 		want            map[string]uint64
 	}{
 		{"Guaranteed", "a", nil, own, map[string]uint64{"memory": 8, "hugepages-2Mi": 0}},
@@ -78,11 +81,7 @@ func TestMemoryOracleWants(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := tt.pod.Pod()
-			if err != nil {
-				t.Fatal(err)
-			}
-			o, err := memorySetup{Gates: tt.gates}.oracle(memoryState{}, p, tt.container)
+			o, err := memorySetup{Gates: tt.gates}.oracle(memoryState{}, &tt.pod, tt.container)
 			if err != nil || len(o.wants)+len(tt.want) > 0 && !reflect.DeepEqual(o.wants, tt.want) {
 				t.Errorf("%v, %v; want %v", o.wants, err, tt.want)
 			}
@@ -99,7 +98,7 @@ func TestCutsGroup(t *testing.T) {
 	}{
 		{nil, false}, {[]int{2}, false}, {[]int{0, 1}, false}, {[]int{0, 1, 2}, false}, {[]int{0}, true}, {[]int{1, 2}, true},
 	} {
-		if got := s.cutsGroup(vector.Affinity{NUMA: tt.nodes}); got != tt.want {
+		if got := s.cutsGroup(vector.Affinity{NUMA: vector.MaskOf(tt.nodes...)}); got != tt.want {
 			t.Errorf("%v: %t", tt.nodes, got)
 		}
 	}

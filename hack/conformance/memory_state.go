@@ -39,9 +39,9 @@ type memoryTable struct {
 
 // memoryBlock is a block of a container or pod, by type in lists.
 type memoryBlock struct {
-	NUMA []int  `json:"numa"`
-	Type string `json:"type"`
-	Size uint64 `json:"size"`
+	NUMA vector.Mask `json:"numa"`
+	Type string      `json:"type"`
+	Size uint64      `json:"size"`
 }
 
 // with returns the state after adding claims. Tables and groups are the manager's. The number of
@@ -74,7 +74,7 @@ func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, 
 		return cmp.Compare(walkedAt(record, a.Owner.Container), walkedAt(record, b.Owner.Container))
 	})
 	for _, c := range claims {
-		block := memoryBlock{NUMA: c.Memory[0].Nodes.IDs(), Type: c.Resource, Size: c.Memory[0].Bytes}
+		block := blockOf(c)
 		name := c.Owner.Container
 		if name == "" {
 			setBlocks(&out.PodAssignments, uid, append(slices.Clone(out.PodAssignments[uid]), block))
@@ -131,7 +131,7 @@ func shrink(held map[string][]memoryBlock, pod *workload.Pod, name string, block
 		}
 		blocks := slices.Clone(held[c.Name])
 		for i := range blocks {
-			if b := &blocks[i]; b.Type == block.Type && slices.Equal(b.NUMA, block.NUMA) {
+			if b := &blocks[i]; b.Type == block.Type && b.NUMA == block.NUMA {
 				n := min(b.Size, rest)
 				b.Size -= n
 				rest -= n
@@ -186,7 +186,7 @@ func (s memoryState) without(uid, container string) memoryState {
 	out.Nodes = maps.Clone(s.Nodes)
 	for _, b := range blocks {
 		rest := b.Size
-		for _, id := range b.NUMA {
+		for id := range b.NUMA.All() {
 			node := out.Nodes[id]
 			node.Memory = maps.Clone(node.Memory)
 			if node.Assignments--; node.Assignments == 0 {
@@ -265,17 +265,11 @@ func sameAssignments(a, b map[string]map[string][]memoryBlock) bool {
 
 func sameBlocks(a, b map[string][]memoryBlock) bool {
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
-		if !equalBlocks(a[name], b[name]) {
+		if !slices.Equal(a[name], b[name]) {
 			return false
 		}
 	}
 	return true
-}
-
-func equalBlocks(a, b []memoryBlock) bool {
-	return slices.EqualFunc(a, b, func(a, b memoryBlock) bool {
-		return a.Type == b.Type && a.Size == b.Size && slices.Equal(a.NUMA, b.NUMA)
-	})
 }
 
 // overlapping reports whether a node belongs to several groups.
@@ -293,9 +287,12 @@ func (s memoryState) overlapping() bool {
 // cutsGroup reports whether an affinity names some nodes of a group and not the
 // others.
 func (s memoryState) cutsGroup(a vector.Affinity) bool {
-	return slices.ContainsFunc(a.NUMA, func(id int) bool {
-		return slices.ContainsFunc(s.Nodes[id].Cells, func(other int) bool { return !slices.Contains(a.NUMA, other) })
-	})
+	for id := range a.NUMA.All() {
+		if !numa.Of(s.Nodes[id].Cells...).IsSubsetOf(a.NUMA.Mask) {
+			return true
+		}
+	}
+	return false
 }
 
 // groupSums adds up the held amounts by group and resource.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
-	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -36,7 +35,7 @@ func (in podAdmitIn) defects(env *Env, want podAdmitWant) []podDefect {
 	counted := map[string]map[int]resourceBytes{}
 	here := map[string]podStepWant{} // steps that admitted the pods that are here
 	for i, w := range want.Steps {
-		pod := in.Pods[in.Steps[i].Pod]
+		pod := in.Pods[in.Steps[i].Pod].Pod
 		d := &out[i]
 		if in.Steps[i].Op == "admit" {
 			counted[pod.UID] = taken(before.Memory, w.Memory)
@@ -95,24 +94,20 @@ func taken(before, after memoryState) map[int]resourceBytes {
 
 // unsound returns why a recorded state after a step cannot be right. Defects of the state before
 // the step are not repeated.
-func (in podAdmitIn) unsound(pod vector.Pod, before, w podStepWant, first bool) (entry, why string) {
-	p, err := pod.Pod()
-	if err != nil {
-		return "", ""
-	}
+func (in podAdmitIn) unsound(p *workload.Pod, before, w podStepWant, first bool) (entry, why string) {
 	if twice := in.twice(p, w.CPU); !twice.IsEmpty() {
 		return torn, fmt.Sprintf("CPUs %s are in two places", twice)
 	}
 	stolen := in.stolen(p, w.CPU)
 	if !first && before.CPU.held(p.UID).IsEmpty() {
-		stolen = stolen.Union(w.CPU.held(p.UID).Minus(parsed(before.CPU.Default)))
+		stolen = stolen.Union(w.CPU.held(p.UID).Minus(before.CPU.Default))
 	}
 	if !stolen.IsEmpty() {
 		return torn, fmt.Sprintf("CPUs %s are taken and were not free", stolen)
 	}
 	for _, c := range p.Walk() {
-		if n := int(c.Requests[workload.CPU] / 1000); exclusive(c) && w.CPU.Assignments[p.UID][c.Name] != "" {
-			if has := parsed(w.CPU.Assignments[p.UID][c.Name]).Len(); has < n {
+		if n := int(c.Requests[workload.CPU] / 1000); exclusive(c) {
+			if has := w.CPU.Assignments[p.UID][c.Name].Len(); has > 0 && has < n {
 				return doubled, fmt.Sprintf("%s has %d CPUs instead of %d", c.Name, has, n)
 			}
 		}
@@ -168,9 +163,9 @@ func (s memoryState) lopsided(id, other int) bool {
 
 // held are the CPUs of a pod and its containers.
 func (s cpuState) held(uid string) cpuset.Set {
-	held := parsed(s.PodAssignments[uid])
-	for _, list := range s.Assignments[uid] {
-		held = held.Union(parsed(list))
+	held := s.PodAssignments[uid]
+	for _, set := range s.Assignments[uid] {
+		held = held.Union(set)
 	}
 	return held
 }
@@ -180,26 +175,23 @@ func (s cpuState) held(uid string) cpuset.Set {
 func (in podAdmitIn) twice(p *workload.Pod, s cpuState) (twice cpuset.Set) {
 	var together cpuset.Set
 	for _, c := range p.Walk() {
-		if s.PodAssignments[p.UID] == "" && !c.Role.Feeds() {
-			set := parsed(s.Assignments[p.UID][c.Name])
+		if s.PodAssignments[p.UID].IsEmpty() && !c.Role.Feeds() {
+			set := s.Assignments[p.UID][c.Name]
 			twice, together = twice.Union(together.Intersect(set)), together.Union(set)
 		}
 	}
-	return twice.Union(s.held(p.UID).Intersect(parsed(s.Default)))
+	return twice.Union(s.held(p.UID).Intersect(s.Default))
 }
 
 // uneven detects the reference's defects on machines with cores or sockets of different sizes or
 // without nesting. The reference uses the average size. It then takes whole units with CPUs far
 // from the affinity, or counts CPUs before a refusal that were not free or counted twice.
-func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (entry, why string) {
-	p, err := pod.Pod()
-	if w.Result == nil || err != nil {
+func (in podAdmitIn) uneven(env *Env, p *workload.Pod, w podStepWant) (entry, why string) {
+	if w.Result == nil {
 		return "", ""
 	}
-	m, err := env.Machines.Get(in.Topology)
+	m := env.machine(in.Topology)
 	switch {
-	case err != nil:
-		return "", ""
 	case crossing(m):
 		entry = doubled
 	case !alike(m.ByCore()) || !alike(m.BySocket()):
@@ -211,21 +203,15 @@ func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (entry, why
 		return entry, "the CPUs that were counted before the refusal may not have been free"
 	}
 	sets := w.CPU.Assignments[p.UID]
-	free := parsed(w.CPU.Default)
-	for _, list := range sets {
-		free = free.Union(parsed(list))
+	free := w.CPU.Default
+	for _, set := range sets {
+		free = free.Union(set)
 	}
-	free = free.Minus(parsed(in.ReservedCPUs))
+	free = free.Minus(in.ReservedCPUs)
 	for _, c := range p.Walk() {
-		set, wish := parsed(sets[c.Name]), w.Affinity[c.Name]
-		home := cpuset.Set{}
-		for _, node := range wish.NUMA {
-			home = home.Union(m.ByNode().Of(node))
-		}
-		if in.CPUOptions[cpu.AlignBySocket] == "true" {
-			home = m.BySocket().Cover(home)
-		}
-		if far := set.Minus(home); wish.NUMA != nil && !far.IsEmpty() && !free.Intersect(home).IsSubsetOf(set) {
+		set, wish := sets[c.Name], w.Affinity[c.Name]
+		home := cpuSetup{Options: in.CPUOptions}.home(m, wish)
+		if far := set.Minus(home); wish.NUMA.Named && !far.IsEmpty() && !free.Intersect(home).IsSubsetOf(set) {
 			return entry, fmt.Sprintf("%s has CPUs %s, and others were nearer", c.Name, far)
 		}
 		if !c.Role.Feeds() {
@@ -248,13 +234,13 @@ func alike(units *machine.Partition) bool {
 // stolen returns CPUs that a container got although they were not free: reserved CPUs, or CPUs of
 // a container that runs at the same time.
 func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
-	sets, reserved := s.Assignments[p.UID], parsed(in.ReservedCPUs)
+	sets, reserved := s.Assignments[p.UID], in.ReservedCPUs
 	if podCPUs, whole := s.PodAssignments[p.UID]; whole {
-		return parsed(podCPUs).Intersect(reserved).Union(overlapping(p, parsed(podCPUs), sets))
+		return podCPUs.Intersect(reserved).Union(overlapping(p, podCPUs, sets))
 	}
 	var gone, reusable cpuset.Set
 	for _, c := range p.Walk() {
-		set := parsed(sets[c.Name])
+		set := sets[c.Name]
 		stolen = stolen.Union(set.Intersect(reserved.Union(gone.Minus(reusable))))
 		gone = gone.Union(set)
 		if c.Role.Feeds() {
@@ -268,10 +254,10 @@ func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
 
 // overlapping returns CPUs of containers that are outside of their pod's set, or exclusive to two
 // of them at the same time.
-func overlapping(p *workload.Pod, podCPUs cpuset.Set, sets cpuLists) (bad cpuset.Set) {
+func overlapping(p *workload.Pod, podCPUs cpuset.Set, sets cpuSets) (bad cpuset.Set) {
 	var owned cpuset.Set
 	for _, c := range p.Walk() {
-		set := parsed(sets[c.Name])
+		set := sets[c.Name]
 		bad = bad.Union(set.Minus(podCPUs))
 		if !c.Role.Feeds() && exclusive(c) {
 			bad = bad.Union(set.Intersect(owned))
@@ -290,12 +276,12 @@ func exclusive(c *workload.Container) bool {
 
 // emptied finds a container that needs shared CPUs although there are none.
 func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) (why string) {
-	if s.Default != "" {
+	if !s.Default.IsEmpty() {
 		return ""
 	}
 	for uid := range here {
-		for _, c := range slices.Concat(in.Pods[uid].InitContainers, in.Pods[uid].Containers) {
-			if s.Assignments[uid][c.Name] == "" {
+		for _, c := range in.Pods[uid].Walk() {
+			if s.Assignments[uid][c.Name].IsEmpty() {
 				return fmt.Sprintf("%s/%s runs on shared CPUs, and there are none", uid, c.Name)
 			}
 		}
@@ -305,9 +291,8 @@ func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) (why strin
 
 // deviceless names devices that a pod cannot get although the reference has admitted it. The
 // reference decides about such a pod as a whole without its devices.
-func (in podAdmitIn) deviceless(pod vector.Pod, here map[string]podStepWant) (why string) {
-	p, err := pod.Pod()
-	if err != nil || in.TopologyScope != "pod" || in.TopologyPolicy == "none" ||
+func (in podAdmitIn) deviceless(p *workload.Pod, here map[string]podStepWant) (why string) {
+	if in.TopologyScope != "pod" || in.TopologyPolicy == "none" ||
 		!in.Gates.On(vector.PodLevelResourceManagers) || !p.HasPodLevel() {
 		return ""
 	}
@@ -332,15 +317,6 @@ func (in podAdmitIn) deviceless(pod vector.Pod, here map[string]podStepWant) (wh
 		}
 	}
 	return ""
-}
-
-// parsed reads a recorded list, which is well-formed.
-func parsed(list string) cpuset.Set {
-	set, err := cpuset.Parse(list)
-	if err != nil {
-		return cpuset.Set{}
-	}
-	return set
 }
 
 func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {

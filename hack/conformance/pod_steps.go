@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
@@ -49,24 +48,15 @@ func (in podAdmitIn) stepByStep(env *Env, want podAdmitWant, defects []podDefect
 
 // alone decides a step on a recorded state.
 func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here map[string]podOwning) (podStepGot, error) {
-	pod, err := in.Pods[step.Pod].Pod()
-	if err != nil {
-		return podStepGot{}, err
-	}
+	pod := in.Pods[step.Pod].Pod
 	records := seed{}
 	for _, recorded := range in.Pods {
 		if _, there := here[recorded.UID]; !there {
 			continue
 		}
-		other, err := recorded.Pod()
-		if err != nil {
-			return podStepGot{}, err
-		}
-		records[other.UID] = &ledger.Pod{Pod: *other}
+		records[recorded.UID] = &ledger.Pod{Pod: *recorded.Pod}
 	}
-	if err := b.cpus.seed(records, before.CPU, pod.UID); err != nil {
-		return podStepGot{}, err
-	}
+	b.cpus.seed(records, before.CPU, pod.UID)
 	if err := before.Memory.seed(records, pod, ""); err != nil {
 		return podStepGot{}, err
 	}
@@ -90,7 +80,7 @@ func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here m
 			}
 		}
 	} else {
-		before.CPU.Assignments, before.CPU.PodAssignments = maps.Clone(before.CPU.Assignments), maps.Clone(before.CPU.PodAssignments)
+		before.CPU = before.CPU.clone()
 		delete(before.CPU.Assignments, pod.UID)
 		delete(before.CPU.PodAssignments, pod.UID)
 	}
@@ -105,13 +95,8 @@ func (in podAdmitIn) mended(state cpuState, uid string) cpuState {
 
 // disjoint is the state without the CPUs in the shared pool that pods hold.
 func (s cpuState) disjoint() cpuState {
-	pool := parsed(s.Default)
-	for uid, containers := range s.Assignments {
-		pool = pool.Minus(parsed(s.PodAssignments[uid]))
-		for _, list := range containers {
-			pool = pool.Minus(parsed(list))
-		}
+	for uid := range s.Assignments {
+		s.Default = s.Default.Minus(s.held(uid))
 	}
-	s.Default = pool.String()
 	return s
 }

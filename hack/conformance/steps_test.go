@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // eachCase calls do for every case of a published file.
@@ -65,7 +67,7 @@ func TestStepsAfterADifference(t *testing.T) {
 				continue
 			}
 			before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
-			if in.unsoundStep(topo, before, in.Pods[step.Pod], step.Container, step.Affinity, *w.Result, after) != "" {
+			if in.unsoundStep(topo, before, in.Pods[step.Pod].Pod, step.Container, step.Affinity, *w.Result, after) != "" {
 				continue
 			}
 			exact++
@@ -137,15 +139,15 @@ var podChanges = map[string]func(w *podStepWant, uid string) bool{
 		return true
 	},
 	"a CPU less in the shared pool": func(w *podStepWant, _ string) bool {
-		pool := parsed(w.CPU.disjoint().Default)
-		w.CPU.Default = pool.Minus(pool.Lowest(1)).String()
+		pool := w.CPU.disjoint().Default
+		w.CPU.Default = pool.Minus(pool.Lowest(1))
 		return !pool.IsEmpty() && (w.Result == nil || w.Result.Admit)
 	},
 	"other CPUs": func(w *podStepWant, uid string) bool {
 		w.CPU.Assignments = maps.Clone(w.CPU.Assignments)
 		w.CPU.Assignments[uid] = maps.Clone(w.CPU.Assignments[uid])
 		for name := range w.CPU.Assignments[uid] {
-			w.CPU.Assignments[uid][name] = "0-1023"
+			w.CPU.Assignments[uid][name] = cpuset.Range(0, 1023)
 		}
 		return w.Result != nil && w.Result.Admit && len(w.CPU.Assignments[uid]) > 0
 	},

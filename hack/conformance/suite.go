@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // Suite decides and judges the cases of one file.
@@ -25,6 +26,15 @@ type Env struct {
 	Machines vector.Machines
 	// Deviations are the ids of docs/deviations.md.
 	Deviations map[string]bool
+}
+
+// machine returns the machine of a name. It panics without one: the case fails then.
+func (e *Env) machine(name string) *machine.Topology {
+	topo, err := e.Machines.Get(name)
+	if err != nil {
+		panic(err)
+	}
+	return topo
 }
 
 // Plan describes a suite with inputs In, recordings Want, and decisions Got. In and Want are

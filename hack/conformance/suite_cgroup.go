@@ -19,12 +19,13 @@ var cgroupPods = Define("cgroup_pods", Plan[podCgroupIn, podCgroupWant, podCgrou
 })
 
 type podCgroupIn struct {
-	Gates                   vector.Gates `json:"gates"`
-	Pod                     vector.Pod   `json:"pod"`
-	EnforceCPULimits        bool         `json:"enforce_cpu_limits"`
-	CPUPeriodUS             uint64       `json:"cpu_period_us"`
-	EnforceMemoryQoS        bool         `json:"enforce_memory_qos"`
-	MemoryReservationPolicy string       `json:"memory_reservation_policy"`
+	Gates vector.Gates `json:"gates"`
+	// Pod is not a vector.Pod: some amounts are refused.
+	Pod                     json.RawMessage `json:"pod"`
+	EnforceCPULimits        bool            `json:"enforce_cpu_limits"`
+	CPUPeriodUS             uint64          `json:"cpu_period_us"`
+	EnforceMemoryQoS        bool            `json:"enforce_memory_qos"`
+	MemoryReservationPolicy string          `json:"memory_reservation_policy"`
 }
 
 type podCgroupWant struct {
@@ -51,8 +52,8 @@ type podCgroupGot struct {
 }
 
 func decidePodCgroup(_ *Env, in podCgroupIn) (podCgroupGot, error) {
-	pod, err := in.Pod.Pod()
-	if err != nil {
+	var pod vector.Pod
+	if err := json.Unmarshal(in.Pod, &pod); err != nil {
 		return podCgroupGot{Error: err.Error()}, nil
 	}
 	// The reference computes values alike for both versions; memory QoS shows on v2 only.
@@ -62,7 +63,7 @@ func decidePodCgroup(_ *Env, in podCgroupIn) (podCgroupGot, error) {
 	config.DefaultQuotas = !in.Gates.On(vector.CustomCPUCFSQuotaPeriod)
 	config.MemoryQoS = in.EnforceMemoryQoS
 	config.ReservationPolicy = cgroup.ReservationPolicy(in.MemoryReservationPolicy)
-	values := cgroup.PodValues(pod, config, !in.EnforceCPULimits)
+	values := cgroup.PodValues(pod.Pod, config, !in.EnforceCPULimits)
 	files := podCgroupFiles{
 		CPUShares:      values.CPUShares,
 		CPUQuotaUS:     values.CPUQuotaUS,

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -90,8 +91,8 @@ func configurationUnsound(env *Env, in configurationIn, want configurationWant) 
 	if in.Op != "cpu_static_policy" || refusal != nil || err != nil || !known {
 		return ""
 	}
-	reserved := b.machine.CPUs().Minus(parsed(allocatable))
-	if !c.misreserved(b.machine, reserved) {
+	reserved, err := notIn(b.machine, allocatable)
+	if err != nil || !c.misreserved(b.machine, reserved) {
 		return ""
 	}
 	return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", reserved)
@@ -103,8 +104,11 @@ func configurationDiffers(env *Env, in configurationIn, want configurationWant, 
 	switch {
 	case in.Op == "cpu_static_policy" && want.OK && got.OK:
 		c, b, refusal, err := in.cpuPolicy(env)
-		recorded, _ := want.Out["allocatable_cpus"].(string)
-		if err != nil || refusal != nil || !c.overwritten(b.machine, b.Reserved(), b.machine.CPUs().Minus(parsed(recorded))) {
+		allocatable, _ := want.Out["allocatable_cpus"].(string)
+		if err != nil || refusal != nil {
+			return "", errors.Join(refusal, err)
+		}
+		if reserved, err := notIn(b.machine, allocatable); err != nil || !c.overwritten(b.machine, b.Reserved(), reserved) {
 			return "", errors.New("the reserved CPUs are not those that nodes would give that are not overwritten")
 		}
 		return overwrites, nil
@@ -112,6 +116,12 @@ func configurationDiffers(env *Env, in configurationIn, want configurationWant, 
 		return unknownSize, nil
 	}
 	return "", errors.New("no entry is about this")
+}
+
+// notIn are the CPUs of a machine that a recorded list does not have.
+func notIn(topo *machine.Topology, list string) (cpuset.Set, error) {
+	set, err := cpuset.Parse(list)
+	return topo.CPUs().Minus(set), err
 }
 
 func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refusal, err error) {
@@ -124,10 +134,6 @@ func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refu
 	if err := decode(in.In, &c); err != nil {
 		return nil, nil, err
 	}
-	topo, err := env.Machines.Get(c.Topology)
-	if err != nil {
-		return nil, nil, err
-	}
 	cfg := cpu.Config{Policy: c.Policy, Options: c.Options, Features: cpuFeatures(in.Gates)}
 	if c.ReservedCPU != "" {
 		q, err := resource.ParseQuantity(c.ReservedCPU)
@@ -136,7 +142,7 @@ func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refu
 		}
 		cfg.ReservedMilliCPU = q.MilliValue()
 	}
-	_, refusal = cpu.New(cfg, topo)
+	_, refusal = cpu.New(cfg, env.machine(c.Topology))
 	return nil, refusal, nil
 }
 
@@ -152,15 +158,8 @@ func (in configurationIn) cpuPolicy(env *Env) (c cpuPolicyIn, b *cpuBench, refus
 		return c, nil, nil, err
 	}
 	c.Gates = in.Gates
-	topo, err := env.Machines.Get(c.Topology)
-	if err != nil {
-		return c, nil, nil, err
-	}
-	cfg, err := c.config(c.TopologyPolicy)
-	if err != nil {
-		return c, nil, nil, err
-	}
-	m, refusal := cpu.New(cfg, topo)
+	topo := env.machine(c.Topology)
+	m, refusal := cpu.New(c.config(c.TopologyPolicy), topo)
 	if refusal != nil {
 		return c, nil, refusal, nil
 	}
@@ -183,38 +182,14 @@ func checkCPUState(env *Env, in configurationIn) (out map[string]any, refusal, e
 	if refusal != nil || err != nil {
 		return nil, nil, fmt.Errorf("the policy of a state check: %w", errors.Join(refusal, err))
 	}
-	s, err := c.State.kubelet()
-	if err != nil {
-		return nil, nil, err
-	}
+	s := c.State.kubelet()
 	return nil, s.Check(b.machine.CPUs(), b.Reserved(), b.StrictReservation()), nil
 }
 
 // kubelet returns a recorded state as the content of a checkpoint.
-func (s cpuState) kubelet() (kubelet.CPUState, error) {
-	out := kubelet.CPUState{
-		Policy:     cpu.PolicyStatic,
-		Containers: map[string]map[string]cpuset.Set{},
-		Pods:       map[string]cpuset.Set{},
-	}
-	var err error
-	if out.Shared, err = cpuset.Parse(s.Default); err != nil {
-		return out, err
-	}
-	for uid, containers := range s.Assignments {
-		out.Containers[uid] = map[string]cpuset.Set{}
-		for name, list := range containers {
-			if out.Containers[uid][name], err = cpuset.Parse(list); err != nil {
-				return out, err
-			}
-		}
-	}
-	for uid, list := range s.PodAssignments {
-		if out.Pods[uid], err = cpuset.Parse(list); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+func (s cpuState) kubelet() kubelet.CPUState {
+	s = s.clone()
+	return kubelet.CPUState{Policy: cpu.PolicyStatic, Shared: s.Default, Containers: s.Assignments, Pods: s.PodAssignments}
 }
 
 func configureTopology(_ *Env, in configurationIn) (out map[string]any, refusal, err error) {
@@ -296,10 +271,7 @@ func writeCPUState(in checkpointIn, podLevel bool) (file, again []byte, err erro
 	if podLevel {
 		format = 3
 	}
-	state, err := in.CPU.kubelet()
-	if err != nil {
-		return nil, nil, err
-	}
+	state := in.CPU.kubelet()
 	if file, err = state.Marshal(format); err != nil {
 		return nil, nil, err
 	}

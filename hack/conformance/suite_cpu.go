@@ -16,24 +16,21 @@ import (
 type cpuResult struct {
 	OK        bool          `json:"ok"`
 	Allocated bool          `json:"allocated"`
-	CPUSet    string        `json:"cpuset"`
+	CPUSet    cpuset.Set    `json:"cpuset"`
 	Error     *vector.Error `json:"error"`
 }
 
 func (b *cpuBench) planned(s cpuState, _, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (cpuResult, cpuState) {
 	res := cpuResult{OK: refusal == nil, Error: cpuError(refusal)}
 	if claim, ok := after.Claim(owner, cpu.Resource); ok {
-		res.Allocated, res.CPUSet = true, claim.CPUs.Set.String()
+		res.Allocated, res.CPUSet = true, claim.CPUs.Set
 	}
 	return res, s.with(after, claims)
 }
 
 func (b *cpuBench) removed(s cpuState, pod *workload.Pod, container string) (cpuResult, cpuState, error) {
 	res := cpuResult{OK: true}
-	s, err := s.without(pod.UID, container)
-	if err != nil {
-		return res, s, err
-	}
+	s = s.without(pod.UID, container)
 	view, err := b.view(s, pod, "")
 	if err != nil {
 		return res, s, err
@@ -143,7 +140,7 @@ func decideCPUHints(env *Env, in cpuHintsIn) (podHints, error) {
 	if err != nil {
 		return podHints{}, err
 	}
-	got, err := hintsFor(b, in.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
+	got, err := hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
 	got.Chose = b.chose
 	return got, err
 }
@@ -187,32 +184,22 @@ func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepped, error) {
 
 // decideStep decides a step on a state.
 func (in cpuSequencesIn) decideStep(b *cpuBench, step step, state cpuState) (*cpuResult, cpuState, error) {
-	pod, err := in.Pods[step.Pod].Pod()
-	if err != nil {
-		return nil, state, err
-	}
+	pod := in.Pods[step.Pod].Pod
 	res, next, err := operate(b, step.Op, state, pod, step.Container, step.Affinity)
 	next.Reusable = state.Reusable
-	if err == nil && step.Op == "allocate" && res.OK && res.Allocated {
-		next.Reusable, err = handedOn(state.Reusable, pod, step.Container, res.CPUSet)
+	if step.Op == "allocate" && res.OK && res.Allocated {
+		next.Reusable = handedOn(state.Reusable, pod, step.Container, res.CPUSet)
 	}
 	return &res, next, err
 }
 
 // handedOn is what the reference remembers as reusable after a container got
 // CPUs: that of its pod only.
-func handedOn(reusable cpuLists, pod *workload.Pod, container, list string) (cpuLists, error) {
-	free, err := cpuset.Parse(reusable[pod.UID])
-	if err != nil {
-		return nil, err
-	}
-	set, err := cpuset.Parse(list)
+func handedOn(reusable cpuSets, pod *workload.Pod, container string, set cpuset.Set) cpuSets {
 	if pod.Container(container).Role.Feeds() {
-		free = free.Union(set)
-	} else {
-		free = free.Minus(set)
+		return cpuSets{pod.UID: reusable[pod.UID].Union(set)}
 	}
-	return cpuLists{pod.UID: free.String()}, err
+	return cpuSets{pod.UID: reusable[pod.UID].Minus(set)}
 }
 
 // compareCPUSequences names the first step that differs; later steps start from another state.

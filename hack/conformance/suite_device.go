@@ -20,14 +20,16 @@ import (
 
 // deviceState has the devices that plugins have listed, and their owners.
 type deviceState struct {
-	Devices map[string][]struct {
-		ID      string `json:"id"`
-		Healthy bool   `json:"healthy"`
-		NUMA    []int  `json:"numa"`
-	} `json:"devices"`
+	Devices map[string][]listedDevice `json:"devices"`
 	// Allocated by resource; more than PodDevices only in hand-made states.
 	Allocated  map[string][]string  `json:"allocated"`
 	PodDevices map[string]podOwning `json:"pod_devices"`
+}
+
+type listedDevice struct {
+	ID      string      `json:"id"`
+	Healthy bool        `json:"healthy"`
+	NUMA    vector.Mask `json:"numa"`
 }
 
 // podOwning are the devices of a pod by container and resource.
@@ -100,12 +102,8 @@ func (s deviceState) inventory(plugins map[string]devicePlugin) (*device.Invento
 		known[name] = map[string]ledger.Device{}
 		var list []device.Device
 		for _, d := range s.Devices[name] {
-			mask, err := numa.FromIDs(d.NUMA)
-			if err != nil {
-				return nil, nil, err
-			}
-			list = append(list, device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: mask, Topology: d.NUMA != nil})
-			known[name][d.ID] = ledger.Device{ID: d.ID, Nodes: mask, Topology: d.NUMA != nil}
+			list = append(list, device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: d.NUMA.Mask, Topology: d.NUMA.Named})
+			known[name][d.ID] = ledger.Device{ID: d.ID, Nodes: d.NUMA.Mask, Topology: d.NUMA.Named}
 		}
 		session := inv.Registered(name, device.Options{Preferred: plugins[name].Preferred}, time.Time{})
 		if !inv.Listed(session, list, time.Time{}) {
@@ -211,15 +209,11 @@ type deviceHintsWant struct {
 }
 
 func decideDeviceHints(_ *Env, in deviceHintsIn) (podHints, error) {
-	pod, err := in.Pod.Pod()
+	b, err := in.State.bench(in.NUMANodes, in.Pod.Pod, nil)
 	if err != nil {
 		return podHints{}, err
 	}
-	b, err := in.State.bench(in.NUMANodes, pod, nil)
-	if err != nil {
-		return podHints{}, err
-	}
-	return hintsFor(b, in.Pod, func(*workload.Pod, string) (*ledger.View, error) { return b.view, nil })
+	return hintsFor(b, in.Pod.Pod, func(*workload.Pod, string) (*ledger.View, error) { return b.view, nil })
 }
 
 func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got podHints) string {
@@ -236,13 +230,13 @@ func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHi
 	if want.Panic == "" {
 		return "", errors.New("the reference did not crash")
 	}
-	for _, c := range slices.Concat(in.Pod.InitContainers, in.Pod.Containers) {
+	for _, c := range in.Pod.Walk() {
 		for resource, hints := range got.ContainerHints[c.Name] {
 			if hints != nil && len(hints) == 0 && !in.State.refused(in.NUMANodes, in.Pod.UID, c, resource) {
 				return "", fmt.Errorf("container %s cannot have %s, although enough devices are free", c.Name, resource)
 			}
 			for _, h := range hints {
-				if len(h.NUMA) == 0 || slices.ContainsFunc(h.NUMA, func(id int) bool { return !slices.Contains(in.NUMANodes, id) }) {
+				if h.NUMA.IsEmpty() || !h.NUMA.IsSubsetOf(numa.Of(in.NUMANodes...)) {
 					return "", fmt.Errorf("container %s: nodes %v are not of the machine", c.Name, h.NUMA)
 				}
 			}
@@ -254,24 +248,18 @@ func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHi
 // refused reports whether a container must be refused. It owns a removed device, or another
 // number than it requests; too few devices are near nodes of the machine; or a device left by an
 // init container is near none.
-func (s deviceState) refused(nodes []int, uid string, c vector.Container, resource string) bool {
+func (s deviceState) refused(nodes []int, uid string, c *workload.Container, resource string) bool {
 	near := map[string]bool{}
 	for _, d := range s.Devices[resource] {
-		if slices.ContainsFunc(d.NUMA, func(id int) bool { return slices.Contains(nodes, id) }) {
-			near[d.ID] = true
-		}
+		near[d.ID] = d.NUMA.Overlaps(numa.Of(nodes...))
 	}
-	wants, err := c.Limits.Quantities()
-	if err != nil {
-		return false
-	}
-	n := int(wants[workload.Resource(resource)])
+	n := int(c.Limits[workload.Resource(resource)])
 	if have := s.PodDevices[uid][c.Name][resource]; len(have) > 0 {
 		return len(have) != n || slices.ContainsFunc(have, func(id string) bool { return !near[id] })
 	}
 	free := 0
 	for _, d := range s.Devices[resource] {
-		if d.NUMA != nil && !near[d.ID] && s.podOwns(uid, resource, d.ID) {
+		if d.NUMA.Named && !near[d.ID] && s.podOwns(uid, resource, d.ID) {
 			return true
 		}
 		if d.Healthy && near[d.ID] && !slices.Contains(s.Allocated[resource], d.ID) {
@@ -323,20 +311,17 @@ type deviceAllocateGot struct {
 }
 
 func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, err error) {
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return got, err
-	}
+	pod := in.Pod.Pod
 	b, err := in.Before.bench(in.NUMANodes, pod, in.Plugins)
 	if err != nil {
 		return got, err
 	}
-	req, affinity, err := request(pod, in.Container, in.Affinity)
+	req, err := request(pod, in.Container)
 	if err != nil {
 		return got, err
 	}
 	ctx := context.Background()
-	claims, refusal := b.Plan(ctx, b.view, req, affinity)
+	claims, refusal := b.Plan(ctx, b.view, req, in.Affinity.Hint())
 	if refusal == nil {
 		claims, refusal = b.Prepare(ctx, "admission", req, claims)
 	}
@@ -441,18 +426,13 @@ func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant,
 	if e := want.Result.Error; e == nil || e.Class != "panic" {
 		return "", errors.New("the reference did not crash")
 	}
-	containers := slices.Concat(in.Pod.InitContainers, in.Pod.Containers)
-	i := slices.IndexFunc(containers, func(c vector.Container) bool { return c.Name == in.Container })
-	if i < 0 {
+	c := in.Pod.Container(in.Container)
+	if c == nil {
 		return "", fmt.Errorf("the pod has no container %q", in.Container)
-	}
-	wants, err := containers[i].Limits.Quantities()
-	if err != nil {
-		return "", err
 	}
 	short, sick := false, false
 	for resource, list := range in.Before.Devices {
-		amount, wanted := wants[workload.Resource(resource)]
+		amount, wanted := c.Limits[workload.Resource(resource)]
 		n := int(amount)
 		usable := in.Before.usable(in.Pod, in.Container, resource)
 		short = short || len(usable) < n
@@ -486,12 +466,12 @@ func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant,
 // earlier init containers left unused.
 func (s deviceState) usable(pod vector.Pod, container, resource string) (ids []string) {
 	left := map[string]bool{}
-	for i, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+	for _, c := range pod.Walk() {
 		if c.Name == container {
 			break
 		}
 		for _, id := range s.PodDevices[pod.UID][c.Name][resource] {
-			left[id] = i < len(pod.InitContainers) && c.RestartPolicy != "Always"
+			left[id] = c.Role.Feeds()
 		}
 	}
 	for _, d := range s.Devices[resource] {

@@ -53,7 +53,7 @@ func (r memoryResult) differs(want memoryResult) string {
 	switch {
 	case r.OK != want.OK:
 		return "verdict"
-	case !equalBlocks(r.Blocks, want.Blocks):
+	case !slices.Equal(r.Blocks, want.Blocks):
 		return "blocks"
 	case !r.OK && (r.Error.Class != want.Error.Class || r.Error.Type != want.Error.Type):
 		return "error"
@@ -151,27 +151,19 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, go
 		return wrapsAround, nil
 	}
 	if slices.Contains(want.Quirks, "pod_allocated_twice") {
-		if held := in.Before.PodAssignments[in.Pod.UID]; !equalBlocks(got.Result.Blocks, held) {
+		if held := in.Before.PodAssignments[in.Pod.UID]; !slices.Equal(got.Result.Blocks, held) {
 			return "", fmt.Errorf("the pod held %v and now holds %v", held, got.Result.Blocks)
 		}
 		return "N4", sameTables(in.Before, got.After)
 	}
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return "", err
-	}
-	o, err := in.oracle(in.Before, pod, in.Container)
+	o, err := in.oracle(in.Before, in.Pod.Pod, in.Container)
 	if err != nil {
 		return "", err
 	}
 	if err := o.tables(got.After); err != nil {
 		return "", err
 	}
-	wish, err := in.Affinity.Hint()
-	if err != nil {
-		return "", err
-	}
-	if err := o.judge(wish, got.Result); err != nil {
+	if err := o.judge(in.Affinity.Hint(), got.Result); err != nil {
 		return "", err
 	}
 	return memoryDeviation(want.Quirks)
@@ -227,7 +219,7 @@ func decideMemoryHints(_ *Env, in memoryHintsIn) (podHints, error) {
 	if err != nil {
 		return podHints{}, err
 	}
-	return hintsFor(b, in.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
+	return hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
 }
 
 func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got podHints) string {
@@ -239,16 +231,12 @@ func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got podHints) str
 
 // memoryHintsDiffer holds every answer against the definition of the family.
 func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got podHints) (string, error) {
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return "", err
-	}
 	for name, answer := range got.ContainerHints {
-		o, err := in.oracle(in.State, pod, name)
+		o, err := in.oracle(in.State, in.Pod.Pod, name)
 		if err != nil {
 			return "", err
 		}
-		if len(in.State.Assignments[pod.UID][name]) == 0 && !reflect.DeepEqual(o.hints(), answer) {
+		if len(in.State.Assignments[in.Pod.UID][name]) == 0 && !reflect.DeepEqual(o.hints(), answer) {
 			return "", fmt.Errorf("container %s: by definition %s", name, render(o.hints()))
 		}
 	}
@@ -285,10 +273,7 @@ func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepped, error
 	var got []memoryStepped
 	state, comparable := in.Initial, true
 	for i, step := range in.Steps {
-		pod, err := in.Pods[step.Pod].Pod()
-		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", i, err)
-		}
+		pod := in.Pods[step.Pod].Pod
 		var res memoryResult
 		comparable = comparable && (step.Op != "allocate" || !state.cutsGroup(step.Affinity))
 		res, state, err = operate(b, step.Op, state, pod, step.Container, step.Affinity)
@@ -340,11 +325,11 @@ func (l *memoryLife) follow(step step, pod *workload.Pod, result memoryResult, s
 			delete(l.partly, pod.UID)
 		}
 	} else {
-		req, wish, err := request(pod, step.Container, step.Affinity)
+		req, err := request(pod, step.Container)
 		if err != nil {
 			return err
 		}
-		claims, refusal := l.bench.Plan(context.Background(), draft.View(), req, wish)
+		claims, refusal := l.bench.Plan(context.Background(), draft.View(), req, step.Affinity.Hint())
 		draft.AddClaims(pod.UID, claims...)
 		held, _ := draft.View().Pod(pod.UID)
 		mine := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(held, step.Container)}

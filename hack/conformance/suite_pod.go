@@ -40,7 +40,7 @@ type podAdmitIn struct {
 	TopologyOptions map[string]string `json:"topology_options"`
 	CPUOptions      map[string]string `json:"cpu_policy_options"`
 	NumReserved     int               `json:"num_reserved"`
-	ReservedCPUs    string            `json:"reserved_cpus"`
+	ReservedCPUs    cpuset.Set        `json:"reserved_cpus"`
 	// ReservedMemory by node and resource.
 	ReservedMemory map[int]map[string]uint64 `json:"reserved_memory"`
 	deviceState
@@ -109,15 +109,8 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := cpuSetup{Gates: in.Gates, Options: in.CPUOptions, NumReserved: in.NumReserved}
-	cpuConfig, err := setup.config(in.TopologyPolicy)
-	if err != nil {
-		return nil, err
-	}
-	if cpuConfig.ReservedCPUs, err = cpuset.Parse(in.ReservedCPUs); err != nil {
-		return nil, err
-	}
-	cpus, err := cpu.New(cpuConfig, m)
+	setup := cpuSetup{Gates: in.Gates, Options: in.CPUOptions, NumReserved: in.NumReserved, Given: &in.ReservedCPUs}
+	cpus, err := cpu.New(setup.config(in.TopologyPolicy), m)
 	if err != nil {
 		return nil, err
 	}
@@ -165,11 +158,7 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 
 // machine has the CPUs of the named machine and the case's own memory.
 func (in podAdmitIn) machine(env *Env) (*machine.Topology, error) {
-	named, err := env.Machines.Get(in.Topology)
-	if err != nil {
-		return nil, err
-	}
-	s := named.Snapshot()
+	s := env.machine(in.Topology).Snapshot()
 	s.Nodes = vector.Nodes(in.Machine.Nodes)
 	return machine.New(s)
 }
@@ -222,10 +211,7 @@ func firstFinding(view *ledger.View) error {
 // step admits or removes a pod. The usage is kept as the reference keeps its memory
 // tables.
 func (in podAdmitIn) step(b *podBench, step podStep, usage *memoryState) (g podStepGot, err error) {
-	pod, err := in.Pods[step.Pod].Pod()
-	if err != nil {
-		return g, err
-	}
+	pod := new(*in.Pods[step.Pod].Pod)
 	pod.Name, pod.Namespace = pod.UID, "default"
 	before := b.View()
 	switch step.Op {
@@ -304,23 +290,14 @@ func changed(before, after *ledger.View) string {
 // read fills in CPUs, and the devices of a pod.
 func (b *podBench) read(g *podStepGot, uid string) {
 	view := b.View()
-	g.CPU = cpuState{Default: view.SharedCPUs().String(), Assignments: assignments{}, PodAssignments: cpuLists{}}
+	g.CPU = cpuState{}.with(view, nil)
 	g.Devices = map[string]map[string][]string{}
 	for c := range view.Claims() {
-		name := c.Owner.Container
 		switch {
-		case c.CPUs != nil && name == "":
-			g.CPU.PodAssignments[c.Owner.Pod] = c.CPUs.Set.String()
 		case c.CPUs != nil:
-			if g.CPU.Assignments[c.Owner.Pod] == nil {
-				g.CPU.Assignments[c.Owner.Pod] = cpuLists{}
-			}
-			g.CPU.Assignments[c.Owner.Pod][name] = c.CPUs.Set.String()
+			g.CPU.add(c)
 		case c.Devices != nil && c.Owner.Pod == uid:
-			if g.Devices[name] == nil {
-				g.Devices[name] = map[string][]string{}
-			}
-			g.Devices[name][c.Resource] = c.Devices.IDs()
+			put(g.Devices, c.Owner.Container, c.Resource, c.Devices.IDs())
 		}
 	}
 }
@@ -348,7 +325,7 @@ func (g podStepGot) differs(want podStepWant) string {
 			return ""
 		}
 		for name, a := range want.Affinity {
-			if render(g.Affinity[name]) != render(a) {
+			if g.Affinity[name] != a {
 				return "affinity of " + name
 			}
 		}

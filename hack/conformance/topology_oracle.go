@@ -38,11 +38,7 @@ func (in mergeCase) byDefinition() (mergeResult, error) {
 		smallest := -1
 		next := map[partChoice]bool{}
 		for _, h := range list {
-			raw, err := numa.FromIDs(h.NUMA)
-			if err != nil {
-				return mergeResult{}, err
-			}
-			named := h.NUMA != nil
+			raw, named := h.NUMA.Mask, h.NUMA.Named
 			if single && (!h.Preferred || named && raw.Len() != 1) {
 				continue
 			}
@@ -59,18 +55,18 @@ func (in mergeCase) byDefinition() (mergeResult, error) {
 		}
 		least, choices = max(least, smallest), next
 	}
-	result := mergeResult{Hint: vector.Affinity{NUMA: in.NUMANodes}}
+	result := mergeResult{Hint: vector.Affinity{NUMA: vector.MaskOf(in.NUMANodes...)}}
 	var best []int
 	for c := range choices {
 		if c.nodes == 0 {
 			continue
 		}
 		if key := in.key(c, least, single); best == nil || slices.Compare(key, best) < 0 {
-			best, result.Hint = key, vector.Affinity{NUMA: c.nodes.IDs(), Preferred: c.preferred}
+			best, result.Hint = key, vector.Affinity{NUMA: vector.Mask{Mask: c.nodes, Named: true}, Preferred: c.preferred}
 		}
 	}
-	if single && len(result.Hint.NUMA) == len(in.NUMANodes) {
-		result.Hint.NUMA = nil
+	if single && result.Hint.NUMA.Mask == machine {
+		result.Hint.NUMA = vector.Mask{}
 	}
 	result.Admit = in.Policy == string(topology.BestEffort) || result.Hint.Preferred
 	return result, nil

@@ -1,6 +1,7 @@
 package vector
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,21 +11,43 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
+// Mask is a recorded list of node ids; Named is false for null. A node id that no mask can hold is
+// an error.
+type Mask struct {
+	numa.Mask
+	Named bool
+}
+
+// MaskOf returns the mask of nodes.
+func MaskOf(ids ...int) Mask { return Mask{numa.Of(ids...), true} }
+
+func (m *Mask) UnmarshalJSON(text []byte) error {
+	var ids []int
+	if err := json.Unmarshal(text, &ids); err != nil {
+		return err
+	}
+	nodes, err := numa.FromIDs(ids)
+	*m = Mask{nodes, ids != nil}
+	return err
+}
+
+func (m Mask) MarshalJSON() ([]byte, error) {
+	if !m.Named {
+		return []byte("null"), nil
+	}
+	return json.Marshal(m.IDs())
+}
+
 // Affinity is a recorded hint. NUMA null is a hint without a mask; with
 // preferred false it is also what the reference gives where nothing is stored.
 type Affinity struct {
-	NUMA      []int `json:"numa"`
-	Preferred bool  `json:"preferred"`
+	NUMA      Mask `json:"numa"`
+	Preferred bool `json:"preferred"`
 }
 
-// Hint returns the recorded hint in the managers' form. A node id that no mask
-// can hold is an error.
-func (a Affinity) Hint() (hint.Hint, error) {
-	if a.NUMA == nil {
-		return hint.Hint{Any: true, Preferred: a.Preferred}, nil
-	}
-	nodes, err := numa.FromIDs(a.NUMA)
-	return hint.Hint{Nodes: nodes, Preferred: a.Preferred}, err
+// Hint returns the recorded hint in the managers' form.
+func (a Affinity) Hint() hint.Hint {
+	return hint.Hint{Nodes: a.NUMA.Mask, Any: !a.NUMA.Named, Preferred: a.Preferred}
 }
 
 // FromHint returns a hint in its recorded form.
@@ -32,7 +55,7 @@ func FromHint(h hint.Hint) Affinity {
 	if h.Any {
 		return Affinity{Preferred: h.Preferred}
 	}
-	return Affinity{NUMA: h.Nodes.IDs(), Preferred: h.Preferred}
+	return Affinity{NUMA: Mask{h.Nodes, true}, Preferred: h.Preferred}
 }
 
 // Hints is a provider's recorded answer: for each resource null (no preference),
@@ -41,7 +64,7 @@ func FromHint(h hint.Hint) Affinity {
 type Hints map[string][]Affinity
 
 // Answers returns the recorded answer in the managers' form, by resource name.
-func (h Hints) Answers() ([]hint.ResourceAnswer, error) {
+func (h Hints) Answers() []hint.ResourceAnswer {
 	var out []hint.ResourceAnswer
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		a := hint.ResourceAnswer{Resource: name}
@@ -53,16 +76,12 @@ func (h Hints) Answers() ([]hint.ResourceAnswer, error) {
 		default:
 			a.Kind = hint.Options
 			for _, recorded := range list {
-				option, err := recorded.Hint()
-				if err != nil {
-					return nil, fmt.Errorf("hints of %s: %w", name, err)
-				}
-				a.Hints = append(a.Hints, option)
+				a.Hints = append(a.Hints, recorded.Hint())
 			}
 		}
 		out = append(out, a)
 	}
-	return out, nil
+	return out
 }
 
 // Lists is a provider's answer in its canonical recorded form: for each resource
@@ -116,12 +135,8 @@ func canonical(list []Affinity) []Affinity {
 	if list == nil {
 		return nil
 	}
-	key := func(a Affinity) string { return fmt.Sprint(a.NUMA == nil, a.NUMA, a.Preferred) }
-	out := make([]Affinity, len(list))
-	for i, a := range list {
-		out[i] = Affinity{NUMA: slices.Clone(a.NUMA), Preferred: a.Preferred}
-		slices.Sort(out[i].NUMA)
-	}
+	out := append([]Affinity{}, list...)
+	key := func(a Affinity) string { return fmt.Sprint(a.NUMA.Named, a.NUMA.Mask, a.Preferred) }
 	slices.SortFunc(out, func(a, b Affinity) int { return strings.Compare(key(a), key(b)) })
-	return slices.CompactFunc(out, func(a, b Affinity) bool { return key(a) == key(b) })
+	return slices.Compact(out)
 }

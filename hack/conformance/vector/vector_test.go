@@ -16,28 +16,28 @@ import (
 func TestAmounts(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, text string
-		want       int64
+		text string
+		want workload.Quantities
 	}{
-		{"cpu", "1", 1000},
-		{"cpu", "100m", 100},
-		{"cpu", "0.0001", 1},
-		{"cpu", "9223372036854775807", math.MaxInt64},
-		{"memory", "1Gi", 1 << 30},
-		{"memory", "1500m", 2},
-		{"memory", "9223372036854775807", math.MaxInt64},
-		{"example.com/gpu", "0", 0},
+		{`{"cpu":"1"}`, workload.Quantities{"cpu": 1000}},
+		{`{"cpu":"100m"}`, workload.Quantities{"cpu": 100}},
+		{`{"cpu":"0.0001"}`, workload.Quantities{"cpu": 1}},
+		{`{"cpu":"9223372036854775807"}`, workload.Quantities{"cpu": math.MaxInt64}},
+		{`{"memory":"1Gi"}`, workload.Quantities{"memory": 1 << 30}},
+		{`{"memory":"1500m"}`, workload.Quantities{"memory": 2}},
+		{`{"memory":"9223372036854775807"}`, workload.Quantities{"memory": math.MaxInt64}},
+		{`{"example.com/gpu":"0"}`, workload.Quantities{"example.com/gpu": 0}},
+		{`null`, nil},
 	} {
-		got, err := Amounts{row.name: row.text}.Quantities()
-		if want := (workload.Quantities{workload.Resource(row.name): row.want}); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s %s: %v, %v; want %v", row.name, row.text, got, err, want)
+		var got amounts
+		if err := json.Unmarshal([]byte(row.text), &got); err != nil || !reflect.DeepEqual(got.Quantities, row.want) {
+			t.Errorf("%s: %v, %v; want %v", row.text, got, err, row.want)
 		}
 	}
-	if got, err := Amounts(nil).Quantities(); got != nil || err != nil {
-		t.Errorf("absent amounts: %v, %v; want nil", got, err)
-	}
-	if _, err := (Amounts{"cpu": "many"}).Quantities(); err == nil {
-		t.Error("an amount that is no quantity was accepted")
+	for _, text := range []string{`{"containers":[{"requests":{"cpu":"many"}}]}`, `{"colour":"red"}`} {
+		if err := json.Unmarshal([]byte(text), new(Pod)); err == nil {
+			t.Errorf("%s was accepted", text)
+		}
 	}
 }
 
@@ -58,12 +58,9 @@ func TestUnknownGate(t *testing.T) {
 // The reference adds exact amounts and rounds the sum.
 func TestFractionsAddUp(t *testing.T) {
 	t.Parallel()
-	half := Amounts{"memory": "1500m", "cpu": "100u"}
-	p := Pod{Containers: []Container{{Name: "a", Requests: half, Limits: half}, {Name: "b", Requests: half, Limits: half}}, Overhead: half}
-	got, err := p.Pod()
-	if err != nil {
-		t.Fatal(err)
-	}
+	const half = `{"memory":"1500m","cpu":"100u"}`
+	const containers = `"containers":[{"requests":` + half + `,"limits":` + half + `},{"requests":` + half + `,"limits":` + half + `}],"overhead":` + half
+	got := readPod(t, `{`+containers+`}`)
 	want := workload.Quantities{workload.Memory: 5, workload.CPU: 1}
 	if sums := workload.EffectiveRequests(got, workload.Features{}); !reflect.DeepEqual(sums, want) {
 		t.Errorf("requests %v, want %v", sums, want)
@@ -71,10 +68,7 @@ func TestFractionsAddUp(t *testing.T) {
 	if sums := workload.EffectiveLimits(got, workload.Features{}); !reflect.DeepEqual(sums, want) {
 		t.Errorf("limits %v, want %v", sums, want)
 	}
-	p.Resources = &Resources{Requests: half}
-	if got, err = p.Pod(); err != nil {
-		t.Fatal(err)
-	}
+	got = readPod(t, `{`+containers+`,"resources":{"requests":`+half+`}}`)
 	want[workload.Memory] = 3
 	if sums := workload.EffectiveRequests(got, workload.Features{PodLevelResources: true}); !reflect.DeepEqual(sums, want) {
 		t.Errorf("pod-level requests %v, want %v", sums, want)
@@ -83,16 +77,8 @@ func TestFractionsAddUp(t *testing.T) {
 
 func TestPod(t *testing.T) {
 	t.Parallel()
-	var p Pod
-	text := `{"uid":"u","init_containers":[{"name":"i"},{"name":"s","restart_policy":"Always","limits":{}}],
-		"containers":[{"name":"c","requests":{"cpu":"2"}}],"resources":{}}`
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		t.Fatal(err)
-	}
-	got, err := p.Pod()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := readPod(t, `{"uid":"u","init_containers":[{"name":"i"},{"name":"s","restart_policy":"Always","limits":{}}],
+		"containers":[{"name":"c","requests":{"cpu":"2"}}],"resources":{}}`)
 	want := &workload.Pod{
 		UID: "u",
 		Containers: []workload.Container{
@@ -113,6 +99,15 @@ func TestPod(t *testing.T) {
 	}
 }
 
+func readPod(t *testing.T, text string) *workload.Pod {
+	t.Helper()
+	var p Pod
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	return p.Pod
+}
+
 func TestHintsRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -124,11 +119,7 @@ func TestHintsRoundTrip(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &recorded); err != nil {
 			t.Fatal(err)
 		}
-		answers, err := recorded.Answers()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := Lists(answers)
+		got, err := Lists(recorded.Answers())
 		if err != nil || !reflect.DeepEqual(got, recorded.Canonical()) {
 			t.Errorf("%s came back as %v, %v", text, got, err)
 		}
@@ -143,7 +134,7 @@ func TestListsOfRule(t *testing.T) {
 	rule := &hint.Rule{Universe: numa.Of(0, 1), Need: 3, PreferredSize: 1}
 	rule.Weights[0], rule.Weights[1] = 2, 3
 	got, err := Lists([]hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule}}})
-	want := Hints{"r": {{NUMA: []int{0, 1}}, {NUMA: []int{1}, Preferred: true}}}
+	want := Hints{"r": {{NUMA: MaskOf(0, 1)}, {NUMA: MaskOf(1), Preferred: true}}}
 	if err != nil || !reflect.DeepEqual(got, want.Canonical()) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
