@@ -48,12 +48,12 @@ func (s seed) on(base *ledger.View) *ledger.View {
 }
 
 // request is that of a container, or without a name of the pod as a whole.
-func request(pod *workload.Pod, container string) (req hint.Request, err error) {
-	req = hint.Request{Pod: pod, Container: -1}
-	if container != "" {
-		req.Container, err = vector.Index(pod, container)
+func request(pod *workload.Pod, container string) hint.Request {
+	at := slices.IndexFunc(pod.Containers, func(c workload.Container) bool { return c.Name == container })
+	if at < 0 && container != "" {
+		panic(fmt.Sprintf("pod %s has no container %q", pod.UID, container))
 	}
-	return req, err
+	return hint.Request{Pod: pod, Container: at}
 }
 
 // bench is a manager on a recorded machine, with an empty ledger. S is how recordings write
@@ -61,11 +61,11 @@ func request(pod *workload.Pod, container string) (req hint.Request, err error) 
 type bench[S, R any] interface {
 	hint.Provider
 	// view returns a state as a view; next is the container of the pod that is to come.
-	view(s S, pod *workload.Pod, next string) (*ledger.View, error)
+	view(s S, pod *workload.Pod, next string) *ledger.View
 	// planned returns the result of a plan for an owner, and the state that follows from s.
 	planned(s S, before, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (R, S)
 	// removed returns the result and the state after a container was removed.
-	removed(s S, pod *workload.Pod, container string) (R, S, error)
+	removed(s S, pod *workload.Pod, container string) (R, S)
 }
 
 // operation is an operation on a recorded state; operated is its outcome. Chose is
@@ -123,18 +123,12 @@ func operate[S, R any](b bench[S, R], op string, s S, pod *workload.Pod, contain
 	switch op {
 	case "allocate", "allocate_pod":
 	case "remove":
-		return b.removed(s, pod, container)
+		res, next = b.removed(s, pod, container)
+		return res, next, nil
 	default:
 		return res, s, fmt.Errorf("unknown operation %q", op)
 	}
-	view, err := b.view(s, pod, container)
-	if err != nil {
-		return res, s, err
-	}
-	req, err := request(pod, container)
-	if err != nil {
-		return res, s, err
-	}
+	view, req := b.view(s, pod, container), request(pod, container)
 	claims, refusal := b.Plan(context.Background(), view, req, affinity.Hint())
 	if refusal != nil {
 		claims = nil
@@ -155,13 +149,9 @@ type podHints struct {
 
 // hintsFor gets a manager's hints for a pod. view returns the state before the next container, or
 // before the whole pod.
-func hintsFor(p hint.Provider, pod *workload.Pod, view func(pod *workload.Pod, next string) (*ledger.View, error)) (got podHints, err error) {
-	ask := func(container int, name string) (vector.Hints, error) {
-		v, err := view(pod, name)
-		if err != nil {
-			return nil, err
-		}
-		answers, err := p.Hints(context.Background(), v, hint.Request{Pod: pod, Container: container})
+func hintsFor(p hint.Provider, pod *workload.Pod, view func(pod *workload.Pod, next string) *ledger.View) (got podHints, err error) {
+	hints := func(container int, name string) (vector.Hints, error) {
+		answers, err := p.Hints(context.Background(), view(pod, name), hint.Request{Pod: pod, Container: container})
 		if err != nil {
 			return nil, err
 		}
@@ -169,11 +159,11 @@ func hintsFor(p hint.Provider, pod *workload.Pod, view func(pod *workload.Pod, n
 	}
 	got.ContainerHints = map[string]vector.Hints{}
 	for i, c := range pod.Walk() {
-		if got.ContainerHints[c.Name], err = ask(i, c.Name); err != nil {
+		if got.ContainerHints[c.Name], err = hints(i, c.Name); err != nil {
 			return got, err
 		}
 	}
-	got.PodHints, err = ask(-1, "")
+	got.PodHints, err = hints(-1, "")
 	return got, err
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,18 +37,7 @@ var counts = map[string]count{
 
 func TestCounts(t *testing.T) {
 	t.Parallel()
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(root, "..", "shared", "conformance")
-	if _, err := os.Stat(dir); os.IsNotExist(err) {
-		t.Skipf("no recordings: %v", err)
-	}
-	env, err := loadEnv(root, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, env := published(t)
 	files, err := (&runner{dir: dir}).files("")
 	if err != nil {
 		t.Fatal(err)
@@ -77,5 +68,39 @@ func TestCounts(t *testing.T) {
 				t.Errorf("got %+v, pinned is %+v; skipped %v", got, counts[name], res.Skips)
 			}
 		})
+	}
+}
+
+// published is the folder of the published recordings.
+func published(t *testing.T) (dir string, env *Env) {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(root, "..", "shared", "conformance")
+	if _, err := os.Stat(dir); os.IsNotExist(err) {
+		t.Skipf("no recordings: %v", err)
+	}
+	if env, err = loadEnv(root, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir, env
+}
+
+// eachCase calls do for every case of a published file.
+func eachCase[In, Want any](t *testing.T, name string, do func(env *Env, in In, want Want)) {
+	t.Helper()
+	dir, env := published(t)
+	if err := eachLine(filepath.Join(dir, name+".jsonl.gz"), func(line []byte) error {
+		var in In
+		var want Want
+		if err := errors.Join(json.Unmarshal(line, &in), json.Unmarshal(line, &want)); err != nil {
+			return err
+		}
+		do(env, in, want)
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }

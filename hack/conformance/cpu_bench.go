@@ -132,13 +132,13 @@ const spent = "spent"
 // stores them. It deletes them when another pod gets CPUs, or when a single container is removed,
 // which berth never does. If the state says that CPUs of an init container cannot be reused, the
 // view assigns them to another pod.
-func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.View, error) {
+func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) *ledger.View {
 	records := seeded(pod)
 	b.seed(records, s, pod.UID)
 	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
 		spend(records, pod, reusableBefore(records[pod.UID], next).Minus(s.Reusable[pod.UID]))
 	}
-	return records.on(b.base), nil
+	return records.on(b.base)
 }
 
 // seed adds the claims of a state. After giving a CPU to two owners, the reference counts it in

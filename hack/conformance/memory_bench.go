@@ -148,12 +148,10 @@ const (
 
 // view returns the state as a view in which next, if it holds nothing yet, is the
 // container that is to come.
-func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledger.View, error) {
+func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) *ledger.View {
 	records := seeded(pod)
-	if err := s.seed(records, pod, next); err != nil {
-		return nil, err
-	}
-	return records.on(b.base), nil
+	s.seed(records, pod, next)
+	return records.on(b.base)
 }
 
 // seed adds the claims of the state.
@@ -162,14 +160,12 @@ func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledg
 // blocks, because the reference frees from the lowest node, wherever the bytes were counted.
 // Therefore a separate pod holds the amounts of the tables, on their nodes. The blocks keep their
 // size and nodes but count for nothing. The exception is memory that the pod's init containers
-// leave for reuse, which counts for the first of them with such a block.
-func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
+// leave for reuse, which counts for the first of them with such a block. A state that leaves more
+// than they hold is a mistake of the recording or of this function: it panics, and the case fails.
+func (s memoryState) seed(records seed, pod *workload.Pod, next string) {
 	handed := map[reuseKey]uint64{}
 	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
-		var err error
-		if handed, err = s.handedOn(pod.UID); err != nil {
-			return err
-		}
+		handed = s.handedOn(pod.UID)
 	}
 	counted := map[int]map[string]uint64{}
 	add := func(uid, container string, blocks []memoryBlock) {
@@ -185,7 +181,7 @@ func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
 				parts = s.spread(key, handed[key])
 				delete(handed, key)
 				for _, p := range parts {
-					tally(counted, p.Node, block.Type, p.Bytes)
+					put(counted, p.Node, block.Type, counted[p.Node][block.Type]+p.Bytes)
 				}
 			}
 			records.hold(uid, container, memoryClaim(block.Type, ledger.Block{Nodes: block.NUMA.Mask, Bytes: block.Size, Parts: parts}))
@@ -200,20 +196,13 @@ func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
 		}
 	}
 	if len(handed) > 0 {
-		return fmt.Errorf("pod %s has handed on what none of its init containers holds: %v", pod.UID, handed)
+		panic(fmt.Sprintf("pod %s has handed on what none of its init containers holds: %v", pod.UID, handed))
 	}
-	return s.keepUsage(records, counted)
+	s.keepUsage(records, counted)
 }
 
 func memoryClaim(resource string, b ledger.Block) ledger.Claim {
 	return ledger.Claim{Provider: memory.Name, Resource: resource, Memory: []ledger.Block{b}}
-}
-
-func tally(counted map[int]map[string]uint64, node int, resource string, bytes uint64) {
-	if counted[node] == nil {
-		counted[node] = map[string]uint64{}
-	}
-	counted[node][resource] += bytes
 }
 
 // reuseKey is where an amount is handed on: on exactly these nodes.
@@ -223,20 +212,16 @@ type reuseKey struct {
 }
 
 // handedOn is what the state has as reusable for a pod.
-func (s memoryState) handedOn(uid string) (map[reuseKey]uint64, error) {
+func (s memoryState) handedOn(uid string) map[reuseKey]uint64 {
 	out := map[reuseKey]uint64{}
-	for list, amounts := range s.Reusable[uid] {
-		nodes, err := numa.Parse(list)
-		if err != nil {
-			return nil, err
-		}
+	for nodes, amounts := range s.Reusable[uid] {
 		for resource, bytes := range amounts {
 			if bytes > 0 {
 				out[reuseKey{nodes, resource}] = bytes
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // spread divides an amount among nodes where the tables count so much, from the
@@ -255,16 +240,13 @@ func (s memoryState) spread(key reuseKey, bytes uint64) []ledger.Part {
 // keepUsage makes a pod hold the amounts of the tables that are not counted yet, with the tables'
 // groups. An amount on a node without blocks, whose origin the reference has lost, is held on no
 // nodes.
-func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) error {
+func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) {
 	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
 		node := s.Nodes[id]
 		container := fmt.Sprint("node", id)
 		var group numa.Mask
 		if node.Assignments > 0 {
-			var err error
-			if group, err = numa.FromIDs(node.Cells); err != nil {
-				return err
-			}
+			group = numa.Of(node.Cells...)
 			records.hold(usage, container, memoryClaim(nothing, ledger.Block{Nodes: group, Parts: []ledger.Part{{Node: id}}}))
 		}
 		for _, name := range slices.Sorted(maps.Keys(node.Memory)) {
@@ -275,7 +257,6 @@ func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) 
 			}
 		}
 	}
-	return nil
 }
 
 func (b *memoryBench) planned(s memoryState, before, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (memoryResult, memoryState) {
@@ -284,8 +265,8 @@ func (b *memoryBench) planned(s memoryState, before, after *ledger.View, owner l
 	return res, s.with(b.State(before), b.State(after), record, claims)
 }
 
-func (b *memoryBench) removed(s memoryState, pod *workload.Pod, container string) (memoryResult, memoryState, error) {
-	return memoryResult{OK: true}, s.without(pod.UID, container), nil
+func (b *memoryBench) removed(s memoryState, pod *workload.Pod, container string) (memoryResult, memoryState) {
+	return memoryResult{OK: true}, s.without(pod.UID, container)
 }
 
 func blockOf(c ledger.Claim) memoryBlock {

@@ -24,16 +24,13 @@ type memoryOracle struct {
 
 // oracle takes the request of a container, or without a name that of a
 // pod with pod-level resources.
-func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container string) (*memoryOracle, error) {
+func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container string) *memoryOracle {
 	o := &memoryOracle{state: state, allocatable: s.allocatable(state), wants: map[string]uint64{}}
 	for id := range o.allocatable {
 		o.all = o.all.With(id)
 	}
 	o.held = o.spread()
-	var err error
-	if o.reused, err = state.handedOn(pod.UID); err != nil {
-		return nil, err
-	}
+	o.reused = state.handedOn(pod.UID)
 	f := workload.Features{
 		PodLevelResources:        s.Gates.On(vector.PodLevelResources),
 		PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
@@ -52,7 +49,7 @@ func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container stri
 			o.wants[string(r)] = uint64(n)
 		}
 	}
-	return o, nil
+	return o
 }
 
 // allocatable returns each node's memory for pods: the amounts of the recorded state. If those

@@ -15,10 +15,10 @@ import (
 // memoryState is a recorded state. Reusable has what a pod's init containers hand
 // on, by list of nodes and resource.
 type memoryState struct {
-	Nodes          map[int]memoryNode                  `json:"nodes"`
-	Assignments    map[string]map[string][]memoryBlock `json:"assignments"`
-	PodAssignments map[string][]memoryBlock            `json:"pod_assignments"`
-	Reusable       map[string]map[string]resourceBytes `json:"reusable"`
+	Nodes          map[int]memoryNode                     `json:"nodes"`
+	Assignments    map[string]map[string][]memoryBlock    `json:"assignments"`
+	PodAssignments map[string][]memoryBlock               `json:"pod_assignments"`
+	Reusable       map[string]map[numa.Mask]resourceBytes `json:"reusable"`
 }
 
 type resourceBytes map[string]uint64
@@ -51,7 +51,7 @@ func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, 
 		Nodes:          map[int]memoryNode{},
 		Assignments:    maps.Clone(s.Assignments),
 		PodAssignments: maps.Clone(s.PodAssignments),
-		Reusable:       map[string]map[string]resourceBytes{},
+		Reusable:       map[string]map[numa.Mask]resourceBytes{record.UID(): {}},
 	}
 	for i, n := range after {
 		node := memoryNode{
@@ -88,14 +88,7 @@ func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, 
 		setBlocks(&out.Assignments, uid, held)
 	}
 	for key, bytes := range handedOnBy(record) {
-		if out.Reusable[uid] == nil {
-			out.Reusable[uid] = map[string]resourceBytes{}
-		}
-		list := key.nodes.String()
-		if out.Reusable[uid][list] == nil {
-			out.Reusable[uid][list] = resourceBytes{}
-		}
-		out.Reusable[uid][list][key.resource] = bytes
+		put(out.Reusable[uid], key.nodes, key.resource, bytes)
 	}
 	return out
 }
@@ -227,12 +220,7 @@ func (s memoryState) differs(want memoryState, uid string) string {
 	case !sameAssignments(s.Assignments, want.Assignments):
 		return "assignments"
 	}
-	if uid == "" {
-		return ""
-	}
-	got, err := s.handedOn(uid)
-	recorded, recordedErr := want.handedOn(uid)
-	if err != nil || recordedErr != nil || !maps.Equal(got, recorded) {
+	if uid != "" && !maps.Equal(s.handedOn(uid), want.handedOn(uid)) {
 		return "what is handed on"
 	}
 	return ""
@@ -299,12 +287,8 @@ func (s memoryState) cutsGroup(a vector.Affinity) bool {
 func (s memoryState) groupSums() map[reuseKey]uint64 {
 	sums := map[reuseKey]uint64{}
 	for _, node := range s.Nodes {
-		group, err := numa.FromIDs(node.Cells)
-		if err != nil {
-			return nil
-		}
 		for name, t := range node.Memory {
-			sums[reuseKey{group, name}] += t.Reserved
+			sums[reuseKey{numa.Of(node.Cells...), name}] += t.Reserved
 		}
 	}
 	return sums

@@ -57,9 +57,7 @@ func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here m
 		records[recorded.UID] = &ledger.Pod{Pod: *recorded.Pod}
 	}
 	b.cpus.seed(records, before.CPU, pod.UID)
-	if err := before.Memory.seed(records, pod, ""); err != nil {
-		return podStepGot{}, err
-	}
+	before.Memory.seed(records, pod, "")
 	if counted := records[usage]; counted != nil { // its containers do not run on shared CPUs
 		for _, node := range counted.Pod.Containers {
 			records.hold(usage, node.Name, cpuClaim(cpuset.Set{}, ledger.CPUExclusive))

@@ -1,44 +1,12 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
 )
-
-// eachCase calls do for every case of a published file.
-func eachCase[In, Want any](t *testing.T, name string, do func(env *Env, in In, want Want)) {
-	t.Helper()
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(root, "..", "shared", "conformance")
-	if _, err := os.Stat(dir); os.IsNotExist(err) {
-		t.Skipf("no recordings: %v", err)
-	}
-	env, err := loadEnv(root, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := eachLine(filepath.Join(dir, name+".jsonl.gz"), func(line []byte) error {
-		var in In
-		var want Want
-		if err := errors.Join(json.Unmarshal(line, &in), json.Unmarshal(line, &want)); err != nil {
-			return err
-		}
-		do(env, in, want)
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-}
 
 // TestStepsAfterADifference: behind the step at which a recording goes wrong, every
 // step that was recorded rightly counts. Each of them is changed in turn, and every

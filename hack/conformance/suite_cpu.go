@@ -28,14 +28,9 @@ func (b *cpuBench) planned(s cpuState, _, after *ledger.View, owner ledger.Owner
 	return res, s.with(after, claims)
 }
 
-func (b *cpuBench) removed(s cpuState, pod *workload.Pod, container string) (cpuResult, cpuState, error) {
-	res := cpuResult{OK: true}
+func (b *cpuBench) removed(s cpuState, pod *workload.Pod, container string) (cpuResult, cpuState) {
 	s = s.without(pod.UID, container)
-	view, err := b.view(s, pod, "")
-	if err != nil {
-		return res, s, err
-	}
-	return res, s.with(view, nil), nil
+	return cpuResult{OK: true}, s.with(b.view(s, pod, ""), nil)
 }
 
 // cpuError gives an error of the manager in the recordings' classes.
@@ -140,7 +135,7 @@ func decideCPUHints(env *Env, in cpuHintsIn) (podHints, error) {
 	if err != nil {
 		return podHints{}, err
 	}
-	got, err := hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
+	got, err := hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) *ledger.View { return b.view(in.State, pod, next) })
 	got.Chose = b.chose
 	return got, err
 }

@@ -181,10 +181,7 @@ func owned(view *ledger.View) map[string]podOwning {
 		if out[c.Owner.Pod] == nil {
 			out[c.Owner.Pod] = podOwning{}
 		}
-		if out[c.Owner.Pod][c.Owner.Container] == nil {
-			out[c.Owner.Pod][c.Owner.Container] = map[string][]string{}
-		}
-		out[c.Owner.Pod][c.Owner.Container][c.Resource] = c.Devices.IDs()
+		put(out[c.Owner.Pod], c.Owner.Container, c.Resource, c.Devices.IDs())
 	}
 	return out
 }
@@ -213,7 +210,7 @@ func decideDeviceHints(_ *Env, in deviceHintsIn) (podHints, error) {
 	if err != nil {
 		return podHints{}, err
 	}
-	return hintsFor(b, in.Pod.Pod, func(*workload.Pod, string) (*ledger.View, error) { return b.view, nil })
+	return hintsFor(b, in.Pod.Pod, func(*workload.Pod, string) *ledger.View { return b.view })
 }
 
 func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got podHints) string {
@@ -316,11 +313,7 @@ func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, e
 	if err != nil {
 		return got, err
 	}
-	req, err := request(pod, in.Container)
-	if err != nil {
-		return got, err
-	}
-	ctx := context.Background()
+	ctx, req := context.Background(), request(pod, in.Container)
 	claims, refusal := b.Plan(ctx, b.view, req, in.Affinity.Hint())
 	if refusal == nil {
 		claims, refusal = b.Prepare(ctx, "admission", req, claims)
@@ -409,10 +402,7 @@ func sortedOwning(pods map[string]podOwning) map[string]podOwning {
 				if out[uid] == nil {
 					out[uid] = podOwning{}
 				}
-				if out[uid][container] == nil {
-					out[uid][container] = map[string][]string{}
-				}
-				out[uid][container][resource] = slices.Sorted(slices.Values(ids))
+				put(out[uid], container, resource, slices.Sorted(slices.Values(ids)))
 			}
 		}
 	}

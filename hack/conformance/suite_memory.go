@@ -156,10 +156,7 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, go
 		}
 		return "N4", sameTables(in.Before, got.After)
 	}
-	o, err := in.oracle(in.Before, in.Pod.Pod, in.Container)
-	if err != nil {
-		return "", err
-	}
+	o := in.oracle(in.Before, in.Pod.Pod, in.Container)
 	if err := o.tables(got.After); err != nil {
 		return "", err
 	}
@@ -219,7 +216,7 @@ func decideMemoryHints(_ *Env, in memoryHintsIn) (podHints, error) {
 	if err != nil {
 		return podHints{}, err
 	}
-	return hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
+	return hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) *ledger.View { return b.view(in.State, pod, next) })
 }
 
 func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got podHints) string {
@@ -232,10 +229,7 @@ func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got podHints) str
 // memoryHintsDiffer holds every answer against the definition of the family.
 func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got podHints) (string, error) {
 	for name, answer := range got.ContainerHints {
-		o, err := in.oracle(in.State, in.Pod.Pod, name)
-		if err != nil {
-			return "", err
-		}
+		o := in.oracle(in.State, in.Pod.Pod, name)
 		if len(in.State.Assignments[in.Pod.UID][name]) == 0 && !reflect.DeepEqual(o.hints(), answer) {
 			return "", fmt.Errorf("container %s: by definition %s", name, render(o.hints()))
 		}
@@ -325,11 +319,7 @@ func (l *memoryLife) follow(step step, pod *workload.Pod, result memoryResult, s
 			delete(l.partly, pod.UID)
 		}
 	} else {
-		req, err := request(pod, step.Container)
-		if err != nil {
-			return err
-		}
-		claims, refusal := l.bench.Plan(context.Background(), draft.View(), req, step.Affinity.Hint())
+		claims, refusal := l.bench.Plan(context.Background(), draft.View(), request(pod, step.Container), step.Affinity.Hint())
 		draft.AddClaims(pod.UID, claims...)
 		held, _ := draft.View().Pod(pod.UID)
 		mine := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(held, step.Container)}

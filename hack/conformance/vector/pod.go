@@ -78,16 +78,6 @@ func orNil(x workload.Excess) *workload.Excess {
 	return &x
 }
 
-// Index returns the place of a container in a pod.
-func Index(p *workload.Pod, name string) (int, error) {
-	for i := range p.Containers {
-		if p.Containers[i].Name == name {
-			return i, nil
-		}
-	}
-	return 0, fmt.Errorf("pod %s has no container %q", p.UID, name)
-}
-
 // amounts are recorded quantities as the managers count them: thousandths of a CPU, whole units of
 // all else, rounded up. The reference adds before it rounds; excess is what rounding up has put on
 // the amounts. An amount that does not fit is the largest one. An absent object stays nil.

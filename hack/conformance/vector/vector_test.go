@@ -91,12 +91,6 @@ func TestPod(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if i, err := Index(got, "c"); i != 2 || err != nil {
-		t.Errorf("Index(c) = %d, %v; want 2", i, err)
-	}
-	if _, err := Index(got, "x"); err == nil {
-		t.Error("Index found a container that is not there")
-	}
 }
 
 func readPod(t *testing.T, text string) *workload.Pod {
