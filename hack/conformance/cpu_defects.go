@@ -23,57 +23,95 @@ const (
 	doubled    = "C13" // a unit is counted twice
 )
 
-// cpuPool is what one operation may take from.
-type cpuPool struct {
+// cpuChoice is what one operation may choose from, and what its owner asks for.
+type cpuChoice struct {
 	shared, reserved, reusable, held cpuset.Set
+	// home are the CPUs of the affinity's nodes; n is the number of exclusive CPUs.
+	home cpuset.Set
+	n    int
+	// strict keeps the reserved CPUs out of the shared pool.
+	strict bool
+	pod    *workload.Pod
+	// whole is the operation for the pod as a whole, which holds podCPUs already.
+	whole   bool
+	podCPUs cpuset.Set
 }
 
-func (s cpuSetup) pool(state cpuState, uid, container string) cpuPool {
-	return cpuPool{state.Default, s.Reserved, state.Reusable[uid], state.Assignments[uid][container]}
+func (s cpuSetup) choice(topo *machine.Topology, before cpuState, pod *workload.Pod, container string, affinity vector.Affinity) cpuChoice {
+	return cpuChoice{
+		before.Default, s.Reserved, before.Reusable[pod.UID], before.Assignments[pod.UID][container],
+		s.home(topo, affinity), s.asked(pod, container), s.strict(), pod, container == "", before.PodAssignments[pod.UID],
+	}
 }
 
 // free is what the operation may choose from.
-func (p cpuPool) free() cpuset.Set { return p.shared.Minus(p.reserved).Union(p.reusable) }
+func (c cpuChoice) free() cpuset.Set { return c.shared.Minus(c.reserved).Union(c.reusable) }
+
+// mistake returns why CPUs that were taken anew are not what the rules give.
+func (c cpuChoice) mistake(taken cpuset.Set) string {
+	switch free := c.free(); {
+	case !taken.IsSubsetOf(free):
+		return fmt.Sprintf("CPUs %s are taken and were not free", taken.Minus(free))
+	case taken.Len() != c.n:
+		return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, c.n)
+	case taken.IntersectLen(c.home) < min(c.n, free.IntersectLen(c.home)):
+		return fmt.Sprintf("CPUs %s are taken, and more were free where the affinity wants them", taken)
+	}
+	return ""
+}
 
 // strict reports whether the reserved CPUs are kept out of the shared pool.
 func (s cpuSetup) strict() bool { return s.Options[cpu.StrictReservation] == "true" }
 
-// unsoundStep returns why a recorded operation cannot be right for its recorded state.
-func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,
-	affinity vector.Affinity, res cpuResult, after cpuState,
-) string {
-	p := s.pool(before, pod.UID, container)
-	if both := p.shared.Intersect(p.reserved); s.strict() && !both.IsEmpty() {
-		return fmt.Sprintf("reserved CPUs %s are in the shared pool", both)
-	}
-	if container == "" && !before.PodAssignments[pod.UID].IsEmpty() {
-		return "the pod has its CPUs already"
-	}
+// unsound returns why a recorded answer cannot be right.
+func (c cpuChoice) unsound(res cpuResult, after cpuState) string {
 	taken := res.CPUSet
-	if !res.OK {
-		if container == "" && !taken.IsEmpty() {
-			return fmt.Sprintf("the pod is refused and keeps CPUs %s", taken)
-		}
+	switch both := c.shared.Intersect(c.reserved); {
+	case c.strict && !both.IsEmpty():
+		return fmt.Sprintf("reserved CPUs %s are in the shared pool", both)
+	case c.whole && !c.podCPUs.IsEmpty():
+		return "the pod has its CPUs already"
+	case !res.OK && c.whole && !taken.IsEmpty():
+		return fmt.Sprintf("the pod is refused and keeps CPUs %s", taken)
+	case !res.OK:
 		return ""
 	}
-	if stolen := taken.Minus(p.free()).Minus(p.held); !stolen.IsEmpty() {
+	if stolen := taken.Minus(c.free()).Minus(c.held); !stolen.IsEmpty() {
 		return fmt.Sprintf("CPUs %s are taken and were not free", stolen)
 	}
-	if n := s.asked(pod, container); res.Allocated && p.held.IsEmpty() {
-		home := s.home(topo, affinity)
-		switch {
-		case taken.Len() != n:
-			return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, n)
-		case taken.IntersectLen(home) < min(n, p.free().IntersectLen(home)):
-			return fmt.Sprintf("CPUs %s are taken, and more were free where the affinity wants them", taken)
-		}
+	if why := c.mistake(taken); why != "" && res.Allocated && c.held.IsEmpty() {
+		return why
 	}
-	if container == "" && res.Allocated {
-		if beyond := overlapping(pod, taken, after.Assignments[pod.UID]); !beyond.IsEmpty() {
-			return fmt.Sprintf("containers have CPUs %s that are not their pod's, or another's", beyond)
-		}
+	if beyond := overlapping(c.pod, taken, after.Assignments[c.pod.UID]); c.whole && res.Allocated && !beyond.IsEmpty() {
+		return fmt.Sprintf("containers have CPUs %s that are not their pod's, or another's", beyond)
 	}
 	return ""
+}
+
+// check holds berth's answer against the rules. A refusal requires too few CPUs, or is the
+// recorded one. A success has the requested number of CPUs, all of them free before, and as many
+// as possible in the affinity. The rest of the pool is unchanged.
+func (c cpuChoice) check(res cpuResult, after cpuState, same bool) error {
+	taken := res.CPUSet
+	pool := c.shared.Minus(taken)
+	if c.strict {
+		pool = pool.Minus(c.reserved)
+	}
+	switch why := c.mistake(taken); {
+	case !c.held.IsEmpty() && taken != c.held:
+		return fmt.Errorf("held %s, and now %s", c.held, taken)
+	case c.held.IsEmpty() && !res.OK && (c.free().Len() >= c.n && !same || !taken.IsEmpty()):
+		return fmt.Errorf("refused, with %d CPUs free of %d", c.free().Len(), c.n)
+	case c.held.IsEmpty() && res.OK && why != "":
+		return errors.New(why)
+	case after.Default != pool:
+		return fmt.Errorf("the shared pool is %q and should be %q", after.Default, pool)
+	}
+	return nil
+}
+
+func (in cpuAllocateIn) choice(env *Env) cpuChoice {
+	return in.cpuSetup.choice(env.machine(in.Topology), in.Before, in.Pod.Pod, in.Container, in.Affinity)
 }
 
 func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocated) string {
@@ -83,7 +121,7 @@ func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocated) string {
 	if in.Op == "remove" {
 		want.Result = cpuResult{}
 	}
-	return in.unsoundStep(env.machine(in.Topology), in.Before, in.Pod.Pod, in.Container, in.Affinity, want.Result, want.After)
+	return in.choice(env).unsound(want.Result, want.After)
 }
 
 // home are the CPUs of an affinity's nodes; none without an affinity.
@@ -121,13 +159,13 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 		}
 		return keeps, nil
 	}
-	topo := env.machine(in.Topology)
-	if err := in.holdsStep(topo, in.Before, in.Pod.Pod, in.Container, in.Affinity, got.Result, got.After, same); err != nil {
+	topo, choice := env.machine(in.Topology), in.choice(env)
+	if err := choice.check(got.Result, got.After, same); err != nil {
 		return "", err
 	}
 	switch {
 	case slices.Contains(want.Quirks, "slice_aliasing"):
-		return overwrites, in.overwritten(topo, want.Result, got.Result)
+		return overwrites, in.overwritten(topo, choice, want.Result, got.Result)
 	case want.Result.Error != nil && want.Result.Error.Class == "hang":
 		return hangs, nil
 	case crossing(topo):
@@ -138,12 +176,11 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 
 // overwritten checks that the recorded CPUs follow from the defect, and berth's from the correct
 // computation.
-func (in cpuAllocateIn) overwritten(topo *machine.Topology, want, got cpuResult) error {
-	p, home, n := in.pool(in.Before, in.Pod.UID, in.Container), in.home(topo, in.Affinity), in.asked(in.Pod.Pod, in.Container)
-	if err := in.spreads(topo, p.free(), home, want.CPUSet, n, true); err != nil {
+func (in cpuAllocateIn) overwritten(topo *machine.Topology, c cpuChoice, want, got cpuResult) error {
+	if err := in.spreads(topo, c.free(), c.home, want.CPUSet, c.n, true); err != nil {
 		return fmt.Errorf("recorded with the defect: %w", err)
 	}
-	if err := in.spreads(topo, p.free(), home, got.CPUSet, n, false); err != nil {
+	if err := in.spreads(topo, c.free(), c.home, got.CPUSet, c.n, false); err != nil {
 		return fmt.Errorf("without the defect: %w", err)
 	}
 	return nil
@@ -164,45 +201,9 @@ func crossing(topo *machine.Topology) bool {
 	return false
 }
 
-// holdsStep checks an operation against the rules. A refusal requires too few CPUs. A success has
-// the requested number of CPUs, all of them free before, and as many as possible in the affinity.
-// The rest of the pool is unchanged. A refusal with the recorded reason is accepted.
-func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,
-	affinity vector.Affinity, res cpuResult, after cpuState, same bool,
-) error {
-	p, home, taken := s.pool(before, pod.UID, container), s.home(topo, affinity), res.CPUSet
-	pool := p.shared.Minus(taken)
-	if s.strict() {
-		pool = pool.Minus(p.reserved)
-	}
-	n := s.asked(pod, container)
-	switch {
-	case !p.held.IsEmpty():
-		if taken != p.held {
-			return fmt.Errorf("held %s, and now %s", p.held, taken)
-		}
-	case !res.OK && (p.free().Len() >= n && !same || !taken.IsEmpty()):
-		return fmt.Errorf("refused, with %d CPUs free of %d", p.free().Len(), n)
-	case !res.OK:
-	case taken.Len() != n:
-		return fmt.Errorf("%d CPUs instead of %d", taken.Len(), n)
-	case !taken.IsSubsetOf(p.free()):
-		return fmt.Errorf("CPUs %s were not free", taken.Minus(p.free()))
-	case taken.IntersectLen(home) < min(n, p.free().IntersectLen(home)):
-		return errors.New("the affinity is not followed")
-	}
-	if after.Default != pool {
-		return fmt.Errorf("the shared pool is %q and should be %q", after.Default, pool)
-	}
-	return nil
-}
-
 // asked is the number of exclusive CPUs that the owner requests.
 func (s cpuSetup) asked(pod *workload.Pod, container string) int {
-	f := workload.Features{
-		PodLevelResources:        s.Gates.On(vector.PodLevelResources),
-		PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
-	}
+	f := s.Gates.Features()
 	whole := pod.HasPodLevel()
 	switch {
 	case pod.QoSClass(f) != workload.Guaranteed, whole && !f.PodLevelResourceManagers:
@@ -211,10 +212,14 @@ func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 		return pod.Resources.Requests.WholeCPUs()
 	}
 	c := pod.Container(container)
-	if whole && !c.Guaranteed() {
+	if c == nil || whole && !c.Guaranteed() {
 		return 0
 	}
 	return c.Requests.WholeCPUs()
+}
+
+func (in cpuSequencesIn) choice(topo *machine.Topology, before cpuState, step step) cpuChoice {
+	return in.cpuSetup.choice(topo, before, in.Pods[step.Pod].Pod, step.Container, step.Affinity)
 }
 
 // unsoundAt returns the first recorded step that cannot be right; -1 if there is none.
@@ -222,7 +227,7 @@ func (in cpuSequencesIn) unsoundAt(env *Env, want cpuLived) (step int, why strin
 	topo, before := env.machine(in.Topology), in.Initial
 	for i, w := range want.Steps {
 		if w.Result != nil {
-			if why := in.unsoundStep(topo, before, in.Pods[in.Steps[i].Pod].Pod, in.Steps[i].Container, in.Steps[i].Affinity, *w.Result, w.State); why != "" {
+			if why := in.choice(topo, before, in.Steps[i]).unsound(*w.Result, w.State); why != "" {
 				return i, why
 			}
 		}
@@ -271,7 +276,7 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuLived, got []cpuSte
 	before := in.Initial
 	for i, step := range in.Steps {
 		if i >= wrong && step.Op == "allocate" && got[i].Result.Allocated {
-			if err := in.holdsStep(topo, before, in.Pods[step.Pod].Pod, step.Container, step.Affinity, *got[i].Result, got[i].State, false); err != nil {
+			if err := in.choice(topo, before, step).check(*got[i].Result, got[i].State, false); err != nil {
 				return "", fmt.Errorf("step %d: %w", i, err)
 			}
 		}
@@ -292,24 +297,24 @@ func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuLi
 		return err
 	}
 	for i := max(from, 1); i < len(in.Steps); i++ {
-		step, w, pod := in.Steps[i], want.Steps[i], in.Pods[in.Steps[i].Pod].Pod
+		step, w := in.Steps[i], want.Steps[i]
 		before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
 		res, state, err := in.decideStep(b, step, before)
+		choice, diff := in.choice(topo, before, step), ""
+		switch {
+		case err != nil:
+		case w.Result == nil || res == nil:
+			diff = state.differs(after)
+		case choice.unsound(*w.Result, after) != "":
+			err = choice.check(*res, state, false)
+		default:
+			diff = cmp.Or(res.differs(*w.Result), state.differs(after))
+		}
+		if diff != "" {
+			err = errors.New(diff)
+		}
 		if err != nil {
-			return fmt.Errorf("step %d by itself: %w", i, err)
-		}
-		if w.Result != nil && res != nil && in.unsoundStep(topo, before, pod, step.Container, step.Affinity, *w.Result, after) != "" {
-			if err := in.holdsStep(topo, before, pod, step.Container, step.Affinity, *res, state, false); err != nil {
-				return fmt.Errorf("step %d by itself: %w", i, err)
-			}
-			continue
-		}
-		diff := ""
-		if w.Result != nil && res != nil {
-			diff = res.differs(*w.Result)
-		}
-		if diff = cmp.Or(diff, state.differs(after)); diff != "" {
-			return fmt.Errorf("step %d by itself: %s: %s %s", i, diff, render(res), render(state))
+			return fmt.Errorf("step %d by itself: %w: %s %s", i, err, render(res), render(state))
 		}
 	}
 	return nil

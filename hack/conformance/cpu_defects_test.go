@@ -50,13 +50,13 @@ func TestCPUDefects(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := cpuSetup{Gates: vector.Gates{vector.PodLevelResourceManagers: true}, Reserved: cpus("0")}
-			if got := s.unsoundStep(topo, tt.before, tt.pod, tt.container, tt.wish, tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			if got := s.choice(topo, tt.before, tt.pod, tt.container, tt.wish).unsound(tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
 	strict := cpuSetup{Reserved: cpus("0"), Options: map[string]string{cpu.StrictReservation: "true"}}
-	if got := strict.unsoundStep(topo, cpuState{Default: cpus("0-7")}, pod, "a", vector.Affinity{}, cpuResult{}, cpuState{}); got == "" {
+	if got := strict.choice(topo, cpuState{Default: cpus("0-7")}, pod, "a", vector.Affinity{}).unsound(cpuResult{}, cpuState{}); got == "" {
 		t.Error("reserved CPUs in the shared pool went unnoticed")
 	}
 }
@@ -87,7 +87,7 @@ func TestHoldsStep(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := cpuSetup{Reserved: cpus("0")}.holdsStep(topo, before, pod, "a", tt.wish, tt.res, cpuState{Default: cpus(tt.pool)}, tt.same)
+			err := cpuSetup{Reserved: cpus("0")}.choice(topo, before, pod, "a", tt.wish).check(tt.res, cpuState{Default: cpus(tt.pool)}, tt.same)
 			if (err == nil) != tt.ok {
 				t.Errorf("%v, want ok %t", err, tt.ok)
 			}

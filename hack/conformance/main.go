@@ -61,7 +61,7 @@ func (f flags) run(out io.Writer) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	total := Result{Skips: map[string]int{}, Listed: map[string]int{}}
+	total := Result{Skips: tally{}, Listed: tally{}}
 	for _, file := range files {
 		res, err := r.run(file)
 		if err != nil {
@@ -72,8 +72,8 @@ func (f flags) run(out io.Writer) (ok bool, err error) {
 	}
 	printCounts(out, "listed differences, counted as passed", total.Listed)
 	printCounts(out, "skipped", total.Skips)
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", total.Passed, total.Failed, total.Skipped)
-	return total.Failed == 0 && (!f.noSkip || total.Skipped == 0), nil
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", total.Passed, total.Failed, total.Skips.total())
+	return total.Failed == 0 && (!f.noSkip || len(total.Skips) == 0), nil
 }
 
 // reporter prints the cases that failed, or all with -v.
@@ -105,7 +105,6 @@ func (f flags) reporter(out io.Writer) func(name, id string, o outcome) {
 func (r *Result) add(o Result) {
 	r.Passed += o.Passed
 	r.Failed += o.Failed
-	r.Skipped += o.Skipped
 	for k, n := range o.Skips {
 		r.Skips[k] += n
 	}
@@ -115,19 +114,15 @@ func (r *Result) add(o Result) {
 }
 
 func printResult(out io.Writer, r Result) {
-	fmt.Fprintf(out, "%-28s %5d passed, %5d failed, %5d skipped", r.Name, r.Passed, r.Failed, r.Skipped)
-	differ := 0
-	for _, n := range r.Listed {
-		differ += n
-	}
-	if differ > 0 {
+	fmt.Fprintf(out, "%-28s %5d passed, %5d failed, %5d skipped", r.Name, r.Passed, r.Failed, r.Skips.total())
+	if differ := r.Listed.total(); differ > 0 {
 		fmt.Fprintf(out, ", %d listed differences", differ)
 	}
 	fmt.Fprintf(out, "  (%s)\n", r.Took.Round(time.Millisecond))
 }
 
 // printCounts prints counts by reason, the most frequent first.
-func printCounts(out io.Writer, title string, counts map[string]int) {
+func printCounts(out io.Writer, title string, counts tally) {
 	if len(counts) == 0 {
 		return
 	}

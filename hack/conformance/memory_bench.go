@@ -90,10 +90,7 @@ func (s memorySetup) manager(reserved map[int]map[string]uint64, topo *machine.T
 		Policy:          memory.PolicyStatic,
 		SystemReserved:  map[workload.Resource]uint64{},
 		AllowUnreserved: true,
-		Features: memory.Features{
-			PodLevelResources:        s.Gates.On(vector.PodLevelResources),
-			PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
-		},
+		Features:        s.Gates.Features(),
 	}
 	for node, limits := range reserved {
 		for name, bytes := range limits {

@@ -31,10 +31,7 @@ func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container stri
 	}
 	o.held = o.spread()
 	o.reused = state.handedOn(pod.UID)
-	f := workload.Features{
-		PodLevelResources:        s.Gates.On(vector.PodLevelResources),
-		PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
-	}
+	f := s.Gates.Features()
 	var requests workload.Quantities
 	whole := pod.HasPodLevel()
 	switch c := pod.Container(container); {

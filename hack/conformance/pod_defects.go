@@ -119,19 +119,8 @@ func (in podAdmitIn) unsound(p *workload.Pod, before, w podStepWant, first bool)
 			}
 		}
 	}
-	for name, blocks := range w.Memory.Assignments[p.UID] {
-		for _, b := range blocks {
-			whole, level := podBlock(w.Memory.PodAssignments[p.UID], b.Type)
-			if b.Size > wrapped {
-				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s", name, b.Size, b.Type)
-			}
-			if !level && b.Size > 0 && len(w.Memory.PodAssignments[p.UID]) > 0 {
-				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s, and its pod none", name, b.Size, b.Type)
-			}
-			if level && b.Size > whole {
-				return overdrawn, fmt.Sprintf("%s holds %d bytes of %s, its pod %d", name, b.Size, b.Type, whole)
-			}
-		}
+	if entry, why = w.Memory.beyondPod(p.UID); entry != "" {
+		return entry, why
 	}
 	if w.Result != nil && w.Result.Admit {
 		for _, c := range p.Containers {
@@ -145,14 +134,23 @@ func (in podAdmitIn) unsound(p *workload.Pod, before, w podStepWant, first bool)
 	return "", ""
 }
 
-// podBlock returns the amount of a type of memory that a pod holds as a whole.
-func podBlock(blocks []memoryBlock, kind string) (size uint64, ok bool) {
-	for _, b := range blocks {
-		if b.Type == kind {
-			return b.Size, true
+// beyondPod finds a block of a container that is negative, or more than its pod has as a whole.
+func (s memoryState) beyondPod(uid string) (entry, why string) {
+	whole := s.PodAssignments[uid]
+	for name, blocks := range s.Assignments[uid] {
+		for _, b := range blocks {
+			at := slices.IndexFunc(whole, func(of memoryBlock) bool { return of.Type == b.Type })
+			switch {
+			case b.Size > wrapped:
+				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s", name, b.Size, b.Type)
+			case at < 0 && b.Size > 0 && len(whole) > 0:
+				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s, and its pod none", name, b.Size, b.Type)
+			case at >= 0 && b.Size > whole[at].Size:
+				return overdrawn, fmt.Sprintf("%s holds %d bytes of %s, its pod %d", name, b.Size, b.Type, whole[at].Size)
+			}
 		}
 	}
-	return 0, false
+	return "", ""
 }
 
 // lopsided reports whether a node is in the group of another, but not the other way

@@ -35,7 +35,7 @@ func TestStepsAfterADifference(t *testing.T) {
 				continue
 			}
 			before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
-			if in.unsoundStep(topo, before, in.Pods[step.Pod].Pod, step.Container, step.Affinity, *w.Result, after) != "" {
+			if in.choice(topo, before, step).unsound(*w.Result, after) != "" {
 				continue
 			}
 			exact++

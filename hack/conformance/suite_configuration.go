@@ -251,57 +251,46 @@ type checkpointGot struct {
 	Again string `json:"again"`
 }
 
-// checkpointFiles write a recorded state and read it again, by file.
-var checkpointFiles = map[string]func(in checkpointIn, podLevel bool) (file, again []byte, err error){
-	"cpu_manager_state":    writeCPUState,
-	"memory_manager_state": writeMemoryState,
+func decideCheckpoint(_ *Env, in checkpointIn) (got checkpointGot, err error) {
+	podLevel := 0 // formats that have pods are one higher
+	if in.Gates.On(vector.PodLevelResourceManagers) {
+		podLevel = 1
+	}
+	switch in.Op {
+	case "cpu_manager_state":
+		s := in.CPU.kubelet()
+		return rewritten(&s, 2+podLevel, func(file []byte) (*kubelet.CPUState, int, error) {
+			s, err := kubelet.ParseCPU(file, nil)
+			return &s, s.Format, err
+		})
+	case "memory_manager_state":
+		s, err := in.Memory.kubelet()
+		if err != nil {
+			return got, err
+		}
+		s.Policy = memory.PolicyStatic
+		return rewritten(&s, 1+podLevel, func(file []byte) (*kubelet.MemoryState, int, error) {
+			s, err := kubelet.ParseMemory(file)
+			return &s, s.Format, err
+		})
+	}
+	return got, fmt.Errorf("unknown operation %q", in.Op)
 }
 
-func decideCheckpoint(_ *Env, in checkpointIn) (checkpointGot, error) {
-	write, ok := checkpointFiles[in.Op]
-	if !ok {
-		return checkpointGot{}, fmt.Errorf("unknown operation %q", in.Op)
+// rewritten writes a state, reads the file and writes it again.
+func rewritten[S interface {
+	Marshal(format int) ([]byte, error)
+}](state S, format int, parse func([]byte) (S, int, error)) (got checkpointGot, err error) {
+	file, err := state.Marshal(format)
+	if err != nil {
+		return got, err
 	}
-	file, again, err := write(in, in.Gates.On(vector.PodLevelResourceManagers))
+	read, format, err := parse(file)
+	if err != nil {
+		return got, err
+	}
+	again, err := read.Marshal(format)
 	return checkpointGot{File: string(file), Again: string(again)}, err
-}
-
-func writeCPUState(in checkpointIn, podLevel bool) (file, again []byte, err error) {
-	format := 2
-	if podLevel {
-		format = 3
-	}
-	state := in.CPU.kubelet()
-	if file, err = state.Marshal(format); err != nil {
-		return nil, nil, err
-	}
-	read, err := kubelet.ParseCPU(file, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	again, err = read.Marshal(read.Format)
-	return file, again, err
-}
-
-func writeMemoryState(in checkpointIn, podLevel bool) (file, again []byte, err error) {
-	format := 1
-	if podLevel {
-		format = 2
-	}
-	state, err := in.Memory.kubelet()
-	if err != nil {
-		return nil, nil, err
-	}
-	state.Policy = memory.PolicyStatic
-	if file, err = state.Marshal(format); err != nil {
-		return nil, nil, err
-	}
-	read, err := kubelet.ParseMemory(file)
-	if err != nil {
-		return nil, nil, err
-	}
-	again, err = read.Marshal(read.Format)
-	return file, again, err
 }
 
 func compareCheckpoint(_ checkpointIn, want checkpointWant, got checkpointGot) string {

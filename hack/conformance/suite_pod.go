@@ -18,7 +18,6 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // podAdmit: whole pods through the engine with every manager.
@@ -124,15 +123,11 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	plugins := map[string]devicePlugin{}
-	for name := range in.Devices {
-		plugins[name] = devicePlugin{Preferred: true}
-	}
-	inventory, known, err := in.inventory(plugins)
+	inventory, known, err := in.inventory(nil)
 	if err != nil {
 		return nil, err
 	}
-	built := map[string]hint.Provider{cpu.Name: cpus, memory.Name: mem, device.Name: device.New(inventory, lowest{})}
+	built := map[string]hint.Provider{cpu.Name: cpus, memory.Name: mem, device.Name: device.New(inventory, nil)} // a trial calls no plugin
 	var order []string
 	var entries []hint.Entry
 	for _, name := range in.Providers {
@@ -143,13 +138,7 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := admission.Config{
-		Features: workload.Features{
-			PodLevelResources:        in.Gates.On(vector.PodLevelResources),
-			PodLevelResourceManagers: in.Gates.On(vector.PodLevelResourceManagers),
-		},
-		Tries: -1,
-	}
+	config := admission.Config{Features: in.Gates.Features(), Tries: -1}
 	b := &podBench{cpus: newCPUBench(cpus, m), memory: mem, known: known}
 	b.on = func(view *ledger.View) *admission.Trial { return admission.NewTrial(config, view, bus, policy) }
 	b.Trial = b.on(b.cpus.base)
@@ -163,21 +152,6 @@ func (in podAdmitIn) machine(env *Env) (*machine.Topology, error) {
 	return machine.New(s)
 }
 
-// lowest is a plugin that prefers the mandatory devices and then the lowest ids.
-type lowest struct{}
-
-func (lowest) Preferred(_ context.Context, _ string, available, must []string, size int) ([]string, error) {
-	out := slices.Clone(must)
-	for _, id := range slices.Sorted(slices.Values(available)) {
-		if len(out) < size && !slices.Contains(must, id) {
-			out = append(out, id)
-		}
-	}
-	return out, nil
-}
-
-func (lowest) Allocate(context.Context, string, []string) ([]byte, error) { return []byte("ok"), nil }
-
 // decidePodAdmit uses one ledger for all steps. State that the reference counts differently is
 // tracked separately, as in memory_sequences.
 func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
@@ -189,8 +163,8 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 	var got []podStepGot
 	for i, step := range in.Steps {
 		g, err := in.step(b, step, &usage)
-		if err == nil {
-			err = firstFinding(b.View())
+		if findings := ledger.Check(b.View()); err == nil && len(findings) > 0 {
+			err = errors.New(findings[0].String())
 		}
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
@@ -199,13 +173,6 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 		got = append(got, g)
 	}
 	return got, nil
-}
-
-func firstFinding(view *ledger.View) error {
-	if findings := ledger.Check(view); len(findings) > 0 {
-		return errors.New(findings[0].String())
-	}
-	return nil
 }
 
 // step admits or removes a pod. The usage is kept as the reference keeps its memory

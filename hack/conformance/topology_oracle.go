@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -22,19 +21,12 @@ type partChoice struct {
 // byDefinition merges by the definition of a choice and of the order of candidates,
 // with distances by the position of a node in the list of nodes. It shares no code
 // with berth's merge.
-func (in mergeCase) byDefinition() (mergeResult, error) {
-	machine, err := numa.FromIDs(in.NUMANodes)
-	if err != nil {
-		return mergeResult{}, err
-	}
-	lists, err := in.lists()
-	if err != nil {
-		return mergeResult{}, err
-	}
+func (in mergeCase) byDefinition() mergeResult {
+	machine := numa.Of(in.NUMANodes...)
 	single := in.Policy == string(topology.SingleNUMANode)
 	least := 0 // of each list the smallest mask, of these the largest
 	choices := map[partChoice]bool{{nodes: machine, preferred: true}: true}
-	for _, list := range lists {
+	for _, list := range in.lists() {
 		smallest := -1
 		next := map[partChoice]bool{}
 		for _, h := range list {
@@ -69,13 +61,12 @@ func (in mergeCase) byDefinition() (mergeResult, error) {
 		result.Hint.NUMA = vector.Mask{}
 	}
 	result.Admit = in.Policy == string(topology.BestEffort) || result.Hint.Preferred
-	return result, nil
+	return result
 }
 
 // lists are the hints of every provider and resource.
-func (in mergeCase) lists() ([][]vector.Affinity, error) {
+func (in mergeCase) lists() (lists [][]vector.Affinity) {
 	anywhere := []vector.Affinity{{Preferred: true}}
-	var lists [][]vector.Affinity
 	for _, p := range in.Providers {
 		if len(p) == 0 {
 			lists = append(lists, anywhere)
@@ -90,10 +81,7 @@ func (in mergeCase) lists() ([][]vector.Affinity, error) {
 			lists = append(lists, list)
 		}
 	}
-	if in.Policy == string(topology.None) {
-		return nil, fmt.Errorf("policy %s merges nothing", in.Policy)
-	}
-	return lists, nil
+	return lists
 }
 
 // key orders candidates, the smallest first.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Gates are the feature gates of a case, as far as they differ from the base of
@@ -55,6 +57,14 @@ func (g Gates) On(name string) bool {
 		return on
 	}
 	return baseGates[name]
+}
+
+// Features are the gates of pod-level resources.
+func (g Gates) Features() workload.Features {
+	return workload.Features{
+		PodLevelResources:        g.On(PodLevelResources),
+		PodLevelResourceManagers: g.On(PodLevelResourceManagers),
+	}
 }
 
 // Error is a recorded error: Class is the recording's own short name, Type the
