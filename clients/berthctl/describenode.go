@@ -91,6 +91,7 @@ func showNode(w io.Writer, c *nodev1.GetConfigResponse, status *nodev1.GetStatus
 		parts = append(parts, text)
 	}
 	f.Add("Processes", parts...)
+	f.Add("Scheduler", status.GetSchedulerExcess()...)
 	f.Add("Lacks", status.GetSoftRequirements()...)
 	f.Add("Kernel", status.GetKernelSettings()...)
 	if status.GetResetExtendedResources() {

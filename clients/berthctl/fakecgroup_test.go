@@ -129,6 +129,7 @@ func (f fakeNode) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.
 	return &nodev1.GetStatusResponse{
 		SoftRequirements: []string{"CPU hardcapping unsupported"}, KernelSettings: []string{"kernel/panic is 0, expected 10"},
 		ResetExtendedResources: f.empty,
+		SchedulerExcess:        []string{"the scheduler counts 16 of cpu as allocatable, and pods can have 15: give berthd the kubelet's reservations (--kubelet-config)"},
 		SystemContainers: []*nodev1.SystemContainer{
 			{Part: nodev1.SystemContainer_PART_BERTHD, Cgroup: "/system.slice/berthd.service", Pid: 812},
 			{Part: nodev1.SystemContainer_PART_RUNTIME, Problem: "nobody serves /run/containerd/containerd.sock"},

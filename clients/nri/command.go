@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,7 @@ type options struct {
 	endpoint, socket, name, index         string
 	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
-	http                                  string
+	http, serviceAccount                  string
 	passNamespaces, cdiDirectories        []string
 }
 
@@ -78,6 +79,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
+	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
 	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(version.Command("berth-nri"))
@@ -122,12 +124,20 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	var p *policy.Policy
 	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
 	count := newCounters(ready)
-	p = policy.New(policy.Config{
+	server, err := newAPIServer(o.serviceAccount, o.nodeName, log)
+	if err != nil {
+		return err
+	}
+	c := policy.Config{
 		Client: client, Kubelet: source, Devices: devices, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused,
-	})
+	}
+	if server != nil {
+		c.Allocatable, c.Excess = server.counted, server.take
+	}
+	p = policy.New(c)
 	if o.http != "" {
 		stop, err := serveHTTP(o.http, count.handler(ready), log)
 		if err != nil {
@@ -136,12 +146,12 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		defer stop()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	following := make(chan struct{})
-	go func() {
-		defer close(following)
-		p.Follow(ctx, runtime)
-	}()
-	defer func() { cancel(); <-following }()
+	var tasks sync.WaitGroup
+	tasks.Go(func() { p.Follow(ctx, runtime) })
+	if server != nil {
+		tasks.Go(func() { server.watch(ctx, p.Recount) })
+	}
+	defer func() { cancel(); tasks.Wait() }()
 	return o.serve(ctx, p, runtime, log)
 }
 

@@ -99,6 +99,32 @@ func TestAmounts(t *testing.T) {
 	equal(t, "eviction", m.Eviction(), workload.Quantities{workload.Memory: 100 * mi, workload.EphemeralStorage: storage})
 }
 
+// TestExcess: a scheduler that counts more than pods can have is found, one that counts less is not.
+func TestExcess(t *testing.T) {
+	t.Parallel()
+	m := build(t, first(example(t)), second(example(t)))
+	if got := m.Excess(m.Allocatable()); got != nil {
+		t.Errorf("the same amounts: %q", got)
+	}
+	less := workload.Quantities{workload.CPU: 1, workload.Memory: m.Allocatable()[workload.Memory] + memoryTolerance, "example.com/gpu": 8, Pods: 1000}
+	if got := m.Excess(less); got != nil {
+		t.Errorf("less, rounded memory, devices: %q", got)
+	}
+	got := m.Excess(workload.Quantities{workload.CPU: 16000, workload.Memory: 62 * gi, "hugepages-2Mi": 2 * gi, "hugepages-64Ki": mi})
+	want := []string{
+		"the scheduler counts 16 of cpu as allocatable, and pods can have 15: ", "the scheduler counts 2Gi of hugepages-2Mi as allocatable, and pods can have 1Gi: ",
+		"the scheduler counts 1Mi of hugepages-64Ki as allocatable, and pods can have 0: ", "the scheduler counts 62Gi of memory as allocatable, and pods can have 60316Mi: ",
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %q", got)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got %q, want %q", got[i], want[i])
+		}
+	}
+}
+
 // TestAllocatableIsTheCallers: what it is worked out to once stays that.
 func TestAllocatableIsTheCallers(t *testing.T) {
 	t.Parallel()

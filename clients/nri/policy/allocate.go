@@ -38,7 +38,7 @@ func (p *Policy) admit(ctx context.Context, req *admissionv1.AdmitRequest) error
 		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
 			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 		}
-		if _, err := p.Client.SyncPods(ctx, p.living); err != nil {
+		if err := p.syncPods(ctx); err != nil {
 			return err
 		}
 	}

@@ -155,7 +155,7 @@ func (p *Policy) reconcile(ctx context.Context) error {
 	if err := p.warnOfDevices(ctx); err != nil {
 		return err
 	}
-	if _, err := p.Client.SyncPods(ctx, p.living); err != nil {
+	if err := p.syncPods(ctx); err != nil {
 		return err
 	}
 	for _, s := range p.sandboxes {

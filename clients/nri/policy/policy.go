@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
@@ -52,6 +53,11 @@ type Config struct {
 	// is the pod's according to the runtime, and may be empty. Class PermissionDenied means that
 	// the process is in another cgroup.
 	Move func(pid int, cgroup string, cpus cpuset.Set) error
+	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
+	// unknown, nil if nobody knows. Excess is called with the sentences of berthd about it, each time
+	// that berthd gets the list of living pods.
+	Allocatable func() map[string]string
+	Excess      func(sentences []string)
 	// Refused is called for each refusal of a pod, with the reason of the verdict. Repeated means
 	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
 	// nobody counts.
@@ -287,6 +293,28 @@ func (p *Policy) kick() {
 	case p.kicked <- struct{}{}:
 	default: // a pass is due already
 	}
+}
+
+// syncPods sends the list of living pods, and what the scheduler counts as allocatable. The caller
+// holds mu.
+func (p *Policy) syncPods(ctx context.Context) error {
+	answer, err := p.Client.SyncPods(ctx, p.living, func(req *admissionv1.SyncPodsRequest) {
+		if p.Allocatable != nil {
+			req.SchedulerAllocatable = p.Allocatable()
+		}
+	})
+	if err == nil && p.Excess != nil {
+		p.Excess(answer.GetSchedulerExcess())
+	}
+	return err
+}
+
+// Recount sends again what the scheduler counts as allocatable, because it has changed.
+func (p *Policy) Recount() {
+	p.mu.Lock()
+	p.unreconciled = true
+	p.mu.Unlock()
+	p.kick()
 }
 
 // living returns berthd's pods that are alive. It fails until the runtime has listed the running

@@ -66,6 +66,7 @@ func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
 	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
 	a.policies = &policies{app: a}
+	a.schedulers.node = a.wholeNode
 	frame := rpc.Config{
 		Access: a.access,
 		Bounds: rpc.Bounds{
@@ -91,7 +92,7 @@ func (a *App) buildServers(context.Context) error {
 	a.Ledger.Follow(a.history.Committed)
 	engine := newVerdicts(a.Engine, a.metrics, a.Log.With("part", "admission"), a.Now)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
-	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read))
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read, &a.schedulers))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Slot: rpc.Slot, Turn: rpc.Turn,
@@ -214,6 +215,7 @@ func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	if podRoot, err := a.layout.Literal(a.podRoot()); err == nil {
 		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS, Cgroup: podRoot})
 	}
+	out.SchedulerExcess = a.schedulers.excess()
 	out.SoftRequirements = lacksQuotas(a.reconcile.QoS.Cgroup.Facts, os.DirFS("/"))
 	if a.Config.Cgroups.Tree == config.TreeMemory {
 		return out, nil

@@ -960,9 +960,14 @@ type SyncPodsRequest struct {
 	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The list is of all pods here, and pods of all owners are removed. Needs the role
 	// admin.
-	AllOwners     bool `protobuf:"varint,6,opt,name=all_owners,json=allOwners,proto3" json:"all_owners,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AllOwners bool `protobuf:"varint,6,opt,name=all_owners,json=allOwners,proto3" json:"all_owners,omitempty"`
+	// What the agent's scheduler counts as allocatable on this node, as quantities by
+	// resource; the allocatable amounts of a Kubernetes node, for example. berth compares
+	// cpu, memory and huge pages with NodeService.GetAllocatable, and keeps the amounts until
+	// the next SyncPods of this owner. At most 256; empty if the agent does not know them.
+	SchedulerAllocatable map[string]string `protobuf:"bytes,7,rep,name=scheduler_allocatable,json=schedulerAllocatable,proto3" json:"scheduler_allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *SyncPodsRequest) Reset() {
@@ -1037,15 +1042,25 @@ func (x *SyncPodsRequest) GetAllOwners() bool {
 	return false
 }
 
+func (x *SyncPodsRequest) GetSchedulerAllocatable() map[string]string {
+	if x != nil {
+		return x.SchedulerAllocatable
+	}
+	return nil
+}
+
 // SyncPodsResponse lists the pods that were removed, by uid, or would be.
 type SyncPodsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	RemovedPodUids []string               `protobuf:"bytes,1,rep,name=removed_pod_uids,json=removedPodUids,proto3" json:"removed_pod_uids,omitempty"`
 	// The revision after the call: a List or Watch at it, or at a later one, has what the
 	// call did.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Resources of which the scheduler counts more than pods can have here, as sentences: it
+	// may send pods that are rejected.
+	SchedulerExcess []string `protobuf:"bytes,3,rep,name=scheduler_excess,json=schedulerExcess,proto3" json:"scheduler_excess,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SyncPodsResponse) Reset() {
@@ -1090,6 +1105,13 @@ func (x *SyncPodsResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *SyncPodsResponse) GetSchedulerExcess() []string {
+	if x != nil {
+		return x.SchedulerExcess
+	}
+	return nil
 }
 
 // ResizeRequest requests other amounts of cpu and memory for an admitted pod.
@@ -1501,7 +1523,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x11RemovePodResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\bR\aremoved\x121\n" +
 	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xcf\x01\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8c\x03\n" +
 	"\x0fSyncPodsRequest\x12&\n" +
 	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\x12%\n" +
 	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\x12\x1f\n" +
@@ -1510,10 +1532,15 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x14\n" +
 	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"all_owners\x18\x06 \x01(\bR\tallOwners\"X\n" +
+	"all_owners\x18\x06 \x01(\bR\tallOwners\x12r\n" +
+	"\x15scheduler_allocatable\x18\a \x03(\v2=.berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntryR\x14schedulerAllocatable\x1aG\n" +
+	"\x19SchedulerAllocatableEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
 	"\x10SyncPodsResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe6\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12)\n" +
+	"\x10scheduler_excess\x18\x03 \x03(\tR\x0fschedulerExcess\"\xe6\x03\n" +
 	"\rResizeRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12F\n" +
 	"\n" +
@@ -1591,7 +1618,7 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(TraceLevel)(0),                 // 0: berth.admission.v1.TraceLevel
 	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
@@ -1611,66 +1638,68 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(*ContainerResources)(nil),      // 15: berth.admission.v1.ContainerResources
 	(*ResizeResponse)(nil),          // 16: berth.admission.v1.ResizeResponse
 	nil,                             // 17: berth.admission.v1.Condition.MetadataEntry
-	(*v1.Pod)(nil),                  // 18: berth.types.v1.Pod
-	(*v1.ExternalDevice)(nil),       // 19: berth.types.v1.ExternalDevice
-	(*v1.CPUSet)(nil),               // 20: berth.types.v1.CPUSet
-	(*v1.NUMANodeSet)(nil),          // 21: berth.types.v1.NUMANodeSet
-	(v1.QOSClass)(0),                // 22: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil),  // 23: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),                // 24: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),     // 25: google.protobuf.Duration
-	(*v1.Claim)(nil),                // 26: berth.types.v1.Claim
-	(*v1.ResourceRequirements)(nil), // 27: berth.types.v1.ResourceRequirements
+	nil,                             // 18: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	(*v1.Pod)(nil),                  // 19: berth.types.v1.Pod
+	(*v1.ExternalDevice)(nil),       // 20: berth.types.v1.ExternalDevice
+	(*v1.CPUSet)(nil),               // 21: berth.types.v1.CPUSet
+	(*v1.NUMANodeSet)(nil),          // 22: berth.types.v1.NUMANodeSet
+	(v1.QOSClass)(0),                // 23: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 24: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 25: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 26: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 27: berth.types.v1.Claim
+	(*v1.ResourceRequirements)(nil), // 28: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	18, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	19, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
 	5,  // 1: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
 	0,  // 2: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
 	4,  // 3: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
-	19, // 4: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
-	20, // 5: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	20, // 4: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
+	21, // 5: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
 	6,  // 6: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
 	7,  // 7: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
-	21, // 8: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	22, // 8: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 9: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	22, // 10: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	23, // 11: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	24, // 12: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	25, // 13: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	23, // 10: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	24, // 11: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	25, // 12: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	26, // 13: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
 	9,  // 14: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	20, // 15: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	21, // 15: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
 	17, // 16: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	26, // 17: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	15, // 18: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	27, // 19: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 20: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 21: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	22, // 22: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	27, // 23: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 24: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	22, // 25: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	23, // 26: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	24, // 27: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	25, // 28: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 29: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	20, // 30: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	3,  // 31: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	10, // 32: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	10, // 33: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	14, // 34: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	12, // 35: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	12, // 36: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	8,  // 37: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	11, // 38: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	11, // 39: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	16, // 40: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	13, // 41: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	13, // 42: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	37, // [37:43] is the sub-list for method output_type
-	31, // [31:37] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	27, // 17: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	18, // 18: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	15, // 19: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	28, // 20: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 21: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 22: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	23, // 23: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	28, // 24: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 25: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	23, // 26: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	24, // 27: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	25, // 28: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	26, // 29: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 30: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	21, // 31: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	3,  // 32: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	10, // 33: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	10, // 34: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	14, // 35: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	12, // 36: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	12, // 37: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	8,  // 38: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	11, // 39: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	11, // 40: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	16, // 41: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	13, // 42: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	13, // 43: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	38, // [38:44] is the sub-list for method output_type
+	32, // [32:38] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -1687,7 +1716,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1176,8 +1176,11 @@ type GetStatusResponse struct {
 	ResetExtendedResources bool `protobuf:"varint,3,opt,name=reset_extended_resources,json=resetExtendedResources,proto3" json:"reset_extended_resources,omitempty"`
 	// The processes of the system that berthd keeps or knows, as found at most a minute ago.
 	SystemContainers []*SystemContainer `protobuf:"bytes,4,rep,name=system_containers,json=systemContainers,proto3" json:"system_containers,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Resources of which an agent's scheduler counts more than pods can have here, as
+	// sentences; SyncPods has the scheduler's amounts.
+	SchedulerExcess []string `protobuf:"bytes,5,rep,name=scheduler_excess,json=schedulerExcess,proto3" json:"scheduler_excess,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -1234,6 +1237,13 @@ func (x *GetStatusResponse) GetResetExtendedResources() bool {
 func (x *GetStatusResponse) GetSystemContainers() []*SystemContainer {
 	if x != nil {
 		return x.SystemContainers
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetSchedulerExcess() []string {
+	if x != nil {
+		return x.SchedulerExcess
 	}
 	return nil
 }
@@ -2146,12 +2156,13 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\rEvictionEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x12\n" +
-	"\x10GetStatusRequest\"\xf0\x01\n" +
+	"\x10GetStatusRequest\"\x9b\x02\n" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
 	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\x128\n" +
 	"\x18reset_extended_resources\x18\x03 \x01(\bR\x16resetExtendedResources\x12K\n" +
-	"\x11system_containers\x18\x04 \x03(\v2\x1e.berth.node.v1.SystemContainerR\x10systemContainers\"\xff\x01\n" +
+	"\x11system_containers\x18\x04 \x03(\v2\x1e.berth.node.v1.SystemContainerR\x10systemContainers\x12)\n" +
+	"\x10scheduler_excess\x18\x05 \x03(\tR\x0fschedulerExcess\"\xff\x01\n" +
 	"\x0fSystemContainer\x127\n" +
 	"\x04part\x18\x01 \x01(\x0e2#.berth.node.v1.SystemContainer.PartR\x04part\x12\x16\n" +
 	"\x06cgroup\x18\x02 \x01(\tR\x06cgroup\x12\x10\n" +

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Engine admits and removes pods; *admission.Engine is the one there is.
@@ -33,11 +34,19 @@ type service struct {
 	engine Engine
 	ledger Ledger
 	read   convert.Reader
+	counts Schedulers
+}
+
+// Schedulers keep what schedulers count as allocatable.
+type Schedulers interface {
+	// Count keeps the amounts of an owner's scheduler, and returns the excess: what pods cannot have
+	// of them. Without amounts, it forgets the owner's.
+	Count(owner string, amounts workload.Quantities) (excess []string, err error)
 }
 
 // New makes the service.
-func New(engine Engine, l Ledger, read convert.Reader) admissionv1.AdmissionServiceServer {
-	return &service{engine: engine, ledger: l, read: read}
+func New(engine Engine, l Ledger, read convert.Reader, s Schedulers) admissionv1.AdmissionServiceServer {
+	return &service{engine: engine, ledger: l, read: read, counts: s}
 }
 
 // Admit implements AdmissionService.
@@ -123,6 +132,7 @@ func (s *service) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 	if len(req.GetActivePodUids()) == 0 && !req.GetAllowEmpty() {
 		vs.Addf("allow_empty", "is required with an empty active_pod_uids, since every pod is removed then")
 	}
+	counted := readScheduler(req.GetSchedulerAllocatable(), &vs)
 	if err := scopeOf(req, &vs).Err("request"); err != nil {
 		return nil, err
 	}
@@ -132,7 +142,26 @@ func (s *service) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 	if err != nil {
 		return nil, err
 	}
-	return &admissionv1.SyncPodsResponse{RemovedPodUids: removed, Revision: s.ledger.View().Revision()}, nil
+	out := &admissionv1.SyncPodsResponse{RemovedPodUids: removed, Revision: s.ledger.View().Revision()}
+	if !req.GetDryRun() {
+		out.SchedulerExcess, err = s.counts.Count(req.GetOwner(), counted)
+	}
+	return out, err
+}
+
+// maxScheduler bounds the resources of a scheduler. A node has a few, and some for each kind of device.
+const maxScheduler = 256
+
+// readScheduler reads what a scheduler counts as allocatable.
+func readScheduler(texts map[string]string, vs *errdefs.Violations) workload.Quantities {
+	const field = "scheduler_allocatable"
+	if len(texts) > maxScheduler {
+		vs.Addf(field, "has %d resources, expected at most %d", len(texts), maxScheduler)
+		return nil
+	}
+	amounts, _, bad := convert.Amounts(field, texts)
+	*vs = append(*vs, bad...)
+	return amounts
 }
 
 // Remove implements AdmissionService.

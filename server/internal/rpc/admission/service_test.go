@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -75,10 +76,61 @@ func (e *engine) Sync(_ context.Context, req admission.SyncRequest) ([]string, e
 	return removed, e.err
 }
 
+// schedulers say of each amount that it is too much, except those of one owner, who has no room.
+type schedulers struct{}
+
+func (schedulers) Count(owner string, amounts workload.Quantities) (excess []string, err error) {
+	if owner == "full" {
+		return nil, errdefs.Exhaustedf("no room")
+	}
+	for r, n := range amounts {
+		excess = append(excess, fmt.Sprintf("%s %d", r, n))
+	}
+	slices.Sort(excess)
+	return excess, nil
+}
+
+// TestSchedulerAmounts: the amounts of a scheduler are compared, except in a dry run.
+func TestSchedulerAmounts(t *testing.T) {
+	t.Parallel()
+	c := serve(t, &engine{})
+	sync := func(req *admissionv1.SyncPodsRequest) string {
+		req.KnownRevision, req.AllowEmpty = 1, true
+		answer, err := c.SyncPods(t.Context(), req)
+		if err != nil {
+			return err.Error()
+		}
+		return strings.Join(answer.GetSchedulerExcess(), ", ")
+	}
+	amounts := map[string]string{"cpu": "1500m", "memory": "1Gi"}
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: amounts}); got != "cpu 1500, memory 1073741824" {
+		t.Errorf("the excess is %q", got)
+	}
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: amounts, DryRun: true}); got != "" {
+		t.Errorf("a dry run says %q", got)
+	}
+	if got := sync(&admissionv1.SyncPodsRequest{}); got != "" {
+		t.Errorf("without amounts: %q", got)
+	}
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: amounts, Owner: "full"}); !strings.Contains(got, "no room") {
+		t.Errorf("too many owners: %q", got)
+	}
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: map[string]string{"cpu": "much"}}); !strings.Contains(got, `scheduler_allocatable["cpu"]`) {
+		t.Errorf("no quantity: %q", got)
+	}
+	many := map[string]string{}
+	for i := range 257 {
+		many[fmt.Sprintf("example.com/r%d", i)] = "1"
+	}
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: many}); !strings.Contains(got, "has 257 resources, expected at most 256") {
+		t.Errorf("many resources: %q", got)
+	}
+}
+
 func serve(t *testing.T, e *engine) admissionv1.AdmissionServiceClient {
 	t.Helper()
 	return admissionv1.NewAdmissionServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), convert.Reader{}))
+		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), convert.Reader{}, schedulers{}))
 	}))
 }
 

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+const (
+	// maxNode bounds an answer of the API server in bytes. A node object lists images.
+	maxNode = 4 << 20
+	// nodeEvery is the interval of readings of the node object: its allocatable amounts change when
+	// the kubelet starts with another configuration, or a device plugin registers.
+	nodeEvery = 5 * time.Minute
+	// apiTimeout bounds a call of the API server.
+	apiTimeout = 10 * time.Second
+	// eventEvery is how often an event with the same text is sent. The API server keeps events for
+	// an hour.
+	eventEvery = time.Hour
+)
+
+// apiServer reads the node object, and sends events about it, with the rights of a service
+// account. It is optional: without it nothing is compared.
+type apiServer struct {
+	base     string // https://HOST:PORT
+	accounts string // the directory with the token and the certificate authority
+	node     string
+	log      *slog.Logger
+	now      func() time.Time
+	taken    chan struct{} // latest is new
+
+	mu          sync.Mutex // guards the fields below
+	uid         types.UID
+	allocatable map[string]string
+	failing     string   // the failure that is in the log
+	latest      []string // the excess, as berthd said last
+	said        string   // the excess that is in the log
+	sent        time.Time
+}
+
+// newAPIServer returns nil if berth-nri does not run in a pod with a service account.
+func newAPIServer(accounts, node string, log *slog.Logger) (*apiServer, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if accounts == "" || host == "" || port == "" {
+		return nil, nil
+	}
+	if _, err := os.Stat(filepath.Join(accounts, "token")); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("--service-account: %w", err)
+	}
+	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, log: log, now: time.Now, taken: make(chan struct{}, 1)}, nil
+}
+
+// counted returns what the scheduler counts as allocatable; empty if that is unknown.
+func (a *apiServer) counted() map[string]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.allocatable
+}
+
+// take takes what berthd says of the amounts: the excess, as sentences.
+func (a *apiServer) take(sentences []string) {
+	a.mu.Lock()
+	a.latest = sentences
+	a.mu.Unlock()
+	select {
+	case a.taken <- struct{}{}:
+	default: // watch has not come to the one before
+	}
+}
+
+// watch reads the node object now and then, and calls changed after each change of its amounts. It
+// says what berthd says of them.
+func (a *apiServer) watch(ctx context.Context, changed func()) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-a.taken:
+		case <-timer.C:
+			different, err := a.read(ctx)
+			a.report(err)
+			if different {
+				changed()
+			}
+			timer.Reset(nodeEvery)
+		case <-ctx.Done():
+			return
+		}
+		a.say(ctx)
+	}
+}
+
+// report logs a failure once, and its end.
+func (a *apiServer) report(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && a.failing == "" {
+		a.log.Warn("the node's allocatable amounts cannot be read, so they are not compared with berthd's", "node", a.node, "error", err)
+	}
+	if text == "" && a.failing != "" {
+		a.log.Info("the node's allocatable amounts can be read again", "node", a.node)
+	}
+	a.failing = text
+}
+
+// read reads the node object, and reports whether its amounts have changed.
+func (a *apiServer) read(ctx context.Context) (changed bool, err error) {
+	var n corev1.Node
+	if err := a.call(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(a.node), nil, &n); err != nil {
+		return false, fmt.Errorf("get node %s: %w", a.node, err)
+	}
+	if n.Name != a.node {
+		return false, errdefs.Internalf("the API server answers with node %.80q, expected %q", n.Name, a.node)
+	}
+	now := map[string]string{}
+	for name, amount := range n.Status.Allocatable {
+		// The others are not compared: pods are no amount, and devices may be the kubelet's.
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			now[string(name)] = amount.String()
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed = !maps.Equal(now, a.allocatable)
+	a.allocatable, a.uid = now, n.UID
+	return changed, nil
+}
+
+// say logs what the scheduler counts and pods cannot have, and makes it an event of the node. The
+// same text is logged once.
+func (a *apiServer) say(ctx context.Context) {
+	a.mu.Lock()
+	text := strings.Join(a.latest, "; ")
+	now, uid := a.now(), a.uid
+	repeats := text == a.said
+	if repeats && (text == "" || now.Sub(a.sent) < eventEvery) {
+		a.mu.Unlock()
+		return
+	}
+	a.said, a.sent = text, now
+	a.mu.Unlock()
+	if text == "" {
+		a.log.Info("the scheduler counts no more than pods can have")
+		return
+	}
+	if !repeats {
+		a.log.Warn("the scheduler counts more than pods can have: pods that it sends may be rejected", "node", a.node, "excess", text)
+	}
+	if err := a.send(ctx, uid, text, now); err != nil {
+		a.log.Warn("send an event about the node", "node", a.node, "error", err)
+	}
+}
+
+// send creates an event of the node. kubectl describe node finds it by the node's uid.
+func (a *apiServer) send(ctx context.Context, uid types.UID, text string, now time.Time) error {
+	const maxMessage = 1000 // the API server takes 1 KiB
+	at := metav1.NewTime(now)
+	return a.call(ctx, http.MethodPost, "/api/v1/namespaces/default/events", &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", a.node, now.UnixNano()), Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.node, UID: uid},
+		Reason:         "SchedulerCountsMore", Message: shorten("berth: "+text, maxMessage), Type: corev1.EventTypeWarning,
+		Source:         corev1.EventSource{Component: "berth-nri", Host: a.node},
+		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+	}, nil)
+}
+
+// shorten cuts a text to a number of bytes, and no character in two.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
+
+// call calls the API server. The token and the certificates are read for each call, because the
+// kubelet renews them.
+func (a *apiServer) call(ctx context.Context, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	token, err := os.ReadFile(filepath.Join(a.accounts, "token"))
+	if err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(filepath.Join(a.accounts, "ca.crt"))
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return errdefs.Invalidf("%s: expected certificates in PEM", filepath.Join(a.accounts, "ca.crt"))
+	}
+	var content bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&content).Encode(body); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, a.base+path, &content)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxNode+1))
+	switch {
+	case err != nil:
+		return err
+	case len(text) > maxNode:
+		return errdefs.Exhaustedf("the answer is larger than %d bytes", maxNode)
+	case answer.StatusCode >= 300:
+		var s metav1.Status
+		_ = json.Unmarshal(text, &s) // without a message, the code says enough
+		return errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode)))
+	case into == nil:
+		return nil
+	}
+	return json.Unmarshal(text, into)
+}

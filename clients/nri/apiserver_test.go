@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestAPIServer reads a node object from a server like the API server, and sends events.
+func TestAPIServer(t *testing.T) {
+	t.Parallel()
+	const node = `{"metadata": {"name": "n1", "uid": "node-uid"}, "status": {"allocatable": {"cpu": "1500m", "memory": "1Gi", "hugepages-2Mi": "4Mi", "pods": "110", "example.com/gpu": "2"}}}`
+	answer, code := node, 200
+	var events []corev1.Event
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+			t.Errorf("the token is %q", got)
+		}
+		switch {
+		case r.Method == "GET" && r.URL.Path == "/api/v1/nodes/n1":
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, answer)
+		case r.Method == "POST" && r.URL.Path == "/api/v1/namespaces/default/events":
+			var e corev1.Event
+			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+				t.Error(err)
+			}
+			events = append(events, e)
+			w.WriteHeader(code)
+		default:
+			t.Errorf("unexpected call: %s %s", r.Method, r.URL)
+		}
+	}))
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, text := range map[string]string{"token": "secret\n", "ca.crt": string(authority)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log strings.Builder
+	now := time.Unix(1000, 0)
+	a := &apiServer{base: server.URL, accounts: dir, node: "n1", log: slog.New(slog.NewTextHandler(&log, nil)), now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
+	for _, want := range []bool{true, false} {
+		if changed, err := a.read(t.Context()); err != nil || changed != want {
+			t.Fatalf("the first reading changes the amounts, the second does not: %v, %v", changed, err)
+		}
+	}
+	if got := fmt.Sprint(a.counted()); got != "map[cpu:1500m hugepages-2Mi:4Mi memory:1Gi]" {
+		t.Errorf("the amounts are %s", got)
+	}
+
+	excess := func(sentences ...string) {
+		a.take(sentences)
+		a.say(t.Context())
+	}
+	for range 3 {
+		excess("more cpu", "more memory")
+	}
+	now = now.Add(eventEvery)
+	excess("more cpu", "more memory")
+	if len(events) != 2 || strings.Count(log.String(), "level=WARN") != 1 {
+		t.Errorf("%d events, expected 2, and the log has\n%s", len(events), log.String())
+	}
+	if e := events[0]; e.InvolvedObject.UID != "node-uid" || e.InvolvedObject.Name != "n1" || e.Message != "berth: more cpu; more memory" || e.Type != "Warning" || e.Name == events[1].Name {
+		t.Errorf("the event is %+v", e)
+	}
+	for range 2 {
+		excess()
+	}
+	if got := strings.Count(log.String(), "counts no more"); got != 1 {
+		t.Errorf("the end of the excess is logged %d times", got)
+	}
+	excess(strings.Repeat("ä", 2000))
+	if e := events[2]; len(e.Message) > 1024 || !utf8.ValidString(e.Message) {
+		t.Errorf("a long message has %d bytes", len(e.Message))
+	}
+
+	for _, bad := range []struct {
+		answer string
+		code   int
+		text   string
+	}{
+		{`{"message": "nodes \"n1\" is forbidden"}`, 403, `answers 403: nodes "n1" is forbidden`},
+		{"no JSON", 500, "answers 500: Internal Server Error"},
+		{"no JSON", 200, "invalid character"},
+		{strings.Replace(node, "n1", "n2", 1), 200, `node "n2", expected "n1"`},
+		{strings.Repeat(" ", maxNode+1), 200, "larger than"},
+		{"", 302, "answers 302"},
+	} {
+		answer, code = bad.answer, bad.code
+		if _, err := a.read(t.Context()); err == nil || !strings.Contains(err.Error(), bad.text) {
+			t.Errorf("%v, without %q", err, bad.text)
+		}
+	}
+	log.Reset()
+	for _, err := range []error{io.EOF, io.ErrClosedPipe, nil, nil} {
+		a.report(err)
+	}
+	if got := strings.Count(log.String(), "\n"); got != 2 {
+		t.Errorf("an outage has %d lines:\n%s", got, log.String())
+	}
+}
+
+// TestNoAPIServer: outside of a pod there is no service account.
+func TestNoAPIServer(t *testing.T) {
+	dir := t.TempDir()
+	for _, row := range []struct{ host, accounts string }{{"", dir}, {"10.0.0.1", ""}, {"10.0.0.1", dir}} {
+		t.Setenv("KUBERNETES_SERVICE_HOST", row.host)
+		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+		if a, err := newAPIServer(row.accounts, "n1", nil); a != nil || err != nil {
+			t.Errorf("%+v: %v, %v", row, a, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "token"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+	if a, err := newAPIServer(dir, "n1", nil); err != nil || a == nil || a.base != "https://[fd00::1]:443" {
+		t.Errorf("in a pod: %+v, %v", a, err)
+	}
+}
