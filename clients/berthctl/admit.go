@@ -13,6 +13,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/podspec"
 )
 
 // ownerFlag declares the flag for the owner of pods.
@@ -178,7 +179,7 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 func verdictText(answer *admissionv1.AdmitResponse) string {
 	switch answer.GetVerdict() {
 	case admissionv1.Verdict_VERDICT_ADMITTED:
-		text := "admitted: " + qos(answer.GetQosClass())
+		text := "admitted: " + string(podspec.QoSClass(answer.GetQosClass()))
 		if answer.GetCgroupParent() != "" {
 			text += ", cgroup " + answer.GetCgroupParent()
 		}

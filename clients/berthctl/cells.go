@@ -54,17 +54,13 @@ func hintText(h *typesv1.TopologyHint) string {
 	return nodes(h.GetNumaNodes())
 }
 
-// qos spells a class as Kubernetes does.
-func qos(c typesv1.QOSClass) string {
-	switch c {
-	case typesv1.QOSClass_QOS_CLASS_GUARANTEED:
-		return "Guaranteed"
-	case typesv1.QOSClass_QOS_CLASS_BURSTABLE:
-		return "Burstable"
-	case typesv1.QOSClass_QOS_CLASS_BEST_EFFORT:
-		return "BestEffort"
+// word spells a value of an enum: PREFIX_MOVE_CPUS is move-cpus; empty if it is not specified.
+func word(value fmt.Stringer, prefix string) string {
+	name := strings.TrimPrefix(value.String(), prefix)
+	if name == "UNSPECIFIED" {
+		return ""
 	}
-	return ""
+	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
 // deviceCounts spells how many devices of each resource claims hold.

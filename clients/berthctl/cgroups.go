@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -68,7 +67,7 @@ func valuesOf(g *cgroupv1.Cgroup) *typesv1.LinuxResources {
 
 // stateText spells the state of a cgroup.
 func stateText(s cgroupv1.State) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "STATE_"))
+	return word(s, "STATE_")
 }
 
 // weight spells the weight of either version.

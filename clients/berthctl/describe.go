@@ -14,6 +14,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/podspec"
 )
 
 func (c *ctl) describe() *cobra.Command {
@@ -60,7 +61,7 @@ func (c *ctl) describeAll(w io.Writer, got *allocationv1.GetResponse) {
 	f := table.NewFields("")
 	f.Add("Pod", podName(pod))
 	f.Add("UID", pod.GetUid())
-	f.Add("QoS", qos(pod.GetQosClass()))
+	f.Add("QoS", string(podspec.QoSClass(pod.GetQosClass())))
 	f.Add("Cgroup", pod.GetCgroupParent())
 	f.Add("Admitted", c.admitted(pod))
 	f.Add("Admission", pod.GetAdmissionId())

@@ -78,7 +78,7 @@ func showNode(w io.Writer, c *nodev1.GetConfigResponse, status *nodev1.GetStatus
 	f.Add("Node fit", yesNo(c.GetNodeFit()))
 	var parts []string
 	for _, p := range status.GetSystemContainers() {
-		text := strings.ToLower(strings.TrimPrefix(p.GetPart().String(), "PART_"))
+		text := word(p.GetPart(), "PART_")
 		if p.GetPid() != 0 {
 			text += fmt.Sprintf(", process %d", p.GetPid())
 		}

@@ -14,6 +14,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -131,7 +132,7 @@ func (c *ctl) getPods() *cobra.Command {
 			Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
 		for _, p := range list.GetPods() {
 			claims := allClaims(p)
-			t.Row(p.GetNamespace(), p.GetName(), qos(p.GetQosClass()), strconv.Itoa(len(p.GetContainers())),
+			t.Row(p.GetNamespace(), p.GetName(), string(podspec.QoSClass(p.GetQosClass())), strconv.Itoa(len(p.GetContainers())),
 				orShared(ownCPUs(p)), deviceCounts(claims), s.age(p),
 				memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId(), p.GetOwner())
 		}

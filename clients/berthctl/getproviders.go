@@ -39,7 +39,7 @@ the reason of the state, or the last failure.`,
 // built-in one.
 func (c *ctl) providerCells(p *hintv1.Provider) []string {
 	if p.GetBuiltIn() {
-		return []string{"built-in", providerMode(p.GetMode())}
+		return []string{"built-in", word(p.GetMode(), "MODE_")}
 	}
 	var admissions []string
 	for _, l := range p.GetLeases() {
@@ -51,7 +51,7 @@ func (c *ctl) providerCells(p *hintv1.Provider) []string {
 		deadline, index = d.AsDuration().Round(time.Millisecond).String(), strconv.Itoa(int(p.GetIndex()))
 	}
 	return []string{
-		"external", providerMode(p.GetMode()), providerState(p.GetState()), strconv.Itoa(len(p.GetLeases())),
+		"external", word(p.GetMode(), "MODE_"), word(p.GetState(), "STATE_"), strconv.Itoa(len(p.GetLeases())),
 		resourcesOf(p), p.GetMessage(), deadline, index, p.GetEndpoint(), joined(admissions),
 	}
 }
@@ -62,26 +62,4 @@ func resourcesOf(p *hintv1.Provider) string {
 		return "any"
 	}
 	return joined(p.GetResources())
-}
-
-func providerMode(m hintv1.Mode) string {
-	switch m {
-	case hintv1.Mode_MODE_REQUIRED:
-		return "required"
-	case hintv1.Mode_MODE_ADVISORY:
-		return "advisory"
-	}
-	return ""
-}
-
-func providerState(s hintv1.State) string {
-	switch s {
-	case hintv1.State_STATE_CONNECTED:
-		return "connected"
-	case hintv1.State_STATE_AWAY:
-		return "away"
-	case hintv1.State_STATE_SUSPENDED:
-		return "suspended"
-	}
-	return ""
 }

@@ -230,7 +230,7 @@ func changedResources(req *admissionv1.ResizeRequest, container string) *typesv1
 
 // disruptionName is the name of a disruption in flags and texts, such as "move-cpus".
 func disruptionName(d admissionv1.Disruption) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(d.String(), "DISRUPTION_")), "_", "-")
+	return word(d, "DISRUPTION_")
 }
 
 // disruptions lists the names, the least first.

@@ -74,7 +74,7 @@ func (c *ctl) watch() *cobra.Command {
 
 // typeName is the name of a type of events in flags, such as "shared-cpus".
 func typeName(t allocationv1.EventType) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(t.String(), "EVENT_TYPE_")), "_", "-")
+	return word(t, "EVENT_TYPE_")
 }
 
 func typeNames() (out []string) {

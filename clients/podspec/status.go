@@ -13,7 +13,7 @@ const rejected = "Pod was rejected: "
 // Status gives the status that an agent reports for a pod after an admission: Failed with reason and message for a
 // rejected pod, Pending for one that may start or has to wait.
 func Status(answer *admissionv1.AdmitResponse) corev1.PodStatus {
-	s := corev1.PodStatus{Phase: corev1.PodPending, QOSClass: class(answer.GetQosClass())}
+	s := corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QoSClass(answer.GetQosClass())}
 	switch answer.GetVerdict() {
 	case admissionv1.Verdict_VERDICT_REJECTED:
 		s.Phase = corev1.PodFailed
@@ -26,7 +26,8 @@ func Status(answer *admissionv1.AdmitResponse) corev1.PodStatus {
 	return s
 }
 
-func class(c typesv1.QOSClass) corev1.PodQOSClass {
+// QoSClass returns a class as Kubernetes spells it; empty if it is not specified.
+func QoSClass(c typesv1.QOSClass) corev1.PodQOSClass {
 	switch c {
 	case typesv1.QOSClass_QOS_CLASS_GUARANTEED:
 		return corev1.PodQOSGuaranteed

@@ -161,9 +161,6 @@ func (t *Topology) ByNode() *Partition { return &t.nodes }
 // ByUncore returns the CPUs grouped by uncore.
 func (t *Topology) ByUncore() *Partition { return &t.uncores }
 
-// Cores returns the ids of all cores in ascending order.
-func (t *Topology) Cores() []int { return t.cores.IDs() }
-
 // Sockets returns the ids of all sockets in ascending order.
 func (t *Topology) Sockets() []int { return t.sockets.IDs() }
 

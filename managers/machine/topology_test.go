@@ -126,7 +126,7 @@ func TestNodesFromCPUs(t *testing.T) {
 	if got := m.NodeMask().String(); got != "2,5" {
 		t.Errorf("nodes are %s, want those of the CPUs", got)
 	}
-	if got := m.Cores(); !slices.Equal(got, []int{1, 3}) {
+	if got := m.ByCore().IDs(); !slices.Equal(got, []int{1, 3}) {
 		t.Errorf("cores are %v, want them in ascending order", got)
 	}
 }
@@ -144,12 +144,12 @@ func TestImmutable(t *testing.T) {
 	m.Nodes()[1].HugePages[0].Count = 9
 	node, _ := m.Node(2)
 	node.HugePages[0].Count = 9
-	m.Cores()[0], m.HugePageSizesKiB()[0] = 9, 9
+	m.ByCore().IDs()[0], m.HugePageSizesKiB()[0] = 9, 9
 	after, err := m.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(before) != string(after) || m.Cores()[0] != 0 || m.HugePageSizesKiB()[0] != 2048 {
+	if string(before) != string(after) || m.ByCore().IDs()[0] != 0 || m.HugePageSizesKiB()[0] != 2048 {
 		t.Error("a change of what was handed out changed the machine")
 	}
 }

@@ -178,18 +178,6 @@ func (m Mask) Commas() string {
 	return string(out)
 }
 
-// KeyString returns the reference's text form of a mask, which it also uses as
-// a key in the state of its memory manager: binary digits, highest node first,
-// padded with zeros to an even width ("01", "11", "0101"). A single node with an
-// even id other than 0 is not padded: node 2 is "100".
-func (m Mask) KeyString() string {
-	digits := strconv.FormatUint(uint64(m), 2)
-	if len(digits)%2 != 0 && (m <= 1 || m.Len() > 1) {
-		return "0" + digits
-	}
-	return digits
-}
-
 // MarshalText returns String, so that a mask is a JSON string and may be the
 // key of a JSON object.
 func (m Mask) MarshalText() ([]byte, error) { return []byte(m.String()), nil }

@@ -142,36 +142,6 @@ func mustParse(t *testing.T, list string) Mask {
 	return m
 }
 
-func TestKeyString(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		list, key string
-	}{
-		{"", "00"},
-		{"0", "01"},
-		{"1", "10"},
-		{"0-1", "11"},
-		{"2", "100"},
-		{"0,2", "0101"},
-		{"1-2", "0110"},
-		{"0-2", "0111"},
-		{"3", "1000"},
-		{"4", "10000"},
-		{"0,4", "010001"},
-		{"0,8", "0100000001"},
-		{"5", "100000"},
-		{"6", "1000000"},
-		{"62", "1" + strings.Repeat("0", 62)},
-		{"0,62", "01" + strings.Repeat("0", 61) + "1"},
-		{"63", "1" + strings.Repeat("0", 63)},
-		{"0-63", strings.Repeat("1", 64)},
-	} {
-		if got := mustParse(t, c.list).KeyString(); got != c.key {
-			t.Errorf("the key of {%s} is %q, expected %q", c.list, got, c.key)
-		}
-	}
-}
-
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	type document struct {
@@ -264,9 +234,6 @@ func TestOrders(t *testing.T) {
 		}
 		if got := a.CompareEnumeration(b); got*want < 0 || (got == 0) != (want == 0) {
 			t.Fatalf("CompareEnumeration of {%s} and {%s} = %d, expected the sign of %d", a, b, got, want)
-		}
-		if (a.KeyString() == b.KeyString()) != (a == b) {
-			t.Fatalf("{%s} and {%s} have the keys %s and %s", a, b, a.KeyString(), b.KeyString())
 		}
 	})
 }

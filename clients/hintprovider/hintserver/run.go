@@ -19,22 +19,22 @@ import (
 
 // Options say where a provider serves and how it takes part.
 type Options struct {
-	// Socket is the path of the provider's own socket. Only the user that it runs as
-	// and root may connect.
+	// Socket is the path of the provider's own socket. Only the user that it runs as and root
+	// may connect.
 	Socket string
 	// Berth is where berthd listens, as for berth.Dial; empty means the default.
 	Berth string
 	// NoRegistration leaves the registration to another program.
 	NoRegistration bool
-	// Required: a failure of this provider refuses the admission. Otherwise it is
-	// advisory, and counts as no preference and no claims.
+	// Required: a failure of this provider refuses the admission. Otherwise it is advisory, and
+	// counts as no preference and no claims.
 	Required bool
 	// Deadline of each call of an admission; 0 means what berthd is configured with.
 	Deadline time.Duration
-	// Resources that the provider hands out; it is asked about pods that want one of
-	// them. Empty: about every pod.
+	// Resources that the provider allocates. It is called for pods that request one of them.
+	// Empty: for every pod.
 	Resources []string
-	// Index orders the providers outside berthd, lower first.
+	// Index orders external providers, lower first.
 	Index int32
 	// Log may be nil.
 	Log *slog.Logger

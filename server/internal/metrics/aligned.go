@@ -16,17 +16,15 @@ type alignment struct {
 	done, failed *prometheus.CounterVec
 }
 
-func newAlignment() alignment {
+func newAlignment(f factory) alignment {
 	return alignment{
-		done: counters(alignedCount,
+		done: f.counters(alignedCount,
 			"Allotments that keep within a boundary: whole cores (only under full-pcpus-only), one uncore, one NUMA node (only under single-numa-node).",
 			labelScope, labelBoundary),
-		failed: counters(alignedFailures,
+		failed: f.counters(alignedFailures,
 			"Refusals because a boundary cannot be kept.", labelScope, labelBoundary),
 	}
 }
-
-func (a *alignment) all() []prometheus.Collector { return []prometheus.Collector{a.done, a.failed} }
 
 // begin starts the series at 0 that the kubelet starts at 0.
 func (a *alignment) begin(s Settings) {

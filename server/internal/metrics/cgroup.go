@@ -18,26 +18,22 @@ type cgroupCounters struct {
 	orphans    prometheus.Gauge
 }
 
-func newCgroupCounters() cgroupCounters {
+func newCgroupCounters(f factory) cgroupCounters {
 	return cgroupCounters{
-		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		operations: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: cgroupDuration, Buckets: prometheus.DefBuckets,
 			Help: "Time that operations on cgroups took in seconds, by operation.",
 		}, []string{labelOperation}),
-		version: prometheus.NewGauge(prometheus.GaugeOpts{
+		version: f.NewGauge(prometheus.GaugeOpts{
 			Name: cgroupVersion, Help: "Version of the kernel's cgroup interface, 1 or 2.",
 		}),
-		losing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		losing: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: losingSupport,
 			Help: "1 if the container runtime does not report its cgroup driver; the version is that of the first Kubernetes whose kubelet does not work with such a runtime.",
 		}, []string{labelVersion}),
-		drifts:  counters(cgroupDrifts, "Values of cgroups that another program changed, by control file.", labelFile),
-		orphans: prometheus.NewGauge(prometheus.GaugeOpts{Name: cgroupOrphans, Help: "Cgroups of pods that are not in the ledger."}),
+		drifts:  f.counters(cgroupDrifts, "Values of cgroups that another program changed, by control file.", labelFile),
+		orphans: f.NewGauge(prometheus.GaugeOpts{Name: cgroupOrphans, Help: "Cgroups of pods that are not in the ledger."}),
 	}
-}
-
-func (c *cgroupCounters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.operations, c.version, c.losing, c.drifts, c.orphans}
 }
 
 func (c *cgroupCounters) count(o reconcile.Outcome) {

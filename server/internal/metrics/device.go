@@ -14,19 +14,15 @@ type deviceCounters struct {
 	allocations   *prometheus.HistogramVec
 }
 
-func newDeviceCounters() deviceCounters {
+func newDeviceCounters(f factory) deviceCounters {
 	return deviceCounters{
-		registrations: counters(pluginRegistrations,
+		registrations: f.counters(pluginRegistrations,
 			"Registrations of device plugins, refused ones included, by resource.", labelResource),
-		allocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		allocations: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: pluginAllocDuration,
 			Help: "Time that a device plugin's Allocate took in seconds, by resource.",
 		}, []string{labelResource}),
 	}
-}
-
-func (c *deviceCounters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.registrations, c.allocations}
 }
 
 // Registered implements deviceplugin.Observer.

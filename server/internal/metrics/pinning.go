@@ -23,12 +23,12 @@ type pinning struct {
 	requests, errors prometheus.Counter
 }
 
-func newPinnings() (all []pinning) {
+func newPinnings(f factory) (all []pinning) {
 	for _, p := range pinners {
 		all = append(all, pinning{
 			provider: p.provider,
-			requests: counter(p.requests, "Containers for which "+p.what+" of their own were to be found, repeated admissions included."),
-			errors:   counter(p.errors, "Containers and pods for which "+p.what+" of their own could not be found."),
+			requests: f.counter(p.requests, "Containers for which "+p.what+" of their own were to be found, repeated admissions included."),
+			errors:   f.counter(p.errors, "Containers and pods for which "+p.what+" of their own could not be found."),
 		})
 	}
 	return all
@@ -110,19 +110,15 @@ type managerCounters struct {
 	allocations, errors, assignments *prometheus.CounterVec
 }
 
-func newManagerCounters() managerCounters {
+func newManagerCounters(f factory) managerCounters {
 	return managerCounters{
-		allocations: counters(managerAllocations,
+		allocations: f.counters(managerAllocations,
 			"Containers that were given a resource, by whose pool it was taken from. Memory and each size of huge pages count by themselves, unless they are the pod's.", labelResource, labelSource),
-		errors: counters(managerErrors,
+		errors: f.counters(managerErrors,
 			"Containers and pods that could not be given a resource, by whose pool it should have been taken from.", labelResource, labelSource),
-		assignments: counters(managerAssignments,
+		assignments: f.counters(managerAssignments,
 			"Containers that were given a resource, by the kind of their share.", labelResource, labelAssignmentType),
 	}
-}
-
-func (m *managerCounters) all() []prometheus.Collector {
-	return []prometheus.Collector{m.allocations, m.errors, m.assignments}
 }
 
 func (m *managerCounters) count(d *decision) {

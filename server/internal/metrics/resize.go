@@ -19,18 +19,14 @@ type resizeCounters struct {
 	infeasible *prometheus.CounterVec
 }
 
-func newResizeCounters() resizeCounters {
+func newResizeCounters(f factory) resizeCounters {
 	return resizeCounters{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: resizeDuration, Help: "Time that resizes took which were carried out or tried, in milliseconds.",
 			Buckets: prometheus.ExponentialBuckets(10, 3, 11),
 		}, []string{labelSuccess}),
-		infeasible: counters(infeasibleResizes, "Resizes that this node can never grant, by reason.", labelReasonDetail),
+		infeasible: f.counters(infeasibleResizes, "Resizes that this node can never grant, by reason.", labelReasonDetail),
 	}
-}
-
-func (c *resizeCounters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.duration, c.infeasible}
 }
 
 // infeasibleBy has the kubelet's label for each provider that can refuse a resize permanently.

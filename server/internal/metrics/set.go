@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/berthd/berth/server/internal/reconcile"
@@ -37,39 +38,29 @@ type Set struct {
 
 // New returns the set. Start adds its sources; nothing may be admitted before.
 func New() *Set {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f := factory{promauto.With(registry)}
 	s := &Set{
-		registry: prometheus.NewRegistry(),
-		calls:    durations(callDuration, "Time that calls took, by method and status code.", "method", "code"),
-		passes:   durations(passDuration, "Time that passes over the cgroup tree took, by result.", "result"),
-		writes:   counter(passOperations, "Cgroups that passes created or changed."),
+		registry: registry,
+		calls:    f.durations(callDuration, "Time that calls took, by method and status code.", "method", "code"),
+		passes:   f.durations(passDuration, "Time that passes over the cgroup tree took, by result.", "result"),
+		writes:   f.counter(passOperations, "Cgroups that passes created or changed."),
 		readers:  make(map[podresources.Metric]*prometheus.CounterVec),
 
-		admissions: durations(admissionDuration, "Time from an admission's arrival to its verdict, by verdict.", "verdict"),
-		steps:      newSteps(),
-		rejected:   counters(rejections, "Rejected pods, by reason.", labelReason),
-		topology:   newTopologyCounters(),
-		aligned:    newAlignment(),
-		pinned:     newPinnings(),
-		managers:   newManagerCounters(),
-		devices:    newDeviceCounters(),
-		cgroups:    newCgroupCounters(),
-		resizes:    newResizeCounters(),
+		admissions: f.durations(admissionDuration, "Time from an admission's arrival to its verdict, by verdict.", "verdict"),
+		steps:      newSteps(f),
+		rejected:   f.counters(rejections, "Rejected pods, by reason.", labelReason),
+		topology:   newTopologyCounters(f),
+		aligned:    newAlignment(f),
+		pinned:     newPinnings(f),
+		devices:    newDeviceCounters(f),
+		cgroups:    newCgroupCounters(f),
+		resizes:    newResizeCounters(f),
 	}
 	for _, name := range podresources.Metrics() {
-		c := counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)
-		s.readers[name] = c
-		s.registry.MustRegister(c)
+		s.readers[name] = f.counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)
 	}
-	s.registry.MustRegister(s.calls, s.passes, s.writes, s.admissions, s.rejected, s.steps.took,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.registry.MustRegister(s.topology.all()...)
-	s.registry.MustRegister(s.aligned.all()...)
-	for _, p := range s.pinned {
-		s.registry.MustRegister(p.requests, p.errors)
-	}
-	s.registry.MustRegister(s.devices.all()...)
-	s.registry.MustRegister(s.cgroups.all()...)
-	s.registry.MustRegister(s.resizes.all()...)
 	return s
 }
 
@@ -91,7 +82,7 @@ func (s *Set) Start(sources Sources) {
 		s.registry.MustRegister(reservationCollector{sources.View, settings.TieredReservation})
 	}
 	if settings.PodLevelResourceManagers {
-		s.registry.MustRegister(s.managers.all()...)
+		s.managers = newManagerCounters(factory{promauto.With(s.registry)})
 	}
 }
 
@@ -128,17 +119,20 @@ func (s *Set) Count(name podresources.Metric, version string) {
 	s.readers[name].WithLabelValues(version).Inc()
 }
 
+// factory makes metrics and registers them.
+type factory struct{ promauto.Factory }
+
 // durations makes a histogram from 0.1 ms to 15 s.
-func durations(name, help string, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func (f factory) durations(name, help string, labels ...string) *prometheus.HistogramVec {
+	return f.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 14),
 	}, labels)
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+func (f factory) counter(name, help string) prometheus.Counter {
+	return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+func (f factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }

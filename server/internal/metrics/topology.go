@@ -19,19 +19,15 @@ type topologyCounters struct {
 // on them unchanged.
 var durationBuckets = prometheus.ExponentialBuckets(0.05, 2, 24)
 
-func newTopologyCounters() topologyCounters {
+func newTopologyCounters(f factory) topologyCounters {
 	return topologyCounters{
-		requests: counter(topologyRequests, "Admissions that were decided, answers to repeated ones included."),
-		errors:   counter(topologyErrors, "Admissions that the topology manager or a provider refused, unless the topology policy is none."),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		requests: f.counter(topologyRequests, "Admissions that were decided, answers to repeated ones included."),
+		errors:   f.counter(topologyErrors, "Admissions that the topology manager or a provider refused, unless the topology policy is none."),
+		duration: f.NewHistogram(prometheus.HistogramOpts{
 			Name: topologyDuration, Buckets: durationBuckets,
 			Help: "Time that admissions took in milliseconds, with fractions, the wait for other admissions included.",
 		}),
 	}
-}
-
-func (c *topologyCounters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.errors, c.duration}
 }
 
 func (c *topologyCounters) count(d *decision, took time.Duration) {
