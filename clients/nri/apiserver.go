@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,12 +49,15 @@ type apiServer struct {
 	base     string // https://HOST:PORT
 	accounts string // the directory with the token and the certificate authority
 	node     string
+	set      string // NAMESPACE/NAME of the DaemonSet that this belongs to; may be empty
 	log      *slog.Logger
 	now      func() time.Time
 	taken    chan struct{} // latest is new
 
 	mu          sync.Mutex // guards the fields below
 	uid         types.UID
+	labels      map[string]string
+	permitted   bool // the DaemonSet could be read
 	allocatable map[string]string
 	failing     string   // the failure that is in the log
 	latest      []string // the excess, as berthd said last
@@ -62,7 +66,7 @@ type apiServer struct {
 }
 
 // newAPIServer returns nil if berth-nri does not run in a pod with a service account.
-func newAPIServer(accounts, node string, log *slog.Logger) (*apiServer, error) {
+func newAPIServer(accounts, node, set string, log *slog.Logger) (*apiServer, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if accounts == "" || host == "" || port == "" {
 		return nil, nil
@@ -72,7 +76,7 @@ func newAPIServer(accounts, node string, log *slog.Logger) (*apiServer, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("--service-account: %w", err)
 	}
-	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, log: log, now: time.Now, taken: make(chan struct{}, 1)}, nil
+	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now, taken: make(chan struct{}, 1)}, nil
 }
 
 // counted returns what the scheduler counts as allocatable; empty if that is unknown.
@@ -81,6 +85,58 @@ func (a *apiServer) counted() map[string]string {
 	defer a.mu.Unlock()
 	return a.allocatable
 }
+
+// removed reports whether the DaemonSet was removed from this node: it or its namespace is being
+// deleted, or it does not choose the node any more. When it is deleted with the rights to read it,
+// the rights may go first. Therefore a right that has been lost counts, too.
+func (a *apiServer) removed(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, err := a.read(ctx); err != nil {
+		a.log.Debug("read the node's labels", "error", err) // the last ones are known
+	}
+	chosen, err := a.chosen(ctx)
+	var refused *statusError
+	if errors.As(err, &refused) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		lost := refused.code == http.StatusUnauthorized || refused.code == http.StatusForbidden
+		if refused.code == http.StatusNotFound || lost && a.permitted {
+			return true, nil
+		}
+	}
+	return err == nil && !chosen, err
+}
+
+// chosen reports whether the DaemonSet exists and has a pod on this node.
+func (a *apiServer) chosen(ctx context.Context) (bool, error) {
+	namespace, name, _ := strings.Cut(a.set, "/")
+	var space corev1.Namespace
+	if err := a.call(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(namespace), nil, &space); err != nil {
+		return false, fmt.Errorf("get namespace %s: %w", namespace, err)
+	}
+	var set appsv1.DaemonSet
+	if err := a.call(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(namespace)+"/daemonsets/"+url.PathEscape(name), nil, &set); err != nil {
+		return false, fmt.Errorf("get DaemonSet %s: %w", a.set, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.permitted = true
+	for key, value := range set.Spec.Template.Spec.NodeSelector {
+		if have, ok := a.labels[key]; a.labels != nil && (!ok || have != value) {
+			return false, nil
+		}
+	}
+	return space.DeletionTimestamp == nil && set.DeletionTimestamp == nil, nil
+}
+
+// statusError is an answer of the API server that is no success.
+type statusError struct {
+	error
+	code int
+}
+
+func (s *statusError) Unwrap() error { return s.error }
 
 // take takes what berthd says of the amounts: the excess, as sentences.
 func (a *apiServer) take(sentences []string) {
@@ -104,6 +160,9 @@ func (a *apiServer) watch(ctx context.Context, changed func()) {
 		case <-timer.C:
 			different, err := a.read(ctx)
 			a.report(err)
+			if a.set != "" {
+				_, _ = a.chosen(ctx) // notes whether it is permitted
+			}
 			if different {
 				changed()
 			}
@@ -151,7 +210,7 @@ func (a *apiServer) read(ctx context.Context) (changed bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	changed = !maps.Equal(now, a.allocatable)
-	a.allocatable, a.uid = now, n.UID
+	a.allocatable, a.labels, a.uid = now, n.Labels, n.UID
 	return changed, nil
 }
 
@@ -248,7 +307,7 @@ func (a *apiServer) call(ctx context.Context, method, path string, body, into an
 	case answer.StatusCode >= 300:
 		var s metav1.Status
 		_ = json.Unmarshal(text, &s) // without a message, the code says enough
-		return errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode)))
+		return &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode}
 	case into == nil:
 		return nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -44,13 +45,7 @@ func TestAPIServer(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	dir := t.TempDir()
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	for name, text := range map[string]string{"token": "secret\n", "ca.crt": string(authority)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := account(t, server)
 	var log strings.Builder
 	now := time.Unix(1000, 0)
 	a := &apiServer{base: server.URL, accounts: dir, node: "n1", log: slog.New(slog.NewTextHandler(&log, nil)), now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
@@ -121,7 +116,7 @@ func TestNoAPIServer(t *testing.T) {
 	for _, row := range []struct{ host, accounts string }{{"", dir}, {"10.0.0.1", ""}, {"10.0.0.1", dir}} {
 		t.Setenv("KUBERNETES_SERVICE_HOST", row.host)
 		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-		if a, err := newAPIServer(row.accounts, "n1", nil); a != nil || err != nil {
+		if a, err := newAPIServer(row.accounts, "n1", "", nil); a != nil || err != nil {
 			t.Errorf("%+v: %v, %v", row, a, err)
 		}
 	}
@@ -129,7 +124,94 @@ func TestNoAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-	if a, err := newAPIServer(dir, "n1", nil); err != nil || a == nil || a.base != "https://[fd00::1]:443" {
+	if a, err := newAPIServer(dir, "n1", "", nil); err != nil || a == nil || a.base != "https://[fd00::1]:443" {
 		t.Errorf("in a pod: %+v, %v", a, err)
+	}
+}
+
+// TestRemoved: whether the DaemonSet was removed from the node, by what the API server answers.
+func TestRemoved(t *testing.T) {
+	t.Parallel()
+	const deleting = `"deletionTimestamp": "2026-01-01T00:00:00Z"`
+	type answers struct {
+		code                   int
+		space, set, node, text string
+	}
+	selected := `{"spec": {"template": {"spec": {"nodeSelector": {"role": "a"}}}}}`
+	for name, row := range map[string]struct {
+		before, after answers
+		removed       bool
+		failure       string
+	}{
+		"an upgrade":                        {answers{}, answers{}, false, ""},
+		"it is deleted in the foreground":   {answers{}, answers{set: `{"metadata": {` + deleting + `}}`}, true, ""},
+		"its namespace is deleted":          {answers{}, answers{space: `{"metadata": {` + deleting + `}}`}, true, ""},
+		"it is gone":                        {answers{}, answers{code: 404}, true, ""},
+		"the rights went first":             {answers{}, answers{code: 403}, true, ""},
+		"the account went first":            {answers{}, answers{code: 401}, true, ""},
+		"the rights were never there":       {answers{code: 403}, answers{code: 403}, false, "answers 403"},
+		"the API server does not know":      {answers{}, answers{code: 503}, false, "answers 503"},
+		"the node is chosen":                {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "a"}}}`}, false, ""},
+		"the node is not chosen any more":   {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "b"}}}`}, true, ""},
+		"the node's labels are not known":   {answers{}, answers{set: selected, node: `{"metadata": {"name": "other"}}`}, false, ""},
+		"the API server answers in no JSON": {answers{}, answers{text: "x"}, false, "invalid character"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := row.before
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				text := map[string]string{
+					"/api/v1/namespaces/berth-system":                             now.space,
+					"/apis/apps/v1/namespaces/berth-system/daemonsets/berth-node": now.set,
+					"/api/v1/nodes/n1":                                            now.node,
+				}[r.URL.Path]
+				if now.code != 0 && !strings.HasPrefix(r.URL.Path, "/api/v1/nodes") {
+					w.WriteHeader(now.code)
+				}
+				_, _ = io.WriteString(w, cmp.Or(now.text, text, "{}"))
+			}))
+			t.Cleanup(server.Close)
+			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node", log: slog.New(slog.DiscardHandler)}
+			_, _ = a.chosen(t.Context())
+			now = row.after
+			removed, err := a.removed(t.Context())
+			if removed != row.removed || (err == nil) != (row.failure == "") || err != nil && !strings.Contains(err.Error(), row.failure) {
+				t.Errorf("removed: %v, %v", removed, err)
+			}
+		})
+	}
+}
+
+// account is the directory of a service account for a server.
+func account(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	dir := t.TempDir()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, text := range map[string]string{"token": "secret\n", "ca.crt": string(authority)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestEndFlags: --release-at-end, and what it needs.
+func TestEndFlags(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ release, set, text string }{
+		{releaseNever, "", ""}, {releaseAlways, "", ""}, {releaseRemoved, "a/b", ""},
+		{releaseRemoved, "", "--daemon-set"}, {releaseRemoved, "a/b/c", "--daemon-set"}, {"sometimes", "", "--release-at-end"},
+	} {
+		err := (&options{release: row.release, daemonSet: row.set}).checkEnd()
+		if (err == nil) != (row.text == "") || err != nil && !strings.Contains(err.Error(), row.text) {
+			t.Errorf("%+v: %v", row, err)
+		}
+	}
+	dir := t.TempDir()
+	if _, err := everything(dir); err == nil {
+		t.Error("a machine without CPUs")
+	}
+	if all, err := everything("/sys/devices/system"); err != nil || all.CPUs.IsEmpty() {
+		t.Errorf("this machine: %+v, %v", all, err)
 	}
 }

@@ -38,6 +38,7 @@ type options struct {
 	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
 	http, serviceAccount                  string
+	release, daemonSet                    string
 	passNamespaces, cdiDirectories        []string
 }
 
@@ -80,6 +81,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
 	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
+	f.StringVar(&o.release, "release-at-end", releaseNever, releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
+	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
 	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(version.Command("berth-nri"))
@@ -99,6 +102,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	if err := api.CheckPluginIndex(o.index); err != nil {
 		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
+	}
+	if err := o.checkEnd(); err != nil {
+		return err
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
 	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri", Owner: "kubernetes"})
@@ -124,9 +130,12 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	var p *policy.Policy
 	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
 	count := newCounters(ready)
-	server, err := newAPIServer(o.serviceAccount, o.nodeName, log)
+	server, err := newAPIServer(o.serviceAccount, o.nodeName, o.daemonSet, log)
 	if err != nil {
 		return err
+	}
+	if server == nil && o.release == releaseRemoved {
+		return errdefs.Preconditionf("--release-at-end %s needs a service account, and there is none in %q (--service-account)", releaseRemoved, o.serviceAccount)
 	}
 	c := policy.Config{
 		Client: client, Kubelet: source, Devices: devices, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
@@ -145,14 +154,29 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		}
 		defer stop()
 	}
+	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { p.Follow(ctx, runtime) })
 	if server != nil {
 		tasks.Go(func() { server.watch(ctx, p.Recount) })
 	}
-	defer func() { cancel(); tasks.Wait() }()
-	return o.serve(ctx, p, runtime, log)
+	// The connection to the runtime ends last: the containers may be moved before.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-ctx.Done()
+		tasks.Wait()
+		if asked.Err() != nil {
+			o.atEnd(serving, p, runtime, server, log)
+		}
+		stop()
+	}()
+	err = o.serve(serving, p, runtime, log)
+	cancel()
+	<-ended
+	return err
 }
 
 // source returns the kubelet's Pods API, if configured, and a function that closes it.

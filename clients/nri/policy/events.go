@@ -18,6 +18,9 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
 	s := p.sandbox(pod)
+	if p.released {
+		return nil
+	}
 	err := p.barred
 	if err == nil {
 		s.spec, err = p.find(ctx, s)
@@ -82,6 +85,9 @@ func (p *Policy) drop(s *sandbox) {
 func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
+	if p.released {
+		return nil, nil, nil
+	}
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources()}
 	m.pod.stopped, m.pod.leaving = false, false
 	log := p.Log.With("container", m.title(), "id", m.id)
@@ -167,6 +173,9 @@ func (p *Policy) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *
 func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	ctx, end := p.begin(ctx)
 	defer end()
+	if p.released {
+		return nil
+	}
 	err := p.barred
 	m := p.members[c.GetId()]
 	if m == nil { // the last list had it in a pod that looked as if it had ended

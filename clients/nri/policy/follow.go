@@ -24,6 +24,9 @@ import (
 func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
+	if p.released {
+		return nil, nil
+	}
 	p.synchronized = true
 	sandboxes, members := p.sandboxes, p.members
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}

@@ -87,6 +87,7 @@ type Policy struct {
 	retry        *time.Timer        // kicks after updates have failed
 	failing      string             // the failure that is in the log
 	barred       error              // berthd has the containers of a runtime itself
+	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
 }
 
@@ -212,6 +213,8 @@ type member struct {
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
 	moved bool
+	// back means that the runtime was asked to give it all CPUs again.
+	back bool
 	// unlisted means that the runtime's last list did not contain the member.
 	unlisted bool
 }

@@ -27,7 +27,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	ctx, end := p.begin(ctx)
 	defer end()
 	m := p.members[c.GetId()]
-	if m == nil {
+	if m == nil || p.released {
 		return nil, nil
 	}
 	// The runtime may have failed to apply an earlier size, so its current values count.

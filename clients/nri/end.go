@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/clients/nri/policy"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// What happens to the containers when berth-nri ends (--release-at-end).
+const (
+	releaseNever   = "never"   // they stay where they are: an upgrade, or a restart
+	releaseAlways  = "always"  // they go back to all CPUs
+	releaseRemoved = "removed" // they do so if the DaemonSet has been removed from the node
+)
+
+const (
+	// askTimeout bounds the question whether the DaemonSet was removed, and releaseTimeout the
+	// moves. Together they are shorter than the grace period of a pod (30 s).
+	askTimeout     = 5 * time.Second
+	releaseTimeout = 15 * time.Second
+)
+
+// checkEnd checks the flags.
+func (o *options) checkEnd() error {
+	namespace, name, ok := strings.Cut(o.daemonSet, "/")
+	switch o.release {
+	case releaseNever, releaseAlways:
+	case releaseRemoved:
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return errdefs.Invalidf("--daemon-set %q: expected NAMESPACE/NAME, because --release-at-end is %s", o.daemonSet, releaseRemoved)
+		}
+	default:
+		return errdefs.Invalidf("--release-at-end %q: expected %s, %s or %s", o.release, releaseNever, releaseAlways, releaseRemoved)
+	}
+	return nil
+}
+
+// atEnd does what --release-at-end says.
+func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Updater, server *apiServer, log *slog.Logger) {
+	if o.release == releaseNever {
+		return
+	}
+	if o.release == releaseRemoved {
+		removed, err := server.removed(ctx)
+		if err != nil {
+			log.Warn("it is unknown whether the DaemonSet was removed; the containers stay on their CPUs", "daemon_set", o.daemonSet, "error", err)
+		}
+		if !removed {
+			return
+		}
+	}
+	all, err := everything("/sys/devices/system")
+	if err == nil {
+		releasing, cancel := context.WithTimeout(ctx, releaseTimeout)
+		defer cancel()
+		err = p.Release(releasing, runtime, all)
+	}
+	if err != nil {
+		log.Error("move the containers back to all CPUs", "error", err)
+	}
+}
+
+// everything returns the CPUs and memory nodes of the machine. A kernel without NUMA has no nodes.
+func everything(dir string) (all policy.Everything, err error) {
+	online, err := os.ReadFile(dir + "/cpu/online")
+	if err != nil {
+		return all, err
+	}
+	if all.CPUs, err = cpuset.Parse(strings.TrimSpace(string(online))); err != nil {
+		return all, err
+	}
+	mems, err := os.ReadFile(dir + "/node/has_memory")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return all, err
+	}
+	all.Mems = strings.TrimSpace(string(mems))
+	return all, nil
+}

@@ -1,0 +1,115 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Everything is what a container may use that nobody places.
+type Everything struct {
+	CPUs cpuset.Set
+	// Mems are the memory nodes as the kernel spells them; empty if they stay.
+	Mems string
+}
+
+// looking is the interval of the comparisons of Release.
+const looking = 200 * time.Millisecond
+
+// period is the period of a CPU quota in microseconds, as the kubelet sets it.
+const period = 100_000
+
+// Release moves every container and sandbox process back to all CPUs and memory nodes, and gives
+// containers that had exclusive CPUs their quota again: the node is as it was without berth. From
+// then on no container is placed. Follow must have ended. Release returns when the processes run
+// on all CPUs, or with an error that names those that do not when the context ends.
+func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) error {
+	p.mu.Lock()
+	p.released = true
+	p.mu.Unlock()
+	tick := time.NewTicker(looking)
+	defer tick.Stop()
+	for {
+		left, updates := p.releases(all)
+		if len(left) == 0 {
+			p.Log.Info("all containers are back on all CPUs", "cpus", all.CPUs.String())
+			return nil
+		}
+		var err error
+		if len(updates) > 0 {
+			_, err = runtime.UpdateContainers(updates)
+			left, _ = p.releases(all)
+		}
+		if len(left) == 0 {
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errdefs.Unavailablef("these are not back on CPUs %s: %s (%w)", all.CPUs, strings.Join(left, ", "), errOr(err, ctx.Err()))
+		}
+	}
+}
+
+func errOr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// releases moves the sandboxes' processes, and returns who is not on all CPUs, with the updates of
+// containers for that.
+func (p *Policy) releases(all Everything) (left []string, updates []*api.ContainerUpdate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sandboxes {
+		if p.Move == nil || s.pid == 0 || s.stopped || s.cpus.IsEmpty() || s.cpus == all.CPUs {
+			continue
+		}
+		err := p.Move(s.pid, s.cgroup, all.CPUs)
+		if err == nil || gone(err) || errdefs.ClassOf(err) == errdefs.PermissionDenied {
+			s.cpus = all.CPUs
+			continue
+		}
+		left = append(left, fmt.Sprintf("the sandbox of %s/%s", s.namespace, s.name))
+	}
+	for _, m := range p.live() {
+		cpus, err := cpuset.Set{}, error(nil)
+		if m.pid != 0 {
+			cpus, err = p.cpusOf(m.pid, &m.born)
+		}
+		if gone(err) || m.back && (m.pid == 0 || cpus == all.CPUs) {
+			continue
+		}
+		m.back = true
+		left = append(left, m.title())
+		updates = append(updates, backUpdate(m, all))
+	}
+	return left, updates
+}
+
+// backUpdate gives a container everything, and the quota that berth took from it.
+func backUpdate(m *member, all Everything) *api.ContainerUpdate {
+	u := &api.ContainerUpdate{}
+	u.SetContainerId(m.id)
+	u.SetLinuxCPUSetCPUs(all.CPUs.String())
+	if all.Mems != "" {
+		u.SetLinuxCPUSetMems(all.Mems)
+	}
+	// The runtime reports a quota that berth has removed as negative, and none of the kubelet as
+	// zero. A container with exclusive CPUs has a limit that equals its request.
+	quota := m.resources.GetCpu().GetQuota().GetValue()
+	removed := m.free && quota > 0 || m.even() && quota < 0
+	if limit := amountsOf(m.resources, true).cpuLimit; removed && limit > 0 {
+		u.SetLinuxCPUPeriod(period)
+		u.SetLinuxCPUQuota(limit * period / milliPerCPU)
+	}
+	return u
+}

@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// TestRelease: an orderly end gives all containers all CPUs again, and exclusive ones their quota. Nothing
+// is placed afterwards.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	moved := ""
+	e := newEngine(t, Config{Client: d.Client, Move: func(_ int, _ string, cpus cpuset.Set) error { moved = cpus.String(); return nil }})
+	shared, own := pod("shared", "burstable"), pod("own", "guaranteed")
+	e.run(shared, container(shared, "main", "shared-1", 100, 0))
+	if got := e.run(own, container(own, "main", "own-1", 2000, gib)); got == "0-7" {
+		t.Fatalf("the container has CPUs %s", got)
+	}
+	quotas, tries := map[string]int64{}, 0
+	e.before = func(updates []*api.ContainerUpdate) {
+		tries++
+		for _, u := range updates {
+			if r := u.GetLinux().GetResources(); r.GetCpu().GetQuota() != nil {
+				quotas[u.GetContainerId()] = r.GetCpu().GetQuota().GetValue()
+			}
+			if got := u.GetLinux().GetResources().GetCpu().GetMems(); got != "0-1" {
+				t.Errorf("container %s gets memory nodes %q", u.GetContainerId(), got)
+			}
+		}
+	}
+	all := Everything{CPUs: cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7), Mems: "0-1"}
+
+	// A runtime that does not carry out updates: the end says so, and names the containers.
+	e.stuck = true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if err := e.policy.Release(ctx, e, all); err == nil || !strings.Contains(err.Error(), "main of default/own") || !strings.Contains(err.Error(), "main of default/shared") {
+		t.Errorf("updates without effect: %v", err)
+	}
+	e.stuck = false
+	if err := e.policy.Release(t.Context(), e, all); err != nil {
+		t.Fatal(err)
+	}
+	for id, cpus := range e.all() {
+		if cpus != "0-7" {
+			t.Errorf("container %s has CPUs %s", id, cpus)
+		}
+	}
+	if len(quotas) != 1 || quotas["own-1"] != 200_000 || moved != "0-7" || tries != 2 {
+		t.Errorf("quotas %v, the sandboxes are on %s, %d tries", quotas, moved, tries)
+	}
+	late := pod("late", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	adjust, updates, err := e.policy.CreateContainer(t.Context(), late, container(late, "main", "late-1", 2000, gib))
+	if adjust != nil || updates != nil || err != nil {
+		t.Errorf("a container after the end: %v, %v, %v", adjust, updates, err)
+	}
+	if updates, err := e.policy.UpdateContainer(t.Context(), own, container(own, "main", "own-1", 2000, gib), &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(uint64(512))}}); updates != nil || err != nil {
+		t.Errorf("a resize after the end: %v, %v", updates, err)
+	}
+}
