@@ -69,7 +69,7 @@ type candidate struct {
 	// unserved are the notes that the answer also contains.
 	unserved []string
 	dryRun   bool
-	// running says that a pod of the ledger is tried under other rules.
+	// running is true for a trial of a pod of the ledger under other rules.
 	running bool
 	// given is whether the caller has named the admission.
 	given bool
@@ -229,7 +229,7 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 
 // aboutPod returns whether an error concerns the pod, and so is a refusal. It is not about
 // the pod if the caller has left, the call's time is over, or the node itself failed: a
-// controller fails a rejected pod for good, while the node recovers. A failure of a
+// controller fails a rejected pod permanently, while the node recovers. A failure of a
 // provider is a refusal, as in the kubelet.
 func aboutPod(ctx context.Context, err error) bool {
 	fe := new(errdefs.Error)

@@ -342,8 +342,8 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	return e.commit(ctx, draft, c, parent)
 }
 
-// recordClaims writes a pod's claim record. A cgroup that another program removes says
-// nothing about the pod.
+// recordClaims writes a pod's claim record. If another program removes the cgroup, that
+// is no reason to refuse the pod.
 func (e *Engine) recordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
 	restore, err = e.CgroupManager.RecordClaims(ctx, view, uid, there)
 	if errdefs.ClassOf(err) == errdefs.NotFound {

@@ -71,7 +71,7 @@ func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 	}
 }
 
-// saidBefore returns whether the pod's newest trace says the same. Deferred pods are sent
+// saidBefore reports whether the pod's newest trace has the same verdict. Deferred pods are sent
 // repeatedly, and every stored trace is a commit.
 func (e *Engine) saidBefore(c *candidate) bool {
 	last, ok := e.Ledger.View().TraceOfPod(c.uid())

@@ -103,7 +103,7 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 }
 
 // callersError is an error in the caller's data. It must not become a verdict, because the
-// pod runs, and a controller fails a rejected pod for good.
+// pod runs, and a controller fails a rejected pod permanently.
 type callersError struct{ error }
 
 // Unwrap returns the error.
@@ -269,7 +269,7 @@ func given(p *ledger.Pod, running []RunningAllocation) (claims []ledger.Claim, e
 }
 
 // onMachine refuses allocations that cannot be: on CPUs or NUMA nodes that the machine does not
-// have. Nobody would ever get them back, since no other pod requests them.
+// have. They would never be released, since no other pod requests them.
 func onMachine(view *ledger.View, running []RunningAllocation) error {
 	var vs errdefs.Violations
 	machine := view.Machine()

@@ -88,7 +88,7 @@ type Environment struct {
 	Away func(ctx context.Context) (back func())
 	// Slot, if set, waits until a call may use much CPU time, unless it may already.
 	Slot func(ctx context.Context) (leave func(), err error)
-	// Observe, if set, is told of the steps of admissions.
+	// Observe, if set, is called for the steps of admissions.
 	Observe hint.Observer
 	// WithTimeout is context.WithTimeout. Without it, an admission that waits for others
 	// answers only at its deadline.

@@ -122,7 +122,7 @@ type resizing struct {
 	scope   Scope
 	// id is the request's admission id, or a new one.
 	id string
-	// wanted is the pod of the last view with the changes.
+	// wanted is the pod of the last view after the changes.
 	wanted workload.Pod
 	// digest is that of wanted.
 	digest string

@@ -119,7 +119,7 @@ type unregisteredError struct {
 // Error names the missing resource and the time until which it may be registered.
 func (u *unregisteredError) Error() string { return u.text }
 
-// Waits says that nothing was decided about the pod.
+// Waits implements hint.Waiter: the pod stays undecided.
 func (u *unregisteredError) Waits() hint.Wait {
 	return hint.Wait{Condition: ResourceUnknown, Resource: u.resource, Undecided: true}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// ReservationPolicy says how memory requests become guarantees under memory QoS
+// ReservationPolicy defines how memory requests become guarantees under memory QoS
 // (KEP-2570).
 type ReservationPolicy string
 
@@ -18,7 +18,7 @@ const (
 	ReserveTiered ReservationPolicy = "TieredReservation"
 )
 
-// SwapBehavior says whether containers may swap (KEP-2400).
+// SwapBehavior defines whether containers may swap (KEP-2400).
 type SwapBehavior string
 
 const (

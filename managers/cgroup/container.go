@@ -12,7 +12,7 @@ const (
 	fileSwapMax  = "memory.swap.max"
 )
 
-// Resources are what a runtime is told about one container.
+// Resources are one container's values for its runtime.
 type Resources struct {
 	// Values without a Cpuset: that is the CPU and memory managers' to give.
 	Values Values
@@ -130,7 +130,7 @@ func (c Config) memoryHigh(request, limit int64) int64 {
 }
 
 // swapBytes gives a container's share of the swap space under LimitedSwap, in
-// proportion to its memory request; 0 for whoever may not swap.
+// proportion to its memory request; 0 for a container that may not swap.
 func (c Config) swapBytes(p *workload.Pod, ctr *workload.Container, class workload.QoSClass) int64 {
 	request := ctr.Requests[workload.Memory]
 	if !c.maySwap(p, ctr, class) {

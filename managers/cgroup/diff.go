@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// OpKind says what an op does.
+// OpKind is the effect of an op.
 type OpKind string
 
 const (
@@ -24,13 +24,13 @@ type Write struct {
 	New string
 }
 
-// Op is one step on the way to the wanted tree.
+// Op is one step on the way to the desired tree.
 type Op struct {
 	Kind OpKind
 	Name Name
 	// Values are exactly those that the op writes.
 	Values Values
-	// Writes says the same file by file, for people.
+	// Writes lists the same values file by file, for people.
 	Writes []Write
 }
 
@@ -45,12 +45,12 @@ func Apply(ctx context.Context, t Tree, ops []Op) error {
 	return nil
 }
 
-// Diff gives the ops that turn the tree as it was seen into the wanted one. Only
-// values that are present and differ are written; cgroups that nobody asked for
-// are left alone, and none is removed: that is Tree.Remove's, on the word of who
-// knows that the pod has gone.
+// Diff returns the ops that turn the observed tree into the desired one. Only
+// values that are present and differ are written; cgroups that are not desired
+// stay as they are. No cgroup is removed: Tree.Remove does that, called by code that
+// knows that the pod has ended.
 //
-// The kernel holds parents and children against each other, so the order is:
+// The kernel checks parents and children against each other, so the order is:
 //
 //  1. inner cgroups from the top down are created, or widened to hold both what
 //     their children have now and what they will have;
@@ -59,8 +59,8 @@ func Apply(ctx context.Context, t Tree, ops []Op) error {
 //  3. leaves are created and get their exact values;
 //  4. inner cgroups from the bottom up get their exact values.
 //
-// A wanted tree in which a child exceeds its parent cannot be made on v1, and
-// neither can a parent be narrowed below a child that nobody requested; the
+// A desired tree in which a child exceeds its parent cannot be made on v1, and
+// a parent cannot become narrower than a child that is not desired. The
 // kernel's refusal then ends Apply.
 func Diff(desired []Node, seen *Snapshot) []Op {
 	d := newDiffing(desired, seen)
@@ -94,7 +94,7 @@ type diffing struct {
 	ops   []Op
 }
 
-// diffNode is a wanted cgroup. have follows the ops.
+// diffNode is a desired cgroup. have is its state after the ops so far.
 type diffNode struct {
 	name       Name
 	have, want Values
@@ -149,7 +149,7 @@ func newDiffing(desired []Node, seen *Snapshot) *diffing {
 }
 
 // revive lets what lives run and fork again. A limit of no process at all is never
-// wanted.
+// desired.
 func (n *diffNode) revive(seen Values) {
 	if !n.lives {
 		return
@@ -165,7 +165,7 @@ func (n *diffNode) revive(seen Values) {
 	}
 }
 
-// completePairs adds to the wanted values those that the kernel keeps together
+// completePairs adds to the desired values those that the kernel keeps together
 // with them: quota and period share a file on v2, and a v1 memory limit is held
 // against that of memory and swap.
 func (n *diffNode) completePairs() {
@@ -173,7 +173,7 @@ func (n *diffNode) completePairs() {
 	pair(&n.want.CPUPeriodUS, n.want.CPUQuotaUS, n.have.CPUPeriodUS)
 }
 
-// pair keeps what is in force if only the partner is wanted.
+// pair keeps the present value if only the partner is desired.
 func pair[A, B any](want **A, partner *B, have *A) {
 	if *want == nil && partner != nil {
 		*want = have
@@ -288,7 +288,7 @@ func (v Values) changes(have Values) Values {
 	return out
 }
 
-// differ reports whether a value is wanted that is not in force.
+// differ reports whether a desired value is not in force.
 func differ[T comparable](want, have *T) bool {
 	return want != nil && (have == nil || *have != *want)
 }

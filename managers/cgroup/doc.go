@@ -1,5 +1,5 @@
 // Package cgroup computes the tree of control groups: the names, the values of each cgroup,
-// and the order of operations that turn an existing tree into the wanted one. The tree equals
+// and the order of operations that turn an existing tree into the desired one. The tree equals
 // the kubelet's, value for value, for both cgroup versions and both drivers.
 //
 // Words:
@@ -9,10 +9,10 @@
 //   - layout: the position of the node of all pods, and of its tiers.
 //   - tier: the parent of all pods of one QoS class. The tier of Guaranteed pods is the node
 //     of all pods.
-//   - values: the wanted contents of a cgroup's files. An absent value is not written.
-//   - node: a name with its wanted values.
+//   - values: the desired contents of a cgroup's files. An absent value is not written.
+//   - node: a name with its desired values.
 //   - snapshot: the observed values of a tree.
-//   - op: one step from a snapshot to the wanted nodes.
+//   - op: one step from a snapshot to the desired nodes.
 //   - port: the Tree interface, through which callers read and write a tree.
 //
 // Invariants: names and converted values agree with Kubernetes 1.36. A bad name is an error,

@@ -103,6 +103,6 @@ func ParseSystemd(literal string) Name {
 	return components
 }
 
-// IsSystemdStyle says whether a name is spelt as a slice, so that a configured
+// IsSystemdStyle reports whether a name is spelt as a slice, so that a configured
 // driver that disagrees with the names in use can be noticed.
 func IsSystemdStyle(literal string) bool { return strings.HasSuffix(literal, sliceSuffix) }

@@ -21,7 +21,7 @@ var tierComponents = map[workload.QoSClass]string{
 	workload.BestEffort: "besteffort",
 }
 
-// Layout says where pods lie in the tree. The zero value has no root; use
+// Layout maps pods to cgroups. The zero value has no root; use
 // NewLayout.
 type Layout struct {
 	pods   Name
@@ -135,7 +135,7 @@ func (l Layout) PodCgroups(s *Snapshot) map[string][]Name {
 }
 
 // Orphans returns, in order, the pods' cgroups of a snapshot that should not be
-// there: known tells the class of the pods that should.
+// there. known returns the class of a pod that should be there.
 func (l Layout) Orphans(s *Snapshot, known func(uid string) (workload.QoSClass, bool)) []Name {
 	var orphans []Name
 	for uid, names := range l.PodCgroups(s) {

@@ -10,11 +10,11 @@ import (
 type NotApplied struct {
 	// Field is the value's name in the API's spelling.
 	Field string
-	// Why says what is missing, and what to give instead.
+	// Why is a sentence: what is missing, and what to give instead.
 	Why string
 }
 
-// NotApplied lists the values that For drops: those that nobody will find in the tree.
+// NotApplied lists the values that For drops. They do not appear in the tree.
 func (v Values) NotApplied(f Facts) (out []NotApplied) {
 	add := func(field, format string, args ...any) {
 		out = append(out, NotApplied{field, fmt.Sprintf(format, args...)})

@@ -73,7 +73,7 @@ func (c Config) hugePages(amounts workload.Quantities) map[int64]int64 {
 	}
 	for r, bytes := range amounts {
 		if !r.IsHugePages() {
-			continue // nearly all; an error that nobody reads costs more than the rest here
+			continue // nearly all; an error that is never read costs more than the rest here
 		}
 		if size, err := workload.HugePageSize(r); err == nil {
 			limits[size] += bytes

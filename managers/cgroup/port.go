@@ -10,14 +10,14 @@ import "context"
 // on one and the same cgroup may too, but which one comes last is then open.
 //
 // A name that no driver could spell is an error of class Invalid everywhere. An
-// error of the kernel names the file, the value written and what the kernel said.
+// error of the kernel names the file, the value written and the kernel's error.
 // It is of class Precondition where the kernel refuses the value as such, of class
 // Unavailable where the same call may succeed later, or of the class that fits
 // better. Package cgrouptest holds the suite that every implementation passes.
 type Tree interface {
-	// Observe reads the cgroup and as many levels below it as depth says; a
+	// Observe reads the cgroup and depth levels below it; a
 	// negative depth reads the whole subtree. An absent cgroup is no error: the
-	// snapshot then holds one entry whose State says Absent. Cgroups that vanish
+	// snapshot then holds one entry whose State is Absent. Cgroups that vanish
 	// during the walk are left out.
 	Observe(ctx context.Context, name Name, depth int) (*Snapshot, error)
 	// Ensure creates the cgroup, with missing parents, if it is not there or
@@ -32,9 +32,9 @@ type Tree interface {
 	// CPUs alone may be written without a look at what the cgroup lacks: they decide when
 	// another container may start.
 	//
-	// created says that the cgroup was nowhere before and that this call made it,
-	// in every hierarchy, by the word of whoever makes it (mkdir, systemd) and not
-	// of a look before. Of calls at the same time at most one creates. It is false
+	// created is true if the cgroup existed nowhere before and this call made it
+	// in every hierarchy. The result of mkdir or systemd decides, and not
+	// a check before. Of concurrent calls at most one creates. It is false
 	// after an error.
 	Ensure(ctx context.Context, node Node) (created bool, err error)
 	// Move puts processes into an existing cgroup. A process that has gone is
@@ -69,7 +69,7 @@ const (
 	V2 Version = 2
 )
 
-// Facts are what the wanted values and the comparison need to know about a tree.
+// Facts are the properties of a tree on which desired values and comparisons depend.
 type Facts struct {
 	Version Version
 	// Driver spells the names.
@@ -85,7 +85,7 @@ type Facts struct {
 	// for too, and on v1 hierarchies without controllers. None where the tree is not the
 	// kernel's.
 	Subsystems []Subsystem
-	// SwapLimits says whether swap can be limited.
+	// SwapLimits is true if swap can be limited.
 	SwapLimits bool
 }
 
@@ -98,7 +98,7 @@ type Subsystem struct {
 	Version   Version
 }
 
-// State says whether a cgroup is there and usable.
+// State is whether a cgroup exists and is usable.
 type State int
 
 const (
@@ -125,7 +125,7 @@ func (s State) String() string {
 type Observed struct {
 	Name  Name
 	State State
-	// Reason says what an Invalid cgroup lacks.
+	// Reason is what an Invalid cgroup lacks.
 	Reason string
 	// Values as read back. A value that could not be read is absent.
 	Values Values
@@ -134,7 +134,7 @@ type Observed struct {
 	Effective Cpuset
 	// MemoryUsageBytes is what the cgroup uses now, 0 where it is not accounted.
 	MemoryUsageBytes int64
-	// Populated says whether a process runs in the cgroup itself.
+	// Populated is true if a process runs in the cgroup itself.
 	Populated bool
 }
 
@@ -155,11 +155,11 @@ func (s *Snapshot) Find(name Name) Observed {
 	return Observed{Name: name}
 }
 
-// Node is a cgroup with the values wanted there.
+// Node is a cgroup with its desired values.
 type Node struct {
 	Name   Name
 	Values Values
-	// Lives says that what runs there is to live: Diff thaws the cgroup itself, and
-	// lifts a limit of no process. Both may be left of a removal that was cut off.
+	// Lives means that the processes there must run: Diff thaws the cgroup itself, and
+	// removes a limit of no process. An interrupted removal may have left both.
 	Lives bool
 }

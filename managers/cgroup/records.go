@@ -9,13 +9,13 @@ const RecordAttribute = "user.berth.claims"
 
 // Records keeps the claim record of a pod where the pod lives: on v1 as an attribute
 // of its cgroup in the cpuset hierarchy (never in systemd's), on v2 in the one tree,
-// and where the cgroups are nobody's as a file. A record goes with its cgroup.
+// and with simulated cgroups as a file. A record is removed with its cgroup.
 //
 // Names are those of pods' cgroups; one that no driver could spell is an error of
 // class Invalid. A tree without attributes is an error of class Unsupported.
 type Records interface {
 	// ReadRecord returns the record of a pod; nil if there is none, or no cgroup.
-	// Where somebody else than root could have written it, that is an error of class
+	// A record that a user other than root could have written is an error of class
 	// PermissionDenied that names the owner.
 	ReadRecord(ctx context.Context, name Name) ([]byte, error)
 	// WriteRecord puts a record in the place of the one before, as a whole or not at

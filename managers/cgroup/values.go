@@ -25,7 +25,7 @@ type Cpuset struct {
 type Values struct {
 	// CPUShares is the weight against siblings in the unit of v1's cpu.shares,
 	// 2 to 262144. On v2 it becomes cpu.weight by SharesToWeight, unless
-	// CPUWeight says otherwise.
+	// CPUWeight is set.
 	CPUShares *uint64
 	// CPUWeight is v2's cpu.weight, 1 to 10000. It has no meaning on v1.
 	CPUWeight *uint64
@@ -48,15 +48,15 @@ type Values struct {
 	// Unified holds further files of v2 with their text, such as memory.min.
 	// On v1 they are left out.
 	Unified map[string]string
-	// Frozen says whether the freezer of the cgroup itself stops what is in it and
-	// below. No cgroup is wanted frozen: see Node.Lives.
+	// Frozen is whether the cgroup's own freezer stops the processes in it and
+	// below. It is never a desired value: see Node.Lives.
 	Frozen *bool
 
 	Cpuset
 }
 
-// Clone returns a copy that shares no map with v. What the pointers lead to is
-// shared: nobody writes through them.
+// Clone returns a copy that shares no map with v. The targets of the pointers are
+// shared, and must not be written.
 func (v Values) Clone() Values {
 	v.HugePages = maps.Clone(v.HugePages)
 	v.Unified = maps.Clone(v.Unified)

@@ -11,7 +11,7 @@ import (
 
 // The policies, as the kubelet's cpuManagerPolicy spells them.
 const (
-	// PolicyNone gives nobody CPUs of their own and has no opinion on nodes.
+	// PolicyNone gives no exclusive CPUs and no hints.
 	PolicyNone = "none"
 	// PolicyStatic gives CPUs to containers of Guaranteed pods that request a
 	// whole number of them.

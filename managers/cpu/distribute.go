@@ -194,8 +194,8 @@ func largest(positions, values []int, j int) []int {
 }
 
 // tryTakers lets the takers give the groups in turns. A taker that has none
-// left is passed over; if nobody has any, the candidate is none. (The reference
-// then turns for ever: kubernetes#140730.)
+// left is skipped. If no taker has any, the candidate is rejected. (The reference
+// then loops forever: kubernetes#140730.)
 func (d *distribution) tryTakers(chosen, takers, rest, after []int, groups int) {
 	copy(after, rest)
 	for groups > 0 {

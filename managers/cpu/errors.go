@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// ShortageError says that a request needs more CPUs than can be had. Available
+// ShortageError means that a request needs more CPUs than are free. Available
 // counts the CPUs of the pool in which the choice failed.
 type ShortageError struct {
 	Requested, Available int
@@ -17,12 +17,12 @@ func (e *ShortageError) Error() string {
 	return fmt.Sprintf("not enough cpus available to satisfy request: requested=%d, available=%d", e.Requested, e.Available)
 }
 
-// SMTAlignmentError says that the option full-pcpus-only (KEP-2625) cannot give
+// SMTAlignmentError means that the option full-pcpus-only (KEP-2625) cannot give
 // whole cores: because the request is not a multiple of a core's threads, or,
 // with NotEnough, because too few whole cores are free.
 type SMTAlignmentError struct {
 	Requested, PerCore int
-	// NotEnough tells the two apart; AvailablePhysical goes with it.
+	// NotEnough distinguishes the two; AvailablePhysical is set with it.
 	NotEnough         bool
 	AvailablePhysical int
 }
@@ -36,7 +36,7 @@ func (e *SMTAlignmentError) Error() string {
 	return fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", e.Requested, e.PerCore)
 }
 
-// EmptyPodPoolError says that the containers of a pod with pod-level resources
+// EmptyPodPoolError means that the containers of a pod with pod-level resources
 // that have CPUs of their own use up the pod's, and leave none to a container
 // that shares them (KEP-5526). Init means that it is an init container.
 type EmptyPodPoolError struct {
@@ -51,7 +51,7 @@ func (e *EmptyPodPoolError) Error() string {
 	return "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
 }
 
-// EmptyPoolError says that a plan leaves no CPU in the node's shared pool, while
+// EmptyPoolError means that a plan leaves no CPU in the node's shared pool, while
 // a container (of the same pod or another) runs there.
 type EmptyPoolError struct {
 	Pod, Container string

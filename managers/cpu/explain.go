@@ -9,7 +9,7 @@ import (
 
 var _ hint.Explainer = (*Manager)(nil)
 
-// Explain says whether some nodes have too few CPUs for a request. For the whole
+// Explain reports whether some nodes have too few CPUs for a request. For the whole
 // machine it counts as full-pcpus-only does, and leaves out the cores that have a
 // reserved CPU; for fewer nodes it counts as the hints do.
 func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {

@@ -15,8 +15,8 @@ import (
 // nodes with CPUs. On larger machines the option changes no preference.
 const maxListed = 1 << 12
 
-// Hints tells between which node sets the CPUs of a container or pod can come
-// from. It has no answer, which means no preference, under the policy none and
+// Hints lists the node sets from which the CPUs of a container or pod can come.
+// It has no answer, which means no preference, under the policy none and
 // for requests that get no CPUs of their own. An owner that holds CPUs already
 // is answered from these; if it now requests another number, the answer is
 // Impossible. It never returns an error.
@@ -125,7 +125,7 @@ func (m *Manager) preferBySocket(hints []hint.Hint, preferredSize int) {
 }
 
 // socketsNeeded is the number of sockets that so many nodes span; 0 if the machine
-// does not tell.
+// has no sockets.
 func (m *Manager) socketsNeeded(nodes int) int {
 	if m.topo.NumSockets() == 0 {
 		return 0

@@ -56,7 +56,7 @@ func (m *Manager) StrictReservation() bool { return m.options.strict }
 // use; empty under the policy none.
 func (m *Manager) Allocatable() cpuset.Set { return m.allocatable }
 
-// Prepare returns the claims as they are: CPUs need nobody's agreement.
+// Prepare returns the claims as they are: no external call is needed for CPUs.
 func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	return claims, nil
 }

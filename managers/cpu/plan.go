@@ -12,7 +12,7 @@ import (
 // Plan chooses the CPUs of a container, or with pod scope those of the pod's
 // containers one after the other, or of the pod as a whole if it has pod-level
 // resources. Containers that share CPUs get no claim, except within a pod's own
-// set; an owner that holds CPUs already keeps them as they are, whatever it asks.
+// set; an owner that holds CPUs already keeps them, whatever it requests.
 //
 // Refusals: *SMTAlignmentError and *EmptyPoolError with the reasons of the same
 // names, *ShortageError without a reason.

@@ -38,8 +38,8 @@ func (m *Manager) planPod(h *allocation, affinity hint.Hint) ([]ledger.Claim, er
 // divide appends every container's part of the pod's set, where it has none yet.
 // Init containers hold theirs while they run, and those that follow may have
 // them again; what a sidecar or app container has is gone. What is left in the
-// end is shared, by sidecars too. An init container that shares does so with
-// nobody but sidecars: it has all that no sidecar holds.
+// end is shared, by sidecars too. A sharing init container shares only with
+// sidecars: it has all CPUs that no sidecar holds.
 func (m *Manager) divide(h *allocation, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
 	rest := h.podCPUs.Set
 	for i, c := range h.Pod.Walk() {

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// manner says how CPUs are chosen from what is free.
+// manner is how CPUs are chosen from the free ones.
 type manner struct {
 	// spread passes over whole cores and fills a socket by CPU numbers, so that
 	// with the usual numbering siblings stay free as long as possible.

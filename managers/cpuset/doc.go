@@ -19,8 +19,8 @@
 //     == is set equality and a Set is a map key.
 //   - Parse(s.String()) == s for every Set s.
 //
-// The package knows no topology: which CPUs are siblings, which are online and
-// which are reserved is for others to say. A machine with ids of MaxCPUs or more
+// The package has no topology: other packages define which CPUs are siblings, online
+// or reserved. A machine with ids of MaxCPUs or more
 // has to be refused where it is discovered; Parse does so.
 //
 // # Why this representation
@@ -51,7 +51,7 @@
 // Most machines have at most 256 CPUs, and planning makes many short-lived sets:
 // with four words they cost no garbage at all, and a Set is still small enough
 // to sit in structs and maps by value. One word is faster on machines of up to 64
-// CPUs by an amount that nobody will notice, and allocates above. Eight and more
+// CPUs by a negligible amount, and allocates above. Eight and more
 // words make every copy, comparison and count dearer on the machines that people
 // have, to save an allocation on those that few have. The benchmarks in server/internal/bench
 // compare the result with the map-based sets of k8s.io/utils.

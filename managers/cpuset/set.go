@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/internal/idlist"
 )
 
-// MaxCPUs is the number of CPU ids that a Set can tell apart: 0 to MaxCPUs-1.
+// MaxCPUs is the number of CPU ids that a Set can hold: 0 to MaxCPUs-1.
 // It is the largest NR_CPUS that the kernel offers on any architecture
 // (arch/x86/Kconfig with MAXSMP).
 const MaxCPUs = 8192
@@ -31,8 +31,8 @@ type Set struct {
 }
 
 // Of returns the set of the given ids, in any order, duplicates allowed. An id
-// outside 0..MaxCPUs-1 is a programming error and panics; whoever takes ids
-// from outside checks them first or uses Parse.
+// outside 0..MaxCPUs-1 is a programming error and panics. Callers with untrusted
+// ids check them first or use Parse.
 func Of(ids ...int) Set { return Collect(slices.Values(ids)) }
 
 // Range returns the set of the ids from first to last, both included; empty if

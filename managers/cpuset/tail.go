@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // A tail is a string of little-endian words for the ids of headBits and more.
 // Its last word is not zero. A string because Go compares and hashes strings by
-// content, and nobody can change one.
+// content, and a tail cannot be changed.
 
 const (
 	wordBytes = wordBits / 8

@@ -50,8 +50,8 @@ func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Res
 	return p.sorted(), nil
 }
 
-// preferred asks the plugin, if it wants to be asked, about free devices and
-// those taken already; nil if it does not, or is not called for a what-if.
+// preferred calls the plugin's GetPreferredAllocation, if it has one, with free devices and
+// those taken already. It returns nil without the option, and in a what-if.
 func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, free []Device, taken []ledger.Device, size int) (map[string]bool, error) {
 	if !r.Options.Preferred {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// Condition says what a refused request waits for.
+// Condition is what a refused request waits for.
 type Condition string
 
 const (
@@ -27,7 +27,7 @@ const (
 var ErrAway = errors.New("the device plugin is away")
 
 // ErrSuspended is behind the errors of Plugins where the plugin is not called, as it
-// did not answer several times in a row. They tell when it is called again.
+// did not answer several times in a row. They contain the time of the next call.
 var ErrSuspended = errors.New("the device plugin does not answer")
 
 // WaitError is behind the refusals that time may resolve: the resource is known,
@@ -39,7 +39,7 @@ type WaitError struct {
 	// that is not known, and where it is not about a plugin that is away.
 	Since time.Time
 	// Err is what became of a call to a plugin that went away meanwhile; nil where
-	// nothing was asked.
+	// no plugin was called.
 	Err error
 }
 

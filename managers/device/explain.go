@@ -8,7 +8,7 @@ import (
 
 var _ hint.Explainer = (*Manager)(nil)
 
-// Explain says of which resources too few devices are near to some nodes. Where
+// Explain lists the resources of which too few devices are near to some nodes. Where
 // no device has nodes, or all nodes are given, it counts every device.
 func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
 	b := newUsage(view, m.inventory.Snapshot())

@@ -11,9 +11,9 @@ import (
 type Health string
 
 const (
-	// Healthy: its plugin is there and says so.
+	// Healthy: its plugin is connected and reports so.
 	Healthy Health = "Healthy"
-	// Unhealthy: its plugin says so, or is away.
+	// Unhealthy: its plugin reports so, or is away.
 	Unhealthy Health = "Unhealthy"
 	// Missing: its plugin does not list it any more, or has been away for longer
 	// than the grace period.
@@ -83,7 +83,7 @@ func (h history) noting(r *Resource, at time.Time) history {
 }
 
 // pruned drops the missing devices that went first where there are too many. It
-// changes the history, which nobody shares yet.
+// changes the history, which is not shared yet.
 func (h history) pruned() history {
 	type gone struct {
 		id string

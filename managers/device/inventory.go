@@ -51,10 +51,10 @@ func (inv *Inventory) Expect(resource string, at time.Time) {
 	}
 }
 
-// Registered notes that a plugin has registered and told its options. It
+// Registered records a plugin's registration and options. It
 // supersedes the resource's session, if there is one. Devices stay as they are
 // until the first list; where there were none, the resource is known without any,
-// so that whoever wants some is not let in without.
+// so that a pod that requests some is not admitted without them.
 func (inv *Inventory) Registered(resource string, o Options, at time.Time) Session {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()

@@ -104,7 +104,7 @@ func (b *usage) outOf(r *Resource, pod *workload.Pod, name workload.Resource) er
 }
 
 // started reports whether a container was started before, so that its devices are
-// in use whatever their plugin says now.
+// in use whatever their plugin reports now.
 func (b *usage) started(owner ledger.Owner) bool {
 	for binding := range b.view.BindingsOf(owner.Pod) {
 		if binding.Owner == owner {

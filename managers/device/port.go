@@ -3,12 +3,12 @@ package device
 import "context"
 
 // Plugins carries the manager's questions to the plugins. Both must end within a
-// deadline of the implementation's own, and say which resource they were about
+// deadline of the implementation's own, and name the resource
 // in their errors. Errors are what the plugin answered, those of class Unavailable
 // that wrap ErrAway if it did not get to answer because it is away or ErrSuspended if
 // it was not called at all, and those of class Deadline if it did not answer in time.
 type Plugins interface {
-	// Preferred asks which size devices out of available the plugin would take,
+	// Preferred returns the size devices out of available that the plugin prefers,
 	// among them all of mustInclude (GetPreferredAllocation). It is only called
 	// if the plugin's options announce it, and changes nothing. The answer is
 	// advice: unknown ids in it are ignored and missing ones made up for.

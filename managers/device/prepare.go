@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Prepare asks the plugin of each claim to allocate its devices, those taken
+// Prepare calls Allocate of each claim's plugin for its devices, those taken
 // over from earlier containers included, and keeps its answer in the claim. A
 // plugin that refuses, is away or is silent is a refusal with the plugin's words;
 // a caller that gave up gets its own context's error.
@@ -33,12 +33,12 @@ func (m *Manager) Prepare(ctx context.Context, _ string, _ hint.Request, claims 
 }
 
 // answered are the plugins' answers to the admission that is being prepared, by
-// resource, so that preparing it again calls nobody twice. The answers of one
+// resource, so that a second preparation calls no plugin twice. The answers of one
 // resource are in the order of the calls, which is that of the containers; there is
 // at most one for each container.
 type answered map[string][]answer
 
-// answer is what a plugin said to an Allocate.
+// answer is a plugin's answer to an Allocate.
 type answer struct {
 	owner    ledger.Owner
 	ids      string
@@ -65,8 +65,8 @@ func (m *Manager) allocate(ctx context.Context, c *ledger.Claim) ([]byte, error)
 
 // find returns the answer to a call that was made before. Where a plan was made
 // anew with other devices for a container, the answers for it and for the
-// containers after it are forgotten: what a plugin was asked last about a device is
-// what holds.
+// containers after it are deleted: the last call for a device
+// counts.
 func (a answered) find(resource string, call answer) ([]byte, bool) {
 	have := a[resource]
 	i := slices.IndexFunc(have, func(o answer) bool { return o.owner == call.owner })

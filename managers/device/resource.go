@@ -28,11 +28,11 @@ type Device struct {
 // near reports whether the device is near to nodes at all.
 func (d Device) near() bool { return d.Alien || !d.Nodes.IsEmpty() }
 
-// Options are what a plugin says of itself (DevicePluginOptions).
+// Options are a plugin's DevicePluginOptions.
 type Options struct {
-	// Preferred: the plugin wants to be asked which devices to take.
+	// Preferred: the plugin implements GetPreferredAllocation.
 	Preferred bool
-	// PreStart: the plugin wants to be told before each start of a container.
+	// PreStart: the plugin requests PreStartContainer before each start of a container.
 	PreStart bool
 }
 
@@ -58,7 +58,7 @@ type Resource struct {
 	// Since is when State was entered.
 	Since time.Time
 	// Away is when the plugin went, or when its return was first awaited; zero while
-	// it is connected, and where the resource is known for good (Retire).
+	// it is connected, and where the resource is known permanently (Retire).
 	Away time.Time
 	// Options of the newest plugin; while it is Expected only what is remembered.
 	Options Options
@@ -76,7 +76,7 @@ type Resource struct {
 func (r *Resource) Registration() uint64 { return r.session }
 
 // Awaited reports whether a plugin that was there before is to come back, or is back
-// and has not told its devices yet.
+// and has not listed its devices yet.
 func (r *Resource) Awaited() bool { return r.State == Expected || r.State == Connected && !r.live }
 
 // Capacity is the number of devices, whatever their health.
@@ -94,7 +94,7 @@ func (r *Resource) Allocatable() int {
 }
 
 // Healthy reports whether a device of this resource may be handed out: its plugin
-// says so, and is there.
+// reports so, and is connected.
 func (r *Resource) Healthy(d Device) bool { return r.live && d.Healthy }
 
 // Device finds a device by its id.

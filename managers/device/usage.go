@@ -42,7 +42,7 @@ func (b *usage) resource(name string) (r *Resource, counted, concerned bool) {
 	return r, counted, counted || slices.ContainsFunc(b.claims, claimed)
 }
 
-// used tells, for each device of a resource, whether somebody owns it.
+// used reports, for each device of a resource, whether it has an owner.
 func (b *usage) used(r *Resource) []bool {
 	used := make([]bool, len(r.Devices))
 	for _, c := range b.claims {
@@ -85,7 +85,7 @@ func (b *usage) reusable(pod *workload.Pod, container, resource string) []ledger
 	return workload.Reusable(pod, container, held, union, minus)
 }
 
-// available returns the healthy devices that nobody owns, by id.
+// available returns the healthy devices without an owner, by id.
 func (b *usage) available(r *Resource) []Device {
 	used := b.used(r)
 	free := make([]Device, 0, len(r.Devices))
@@ -112,7 +112,7 @@ func present(r *Resource, owned []ledger.Device) []Device {
 }
 
 // handedOn returns those of the devices that earlier containers left which their
-// plugin still lists. One that is gone is nobody's to take over.
+// plugin still lists. A device that is gone cannot be taken over.
 func handedOn(r *Resource, left []ledger.Device) []Device {
 	out := make([]Device, 0, len(left))
 	for _, o := range left {

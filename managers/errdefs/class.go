@@ -1,8 +1,8 @@
 // Package errdefs holds the classes of error that cross package borders in berth.
 //
-// A manager says what went wrong in words of its own; this package adds the one thing that callers decide on: the
-// class. The servers turn a class into a status code, the admission engine turns a refusal into a verdict, and neither
-// looks at text.
+// A manager's message describes the failure. This package adds the one thing that callers decide on: the
+// class. The servers turn a class into a status code, the admission engine turns a refusal into a verdict, and both ignore the
+// text.
 //
 // Words:
 //
@@ -21,7 +21,7 @@ package errdefs
 
 import "strconv"
 
-// Class says what kind of failure an error is. The zero value is Internal, so that an error nobody classified is
+// Class is the kind of failure that an error stands for. The zero value is Internal, so that an unclassified error is
 // never taken for the caller's mistake.
 type Class int
 
@@ -37,7 +37,7 @@ const (
 	// Refused is a decision against a well-formed request. It carries a Reason.
 	Refused
 	// Conflict is a change made to an outdated state, or something that another process has at the moment; reading again and
-	// repeating may help. Two owners for one thing for good are of class Exists or Precondition.
+	// repeating may help. Two permanent owners of one thing are of class Exists or Precondition.
 	Conflict
 	// Precondition is a request that the present state forbids until something else is done first, such as admitting a
 	// known pod uid with another specification.
@@ -56,7 +56,7 @@ const (
 	Canceled
 	// Corrupt is stored or received data that breaks its own rules.
 	Corrupt
-	// Gone is a place in a sequence from which it cannot be told any more; start over.
+	// Gone is a place in a sequence whose continuation was dropped; start over.
 	Gone
 )
 

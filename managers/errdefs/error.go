@@ -13,7 +13,7 @@ type Error struct {
 	Class Class
 	// Code names the failure for programs; empty means the class's own, see CodeOf.
 	Code Code
-	// Metadata says more to programs, by keys that berth.errors.v1.ErrorReason lists.
+	// Metadata has details for programs, by keys that berth.errors.v1.ErrorReason lists.
 	Metadata map[string]string
 	// Reason is set on refusals, and empty where the kubelet has no name for the case; on what is put off it is the
 	// word for what is waited for.
@@ -24,7 +24,7 @@ type Error struct {
 	Provider string
 	// Resource names the resource concerned as the pod spells it, empty where none is.
 	Resource string
-	// RetryAfter is when asking again makes sense, where somebody has said so; 0 otherwise.
+	// RetryAfter is the delay before a retry makes sense, where it is known; 0 otherwise.
 	RetryAfter time.Duration
 	// Fields lists the places of invalid input. In an error of class Precondition it lists the objects that stand in the
 	// way ("pod-uid/container"), and why.
@@ -122,7 +122,7 @@ func ReasonOf(err error) (Reason, bool) {
 	return "", false
 }
 
-// Verdict turns an error met during an admission into the reason and message that the rejected pod gets. An error that
+// Verdict turns an error of an admission into the reason and message that the rejected pod gets. An error that
 // carries a reason gives that reason and its own message, without what wraps it; any other is framed as unexpected, in the
 // kubelet's words.
 func Verdict(err error) (Reason, string) {

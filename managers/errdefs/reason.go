@@ -11,7 +11,7 @@ const (
 	SMTAlignmentError Reason = "SMTAlignmentError"
 	// EmptyPodSharedPoolError: a pod with pod-level resources would leave nothing to its containers that share.
 	EmptyPodSharedPoolError Reason = "EmptyPodSharedPoolError"
-	// UnexpectedAdmissionError: any other error met while allocating.
+	// UnexpectedAdmissionError: any other error of an allocation.
 	UnexpectedAdmissionError Reason = "UnexpectedAdmissionError"
 	// OutOfCPU: the node's allocatable CPU is too small for the pod.
 	OutOfCPU Reason = "OutOfcpu"
@@ -19,9 +19,9 @@ const (
 	OutOfMemory Reason = "OutOfmemory"
 	// OutOfPods: the node runs as many pods as it may.
 	OutOfPods Reason = "OutOfpods"
-	// Infeasible: a pod that is here cannot change to what is asked for on this node.
+	// Infeasible: a pod that is here cannot be resized to the request on this node.
 	Infeasible Reason = "Infeasible"
-	// ResizeDeferred: a pod that is here may change to what is asked for later.
+	// ResizeDeferred: a pod that is here may be resized to the request later.
 	ResizeDeferred Reason = "Deferred"
 	// DisruptionNotAllowed: a resize would disturb running containers more than its caller allows.
 	DisruptionNotAllowed Reason = "DisruptionNotAllowed"

@@ -9,7 +9,7 @@ import (
 type Violation struct {
 	// Field is the path of the field as the caller spelt it, for example pod.spec.containers[1].resources.requests["cpu"].
 	Field string
-	// Description says what was expected, and what was found where that helps.
+	// Description is what was expected, and what was found where that helps.
 	Description string
 }
 
@@ -24,7 +24,7 @@ func (vs *Violations) Addf(field, format string, args ...any) {
 	*vs = append(*vs, Violation{Field: field, Description: fmt.Sprintf(format, args...)})
 }
 
-// Precondition makes an error of class Precondition that lists the violations: each names an object that stands in the way
+// Precondition makes an error of class Precondition that lists the violations: each names the object that prevents the operation
 // instead of a field. The message is the context and all descriptions.
 func (vs Violations) Precondition(context string) *Error {
 	texts := make([]string, len(vs))

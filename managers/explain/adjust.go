@@ -18,7 +18,7 @@ type adjustable struct {
 	container int // by index; -1 for the pod's own resources
 	resource  workload.Resource
 	unit      int64
-	// asked is the amount requested, and now the same in steps, rounded up; least
+	// asked is the requested amount, and now the same in steps, rounded up; least
 	// is the smallest that is tried.
 	asked, now, least int64
 	// unlimited means that only the request is lowered: the limit is another one.
@@ -26,7 +26,7 @@ type adjustable struct {
 }
 
 // requests looks for smaller amounts: of one resource, or if that does not help,
-// of several together. Whole cores are also tried by asking for more.
+// of several together. For whole cores, larger requests are tried too.
 func (s *search) requests() {
 	adjustables := s.adjustables()
 	alone := false
@@ -158,7 +158,7 @@ func (s *search) adjustables() []adjustable {
 	return adjustables
 }
 
-// newAdjustable makes an adjustable of an amount that somebody hands out: only requests that
+// newAdjustable makes an adjustable of an amount that a manager allocates: only requests that
 // equal the limit are, and whole CPUs. Where the node as a whole is full, any
 // request counts.
 func newAdjustable(container int, r workload.Resource, request, limit int64, full bool) (adjustable, bool) {
@@ -188,7 +188,7 @@ func newAdjustable(container int, r workload.Resource, request, limit int64, ful
 
 const mebi = 1 << 20
 
-// steps is what a shortage says is free, in the adjustable's steps.
+// steps is the free amount of a shortage, in the adjustable's steps.
 func (l adjustable) steps(s ledger.Shortage) int64 {
 	if l.resource == workload.CPU {
 		return int64(s.Free) * 1000 / l.unit

@@ -1,4 +1,4 @@
-// Package explain says of a refused pod what was missing, and with which changes it
+// Package explain finds what a refused pod lacked, and the changes with which it
 // would fit.
 //
 // Words:
@@ -31,7 +31,7 @@ type Refusal struct {
 	// Base is the view without the pod, and Planned with what the pod had when the
 	// request failed.
 	Base, Planned *ledger.View
-	// Bus says what a request lacks, and Policy is the one in force.
+	// Bus explains what a request lacks, and Policy is the one in force.
 	Bus    hint.Explainer
 	Policy *topology.Manager
 }

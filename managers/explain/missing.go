@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// triedSets bounds the node sets that are looked at for what is missing.
+	// triedSets bounds the node sets that are checked.
 	triedSets = 64
-	// shownSets is how many of them a trace tells about: those that lack least.
+	// shownSets is how many of them a trace shows: those that lack least.
 	shownSets = 4
 )
 
 // lacking is a refusal that carries what was missing.
 type lacking interface{ Missing() []ledger.Shortage }
 
-// Missing says what a refused request lacked: on the whole machine; or else as the
-// refusal says; or else on node sets of the smallest size that could serve it on
-// an idle machine. It says nothing if such a set lacks nothing: then the request
-// fits, but not in the way that the policy wants.
+// Missing returns what a refused request lacked: on the whole machine; or else as in the
+// refusal; or else on node sets of the smallest size that could serve it on
+// an idle machine. It is empty if such a set lacks nothing: then the request
+// fits, but not as the policy requires.
 func (r *Refusal) Missing() []ledger.Shortage {
 	machine := r.Planned.Machine().NodeMask()
 	if list := r.Bus.Explain(r.Planned, r.Request, machine); len(list) > 0 {
@@ -62,7 +62,7 @@ func (r *Refusal) Missing() []ledger.Shortage {
 	return nil
 }
 
-// distinct leaves out what was said before.
+// distinct leaves out repeated shortages.
 func distinct(list []ledger.Shortage) (out []ledger.Shortage) {
 	for _, s := range list {
 		said := func(o ledger.Shortage) bool { return o.Resource == s.Resource && o.Nodes == s.Nodes }

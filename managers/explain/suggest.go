@@ -30,7 +30,7 @@ type Dry struct {
 	// remote call: where a plugin or provider gave no answer to this admission, the
 	// built-in choice stands for it.
 	Run func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool
-	// Busy tells of which pods nothing may be said: they are on their way.
+	// Busy reports whether a pod has an operation in flight, so that it cannot be suggested.
 	Busy func(uid string) bool
 	// Tries bounds the dry runs, and Time how long they take together by Now.
 	Tries    int
@@ -54,7 +54,7 @@ type search struct {
 }
 
 // Suggest returns changes that would make the pod fit, and how many were tried.
-// The shortages, those of Missing, say where to look first.
+// The search begins with the shortages, which are those of Missing.
 func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortage) ([]ledger.Suggestion, int) {
 	s := &search{Refusal: r, Dry: d, ctx: ctx, shortages: shortages, until: d.Now().Add(d.Time), left: max(d.Tries, 0)}
 	kept := min(s.left/2, leftForRemovals)
@@ -165,7 +165,7 @@ func (s *search) minimal(pods []*ledger.Pod) []*ledger.Pod {
 	return set
 }
 
-// removable lists the pods that hold something, stand in the way of a shared pool
+// removable lists the pods that hold something, prevent a shared pool
 // that would be empty, or take the room of a full node, those first that one would rather remove: who holds what is missing, then the
 // less important, then the younger ones.
 func (s *search) removable() []*ledger.Pod {

@@ -38,7 +38,7 @@ func (r Request) Scope() Scope {
 	return ContainerScope
 }
 
-// Owner returns the ledger's name for whom the request is made.
+// Owner returns the ledger's owner of the request.
 func (r Request) Owner() ledger.Owner {
 	o := ledger.Owner{Pod: r.Pod.UID}
 	if r.Container >= 0 {

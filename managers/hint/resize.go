@@ -9,7 +9,7 @@ import (
 
 // Resizer may refuse a change of a pod's cpu or memory in place.
 type Resizer interface {
-	// Resize compares the wanted pod with the current one. A refusal is a *errdefs.Error of class
+	// Resize compares the changed pod with the current one. A refusal is a *errdefs.Error of class
 	// Refused: errdefs.Infeasible if it is never possible on this node, errdefs.ResizeDeferred if
 	// it may be possible later.
 	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod) error

@@ -17,7 +17,7 @@ const (
 	shownSets = 1 << 4
 )
 
-// asked is the trace step of one answer.
+// asked returns the trace step of one answer.
 func asked(req Request, provider string, a ResourceAnswer) ledger.Step {
 	if a.Kind == ByRule {
 		if hints, err := a.Expand(shownSets); err == nil && len(hints) > 0 {

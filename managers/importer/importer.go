@@ -3,7 +3,7 @@
 //
 // Words:
 //
-//   - facts: what a state file says, as package kubelet reads it.
+//   - facts: the content of a state file, as package kubelet reads it.
 //   - given pods: the pods that the caller sends with the file. Files have no specifications.
 //   - outcome: what an import means for a pod: it is new, it has more claims, or everything
 //     was known.

@@ -203,7 +203,7 @@ func (st *state) fill(r *Report) {
 	r.Whole = st.view.pods.Len()
 }
 
-// corrupt returns the error for the damage in the report. It says what a start would keep.
+// corrupt returns the error for the damage in the report. It describes what a start would keep.
 func (r *Report) corrupt() error {
 	text := "open ledger: " + r.Damage[0].String()
 	if more := len(r.Damage) - 1; more > 0 {

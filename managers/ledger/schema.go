@@ -57,8 +57,8 @@ import (
 //
 // The two epochs have different tasks. "epoch" is a time and the base of the
 // revisions, so that those of later ledgers are higher; it stays as long as the
-// ledger goes on. "epoch-id" is random and says whether two things were written in
-// the same life of the file; it changes whenever the file is made anew.
+// ledger goes on. "epoch-id" is random. Two things with the same value were written in
+// the same life of the file. It changes whenever the file is created again.
 //
 // Version 1 had no spared, and pods without "admitted_generation".
 // Version 2 had no "epoch-id" and no "boot-id", no counts of pods and of unknown living
@@ -423,7 +423,7 @@ func encodeMeta(v *View, memory []NodeMemory) ([]Entry, error) {
 	return append(b.entries, facts...), cmp.Or(b.err, err)
 }
 
-// encodeFacts returns the entries that say in which epoch and under which schema,
+// encodeFacts returns the entries with the epoch and the schema,
 // machine and configuration the rest was written; memory is what is stored of them.
 func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	var b batch

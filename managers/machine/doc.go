@@ -35,8 +35,8 @@
 // # Format
 //
 // Marshal writes and Load reads one JSON object. Sizes are bytes, or KiB where
-// the name says so; sets are lists as the kernel writes them. A file written by
-// hand may leave out what the fields of Snapshot, CPU and Node say is optional. A
+// the name ends in KiB; sets are lists as the kernel writes them. A file written by
+// hand may omit the fields of Snapshot, CPU and Node that are optional. A
 // machine of one core with two threads, 4 GiB and a memory-only node of 1 GiB:
 //
 //	{

@@ -97,8 +97,8 @@ func isEscaped(text []byte) bool {
 }
 
 // fingerprint hashes the places of CPUs and the ids of nodes. The text that is
-// hashed is part of the stored format: changing it makes every ledger believe
-// that it moved to another machine.
+// hashed is part of the stored format: after a change every ledger is taken for
+// one of another machine.
 func fingerprint(s Snapshot) string {
 	text := []byte("berth machine 1\n")
 	for _, cpu := range s.CPUs {

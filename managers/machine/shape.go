@@ -22,7 +22,7 @@ const (
 // shape is a parsed shape text.
 type shape struct {
 	sockets, nodes, caches, cores, threads int
-	// socketsInNodes says that n stood before s.
+	// socketsInNodes is true if n stood before s.
 	socketsInNodes bool
 	memoryOnly     int
 	adjacent       bool

@@ -37,7 +37,7 @@ type Snapshot struct {
 	// /proc/meminfo); 0 means the sum over the nodes.
 	MemoryBytes uint64 `json:"memory_bytes,omitempty"`
 	// Counts, if given, replace the counts that follow from the tables, and
-	// say that the tables were recorded elsewhere and are to be taken as they
+	// mean that the tables were recorded elsewhere and are used as they
 	// are: New then accepts cores that span sockets or nodes.
 	Counts *Counts `json:"counts,omitempty"`
 	// Notes are what discovery had to leave out, in sentences for people.
@@ -60,7 +60,7 @@ type CPU struct {
 	Node int `json:"node"`
 	// Uncore is the id of the last level cache group, see the package comment.
 	Uncore int `json:"uncore"`
-	// Kind tells performance from efficient cores on a hybrid machine.
+	// Kind distinguishes performance and efficient cores on a hybrid machine.
 	Kind Kind `json:"kind,omitzero"`
 }
 

@@ -39,7 +39,7 @@ func (s *Managers) join(p *Set, external []hint.Entry) (*Set, error) {
 }
 
 // On returns the set that decides on a view. For a view of before the last
-// change, on which nobody can commit, it is the set in force.
+// change, on which a commit is not possible, it is the set in force.
 func (s *Managers) On(view *ledger.View) *Set {
 	sets := *s.sets.Load()
 	for _, p := range sets {

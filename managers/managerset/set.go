@@ -14,7 +14,7 @@ import (
 type Config struct {
 	CPU    cpu.Config
 	Memory memory.Config
-	// Pages says how huge pages are held against what the kernel has free; nil: not
+	// Pages is how huge pages are compared with those that the kernel has free; nil: not
 	// at all.
 	Pages    *memory.Pages
 	Topology topology.Config
@@ -25,7 +25,7 @@ type Config struct {
 	Fit bool
 	// Order of the bus, as for hint.NewBus.
 	Order []string
-	// Digest tells configurations apart; views carry it as Rules.ConfigDigest.
+	// Digest identifies the configuration; views carry it as Rules.ConfigDigest.
 	Digest string
 }
 

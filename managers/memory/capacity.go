@@ -37,8 +37,8 @@ type capacity struct {
 }
 
 // measure fills in what each node has. Regular memory is what is left of a node
-// without its huge pages; whether those fit into the rest is for the kernel to
-// say, so a difference below zero counts as nothing.
+// without its huge pages; the kernel decides whether those fit into the
+// rest, so a difference below zero counts as 0.
 func (m *Manager) measure(topo *machine.Topology, reserved []Reservation) {
 	memory := m.capacity(string(workload.Memory))
 	memory.nodes = m.nodes

@@ -26,7 +26,7 @@ const (
 type Config struct {
 	// Policy is PolicyNone, PolicyStatic, or empty for none.
 	Policy string
-	// Reserved says what of each node is kept for the system (reservedMemory).
+	// Reserved are the amounts of each node that are kept for the system (reservedMemory).
 	Reserved []Reservation
 	// SystemReserved, KubeReserved and HardEviction are the node's reservations in
 	// bytes by resource: systemReserved, kubeReserved and evictionHard, the last

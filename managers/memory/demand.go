@@ -66,7 +66,7 @@ func (d *demand) total() []want {
 	return out
 }
 
-// amount is what a list says about a resource.
+// amount is the amount of a resource in a list.
 func amount(list []want, resource string) int64 {
 	for _, w := range list {
 		if w.resource == resource {

@@ -12,9 +12,9 @@ import (
 type Problem string
 
 const (
-	// NoDefault: nobody named nodes, and no node set fits.
+	// NoDefault: the affinity has no nodes, and no node set fits.
 	NoDefault Problem = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-	// NoPreferredDefault: nobody named nodes, a preferred set was requested, and
+	// NoPreferredDefault: the affinity has no nodes, a preferred set was requested, and
 	// only others fit.
 	NoPreferredDefault Problem = "failed to find the default preferred hint"
 	// NoExtension: the decided nodes do not have enough, and no wider set does.
@@ -30,7 +30,7 @@ const (
 // prefix begins the messages of the kubelet's memory manager.
 const prefix = "[memorymanager] "
 
-// PlacementError says that a request cannot be placed, and what was missing.
+// PlacementError means that a request cannot be placed, with what was missing.
 type PlacementError struct {
 	Problem   Problem
 	Shortages []ledger.Shortage
@@ -39,7 +39,7 @@ type PlacementError struct {
 // Error words the problem as the kubelet does.
 func (e *PlacementError) Error() string { return prefix + string(e.Problem) }
 
-// UnknownPagesError says that no node of the machine knows a resource.
+// UnknownPagesError means that no node of the machine has a page size.
 type UnknownPagesError struct {
 	Resource string
 }
@@ -48,7 +48,7 @@ func (e *UnknownPagesError) Error() string {
 	return prefix + "no NUMA node of this machine has " + e.Resource
 }
 
-// EmptyPodPoolError says that the containers of a pod with pod-level resources
+// EmptyPodPoolError means that the containers of a pod with pod-level resources
 // that have memory of their own use up the pod's, and leave none to a container
 // that shares it (KEP-5526). Init means that it is an init container.
 type EmptyPodPoolError struct {

@@ -11,7 +11,7 @@ var _ hint.Explainer = (*Manager)(nil)
 // Missing returns the shortages.
 func (e *PlacementError) Missing() []ledger.Shortage { return e.Shortages }
 
-// Explain says of which resources some nodes have too little free, or if they
+// Explain lists the resources of which some nodes have too little free, or if they
 // have enough and no fewer nodes ever could, which of them are used alone or in
 // other groups.
 func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {

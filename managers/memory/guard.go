@@ -9,18 +9,18 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Pages says how huge pages are held against what the kernel has free at the
+// Pages is how huge pages are compared with those that the kernel has free at the
 // moment.
 type Pages struct {
 	// Free reads what the kernel has free.
 	Free func() ([]FreePages, error)
-	// Wait tells a pod that lacks pages to ask again, since whoever took them may
-	// give them back; otherwise it is refused.
+	// Wait defers a pod that lacks pages, since the processes that use them may
+	// free them; otherwise the pod is refused.
 	Wait bool
 }
 
-// PageGuard is that comparison on the hint bus: it hands nothing out, and refuses in
-// the second phase a pod whose huge pages somebody else has taken.
+// PageGuard is that comparison on the hint bus. It allocates nothing, and refuses in
+// the second phase a pod whose huge pages are in use.
 type PageGuard struct {
 	Manager *Manager
 	Pages
@@ -75,7 +75,7 @@ func wantsPages(p *ledger.Pod) bool {
 	return false
 }
 
-// pagesTaken says what the kernel does not have. It is not empty.
+// pagesTaken are the pages that the kernel does not have free; never empty.
 type pagesTaken []PageShortage
 
 // Error names all amounts.
@@ -87,7 +87,7 @@ func (e pagesTaken) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// pagesAwaited is the same where the pod may ask again.
+// pagesAwaited is the same where the pod is deferred.
 type pagesAwaited struct{ pagesTaken }
 
 // Waits implements hint.Waiter.

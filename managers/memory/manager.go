@@ -61,7 +61,7 @@ func (m *Manager) Reserved() map[int]map[string]uint64 {
 	return out
 }
 
-// Prepare returns the claims as they are: memory needs nobody's agreement.
+// Prepare returns the claims as they are: no external call is needed for memory.
 func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	return claims, nil
 }

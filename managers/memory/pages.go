@@ -16,7 +16,7 @@ type FreePages struct {
 	SizeKiB, Pages uint64
 }
 
-// PageShortage says that a plan promises more huge pages than the kernel has
+// PageShortage means that a plan promises more huge pages than the kernel has
 // free, although the usage table has enough: another program took them.
 type PageShortage struct {
 	Resource string
@@ -26,7 +26,7 @@ type PageShortage struct {
 	Need, Free, Kernel uint64
 }
 
-// String says it in a sentence, with all numbers.
+// String returns a sentence with all numbers.
 func (s PageShortage) String() string {
 	return fmt.Sprintf("%s of %s are needed on NUMA nodes %s, where %s are free by the ledger and the kernel has %s",
 		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Free), quantity(s.Kernel))

@@ -13,8 +13,8 @@ import (
 // Plan takes what a container requests from the nodes of the affinity, or from
 // wider ones if these do not have enough; with pod scope that of the pod's
 // containers one after the other, or of the pod as a whole if it has pod-level
-// resources. An owner that holds memory already keeps it as it is, whatever it
-// asks.
+// resources. An owner that holds memory already keeps it, whatever it
+// requests.
 //
 // Refusals: *EmptyPodPoolError with the reason of the same name,
 // *PlacementError and *UnknownPagesError without a reason.
@@ -142,8 +142,8 @@ func (h *allocation) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Cl
 	return claims, nil
 }
 
-// uncounted refuses huge pages of a container that the pod as a whole does not ask
-// for. Validation refuses such a pod, but not every caller validates.
+// uncounted refuses huge pages of a container that the pod as a whole does not request.
+// Validation refuses such a pod, but not every caller validates.
 func (h *allocation) uncounted(total []want) error {
 	for _, c := range h.Pod.Containers {
 		for _, w := range h.of(&c) {
@@ -155,10 +155,10 @@ func (h *allocation) uncounted(total []want) error {
 	return nil
 }
 
-// divide says what each container may use of its pod's memory. One that is
+// divide returns what each container may use of its pod's memory. One that is
 // Guaranteed by itself has what it requests. The others share what sidecars and
-// app containers with memory of their own leave; an init container shares with
-// nobody but the sidecars before it.
+// app containers with memory of their own leave; an init container shares only with
+// the sidecars before it.
 func (h *allocation) divide(total []want) [][]want {
 	rest := func(until int) []want {
 		var out []want

@@ -9,7 +9,7 @@ import (
 
 // described answers without listing the family. It has two parts that do not
 // overlap: sets of unused nodes, which are all those that have enough free
-// together, so that a rule says it; and sets of nodes that are used already, which
+// together, so that a rule describes them; and sets of nodes that are used already, which
 // are few, because a request has to take such nodes as they are used now: a single
 // node by itself, a group as a whole.
 func (f *family) described() []hint.ResourceAnswer {

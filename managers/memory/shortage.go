@@ -48,7 +48,7 @@ func (f *family) shortages(view *ledger.View) []ledger.Shortage {
 	return out
 }
 
-// short says of which resources a node set has too little.
+// short returns the resources of which a node set has too little.
 func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 	var out []ledger.Shortage
 	for i, w := range f.wants {
@@ -78,7 +78,7 @@ func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 	return out
 }
 
-// withheld says for every single node why it cannot serve the request: it has too
+// withheld returns for every single node why it cannot serve the request: it has too
 // little, or it is part of a group.
 func (f *family) withheld(view *ledger.View) []ledger.Shortage {
 	var out []ledger.Shortage
@@ -92,8 +92,8 @@ func (f *family) withheld(view *ledger.View) []ledger.Shortage {
 	return out
 }
 
-// taken says which nodes of a set are used alone or in other groups, and by
-// whom. There is no lack of bytes then; what is free to the request is nothing.
+// taken returns the nodes of a set that are used alone or in other groups, and the
+// holders. Bytes are not missing then; none is free for the request.
 func (f *family) taken(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 	var others numa.Mask
 	for id := range nodes.Intersect(f.used).All() {

@@ -37,7 +37,7 @@ type Config struct {
 	// SystemReserved and KubeReserved keep amounts of cpu, memory,
 	// ephemeral-storage and pid.
 	SystemReserved, KubeReserved workload.Quantities
-	// SystemExcess and KubeExcess say by how much these were rounded up, as
+	// SystemExcess and KubeExcess are the amounts by which these were rounded up, as
 	// workload.Excess does: the kubelet adds and subtracts exact quantities and
 	// rounds what comes out.
 	SystemExcess, KubeExcess workload.Quantities
@@ -58,7 +58,7 @@ type Config struct {
 	MaxPods, PodsPerCore int64
 	// AllCPUs writes the machine's CPUs into the cgroups, which keeps systemd from
 	// taking the cpuset controller from them. The kubelet does so under the CPU
-	// policy none, where nobody else writes cpusets.
+	// policy none, where no other component writes cpusets.
 	AllCPUs bool
 	// MemoryQoS is the feature gate of that name.
 	MemoryQoS bool
@@ -70,13 +70,13 @@ type Manager struct {
 	machine  *machine.Topology
 	capacity workload.Quantities // without pods
 	pods     int64
-	// allocatable is what Allocatable tells: every admission requests it.
+	// allocatable is the result of Allocatable, computed once: every admission needs it.
 	allocatable workload.Quantities
 }
 
 const invalidObject = "the configuration of the node"
 
-// Validate checks what can be said without the node. All errors are of class
+// Validate checks what does not depend on the node. All errors are of class
 // Invalid and name the fields of a KubeletConfiguration: reserved amounts that are
 // negative or of a resource that cannot be reserved, and enforcement keys that
 // contradict each other or lack the name of their cgroup.
@@ -221,7 +221,7 @@ func (e Enforcement) check(cfg Config, bad *errdefs.Violations) {
 	}
 }
 
-// CheckCgroup tells, with class Invalid, whether the name of a reserved cgroup can
+// CheckCgroup returns an error of class Invalid unless the name of a reserved cgroup can
 // be reached: under systemd only slices can.
 func CheckCgroup(literal string, driver cgroup.Driver) error {
 	if driver == cgroup.Systemd && !cgroup.IsSystemdStyle(literal) {

@@ -1,5 +1,5 @@
 // Package node computes the node's capacity, its reservations, and the rest for pods: the
-// kubelet's "node allocatable". It returns amounts and wanted nodes for package cgroup, and
+// kubelet's "node allocatable". It returns amounts and desired nodes for package cgroup, and
 // refuses pods that do not fit.
 //
 // Words:

@@ -111,8 +111,8 @@ func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) 
 	return g.Fit(view, req.Pod)
 }
 
-// Explain says of what the node as a whole has too little for the pod beside the
-// requests of the others. Single NUMA nodes are not its concern.
+// Explain lists what the node as a whole has too little of for the pod beside the
+// requests of the others. It does not explain single NUMA nodes.
 func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
 	if nodes != view.Machine().NodeMask() {
 		return nil
@@ -137,7 +137,7 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 	s.Need, s.Free, s.Held = uint64(need), uint64(max(have-used, 0)), uint64(used)
 	if resource == workload.CPU {
 		// In whole CPUs, as shortages have it: what is left is rounded down.
-		// Where a fraction decides, that is said.
+		// Where a fraction decides, the text has it.
 		if s.Need%1000 != 0 && (s.Need+999)/1000 == s.Free/1000+1 {
 			s.Why = fmt.Sprintf("counted in whole CPUs: %s is requested, and %s is left",
 				resource.Text(int64(s.Need)), resource.Text(int64(s.Free)))

@@ -10,7 +10,7 @@ import (
 const (
 	// unknown stands in the table for a pair without a distance.
 	unknown = -1
-	// maxDistance is far above what firmware can say in its one byte, and so
+	// maxDistance is far above the one byte of the firmware's tables, and so
 	// small that no sum can overflow.
 	maxDistance = 1 << 20
 )
@@ -121,7 +121,7 @@ func (d Distances) Has(m Mask) bool {
 }
 
 // Sum returns the sum of the distances over all ordered pairs of nodes of m,
-// those from a node to itself included. Pairs that are not known count 0: ask
+// those from a node to itself included. Unknown pairs count 0: call
 // Has first. Between masks of equal size the order of sums is the order of the
 // reference's average distances (option prefer-closest-numa-nodes, KEP-3545).
 func (d Distances) Sum(m Mask) int64 {

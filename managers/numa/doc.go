@@ -23,7 +23,7 @@
 //     number costs. The limit of 64 ids is the reference's as well; a machine
 //     beyond it is refused at discovery.
 //   - Parse(m.String()) == m for every Mask m.
-//   - Distances never change and are asked by id, never by position.
+//   - Distances never change and are read by id, never by position.
 //
 // Which masks are good for a container is not decided here: hints are merged in
 // topology.

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/internal/idlist"
 )
 
-// MaxNodes is the number of NUMA node ids that a Mask can tell apart: 0 to
+// MaxNodes is the number of NUMA node ids that a Mask can hold: 0 to
 // MaxNodes-1.
 const MaxNodes = 64
 
@@ -145,8 +145,8 @@ func (m Mask) CompareEnumeration(o Mask) int {
 	if m.Len() != o.Len() {
 		return cmp.Compare(m.Len(), o.Len())
 	}
-	// Below the lowest bit that differs both are equal; whoever has that bit
-	// has the smaller id at that place, for the other one's next id is above.
+	// Below the lowest bit that differs both are equal. The mask with that bit
+	// has the smaller id at that place, because the other mask's next id is higher.
 	differ := m ^ o
 	switch lowest := differ & -differ; {
 	case differ == 0:

@@ -13,7 +13,7 @@ import (
 const maxSteps = 1 << 21
 
 // Search looks for the sets of nodes that have enough: every set is part of
-// Universe, contains Must, is not empty and meets all Needs.
+// Universe, contains Must, is not empty and satisfies all Needs.
 type Search struct {
 	Universe, Must Mask
 	Needs          []Need
@@ -107,7 +107,7 @@ func (s *Search) OfSize(size int) iter.Seq[Mask] {
 
 // walk is a search for the sets of one size. It takes the nodes from the highest
 // id down and tries first to leave a node out, so that sets are found in
-// ascending order as integers. It turns back as soon as some need cannot be met
+// ascending order as integers. It turns back as soon as some need cannot be satisfied
 // even with the heaviest nodes that remain.
 type walk struct {
 	*Search

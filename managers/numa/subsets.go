@@ -8,7 +8,7 @@ import (
 // Subsets returns all non-empty subsets of universe in enumeration order: by
 // size, inside one size by sorted ids. This is the order in which the
 // reference's hint providers list their hints. There are 2^Len-1 of them: a
-// caller with more than a handful of nodes stops early or asks another way.
+// caller with more than a handful of nodes stops early or uses Search.
 func Subsets(universe Mask) iter.Seq[Mask] {
 	return func(yield func(Mask) bool) {
 		for size := 1; size <= universe.Len(); size++ {

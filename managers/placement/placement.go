@@ -432,7 +432,7 @@ type Write struct {
 }
 
 // Writes returns the sets to write for containers that may run on other CPUs than the
-// ledger says. First come containers that have to leave own CPUs of others, then containers
+// ledger has. First come containers that have to leave own CPUs of others, then containers
 // with shared CPUs, then containers with own CPUs. The latter get the Grantable CPUs; the
 // next call, after the others have left, adds the rest. Planned containers get their CPUs
 // when their start is requested.
@@ -468,7 +468,7 @@ func (t *Tracker) Writes() []Write {
 	return writes
 }
 
-// Unconfirmed returns whether a container runs where the ledger says, with an earlier write
+// Unconfirmed returns whether a container runs where the ledger has it, with an earlier write
 // still in flight. That write may be carried out late, until another one is confirmed.
 func (t *Tracker) Unconfirmed(id string) bool {
 	c := t.containers[id]

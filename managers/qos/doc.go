@@ -1,5 +1,5 @@
 // Package qos computes the cgroups of the QoS classes: the parents of all pods of one class.
-// It turns the pods of a view into wanted nodes for package cgroup.
+// It turns the pods of a view into desired nodes for package cgroup.
 //
 // Words:
 //

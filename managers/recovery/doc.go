@@ -10,10 +10,10 @@
 //     counts as missing, since nothing of that boot lives.
 //   - processes: running (a cgroup of the pod holds one), empty (there is a cgroup
 //     without any), gone (there is no cgroup), unseen (the cgroups are not the kernel's:
-//     there is a claim record, and nobody can see processes).
+//     there is a claim record, and processes are not visible).
 //   - living: with processes that run or are unseen.
 //   - older copy: a ledger that lacks a commit that was acknowledged. The mark of the last
-//     commit tells by its revision, or where that is lost claim records that are ahead by
+//     commit shows it by its revision, or where that is lost claim records that are ahead by
 //     more than the one change that a crash can leave without an acknowledgement. Where the
 //     mark is of another epoch, one change is too many: the last process was in that epoch,
 //     and left none of this one.
@@ -23,7 +23,7 @@
 //	ledger   claim record               processes      kept
 //	whole    same claims                any            ledger record
 //	whole    older, same epoch          any            ledger record
-//	whole    newer, same epoch          any            union of both (a change that nobody was told of)
+//	whole    newer, same epoch          any            union of both (an unacknowledged change)
 //	whole    newer, older copy          any            claim record
 //	whole    other epoch                living         claim record
 //	whole    other epoch                empty          ledger record
@@ -36,9 +36,9 @@
 //	damaged  damaged or missing         empty          nothing; the cgroup goes
 //	damaged  -                          gone           nothing
 //	missing  whole                      running        claim record, as an unknown living pod
-//	missing  whole, same epoch          empty, unseen  nothing: an admission that nobody was told of; the cgroup goes
+//	missing  whole, same epoch          empty, unseen  nothing: an unacknowledged admission; the cgroup goes
 //	missing  whole, other or older      empty, unseen  claim record, as an unknown living pod until the agent's Sync:
-//	                                                   the agent may have been told, and be about to start it
+//	                                                   the agent may have the answer, and be about to start it
 //	missing  damaged or missing         living         what the kernel shows, as an unknown living pod
 //	missing  damaged or missing         empty          nothing; the cgroup goes
 //
@@ -47,13 +47,13 @@
 // ledger record, the pod becomes an unknown living one: what it runs with is known, its
 // specification is not.
 //
-// Where the kept of two pods contradict each other, who lives keeps what it has, and the
+// If what two pods would keep contradicts each other, a living pod keeps what it has, and the
 // pod without processes is lost. Of two living ones the one whose source is weaker loses
 // what both have: the kernel is weaker than a ledger record, that is weaker than a claim
 // record, and that weaker than both together. Where what one pod would keep contradicts
 // itself, as a union can, it is kept as an unknown living pod.
 //
-// Invariants: nobody who lives loses anything to a pod that does not live; no process is
+// Invariants: a living pod loses nothing to a pod that does not live; no process is
 // ended, and no cgroup removed that holds one; a decision is a function of its input, and
 // every pod that is known, lost or observed has exactly one.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Policy says which merge results admit a request.
+// Policy defines which merge results admit a request.
 type Policy string
 
 const (

@@ -10,7 +10,7 @@ import (
 const usualLists = 8
 
 // Merge combines the replies of all providers to one request. It never fails; the result
-// says whether the request fits.
+// decides whether the request fits.
 func (m *Manager) Merge(replies []hint.Reply) Result {
 	if m.policy == None {
 		return Result{Affinity: ledger.Affinity{Any: true}, Admit: true, Stage: Unasked}

@@ -54,7 +54,7 @@ func (d *defaulting) podLevel() {
 }
 
 // fill gives to with the amounts of from that it lacks and that want accepts (nil accepts all); to itself stays as it is. The
-// note says what is taken from which source.
+// note describes what is taken from which source.
 func (d *defaulting) fill(to, from list, what, source string, want func(Resource) bool) list {
 	filled := to
 	var added []string

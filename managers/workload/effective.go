@@ -56,12 +56,12 @@ func EffectiveLimits(p *Pod, f Features) Quantities {
 	return all.list().amounts
 }
 
-// Declared says for which resources every part of a pod is limited, so that the pod's cgroup may carry a limit.
+// Declared is the set of resources for which every part of a pod is limited, so that the pod's cgroup may carry a limit.
 type Declared struct {
 	CPU, Memory bool
 }
 
-// DeclaredLimits says whether cpu and memory are limited in every container, or for the pod as a whole. An ordinary init
+// DeclaredLimits reports whether cpu and memory are limited in every container, or for the pod as a whole. An ordinary init
 // container counts as limited if it or any sidecar before it is: the kubelet looks at the sum of both, and so does berth.
 func DeclaredLimits(p *Pod, f Features) Declared {
 	return Declared{CPU: declared(p, f, CPU), Memory: declared(p, f, Memory)}

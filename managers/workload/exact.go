@@ -6,7 +6,7 @@ import (
 	"math/big"
 )
 
-// Excess says by how much amounts were rounded up when they became whole numbers, in billionths of the amount's unit, for
+// Excess is the amount by which rounding to whole numbers has raised amounts, in billionths of the amount's unit, for
 // those that were. Kubernetes adds exact quantities and rounds the sum, so two containers that request 1.5 bytes each need 3
 // bytes together, not 4. Nil, and an absent key, mean that nothing was rounded, which is so for nearly every pod.
 type Excess struct {
@@ -91,7 +91,7 @@ func (a Exact) larger(b Exact) Exact {
 	return a
 }
 
-// Sum adds and stops at the ends of int64, so that absurd input cannot turn a huge request into a small one. Whoever adds up
+// Sum adds and stops at the ends of int64, so that absurd input cannot turn a huge request into a small one. A caller that adds up
 // amounts of pods or of the node does it with this.
 func Sum(a, b int64) int64 {
 	switch s := a + b; {

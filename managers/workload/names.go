@@ -14,7 +14,7 @@ func digit(c byte) bool        { return c >= '0' && c <= '9' }
 func letter(c byte) bool       { return lower(c) || c >= 'A' && c <= 'Z' }
 func alphanumeric(c byte) bool { return letter(c) || digit(c) }
 
-// word says whether s has 1 to longest characters, all allowed or among the extra ones, the first and last allowed.
+// word reports whether s has 1 to longest characters, all allowed or among the extra ones, the first and last allowed.
 func word(s string, longest int, allowed func(byte) bool, extra string) bool {
 	if s == "" || len(s) > longest || !allowed(s[0]) || !allowed(s[len(s)-1]) {
 		return false

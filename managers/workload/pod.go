@@ -1,4 +1,4 @@
-// Package workload describes what an agent wants to run: a pod, its containers, what they request, and the rules that
+// Package workload describes what an agent runs: a pod, its containers, what they request, and the rules that
 // follow from the pod alone (class, totals, order, reuse). It knows nothing of the machine.
 //
 // Words:
@@ -32,11 +32,11 @@ type PodID = string
 
 // Annotations of a pod that berth uses.
 const (
-	// SourceAnnotation says where a pod came from.
+	// SourceAnnotation is the source of a pod.
 	SourceAnnotation = "kubernetes.io/config.source"
 	// MirrorAnnotation marks the mirror of a static pod.
 	MirrorAnnotation = "kubernetes.io/config.mirror"
-	// SpecificationAnnotation says where berth-nri has a pod's specification from.
+	// SpecificationAnnotation is the source of a pod's specification in berth-nri.
 	SpecificationAnnotation = "nri.berthd.github.io/specification"
 )
 
@@ -75,7 +75,7 @@ type Pod struct {
 	// QoS is the class that the agent hands in (status.qosClass); it wins over the computed one. Empty means compute.
 	QoS QoSClass `json:"qosClass,omitempty"`
 
-	// Priority decides, with PriorityClassName, who is critical; nil means the agent said nothing.
+	// Priority decides, with PriorityClassName, whether the pod is critical; nil means not given.
 	Priority          *int32 `json:"priority,omitempty"`
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 	// RestartPolicy is Always, OnFailure or Never; empty means Always.
@@ -98,7 +98,7 @@ type Container struct {
 	Limits   Quantities `json:"limits,omitempty"`
 	// Excess is what rounding put on Requests and Limits.
 	Excess *Excess `json:"excess,omitempty"`
-	// ResizePolicy says per resource (cpu, memory) whether a change in place restarts the container: NotRequired or
+	// ResizePolicy is per resource (cpu, memory) whether a change in place restarts the container: NotRequired or
 	// RestartContainer. An absent resource means NotRequired.
 	ResizePolicy map[Resource]string `json:"resizePolicy,omitempty"`
 	// ExternalDevices are devices that another program, such as a kubelet, has allocated to the container. They are no
@@ -139,8 +139,8 @@ func (p *Pod) Container(name string) *Container {
 	return nil
 }
 
-// HasPodLevel says whether the pod requests anything as a whole: a request or limit for cpu, memory or huge pages. It
-// looks at the specification only; whether that counts is for the Features to say.
+// HasPodLevel reports whether the pod requests anything as a whole: a request or limit for cpu, memory or huge pages. It
+// checks the specification only; whether that counts depends on the Features.
 func (p *Pod) HasPodLevel() bool {
 	if p.Resources == nil {
 		return false
@@ -155,7 +155,7 @@ func (p *Pod) HasPodLevel() bool {
 	return false
 }
 
-// Guaranteed says whether the container would be Guaranteed on its own: request equals limit and both are above zero,
+// Guaranteed reports whether the container would be Guaranteed on its own: request equals limit and both are above zero,
 // for cpu and for memory. With pod-level resources this decides who may own CPUs and memory exclusively (KEP-5526).
 func (c *Container) Guaranteed() bool {
 	for _, r := range []Resource{CPU, Memory} {

@@ -13,7 +13,7 @@ const RestartContainer = "RestartContainer"
 // resizable are the resources that may change while a pod lives.
 var resizable = []Resource{CPU, Memory}
 
-// CheckResize gives the violations of changing old into wanted in place (KEP-1287, KEP-5419): only the cpu and memory of app
+// CheckResize returns the violations of changing old into wanted in place (KEP-1287, KEP-5419): only the cpu and memory of app
 // containers and sidecars, and of the pod as a whole, may change; what is requested or limited stays requested or limited; the
 // class stays. Both went through Defaulted, and wanted is valid.
 func CheckResize(old, wanted *Pod, f Features) errdefs.Violations {

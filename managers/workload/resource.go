@@ -26,16 +26,16 @@ const (
 	HugePagesPrefix = "hugepages-"
 )
 
-// IsHugePages says whether r belongs to the huge page family. The page size may still be malformed: see HugePageSize. A name
+// IsHugePages reports whether r belongs to the huge page family. The page size may still be malformed: see HugePageSize. A name
 // with a domain never belongs to it, however it begins, so that a resource is in one family only.
 func (r Resource) IsHugePages() bool {
 	return strings.HasPrefix(string(r), HugePagesPrefix) && !strings.Contains(string(r), "/")
 }
 
-// PodLevel says whether r may stand in Pod.Resources: cpu, memory and huge pages (KEP-2837).
+// PodLevel reports whether r may stand in Pod.Resources: cpu, memory and huge pages (KEP-2837).
 func (r Resource) PodLevel() bool { return r == CPU || r == Memory || r.IsHugePages() }
 
-// overcommits says whether a container may request less of r than its limit, so that r is given out more than once. That holds for the
+// overcommits reports whether a container may request less of r than its limit, so that r is promised more than once. That holds for the
 // resources that Kubernetes itself defines, huge pages excepted.
 func (r Resource) overcommits() bool { return r.native() && !r.IsHugePages() }
 
@@ -44,7 +44,7 @@ func (r Resource) native() bool {
 	return !strings.Contains(string(r), "/") || strings.Contains(string(r), "kubernetes.io/")
 }
 
-// IsExtended says whether r is a name that a device plugin may serve: domain/name, where the domain is not Kubernetes' own,
+// IsExtended reports whether r is a name that a device plugin may serve: domain/name, where the domain is not Kubernetes' own,
 // does not begin with "requests.", and leaves room for that prefix within a DNS subdomain's 253 characters (a quota writes
 // the name so).
 func (r Resource) IsExtended() bool {
@@ -85,7 +85,7 @@ func HugePagesOf(size int64) Resource { return HugePagesPrefix + Resource(Memory
 // whole numbers (Excess keeps what the rounding put on, where it did). An absent key is not a zero: a container may request 0
 // CPU, and may also not mention CPU.
 //
-// Milli-CPU are enough to tell whole CPUs, which the reference does by comparing 1000*ceil(x) with ceil(1000x): the two are
+// Milli-CPU are enough to detect whole CPUs. The reference compares 1000*ceil(x) with ceil(1000x). The two are
 // equal exactly if milli = ceil(1000x) is a multiple of 1000. One way is plain. For the other, ceil(1000x) = 1000k means
 // k - 1/1000 < x <= k, hence ceil(x) = k.
 type Quantities map[Resource]int64
@@ -93,7 +93,7 @@ type Quantities map[Resource]int64
 // Sorted yields the amounts in the order of the names.
 func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
 	return func(yield func(Resource, int64) bool) {
-		var room [usualNames]Resource // on the stack: every decision asks this dozens of times
+		var room [usualNames]Resource // on the stack: every decision calls this dozens of times
 		names := room[:0]
 		for r := range q {
 			names = append(names, r)
@@ -110,7 +110,7 @@ func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
 // usualNames is how many resources are looked at without allocating memory.
 const usualNames = 8
 
-// WholeCPUs gives the number of CPUs asked for if that is a whole number, else 0.
+// WholeCPUs returns the number of requested CPUs if that is a whole number, else 0.
 func (q Quantities) WholeCPUs() int {
 	if milli := q[CPU]; milli%1000 == 0 {
 		return int(milli / 1000)

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// Role says when a container runs relative to the others of its pod.
+// Role is when a container runs relative to the others of its pod.
 type Role int
 
 const (
@@ -46,12 +46,12 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no container role: expected app, init or sidecar", text)
 }
 
-// Feeds says whether containers of this role leave their exclusive units (CPUs, memory, devices) to later containers of
+// Feeds reports whether containers of this role leave their exclusive units (CPUs, memory, devices) to later containers of
 // the pod. Only an ordinary init container does: it has finished when the next one starts. A sidecar runs on, so what it
 // holds is never handed on, although it may itself take what an earlier init container left.
 func (r Role) Feeds() bool { return r == Init }
 
-// Walk yields the containers in admission order with their index in Containers. The pointers lead into the pod; nobody may
+// Walk yields the containers in admission order with their index in Containers. The pointers lead into the pod; callers must not
 // write through them.
 func (p *Pod) Walk() iter.Seq2[int, *Container] {
 	return func(yield func(int, *Container) bool) {

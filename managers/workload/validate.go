@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// DefaultMaxContainers is how many containers a pod may have where Bounds says nothing.
+// DefaultMaxContainers is how many containers a pod may have where Bounds has no number.
 const DefaultMaxContainers = 1000
 
 // Bounds are the limits that the operator sets on what a pod may look like.
@@ -19,7 +19,7 @@ type Bounds struct {
 	Containers int
 }
 
-// Validate checks what can be said of a pod without knowing the node: the rules of the API server for the fields that Pod
+// Validate checks the part of a pod that does not depend on the node: the rules of the API server for the fields that Pod
 // has, and those that keep a uid safe as a path. The result is nil or a *errdefs.Error of class Invalid with all findings of
 // Check. It is meant for a pod that went through Defaulted; before that, pod-level limits are compared with less.
 func Validate(p *Pod, b Bounds) error {
@@ -30,7 +30,7 @@ func Validate(p *Pod, b Bounds) error {
 }
 
 // Check gives the violations that Validate reports, so that a caller who found others while reading the pod can report them
-// together. Whoever reads quantities must itself refuse what RoundUp cannot hold, at the same paths (QuantityPath).
+// together. Code that reads quantities must itself refuse what RoundUp cannot hold, at the same paths (QuantityPath).
 func Check(p *Pod, b Bounds) errdefs.Violations {
 	if b.Containers == 0 {
 		b.Containers = DefaultMaxContainers
@@ -167,7 +167,7 @@ func (v *validation) resizePolicy(c *Container, path string) {
 	}
 }
 
-// inContainer says whether a container may request r: one of Kubernetes' own resources or an extended one.
+// inContainer reports whether a container may request r: one of Kubernetes' own resources or an extended one.
 func (r Resource) inContainer() bool {
 	switch {
 	case r.IsHugePages():
@@ -182,7 +182,7 @@ func (r Resource) inContainer() bool {
 	}
 }
 
-// inPod says whether Pod.Resources may name r.
+// inPod reports whether Pod.Resources may name r.
 func (r Resource) inPod() bool { return r.PodLevel() && r.inContainer() }
 
 // pair checks requests and limits by themselves and against each other.

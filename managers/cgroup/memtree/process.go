@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Nature is how a process meets its end.
+// Nature is how a process reacts to a kill.
 type Nature int
 
 const (
 	// Mortal processes die when killed.
 	Mortal Nature = iota
-	// Forking processes fork once more before they die, unless frozen: whoever
-	// kills them one after the other never comes to an end.
+	// Forking processes fork once more before they die, unless frozen. A
+	// loop that kills them one after the other never ends.
 	Forking
 	// Stuck processes do not die, like one that waits for a dead disk.
 	Stuck

@@ -251,8 +251,8 @@ func (t *Tree) Break(name cgroup.Name, reason string) {
 	t.find(name).lacks = reason
 }
 
-// SetOnline says which CPUs of the machine are on line. On v1 the kernel takes the others
-// out of all sets for good, and moves the processes of a set that is empty to the nearest
+// SetOnline sets the CPUs of the machine that are online. On v1 the kernel takes the others
+// out of all sets permanently, and moves the processes of a set that is empty to the nearest
 // one above, in that hierarchy; on v2 sets stay as they are written, and one without a CPU that is on line
 // means all that its parent has.
 func (t *Tree) SetOnline(cpus cpuset.Set) {
