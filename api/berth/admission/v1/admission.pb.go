@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TraceLevel says when an answer explains step by step how it came about. The trace is
+// TraceLevel selects when an answer contains the trace of the decision. The trace is
 // kept in any case, but for a pod that is deferred again for the same reason:
 // InspectService.GetTrace returns it.
 type TraceLevel int32
@@ -87,7 +87,7 @@ const (
 	Verdict_VERDICT_UNSPECIFIED Verdict = 0
 	Verdict_VERDICT_ADMITTED    Verdict = 1
 	Verdict_VERDICT_REJECTED    Verdict = 2
-	// Not now: ask again after retry_after. Where the configuration has no deferrals
+	// Not now: repeat the call after retry_after. Where the configuration has no deferrals
 	// (verdicts.deferred) there is none: the pod is REJECTED, or the call fails with
 	// UNAVAILABLE and the same condition where nothing was decided.
 	Verdict_VERDICT_DEFERRED Verdict = 3
@@ -197,7 +197,7 @@ func (Disruption) EnumDescriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
 }
 
-// AdmitRequest asks for a pod's place.
+// AdmitRequest describes the pod to admit.
 type AdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is to be admitted. Required. There is room for a workload without a pod, such as a
@@ -590,16 +590,16 @@ type AdmitResponse struct {
 	CgroupParent string `protobuf:"bytes,5,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// What each container got, in admission order; empty unless admitted.
 	Allocations []*v1.ContainerAllocation `protobuf:"bytes,6,rep,name=allocations,proto3" json:"allocations,omitempty"`
-	// As trace_level of the request says.
+	// As requested by trace_level.
 	Trace *v1.Trace `protobuf:"bytes,7,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Only with VERDICT_DEFERRED.
 	RetryAfter  *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	AdmissionId string               `protobuf:"bytes,9,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// What the pod waits for; only with VERDICT_DEFERRED. AllocationService.Watch
-	// tells when that may have changed.
+	// has an event when that may have changed.
 	Condition *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
 	// What the pod requests and does not get from berth although it is admitted, in
-	// sentences: resources that are left to others, or that nobody provides, and ephemeral
+	// sentences: resources that are left to others or have no provider, and ephemeral
 	// containers. The same pod again gets them anew, as they are then.
 	Notes []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	// The revision that the answer is about: a List or Watch at it, or at a later one, has
@@ -750,10 +750,10 @@ type Condition struct {
 	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
 	// but for what is reserved for other pods that are being admitted or resized), "PodsEnding" (it fits but for
 	// what pods hold whose removal is under way),
-	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (nobody
-	// has registered for the resource yet), "StateUncertain" (the agent has not said by
+	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (no plugin
+	// has registered for the resource yet), "StateUncertain" (the agent has not reported by
 	// SyncPods which pods live, or has not yet admitted again one that lives here and is
-	// not known), or an outside provider's word.
+	// not known), or an external provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// "berthd.github.io".
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -947,13 +947,13 @@ type SyncPodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ActivePodUids []string               `protobuf:"bytes,1,rep,name=active_pod_uids,json=activePodUids,proto3" json:"active_pod_uids,omitempty"`
 	// What AllocationService.GetRevision answered before the list was made. Required. One
-	// of another ledger, as before this one was lost, is FAILED_PRECONDITION: ask again
+	// of another ledger, as before this one was lost, is FAILED_PRECONDITION: call it again
 	// and make the list anew.
 	KnownRevision uint64 `protobuf:"varint,2,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
 	// No pod lives: remove every pod. Required with an empty active_pod_uids, which
 	// is INVALID_ARGUMENT without it: a list that could not be made looks the same.
 	AllowEmpty bool `protobuf:"varint,3,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
-	// Tell which pods would be removed, but change nothing. It does not count as the word
+	// Return which pods would be removed, but change nothing. It does not count as the word
 	// on which pods live.
 	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Whose pods the list is of: the name of the agent, a DNS label; empty means "default".

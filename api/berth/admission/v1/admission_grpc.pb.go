@@ -57,15 +57,15 @@ type AdmissionServiceClient interface {
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
 	// pods. Pods of other owners are left alone. The agent
-	// asks for AllocationService.GetRevision first, then makes the list, and sends both:
+	// calls AllocationService.GetRevision first, then makes the list, and sends both:
 	// pods that were admitted after that revision are neither removed nor an error.
 	//
 	// Living pods that have a cgroup here and that berth does not know, as after its
 	// ledger was lost, live on with what they have, also through restarts of berthd,
 	// until they are admitted or removed, or a SyncPods comes without them. No other pod
 	// gets anything that they hold as far as that is known. Where their devices are not
-	// known, a pod that asks for devices is DEFERRED with UnknownDevices; where nothing
-	// is known, one that asks for anything exclusive with StateUncertain. Before the
+	// known, a pod that requests devices is DEFERRED with UnknownDevices; where nothing
+	// is known, a pod that requests anything exclusive is DEFERRED with StateUncertain. Before the
 	// first SyncPods after a start of berthd no process of an unknown pod is ended.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	SyncPods(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error)
@@ -174,15 +174,15 @@ type AdmissionServiceServer interface {
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
 	// pods. Pods of other owners are left alone. The agent
-	// asks for AllocationService.GetRevision first, then makes the list, and sends both:
+	// calls AllocationService.GetRevision first, then makes the list, and sends both:
 	// pods that were admitted after that revision are neither removed nor an error.
 	//
 	// Living pods that have a cgroup here and that berth does not know, as after its
 	// ledger was lost, live on with what they have, also through restarts of berthd,
 	// until they are admitted or removed, or a SyncPods comes without them. No other pod
 	// gets anything that they hold as far as that is known. Where their devices are not
-	// known, a pod that asks for devices is DEFERRED with UnknownDevices; where nothing
-	// is known, one that asks for anything exclusive with StateUncertain. Before the
+	// known, a pod that requests devices is DEFERRED with UnknownDevices; where nothing
+	// is known, a pod that requests anything exclusive is DEFERRED with StateUncertain. Before the
 	// first SyncPods after a start of berthd no process of an unknown pod is ended.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	SyncPods(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error)

@@ -542,7 +542,7 @@ func (x *GetResponse) GetSharedCpus() *v1.CPUSet {
 	return nil
 }
 
-// ContainerPlacement says where a container may run, and who keeps it from its start.
+// ContainerPlacement is where a container may run, and what delays its start.
 type ContainerPlacement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerName string                 `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
@@ -553,7 +553,7 @@ type ContainerPlacement struct {
 	AssignedCpus *v1.CPUSet `protobuf:"bytes,4,opt,name=assigned_cpus,json=assignedCpus,proto3" json:"assigned_cpus,omitempty"`
 	// All CPUs on which a process of it may run now or after a start that is under way.
 	PossibleCpus *v1.CPUSet `protobuf:"bytes,5,opt,name=possible_cpus,json=possibleCpus,proto3" json:"possible_cpus,omitempty"`
-	// True if it may run on any CPU: nobody has looked yet.
+	// True if it may run on any CPU because it was not checked yet.
 	Anywhere bool `protobuf:"varint,6,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
 	// The containers that have to leave its own CPUs before it may start.
 	BlockedBy []*v1.ContainerRef `protobuf:"bytes,7,rep,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
@@ -912,7 +912,7 @@ func (x *GetRevisionResponse) GetRevision() uint64 {
 	return 0
 }
 
-// WatchRequest says where to begin, and what is of interest. Filters that are empty
+// WatchRequest selects where to begin, and which events to send. Empty filters
 // match everything.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1002,13 +1002,13 @@ func (x *WatchRequest) GetOwner() string {
 // in several.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to come back with: nothing is missed then, and told again is at most the commit
-	// of which a part was in the message.
+	// The revision for the next Watch: no event is missed then, and at most the commit
+	// of which a part was in the message is sent again.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// None: nothing of interest has happened up to this revision. Such a message comes when
-	// all has been told that was before the call, and when events were filtered out.
+	// all events from before the call were sent, and when events were filtered out.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// The events tell what is there, not what has changed: everything if the call had no
+	// The events are the present state, not changes: everything if the call had no
 	// revision, the devices' resources if it had one. A reader that knew something forgets
 	// what is not among them. All parts but the last have the call's from_revision.
 	Initial       bool `protobuf:"varint,3,opt,name=initial,proto3" json:"initial,omitempty"`
@@ -1368,7 +1368,7 @@ type MachineState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All CPUs, those that are off line included.
 	Cpus *v1.CPUSet `protobuf:"bytes,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	// CPUs that the kernel has taken off line: nobody is given any.
+	// CPUs that the kernel has taken offline. They are not allocated.
 	OfflineCpus   *v1.CPUSet `protobuf:"bytes,2,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -30,7 +30,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AllocationService tells what admitted pods hold and what a runtime needs to
+// AllocationService returns what admitted pods hold and what a runtime needs to
 // start their containers.
 type AllocationServiceClient interface {
 	// Allocate returns everything a runtime needs to start one container. It is
@@ -47,7 +47,7 @@ type AllocationServiceClient interface {
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error)
-	// Watch tells every change after a revision, and from then on as it happens: one
+	// Watch streams every change after a revision, and later changes as they happen: one
 	// message for each commit, or for several where many come. A reader that comes back with the revision of the last
 	// message that it was sent misses nothing, wherever it stopped, or gets OUT_OF_RANGE:
 	// then it watches from 0, or lists and watches from the list's revision. The same
@@ -126,7 +126,7 @@ type AllocationService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedAllocationServiceServer
 // for forward compatibility.
 //
-// AllocationService tells what admitted pods hold and what a runtime needs to
+// AllocationService returns what admitted pods hold and what a runtime needs to
 // start their containers.
 type AllocationServiceServer interface {
 	// Allocate returns everything a runtime needs to start one container. It is
@@ -143,7 +143,7 @@ type AllocationServiceServer interface {
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error)
-	// Watch tells every change after a revision, and from then on as it happens: one
+	// Watch streams every change after a revision, and later changes as they happen: one
 	// message for each commit, or for several where many come. A reader that comes back with the revision of the last
 	// message that it was sent misses nothing, wherever it stopped, or gets OUT_OF_RANGE:
 	// then it watches from 0, or lists and watches from the list's revision. The same

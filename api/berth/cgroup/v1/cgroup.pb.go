@@ -222,7 +222,7 @@ type CreateRequest struct {
 	Resources *v1.LinuxResources     `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
 	// this system cannot hold one of the values. Otherwise the others are written, and the
-	// answer says which were not.
+	// answer lists those that were not.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -422,7 +422,7 @@ type UpdateRequest struct {
 	Resources *v1.LinuxResources     `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
 	// this system cannot hold one of the values. Otherwise the others are written, and the
-	// answer says which were not.
+	// answer lists those that were not.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -578,7 +578,7 @@ func (x *ExistsRequest) GetName() string {
 	return ""
 }
 
-// ExistsResponse tells a cgroup's state.
+// ExistsResponse has a cgroup's state.
 type ExistsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State State                  `protobuf:"varint,1,opt,name=state,proto3,enum=berth.cgroup.v1.State" json:"state,omitempty"`
@@ -838,7 +838,7 @@ type SetConfigRequest struct {
 	Resources *v1.LinuxResources     `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
 	// this system cannot hold one of the values. Otherwise the others are written, and the
-	// answer says which were not.
+	// answer lists those that were not.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1376,7 +1376,7 @@ func (x *NameResponse) GetLiteral() string {
 	return ""
 }
 
-// PlanRequest says what to plan.
+// PlanRequest selects what to plan.
 type PlanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A cgroup to update, or to create if it is absent. Empty: the next pass.
@@ -1536,7 +1536,7 @@ type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Parents before their children.
 	Cgroups []*Cgroup `protobuf:"bytes,1,rep,name=cgroups,proto3" json:"cgroups,omitempty"`
-	// Values that somebody else changed, the newest last, at most 100.
+	// Values that another program changed, the newest last, at most 100.
 	Drifts []*Drift `protobuf:"bytes,2,rep,name=drifts,proto3" json:"drifts,omitempty"`
 	// cgroupfs or systemd.
 	Driver string `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
@@ -1717,7 +1717,7 @@ func (x *Cgroup) GetPending() []*Write {
 	return nil
 }
 
-// Drift is a value that was in force and that somebody else changed.
+// Drift is a value of berth that another program changed.
 type Drift struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Cgroup string                 `protobuf:"bytes,1,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
@@ -1859,7 +1859,7 @@ func (x *PodCgroupServiceExistsRequest) GetPodUid() string {
 	return ""
 }
 
-// PodCgroupServiceExistsResponse tells the state of the pod's cgroup.
+// PodCgroupServiceExistsResponse has the state of the pod's cgroup.
 type PodCgroupServiceExistsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         State                  `protobuf:"varint,1,opt,name=state,proto3,enum=berth.cgroup.v1.State" json:"state,omitempty"`
@@ -1957,7 +1957,7 @@ func (x *EnsureExistsRequest) GetPodUid() string {
 	return ""
 }
 
-// EnsureExistsResponse tells what was done.
+// EnsureExistsResponse has what was done.
 type EnsureExistsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cgroup was not there.
@@ -2346,7 +2346,7 @@ func (x *IsPodCgroupRequest) GetLiteral() string {
 	return ""
 }
 
-// IsPodCgroupResponse tells whose cgroup it is.
+// IsPodCgroupResponse names the cgroup's pod.
 type IsPodCgroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	IsPod         bool                   `protobuf:"varint,1,opt,name=is_pod,json=isPod,proto3" json:"is_pod,omitempty"`

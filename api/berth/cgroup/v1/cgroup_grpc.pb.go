@@ -44,15 +44,15 @@ const (
 // that the configuration names: the reserved ones, systemCgroups, kubeletCgroups and
 // runtimeCgroups. A cgroup is named by its components as a path
 // ("/kubepods/burstable/poda"), whatever the driver; Name turns such names into what is on
-// disk and back. What is somebody else's there (the root of the tree, systemd's units,
-// other container engines') is FAILED_PRECONDITION, and the message says whose it is; any
+// disk and back. A cgroup of another owner (the root of the tree, systemd's units,
+// other container engines) is FAILED_PRECONDITION, and the message names the owner; any
 // other name is INVALID_ARGUMENT.
 //
 // Cgroups that follow from the ledger or the configuration (the tiers, those of admitted
 // pods and of containers, reserved ones with limits) cannot be written here: they would be
 // put right again. Changing them is FAILED_PRECONDITION.
 //
-// Whoever writes or destroys the cgroup of a pod, or one below it, waits until no
+// A call that writes or destroys the cgroup of a pod, or one below it, waits until no
 // operation on that pod is under way, whether it is admitted or not: one on its way
 // into the ledger has a cgroup before it is known. Who has waited until his deadline
 // gets DEADLINE_EXCEEDED. Reading and Plan do not wait for pods.
@@ -67,7 +67,7 @@ type CgroupServiceClient interface {
 	Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error)
 	// Update writes those of the given values that differ; what is not given stays.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
-	// Exists tells absent, invalid and valid cgroups apart.
+	// Exists returns whether a cgroup is absent, invalid or valid.
 	Exists(ctx context.Context, in *ExistsRequest, opts ...grpc.CallOption) (*ExistsResponse, error)
 	// Validate is FAILED_PRECONDITION with the reason unless the cgroup is valid.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
@@ -268,15 +268,15 @@ func (c *cgroupServiceClient) List(ctx context.Context, in *ListRequest, opts ..
 // that the configuration names: the reserved ones, systemCgroups, kubeletCgroups and
 // runtimeCgroups. A cgroup is named by its components as a path
 // ("/kubepods/burstable/poda"), whatever the driver; Name turns such names into what is on
-// disk and back. What is somebody else's there (the root of the tree, systemd's units,
-// other container engines') is FAILED_PRECONDITION, and the message says whose it is; any
+// disk and back. A cgroup of another owner (the root of the tree, systemd's units,
+// other container engines) is FAILED_PRECONDITION, and the message names the owner; any
 // other name is INVALID_ARGUMENT.
 //
 // Cgroups that follow from the ledger or the configuration (the tiers, those of admitted
 // pods and of containers, reserved ones with limits) cannot be written here: they would be
 // put right again. Changing them is FAILED_PRECONDITION.
 //
-// Whoever writes or destroys the cgroup of a pod, or one below it, waits until no
+// A call that writes or destroys the cgroup of a pod, or one below it, waits until no
 // operation on that pod is under way, whether it is admitted or not: one on its way
 // into the ledger has a cgroup before it is known. Who has waited until his deadline
 // gets DEADLINE_EXCEEDED. Reading and Plan do not wait for pods.
@@ -291,7 +291,7 @@ type CgroupServiceServer interface {
 	Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error)
 	// Update writes those of the given values that differ; what is not given stays.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
-	// Exists tells absent, invalid and valid cgroups apart.
+	// Exists returns whether a cgroup is absent, invalid or valid.
 	Exists(context.Context, *ExistsRequest) (*ExistsResponse, error)
 	// Validate is FAILED_PRECONDITION with the reason unless the cgroup is valid.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
@@ -761,7 +761,7 @@ const (
 // cgroup is valid and its name is the configured root, EnsureExists, Destroy and
 // ReduceCPULimits do nothing, nothing is the cgroup of a pod, and none is listed.
 type PodCgroupServiceClient interface {
-	// Exists tells absent, invalid and valid cgroups of pods apart.
+	// Exists returns whether a pod's cgroup is absent, invalid or valid.
 	Exists(ctx context.Context, in *PodCgroupServiceExistsRequest, opts ...grpc.CallOption) (*PodCgroupServiceExistsResponse, error)
 	// EnsureExists makes the cgroup of an admitted pod, its tier's first, or writes
 	// what differs there.
@@ -774,7 +774,7 @@ type PodCgroupServiceClient interface {
 	// ReduceCPULimits gives what is left of a pod that is not admitted the smallest
 	// weight.
 	ReduceCPULimits(ctx context.Context, in *PodCgroupServiceReduceCPULimitsRequest, opts ...grpc.CallOption) (*PodCgroupServiceReduceCPULimitsResponse, error)
-	// IsPodCgroup tells whether a path on disk is the cgroup of a pod, and of which.
+	// IsPodCgroup returns whether a path on disk is the cgroup of a pod, and of which.
 	IsPodCgroup(ctx context.Context, in *IsPodCgroupRequest, opts ...grpc.CallOption) (*IsPodCgroupResponse, error)
 	// ListPods lists the cgroups of pods that exist, known or not.
 	ListPods(ctx context.Context, in *ListPodsRequest, opts ...grpc.CallOption) (*ListPodsResponse, error)
@@ -867,7 +867,7 @@ func (c *podCgroupServiceClient) ListPods(ctx context.Context, in *ListPodsReque
 // cgroup is valid and its name is the configured root, EnsureExists, Destroy and
 // ReduceCPULimits do nothing, nothing is the cgroup of a pod, and none is listed.
 type PodCgroupServiceServer interface {
-	// Exists tells absent, invalid and valid cgroups of pods apart.
+	// Exists returns whether a pod's cgroup is absent, invalid or valid.
 	Exists(context.Context, *PodCgroupServiceExistsRequest) (*PodCgroupServiceExistsResponse, error)
 	// EnsureExists makes the cgroup of an admitted pod, its tier's first, or writes
 	// what differs there.
@@ -880,7 +880,7 @@ type PodCgroupServiceServer interface {
 	// ReduceCPULimits gives what is left of a pod that is not admitted the smallest
 	// weight.
 	ReduceCPULimits(context.Context, *PodCgroupServiceReduceCPULimitsRequest) (*PodCgroupServiceReduceCPULimitsResponse, error)
-	// IsPodCgroup tells whether a path on disk is the cgroup of a pod, and of which.
+	// IsPodCgroup returns whether a path on disk is the cgroup of a pod, and of which.
 	IsPodCgroup(context.Context, *IsPodCgroupRequest) (*IsPodCgroupResponse, error)
 	// ListPods lists the cgroups of pods that exist, known or not.
 	ListPods(context.Context, *ListPodsRequest) (*ListPodsResponse, error)

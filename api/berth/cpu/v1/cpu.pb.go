@@ -173,8 +173,8 @@ func (x *GetStateResponse) GetRevision() uint64 {
 	return 0
 }
 
-// GetTopologyHintsRequest asks for one container, or with an empty container
-// for the pod as a whole.
+// GetTopologyHintsRequest selects one container, or with an empty container
+// the pod as a whole.
 type GetTopologyHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`

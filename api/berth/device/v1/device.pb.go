@@ -139,7 +139,7 @@ type Resource struct {
 	// Number of the newest registration for the resource since berthd's start, of all
 	// plugins' registrations; 0 if there was none.
 	Registration uint64 `protobuf:"varint,10,opt,name=registration,proto3" json:"registration,omitempty"`
-	// The plugin is connected or expected back, and has not told its devices yet.
+	// The plugin is connected or expected back, and has not listed its devices yet.
 	Awaited       bool `protobuf:"varint,11,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -306,8 +306,8 @@ func (x *DeviceState) GetHolders() []*v1.ContainerRef {
 	return nil
 }
 
-// GetTopologyHintsRequest asks for one container, or with an empty container
-// for the pod as a whole.
+// GetTopologyHintsRequest selects one container, or with an empty container
+// the pod as a whole.
 type GetTopologyHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
@@ -615,7 +615,7 @@ func (x *ForgetResourceRequest) GetResource() string {
 	return ""
 }
 
-// ForgetResourceResponse says from when on the resource is forgotten.
+// ForgetResourceResponse has the revision from which on the resource is forgotten.
 type ForgetResourceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision after the call: a List or Watch at it, or at a later one, has what the
@@ -668,7 +668,7 @@ type UpdatePluginResourcesRequest struct {
 	// Required. A pod that holds no devices changes nothing.
 	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	// What the agent has for the node, as quantities by resource. Empty: what
-	// ListResources tells as allocatable.
+	// ListResources returns as allocatable.
 	Allocatable   map[string]string `protobuf:"bytes,2,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -42,12 +42,12 @@ type DeviceServiceClient interface {
 	// ListResources returns the device resources with their counts.
 	ListResources(ctx context.Context, in *ListResourcesRequest, opts ...grpc.CallOption) (*ListResourcesResponse, error)
 	// ForgetResource drops a resource whose plugin is away, as if it had never been
-	// here: a restart does not wait for it. Without that, resources that nobody holds
+	// here: a restart does not wait for it. Without that, resources without a holder
 	// are forgotten some time after their plugin went. One that is not known is
 	// NOT_FOUND; while the plugin is connected or a container holds some of it, it is
 	// FAILED_PRECONDITION, and the holders are named.
 	ForgetResource(ctx context.Context, in *ForgetResourceRequest, opts ...grpc.CallOption) (*ForgetResourceResponse, error)
-	// UpdatePluginResources tells what a node's extended resources have to be where an
+	// UpdatePluginResources returns the extended resources to give a node where an
 	// agent checks by itself whether a pod fits: a pod that holds devices fits also while
 	// their plugin is away and the node has none to give. Admit counts in the same way. It
 	// changes nothing.
@@ -137,12 +137,12 @@ type DeviceServiceServer interface {
 	// ListResources returns the device resources with their counts.
 	ListResources(context.Context, *ListResourcesRequest) (*ListResourcesResponse, error)
 	// ForgetResource drops a resource whose plugin is away, as if it had never been
-	// here: a restart does not wait for it. Without that, resources that nobody holds
+	// here: a restart does not wait for it. Without that, resources without a holder
 	// are forgotten some time after their plugin went. One that is not known is
 	// NOT_FOUND; while the plugin is connected or a container holds some of it, it is
 	// FAILED_PRECONDITION, and the holders are named.
 	ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error)
-	// UpdatePluginResources tells what a node's extended resources have to be where an
+	// UpdatePluginResources returns the extended resources to give a node where an
 	// agent checks by itself whether a pod fits: a pod that holds devices fits also while
 	// their plugin is away and the node has none to give. Admit counts in the same way. It
 	// changes nothing.

@@ -38,7 +38,7 @@ const (
 	ErrorReason_POD_NOT_FOUND ErrorReason = 3
 	// The pod has no such container.
 	ErrorReason_CONTAINER_NOT_FOUND ErrorReason = 4
-	// Nobody has registered for the device resource.
+	// No plugin has registered for the device resource.
 	ErrorReason_RESOURCE_NOT_FOUND ErrorReason = 5
 	// No hint provider outside berthd has this name.
 	ErrorReason_PROVIDER_NOT_FOUND ErrorReason = 6
@@ -60,7 +60,7 @@ const (
 	ErrorReason_POD_SPEC_DIFFERS ErrorReason = 14
 	// The pod belongs to another owner.
 	ErrorReason_OWNER_DIFFERS ErrorReason = 15
-	// The pod is rejected; verdict_reason says why.
+	// The pod is rejected; verdict_reason is the reason.
 	ErrorReason_POD_REJECTED ErrorReason = 16
 	// Too many ids of the container may live: call PostStopContainer for those that ended.
 	ErrorReason_CONTAINER_IDS_EXHAUSTED ErrorReason = 17
@@ -79,9 +79,9 @@ const (
 	ErrorReason_SHARED_POOL_EMPTY       ErrorReason = 23
 	ErrorReason_STATE_MOVED             ErrorReason = 24
 	ErrorReason_TEMPORARILY_UNAVAILABLE ErrorReason = 25
-	// The pod is deferred; verdict_reason says what it waits for.
+	// The pod is deferred; verdict_reason is what it waits for.
 	ErrorReason_POD_DEFERRED ErrorReason = 26
-	// The ledger was lost, and the agent has not said with SyncPods which pods live.
+	// The ledger was lost, and the agent has not reported with SyncPods which pods live.
 	ErrorReason_LEDGER_UNCERTAIN ErrorReason = 27
 	// The device plugin is known and not connected.
 	ErrorReason_PLUGIN_AWAY ErrorReason = 28

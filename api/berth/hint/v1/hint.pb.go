@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Mode says what a provider's failure does. A refusal is no failure but an
+// Mode is the effect of a provider's failure. A refusal is no failure but an
 // answer, and counts in either mode.
 type Mode int32
 
@@ -129,14 +129,14 @@ func (Capability) EnumDescriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{1}
 }
 
-// State says whether a provider can be asked.
+// State is whether a provider can be called.
 type State int32
 
 const (
 	State_STATE_UNSPECIFIED State = 0
 	// It can.
 	State_STATE_CONNECTED State = 1
-	// Nobody answers at its endpoint, or it does not confirm what it holds.
+	// Its endpoint does not answer, or it does not confirm its allocations.
 	State_STATE_AWAY State = 2
 	// It answers and has failed too often in a row: it is left alone for a while.
 	State_STATE_SUSPENDED State = 3
@@ -199,9 +199,9 @@ type RegisterRequest struct {
 	// The longest that a call of an admission may take. Absent: what berthd is
 	// configured with.
 	Deadline *durationpb.Duration `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// The resources that it hands out, as pods name them ("example.com/nic"). It is
-	// asked about pods that want one of them only, and claims no others. Empty: it is
-	// asked about every pod and claims nothing.
+	// The resources that it allocates, as pods name them ("example.com/nic"). It is
+	// called only for pods that request one of them, and claims no others. Empty: it is
+	// called for every pod and claims nothing.
 	Resources []string `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty"`
 	// Orders the providers outside berthd among each other, lower first; equal ones
 	// are ordered by name.
@@ -291,7 +291,7 @@ func (x *RegisterRequest) GetCapabilities() []Capability {
 	return nil
 }
 
-// RegisterResponse says from when on the provider is registered.
+// RegisterResponse has the revision from which on the provider is registered.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision after the call: a List or Watch at it, or at a later one, has what the
@@ -383,7 +383,7 @@ func (x *UnregisterRequest) GetProvider() string {
 	return ""
 }
 
-// UnregisterResponse says from when on the provider is not registered.
+// UnregisterResponse has the revision from which on the provider is not registered.
 type UnregisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision after the call: a List or Watch at it, or at a later one, has what the
@@ -525,7 +525,7 @@ type Provider struct {
 	Resources []string             `protobuf:"bytes,6,rep,name=resources,proto3" json:"resources,omitempty"`
 	Index     int32                `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
 	State     State                `protobuf:"varint,8,opt,name=state,proto3,enum=berth.hint.v1.State" json:"state,omitempty"`
-	// What stands in the way if the state is not STATE_CONNECTED; otherwise the
+	// The problem if the state is not STATE_CONNECTED; otherwise the
 	// last failure, empty if it has worked since.
 	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	// Admissions whose commit the provider has not confirmed yet.
@@ -775,7 +775,7 @@ func (x *ProviderAllocation) GetClaims() []*v1.Claim {
 	return nil
 }
 
-// AllocationUpdate says how a list of allocations differs from another one. The first list
+// AllocationUpdate is the difference between two lists of allocations. The first list
 // of a connection is complete, the next ones are based on lists before. A list has the
 // allocations of all pods with claims of the provider.
 type AllocationUpdate struct {
@@ -861,7 +861,7 @@ type HintRequest struct {
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// The pod, with defaults applied and its QoS class filled in.
 	Pod *v1.Pod `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
-	// The container that is asked about; empty: the pod as a whole.
+	// The container of the request; empty: the pod as a whole.
 	ContainerName string `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	// What pods have of the provider, including what is reserved and what is planned for this
 	// pod. Everything else is free.
@@ -937,7 +937,7 @@ func (x *HintRequest) GetNumaNodes() *v1.NUMANodeSet {
 	return nil
 }
 
-// GetHintsRequest asks where a request could sit.
+// GetHintsRequest is the request to find NUMA nodes for.
 type GetHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       *HintRequest           `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1028,7 +1028,7 @@ func (x *GetHintsResponse) GetTopologyHints() []*v1.TopologyHints {
 	return nil
 }
 
-// PlanRequest asks what a request would get.
+// PlanRequest is the request to plan claims for.
 type PlanRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Request *HintRequest           `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1170,7 +1170,7 @@ func (*PlanResponse_Refusal) isPlanResponse_Outcome() {}
 // Plan is what a request would get.
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the provider's name, for the container that was asked about, each with
+	// In the provider's name, for the container of the request, each with
 	// devices or opaque bytes. Claims that it holds unchanged are not repeated.
 	Claims        []*v1.Claim `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1214,7 +1214,7 @@ func (x *Plan) GetClaims() []*v1.Claim {
 	return nil
 }
 
-// Refusal says why a pod cannot have what it wants.
+// Refusal is the reason why a pod cannot get what it requests.
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A word for programs, as "UnexpectedAdmissionError", which is what empty means.
@@ -1277,7 +1277,7 @@ func (x *Refusal) GetResource() string {
 	return ""
 }
 
-// ReserveRequest asks to hold what was planned.
+// ReserveRequest has the planned claims to reserve.
 type ReserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider that is meant.
@@ -1379,7 +1379,7 @@ type ReserveResponse struct {
 	//	*ReserveResponse_Refusal
 	Outcome isReserveResponse_Outcome `protobuf_oneof:"outcome"`
 	// How long everything that is reserved for the admission is held from now;
-	// absent: as long as was asked for.
+	// absent: as long as requested.
 	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1890,7 +1890,7 @@ func (x *ValidateResponse) GetRefusal() *Refusal {
 	return nil
 }
 
-// ExplainRequest asks what a request lacks.
+// ExplainRequest is the refused request to explain.
 type ExplainRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Request *HintRequest           `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`

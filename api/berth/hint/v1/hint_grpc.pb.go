@@ -32,7 +32,7 @@ const (
 // admissions. berthd serves it on its main socket.
 type HintBusServiceClient interface {
 	// Register puts a provider on the bus, or replaces its registration. It returns
-	// once berthd has reached the provider and told it what it holds. The
+	// once berthd has reached the provider and sent it its allocations. The
 	// registration outlives restarts of berthd. It belongs to the user who made it:
 	// others are refused to replace it.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
@@ -40,7 +40,7 @@ type HintBusServiceClient interface {
 	// until the pods go.
 	Unregister(ctx context.Context, in *UnregisterRequest, opts ...grpc.CallOption) (*UnregisterResponse, error)
 	// ListProviders lists every provider of the bus in the order in which they are
-	// asked, the built-in ones first.
+	// called, the built-in ones first.
 	ListProviders(ctx context.Context, in *ListProvidersRequest, opts ...grpc.CallOption) (*ListProvidersResponse, error)
 }
 
@@ -90,7 +90,7 @@ func (c *hintBusServiceClient) ListProviders(ctx context.Context, in *ListProvid
 // admissions. berthd serves it on its main socket.
 type HintBusServiceServer interface {
 	// Register puts a provider on the bus, or replaces its registration. It returns
-	// once berthd has reached the provider and told it what it holds. The
+	// once berthd has reached the provider and sent it its allocations. The
 	// registration outlives restarts of berthd. It belongs to the user who made it:
 	// others are refused to replace it.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
@@ -98,7 +98,7 @@ type HintBusServiceServer interface {
 	// until the pods go.
 	Unregister(context.Context, *UnregisterRequest) (*UnregisterResponse, error)
 	// ListProviders lists every provider of the bus in the order in which they are
-	// asked, the built-in ones first.
+	// called, the built-in ones first.
 	ListProviders(context.Context, *ListProvidersRequest) (*ListProvidersResponse, error)
 	mustEmbedUnimplementedHintBusServiceServer()
 }
@@ -239,7 +239,7 @@ const (
 // admissions may be under way at the same time; the allocations in a request include
 // what others have been planned and not yet committed.
 //
-// A failure is an error of the call. A pod that cannot have what it wants is no
+// A failure is an error of the call. A pod that cannot get what it requests is no
 // failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
 //
 // FAILED_PRECONDITION means that the provider does not have the machine, or the list of
@@ -252,7 +252,7 @@ type HintProviderServiceClient interface {
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 	// Reserve holds what was planned until Commit, Abort or the end of the lease.
 	// For one admission and container the last call counts; the same call again
-	// has the same answer. Every commit and abort before it has been told, or tried
+	// has the same answer. Every commit and abort before it was sent, or tried
 	// in vain.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Commit brings the list of all allocations up to date. What the provider had reserved
@@ -267,7 +267,7 @@ type HintProviderServiceClient interface {
 	// Validate looks at what all providers have planned for a pod, and may refuse
 	// it. Only where the provider has announced CAPABILITY_VALIDATE.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
-	// Explain tells what a request that was refused lacks on some nodes. It is asked
+	// Explain returns what a refused request lacks on some nodes. It is called
 	// a few times after a refusal, for people; a failure means that nothing is known.
 	// Only where the provider has announced CAPABILITY_EXPLAIN.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
@@ -362,7 +362,7 @@ func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequ
 // admissions may be under way at the same time; the allocations in a request include
 // what others have been planned and not yet committed.
 //
-// A failure is an error of the call. A pod that cannot have what it wants is no
+// A failure is an error of the call. A pod that cannot get what it requests is no
 // failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
 //
 // FAILED_PRECONDITION means that the provider does not have the machine, or the list of
@@ -375,7 +375,7 @@ type HintProviderServiceServer interface {
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	// Reserve holds what was planned until Commit, Abort or the end of the lease.
 	// For one admission and container the last call counts; the same call again
-	// has the same answer. Every commit and abort before it has been told, or tried
+	// has the same answer. Every commit and abort before it was sent, or tried
 	// in vain.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Commit brings the list of all allocations up to date. What the provider had reserved
@@ -390,7 +390,7 @@ type HintProviderServiceServer interface {
 	// Validate looks at what all providers have planned for a pod, and may refuse
 	// it. Only where the provider has announced CAPABILITY_VALIDATE.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
-	// Explain tells what a request that was refused lacks on some nodes. It is asked
+	// Explain returns what a refused request lacks on some nodes. It is called
 	// a few times after a refusal, for people; a failure means that nothing is known.
 	// Only where the provider has announced CAPABILITY_EXPLAIN.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)

@@ -32,7 +32,7 @@ type PreStartContainerRequest struct {
 	// 0: the runtime places the process. Otherwise a process that the caller holds
 	// stopped before exec, by its pid in berthd's pid namespace; on return it is
 	// inside the container's cgroup, which berthd made. A caller that is not root
-	// may only place processes of its own user, and nobody may place berthd.
+	// may only place processes of its own user, and no caller may place berthd.
 	Pid           int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -96,7 +96,7 @@ func (x *PreStartContainerRequest) GetPid() int32 {
 	return 0
 }
 
-// PreStartContainerResponse tells what is in force.
+// PreStartContainerResponse has what is in force.
 type PreStartContainerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The CPUs in force.
@@ -215,7 +215,7 @@ func (x *PostStopContainerRequest) GetContainerId() string {
 	return ""
 }
 
-// PostStopContainerResponse tells whether the id was known.
+// PostStopContainerResponse has whether the id was known.
 type PostStopContainerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Found bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`

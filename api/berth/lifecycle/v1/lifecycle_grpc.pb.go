@@ -30,7 +30,7 @@ const (
 // LifecycleService follows containers from creation to their end.
 type LifecycleServiceClient interface {
 	// PreStartContainer binds the runtime's container id, calls the plugins'
-	// PreStartContainer where they asked for it, and puts the container's cpuset
+	// PreStartContainer where their options require it, and puts the container's cpuset
 	// in force. Call it after the container was created and before its first
 	// instruction.
 	//
@@ -78,7 +78,7 @@ func (c *lifecycleServiceClient) PostStopContainer(ctx context.Context, in *Post
 // LifecycleService follows containers from creation to their end.
 type LifecycleServiceServer interface {
 	// PreStartContainer binds the runtime's container id, calls the plugins'
-	// PreStartContainer where they asked for it, and puts the container's cpuset
+	// PreStartContainer where their options require it, and puts the container's cpuset
 	// in force. Call it after the container was created and before its first
 	// instruction.
 	//

@@ -227,7 +227,7 @@ type ResourceState struct {
 	HeldBytes uint64 `protobuf:"varint,5,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
 	FreeBytes uint64 `protobuf:"varint,6,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	// What the kernel has free now: MemFree, or free huge pages. Absent where berthd works on
-	// a machine that is not this one, and where the kernel does not say.
+	// a machine that is not this one, and where the kernel does not report it.
 	KernelFreeBytes *uint64 `protobuf:"varint,7,opt,name=kernel_free_bytes,json=kernelFreeBytes,proto3,oneof" json:"kernel_free_bytes,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -312,8 +312,8 @@ func (x *ResourceState) GetKernelFreeBytes() uint64 {
 	return 0
 }
 
-// GetTopologyHintsRequest asks for one container, or with an empty container
-// for the pod as a whole.
+// GetTopologyHintsRequest selects one container, or with an empty container
+// the pod as a whole.
 type GetTopologyHintsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`

@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DriftPolicy says what happens to values that somebody else changed.
+// DriftPolicy is what happens to values that another program changed.
 type DriftPolicy int32
 
 const (
@@ -74,7 +74,7 @@ func (DriftPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
 }
 
-// UnknownDevicePolicy says what becomes of a pod that asks for a resource that nobody knows.
+// UnknownDevicePolicy is the verdict for a pod that requests a resource without a known plugin.
 type UnknownDevicePolicy int32
 
 const (
@@ -191,10 +191,10 @@ func (SystemContainer_Part) EnumDescriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18, 0}
 }
 
-// ReloadRequest asks for the configuration to be read again.
+// ReloadRequest makes berthd read the configuration again.
 type ReloadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tells what would change, and changes nothing.
+	// Return what would change, and change nothing.
 	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -237,7 +237,7 @@ func (x *ReloadRequest) GetDryRun() bool {
 	return false
 }
 
-// ReloadResponse tells how the files differ from what was in force.
+// ReloadResponse lists how the files differ from the configuration in force.
 type ReloadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the fields' names; empty if nothing differs.
@@ -420,7 +420,7 @@ func (*GetVersionRequest) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
-// GetVersionResponse says what was built, from what, and with what. Empty fields are
+// GetVersionResponse is the version, its source and its compiler. Empty fields are
 // not known.
 type GetVersionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1161,13 +1161,13 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
-// GetStatusResponse says what is amiss.
+// GetStatusResponse lists what is missing or wrong.
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Requirements that are wanted and not there, as sentences: limits of CPU time,
+	// Missing soft requirements, as sentences: limits of CPU time,
 	// for example.
 	SoftRequirements []string `protobuf:"bytes,1,rep,name=soft_requirements,json=softRequirements,proto3" json:"soft_requirements,omitempty"`
-	// Kernel settings that are not as Kubernetes wants them, in the kubelet's words.
+	// Kernel settings that differ from what Kubernetes requires, in the kubelet's words.
 	KernelSettings []string `protobuf:"bytes,2,rep,name=kernel_settings,json=kernelSettings,proto3" json:"kernel_settings,omitempty"`
 	// No device resource was known when berthd started, neither from before nor from a pod
 	// that lives: the node was made anew. Then an agent that has published extended
@@ -1375,17 +1375,17 @@ type GetConfigResponse struct {
 	KubeReservedCgroup     string   `protobuf:"bytes,8,opt,name=kube_reserved_cgroup,json=kubeReservedCgroup,proto3" json:"kube_reserved_cgroup,omitempty"`
 	// Whether pods that do not fit are rejected.
 	NodeFit bool `protobuf:"varint,9,opt,name=node_fit,json=nodeFit,proto3" json:"node_fit,omitempty"`
-	// What happens to values that somebody else changed.
+	// What happens to values that another program changed.
 	DriftPolicy DriftPolicy `protobuf:"varint,10,opt,name=drift_policy,json=driftPolicy,proto3,enum=berth.node.v1.DriftPolicy" json:"drift_policy,omitempty"`
 	// Limit of processes of each pod; not above 0: none.
 	PodPidsLimit int64 `protobuf:"varint,11,opt,name=pod_pids_limit,json=podPidsLimit,proto3" json:"pod_pids_limit,omitempty"`
 	// The container runtime that makes the containers' cgroups, as it was configured;
 	// empty: berthd makes them.
 	RuntimeEndpoint string `protobuf:"bytes,12,opt,name=runtime_endpoint,json=runtimeEndpoint,proto3" json:"runtime_endpoint,omitempty"`
-	// What becomes of pods that ask for extended resources which nobody here knows.
+	// The verdict for pods that request extended resources without a known plugin.
 	DevicesUnknown UnknownDevicePolicy `protobuf:"varint,13,opt,name=devices_unknown,json=devicesUnknown,proto3,enum=berth.node.v1.UnknownDevicePolicy" json:"devices_unknown,omitempty"`
-	// Extended resources of somebody else, by name or domain; "*" means all that nobody
-	// here knows.
+	// Extended resources of other components, by name or domain; "*" means all without
+	// a known plugin.
 	DevicesElsewhere []string `protobuf:"bytes,14,rep,name=devices_elsewhere,json=devicesElsewhere,proto3" json:"devices_elsewhere,omitempty"`
 	// Pods have cgroups of their own, in the tiers of their QoS classes. If false,
 	// berthd makes none, and pod_cgroup_root is cgroup_root.
@@ -1749,7 +1749,7 @@ func (x *GetUsageResponse) GetDrifts() []*v11.Drift {
 type CPUTime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cpu   uint32                 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// Time in which the CPU was not idle, whoever used it, interrupts included.
+	// Time in which the CPU was not idle, by all processes, interrupts included.
 	BusyNanoseconds uint64 `protobuf:"varint,2,opt,name=busy_nanoseconds,json=busyNanoseconds,proto3" json:"busy_nanoseconds,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

@@ -39,21 +39,21 @@ const (
 // Amounts are Kubernetes quantities ("2", "3500m", "1073741824") by the names that pods use;
 // pid is the number of processes, pods that of pods.
 type NodeServiceClient interface {
-	// GetVersion tells which berthd this is.
+	// GetVersion returns the version of this berthd.
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(ctx context.Context, in *GetMachineRequest, opts ...grpc.CallOption) (*GetMachineResponse, error)
-	// GetCapacity tells what the node has.
+	// GetCapacity returns what the node has.
 	GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*GetCapacityResponse, error)
-	// GetAllocatable tells what pods get, in its three meanings.
+	// GetAllocatable returns what pods get, in its three meanings.
 	GetAllocatable(ctx context.Context, in *GetAllocatableRequest, opts ...grpc.CallOption) (*GetAllocatableResponse, error)
-	// GetReservation tells what pods do not get, and for whom it is kept.
+	// GetReservation returns what pods do not get, and what it is kept for.
 	GetReservation(ctx context.Context, in *GetReservationRequest, opts ...grpc.CallOption) (*GetReservationResponse, error)
-	// GetStatus tells what the system lacks that the node would want.
+	// GetStatus returns what the system lacks that the node needs.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
-	// GetConfig tells how the node is set up.
+	// GetConfig returns the configuration of the node.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
-	// GetUsage tells what CPUs and containers use now. Counters are since the boot or since the
+	// GetUsage returns what CPUs and containers use now. Counters are since the boot or since the
 	// cgroup was created, so two answers give a rate. All callers share one reading for half a
 	// second.
 	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
@@ -170,21 +170,21 @@ func (c *nodeServiceClient) Reload(ctx context.Context, in *ReloadRequest, opts 
 // Amounts are Kubernetes quantities ("2", "3500m", "1073741824") by the names that pods use;
 // pid is the number of processes, pods that of pods.
 type NodeServiceServer interface {
-	// GetVersion tells which berthd this is.
+	// GetVersion returns the version of this berthd.
 	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(context.Context, *GetMachineRequest) (*GetMachineResponse, error)
-	// GetCapacity tells what the node has.
+	// GetCapacity returns what the node has.
 	GetCapacity(context.Context, *GetCapacityRequest) (*GetCapacityResponse, error)
-	// GetAllocatable tells what pods get, in its three meanings.
+	// GetAllocatable returns what pods get, in its three meanings.
 	GetAllocatable(context.Context, *GetAllocatableRequest) (*GetAllocatableResponse, error)
-	// GetReservation tells what pods do not get, and for whom it is kept.
+	// GetReservation returns what pods do not get, and what it is kept for.
 	GetReservation(context.Context, *GetReservationRequest) (*GetReservationResponse, error)
-	// GetStatus tells what the system lacks that the node would want.
+	// GetStatus returns what the system lacks that the node needs.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
-	// GetConfig tells how the node is set up.
+	// GetConfig returns the configuration of the node.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
-	// GetUsage tells what CPUs and containers use now. Counters are since the boot or since the
+	// GetUsage returns what CPUs and containers use now. Counters are since the boot or since the
 	// cgroup was created, so two answers give a rate. All callers share one reading for half a
 	// second.
 	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)

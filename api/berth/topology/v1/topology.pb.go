@@ -238,7 +238,7 @@ type PolicySettings struct {
 	// "memory.available": "100Mi"; what it stands for is not allocatable.
 	EvictionHard map[string]string `protobuf:"bytes,11,rep,name=eviction_hard,json=evictionHard,proto3" json:"eviction_hard,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How many NUMA nodes the machine may have, unless the option
-	// max-allowable-numa-nodes says so; 0: as many as berth can do, 64.
+	// max-allowable-numa-nodes is set; 0: as many as berth supports, 64.
 	TopologyMaxNodes uint32 `protobuf:"varint,12,opt,name=topology_max_nodes,json=topologyMaxNodes,proto3" json:"topology_max_nodes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -412,10 +412,10 @@ func (x *ReservedMemory) GetLimits() map[string]string {
 	return nil
 }
 
-// SetPolicyRequest says what is to change. What is absent stays.
+// SetPolicyRequest has the fields to change. Absent fields stay.
 type SetPolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tell what it would mean, and change nothing.
+	// Return the effect, and change nothing.
 	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Begin with the configuration's policy instead of the one in force; alone, it
 	// takes back what was set before.
@@ -656,7 +656,7 @@ func (x *ReservedMemories) GetNodes() []*ReservedMemory {
 	return nil
 }
 
-// SetPolicyResponse tells what the change means.
+// SetPolicyResponse has the effect of the change.
 type SetPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The policy after the change.
@@ -1036,7 +1036,7 @@ func (x *MergeResponse) GetExplanation() string {
 	return ""
 }
 
-// GetHintsRequest asks for one container, or with an empty container_name for the pod as a
+// GetHintsRequest selects one container, or with an empty container_name the pod as a
 // whole.
 type GetHintsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -36,14 +36,14 @@ type TopologyServiceClient interface {
 	// GetPolicy returns policy, scope and options, and the policy of all managers.
 	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
 	// SetPolicy changes the policy of the managers, as a whole or not at all. No pod
-	// is stopped and none loses what it has; the answer tells what each would get
+	// is stopped and none loses what it has; the answer has what each would get
 	// under the new policy. It outlives restarts of berthd, until the configuration
-	// itself says something else. FAILED_PRECONDITION if containers on shared CPUs
+	// itself changes. FAILED_PRECONDITION if containers on shared CPUs
 	// would have none left.
 	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	// Merge merges answers under a policy; it reads nothing and changes nothing.
 	Merge(ctx context.Context, in *MergeRequest, opts ...grpc.CallOption) (*MergeResponse, error)
-	// GetHints asks all managers and providers at once where a pod or a container could get
+	// GetHints calls all managers and providers: where a pod or a container could get
 	// what it requests now.
 	GetHints(ctx context.Context, in *GetHintsRequest, opts ...grpc.CallOption) (*GetHintsResponse, error)
 	// GetAffinity returns the merged hint that an admitted container followed.
@@ -118,14 +118,14 @@ type TopologyServiceServer interface {
 	// GetPolicy returns policy, scope and options, and the policy of all managers.
 	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
 	// SetPolicy changes the policy of the managers, as a whole or not at all. No pod
-	// is stopped and none loses what it has; the answer tells what each would get
+	// is stopped and none loses what it has; the answer has what each would get
 	// under the new policy. It outlives restarts of berthd, until the configuration
-	// itself says something else. FAILED_PRECONDITION if containers on shared CPUs
+	// itself changes. FAILED_PRECONDITION if containers on shared CPUs
 	// would have none left.
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	// Merge merges answers under a policy; it reads nothing and changes nothing.
 	Merge(context.Context, *MergeRequest) (*MergeResponse, error)
-	// GetHints asks all managers and providers at once where a pod or a container could get
+	// GetHints calls all managers and providers: where a pod or a container could get
 	// what it requests now.
 	GetHints(context.Context, *GetHintsRequest) (*GetHintsResponse, error)
 	// GetAffinity returns the merged hint that an admitted container followed.

@@ -135,7 +135,7 @@ func (TopologyHintsKind) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
-// CPUSharing says who runs on the CPUs of a claim.
+// CPUSharing is which containers run on the CPUs of a claim.
 type CPUSharing int32
 
 const (
@@ -200,9 +200,9 @@ type Health int32
 
 const (
 	Health_HEALTH_UNSPECIFIED Health = 0
-	// Its plugin is there and says so.
+	// Its plugin is connected and reports so.
 	Health_HEALTH_HEALTHY Health = 1
-	// Its plugin says so, or is away.
+	// Its plugin reports so, or is away.
 	Health_HEALTH_UNHEALTHY Health = 2
 	// Its plugin does not list it any more.
 	Health_HEALTH_MISSING Health = 3
@@ -251,7 +251,7 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
-// PluginState says whether the plugin of a device resource is there.
+// PluginState is whether the plugin of a device resource is connected.
 type PluginState int32
 
 const (
@@ -314,7 +314,7 @@ func (PluginState) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
-// ContainerRole says when a container runs.
+// ContainerRole is when a container runs.
 type ContainerRole int32
 
 const (
@@ -376,7 +376,7 @@ const (
 	TraceStepKind_TRACE_STEP_KIND_UNSPECIFIED TraceStepKind = 0
 	// Something worth knowing, in text.
 	TraceStepKind_TRACE_STEP_KIND_NOTED TraceStepKind = 1
-	// A provider was asked for hints, and has answered.
+	// A provider was called for hints, and has answered.
 	TraceStepKind_TRACE_STEP_KIND_ASKED TraceStepKind = 2
 	// The hints were merged.
 	TraceStepKind_TRACE_STEP_KIND_MERGED TraceStepKind = 3
@@ -650,7 +650,7 @@ func (x *PodMetadata) GetAnnotations() map[string]string {
 	return nil
 }
 
-// PodSpec lists the pod's containers and what the pod as a whole asks for.
+// PodSpec lists the pod's containers and the requests of the pod as a whole.
 type PodSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Started one after the other before the others; those with restart_policy
@@ -1184,7 +1184,7 @@ func (x *ResourceClaim) GetRequest() string {
 	return ""
 }
 
-// ResizePolicy says whether a change of a resource restarts the container.
+// ResizePolicy is whether a change of a resource restarts the container.
 type ResizePolicy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ResourceName  string                 `protobuf:"bytes,1,opt,name=resource_name,json=resourceName,proto3" json:"resource_name,omitempty"`
@@ -2049,7 +2049,7 @@ type Device struct {
 	// it any more.
 	Health Health `protobuf:"varint,3,opt,name=health,proto3,enum=berth.types.v1.Health" json:"health,omitempty"`
 	// The last changes of the health since berthd started, oldest first. Only
-	// AllocationService.Get and the DeviceService tell them.
+	// AllocationService.Get and the DeviceService return them.
 	HealthHistory []*HealthChange `protobuf:"bytes,4,rep,name=health_history,json=healthHistory,proto3" json:"health_history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2499,7 +2499,7 @@ type PodAllocation struct {
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	QosClass  QOSClass               `protobuf:"varint,4,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
-	// The pod's cgroup as a runtime wants it named.
+	// The pod's cgroup in the form for runtimes.
 	CgroupParent string `protobuf:"bytes,5,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// In admission order: init containers and sidecars, then the others.
 	Containers []*ContainerAllocation `protobuf:"bytes,6,rep,name=containers,proto3" json:"containers,omitempty"`
@@ -2898,7 +2898,7 @@ func (x *TraceStep) GetText() string {
 	return ""
 }
 
-// Shortage says what was missing, where, and who holds it; amounts in the
+// Shortage is what was missing, where, and the holders; amounts in the
 // resource's own unit (CPUs, bytes, devices). Free, held and withheld are together
 // all that the nodes have.
 type Shortage struct {
@@ -2912,7 +2912,7 @@ type Shortage struct {
 	Holders []*ContainerRef `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
 	// What the holders have together.
 	Held uint64 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
-	// What nobody holds and nobody can have, such as reserved CPUs.
+	// Not held and not available, such as reserved CPUs.
 	Withheld uint64 `protobuf:"varint,7,opt,name=withheld,proto3" json:"withheld,omitempty"`
 	// Why it is withheld, or nothing is there, in a few words.
 	Why string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
@@ -3021,7 +3021,7 @@ type Suggestion struct {
 	Kind  SuggestionKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.types.v1.SuggestionKind" json:"kind,omitempty"`
 	// Completes the sentence "the pod would fit if ...".
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// With REQUEST: the amounts to ask for, all of them together.
+	// With REQUEST: the amounts to request, all of them together.
 	Requests []*RequestChange `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty"`
 	// With POLICY: the topology manager's policy and scope to set.
 	Policy string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
@@ -3104,7 +3104,7 @@ func (x *Suggestion) GetRemovePodUids() []string {
 	return nil
 }
 
-// RequestChange is one amount to ask for instead of another, as request and limit;
+// RequestChange is one amount to request instead of another, as request and limit;
 // in the resource's own unit (CPUs, bytes, devices).
 type RequestChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
