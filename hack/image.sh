@@ -6,7 +6,7 @@
 #   hack/image.sh [ARCH...]     amd64 and arm64 unless named
 #
 # IMAGE_REPOSITORY is in front of the names (localhost/berth). An image has the program, the
-# SBOM and the licences, and nothing else. Without a cross compiler for an architecture
+# SBOM and the licences, and nothing else; berthd's also has berthctl. Without a cross compiler for an architecture
 # berthlet cannot be built for it: then that architecture is left out of all images, with a
 # message; with STRICT=1 that is an error.
 set -euo pipefail
@@ -29,15 +29,19 @@ for arch; do
 		echo "skipped: images for $arch"
 		continue
 	fi
-	CC=$cc GOARCH=$arch BUILDMODE=exe hack/build.sh "$work/$arch" berthd berth-nri berthlet
-	for program in berthd berth-nri berthlet; do
+	CC=$cc GOARCH=$arch BUILDMODE=exe hack/build.sh "$work/$arch" berthd berth-nri berthlet berthctl
+	for program in berthd berth-nri berthlet berthctl; do
 		if command -v readelf >/dev/null && readelf -l "$work/$arch/$program" | grep -q INTERP; then
 			echo "$arch/$program is not static" >&2
 			exit 1
 		fi
+	done
+	for program in berthd berth-nri berthlet; do
 		root=$work/root/$program/$arch
-		install -D -m 755 "$work/$arch/$program" "$root/usr/bin/$program"
-		PROGRAMS=$program hack/supply.sh sbom "$work/$arch" >/dev/null
+		programs=$program
+		[ "$program" != berthd ] || programs="berthd berthctl" # for kubectl exec
+		for p in $programs; do install -D -m 755 "$work/$arch/$p" "$root/usr/bin/$p"; done
+		PROGRAMS=$programs hack/supply.sh sbom "$work/$arch" >/dev/null
 		install -D -m 644 -t "$root/usr/share/doc/berth" "$work/$arch/berth.cdx.json" "$work/$arch/LICENSES.txt"
 		roots[$program]+=" $arch=$root"
 	done

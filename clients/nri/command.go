@@ -38,7 +38,7 @@ type options struct {
 	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
 	http, serviceAccount                  string
-	release, daemonSet                    string
+	release, daemonSet, dev               string
 	passNamespaces, cdiDirectories        []string
 }
 
@@ -75,6 +75,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
 	f.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
 	f.StringSliceVar(&o.cdiDirectories, "cdi-directories", cdi.DefaultDirectories, "the directories of CDI files, as in the runtime's configuration: they have the device nodes of devices of dynamic resource allocation")
+	f.StringVar(&o.dev, "dev", "/dev", "the directory with the machine's device nodes, whose numbers are read for CDI files that have none")
 	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (default: the machine's host name)")
 	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
@@ -214,7 +215,7 @@ func (o *options) devices(log *slog.Logger) (policy.DeviceSource, func(), error)
 			return nil, nil, errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
 		}
 	}
-	r, err := newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: "/dev", Sys: "/sys"}, log)
+	r, err := newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}, log)
 	if err != nil {
 		return nil, nil, err
 	}

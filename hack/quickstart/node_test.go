@@ -26,8 +26,9 @@ func TestContainerdNodePage(t *testing.T) {
 	}
 	r := newReader(t, map[string]string{"config.yaml": kubelet})
 	commands := blocks(t, "node.md")
-	if len(commands) != 1 {
-		t.Fatalf("%d blocks of commands, want 1", len(commands))
+	// The first block is for a cluster: clients/nri.TestClusterDaemonSet.
+	if len(commands) != 2 {
+		t.Fatalf("%d blocks of commands, want 2", len(commands))
 	}
 	// What a node has: the kubelet's files, and the runtime's socket at its usual place.
 	const node = `
@@ -44,7 +45,7 @@ exec > >(tee log) 2>&1
 	const then = `
 until grep -q -m1 'onfigur' log; do berthctl get node > /dev/null; done
 `
-	out := r.run(strings.ReplaceAll(node, "NRI", d.NRI) + commands[0] + then)
+	out := r.run(strings.ReplaceAll(node, "NRI", d.NRI) + commands[1] + then)
 	if !strings.Contains(out, "no pod is admitted") {
 		t.Errorf("got\n%s", out)
 	}

@@ -1,0 +1,362 @@
+package manifests
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/hack/nodetest"
+)
+
+const root = "../../"
+
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berth-nri": "clients/nri"})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	programs.Remove()
+	os.Exit(code)
+}
+
+// objects are what a kustomization makes.
+type objects struct {
+	namespaces []*corev1.Namespace
+	accounts   []*corev1.ServiceAccount
+	maps       []*corev1.ConfigMap
+	sets       []*appsv1.DaemonSet
+	// Rules by kind, namespace and name of their role; subjects by the same key.
+	rules    map[string][]rbacv1.PolicyRule
+	subjects map[string][]rbacv1.Subject
+}
+
+// kustomizations are the directories of deploy/kubernetes that are to be applied.
+func kustomizations(t *testing.T) []string {
+	t.Helper()
+	overlays, err := filepath.Glob(root + "deploy/kubernetes/overlays/*")
+	if err != nil || len(overlays) == 0 {
+		t.Fatalf("no overlays: %v", err)
+	}
+	return append([]string{root + "deploy/kubernetes"}, overlays...)
+}
+
+// kustomize is the program, built once.
+var kustomize = sync.OnceValues(func() (string, error) {
+	dir, err := programs.Dir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "kustomize")
+	cmd := exec.Command("go", "build", "-modfile="+filepath.Join("hack", "tools", "kustomize", "go.mod"), "-o", path, "sigs.k8s.io/kustomize/kustomize/v5")
+	cmd.Dir = root
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, text)
+	}
+	return path, nil
+})
+
+// build makes the objects of a kustomization. A field that the types do not have is an error.
+func build(t *testing.T, dir string) *objects {
+	t.Helper()
+	program, err := kustomize()
+	if err != nil {
+		t.Fatalf("build kustomize: %v", err)
+	}
+	var errs bytes.Buffer
+	cmd := exec.Command(program, "build", dir)
+	cmd.Stderr = &errs
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kustomize build %s: %v: %s", dir, err, &errs)
+	}
+	o := &objects{rules: map[string][]rbacv1.PolicyRule{}, subjects: map[string][]rbacv1.Subject{}}
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return o
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.add(document); err != nil {
+			t.Fatalf("%s: %v:\n%s", dir, err, document)
+		}
+	}
+}
+
+// add decodes an object.
+func (o *objects) add(document []byte) error {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(document, &kind); err != nil {
+		return err
+	}
+	switch kind.APIVersion + " " + kind.Kind {
+	case "v1 Namespace":
+		return decode(document, &o.namespaces)
+	case "v1 ServiceAccount":
+		return decode(document, &o.accounts)
+	case "v1 ConfigMap":
+		return decode(document, &o.maps)
+	case "apps/v1 DaemonSet":
+		return decode(document, &o.sets)
+	case "rbac.authorization.k8s.io/v1 ClusterRole":
+		var r rbacv1.ClusterRole
+		err := yaml.UnmarshalStrict(document, &r)
+		o.rules["ClusterRole "+r.Name] = r.Rules
+		return err
+	case "rbac.authorization.k8s.io/v1 Role":
+		var r rbacv1.Role
+		err := yaml.UnmarshalStrict(document, &r)
+		o.rules["Role "+r.Namespace+" "+r.Name] = r.Rules
+		return err
+	case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
+		var b rbacv1.ClusterRoleBinding
+		err := yaml.UnmarshalStrict(document, &b)
+		o.subjects[b.RoleRef.Kind+" "+b.RoleRef.Name] = b.Subjects
+		return err
+	case "rbac.authorization.k8s.io/v1 RoleBinding":
+		var b rbacv1.RoleBinding
+		err := yaml.UnmarshalStrict(document, &b)
+		o.subjects[b.RoleRef.Kind+" "+b.Namespace+" "+b.RoleRef.Name] = b.Subjects
+		return err
+	}
+	return fmt.Errorf("an object of %s %s is not expected here", kind.APIVersion, kind.Kind)
+}
+
+func decode[T any](document []byte, list *[]*T) error {
+	var one T
+	if err := yaml.UnmarshalStrict(document, &one); err != nil {
+		return err
+	}
+	*list = append(*list, &one)
+	return nil
+}
+
+// TestObjects: the objects of each kustomization fit together.
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	for _, dir := range kustomizations(t) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			o := build(t, dir)
+			if len(o.namespaces) != 1 || len(o.accounts) != 1 || len(o.maps) != 1 || len(o.sets) != 1 {
+				t.Fatalf("%d namespaces, %d service accounts, %d ConfigMaps, %d DaemonSets, expected one of each", len(o.namespaces), len(o.accounts), len(o.maps), len(o.sets))
+			}
+			set, account := o.sets[0], o.accounts[0]
+			for what, namespace := range map[string]string{"the service account": account.Namespace, "the ConfigMap": o.maps[0].Namespace, "the DaemonSet": set.Namespace} {
+				if namespace != o.namespaces[0].Name {
+					t.Errorf("%s is in the namespace %q, and the namespace is %q", what, namespace, o.namespaces[0].Name)
+				}
+			}
+			for role := range o.rules {
+				if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}) {
+					t.Errorf("%s is bound to %v", role, s)
+				}
+			}
+			if len(o.subjects) != len(o.rules) {
+				t.Errorf("%d bindings of %d roles", len(o.subjects), len(o.rules))
+			}
+			checkPod(t, set, account.Name, o.maps[0].Name)
+		})
+	}
+}
+
+// checkPod checks what the DaemonSet's template says of other objects and of itself.
+func checkPod(t *testing.T, set *appsv1.DaemonSet, account, configuration string) {
+	t.Helper()
+	pod := set.Spec.Template.Spec
+	for key, value := range set.Spec.Selector.MatchLabels {
+		if set.Spec.Template.Labels[key] != value {
+			t.Errorf("the selector %s=%s does not choose the template", key, value)
+		}
+	}
+	if pod.ServiceAccountName != account {
+		t.Errorf("the service account is %q", pod.ServiceAccountName)
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Volumes {
+		volumes[v.Name] = false
+		if v.ConfigMap != nil && v.ConfigMap.Name != configuration {
+			t.Errorf("volume %s is the ConfigMap %q, and the configuration is %q", v.Name, v.ConfigMap.Name, configuration)
+		}
+	}
+	for _, c := range pod.Containers {
+		for _, m := range c.VolumeMounts {
+			if _, ok := volumes[m.Name]; !ok {
+				t.Errorf("container %s mounts volume %q, which the pod does not have", c.Name, m.Name)
+			}
+			volumes[m.Name] = true
+		}
+		if _, tag, _ := strings.Cut(c.Image, ":"); tag != version(t) {
+			t.Errorf("container %s has the image %s, and the version is %s", c.Name, c.Image, version(t))
+		}
+		s := c.SecurityContext
+		if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+			s.Privileged != nil || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("container %s has more privileges than it needs: %+v", c.Name, s)
+		}
+		for what, probe := range map[string]*corev1.Probe{"readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
+			if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Host != "127.0.0.1" {
+				t.Errorf("container %s has no %s probe on the loopback interface", c.Name, what)
+			}
+		}
+	}
+	for name, used := range volumes {
+		if !used {
+			t.Errorf("no container mounts volume %s", name)
+		}
+	}
+}
+
+func version(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(root + "api/version/VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// container returns a container of the DaemonSet.
+func (o *objects) container(t *testing.T, name string) corev1.Container {
+	t.Helper()
+	for _, c := range o.sets[0].Spec.Template.Spec.Containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("the DaemonSet has no container %s", name)
+	return corev1.Container{}
+}
+
+// kubeletConfig is what a node's kubelet must at least reserve.
+const kubeletConfig = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n"
+
+// TestFlagsAndConfiguration: the programs know the flags, and berthd would start with the configuration on a
+// node whose kubelet reserves a CPU. What serves the probes is what the probes ask.
+func TestFlagsAndConfiguration(t *testing.T) {
+	t.Parallel()
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range kustomizations(t) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			o := build(t, dir)
+			temp := t.TempDir()
+			for name, text := range map[string]string{"berthd.yaml": o.maps[0].Data["berthd.yaml"], "kubelet.yaml": kubeletConfig} {
+				if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			berthd, nri := o.container(t, "berthd"), o.container(t, "berth-nri")
+			var args []string
+			for _, arg := range berthd.Args {
+				arg = strings.Replace(arg, "/etc/berth", temp, 1)
+				args = append(args, strings.Replace(arg, "/var/lib/kubelet/config.yaml", temp+"/kubelet.yaml", 1))
+			}
+			run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
+			dump := run(t, filepath.Join(built, "berthd"), append([]string{"config", "dump"}, args...)...)
+			for _, want := range []string{"beside: kubelet\n", "stateDir: /var/lib/berth\n", "listen: /run/berth/berth.sock\n", "policy: static\n"} {
+				if !strings.Contains(dump, want) {
+					t.Errorf("the configuration lacks %q:\n%s", want, dump)
+				}
+			}
+			// A flag that is not known comes before the help.
+			run(t, filepath.Join(built, "berth-nri"), append(slices.Clone(nri.Args), "--help")...)
+			if port := nri.ReadinessProbe.HTTPGet.Port.String(); !slices.Contains(nri.Args, "--http=127.0.0.1:"+port) {
+				t.Errorf("berth-nri is asked on port %s and serves %v", port, nri.Args)
+			}
+			if port := berthd.ReadinessProbe.HTTPGet.Port.String(); !strings.Contains(dump, "http: 127.0.0.1:"+port+"\n") {
+				t.Errorf("berthd is asked on port %s and serves:\n%s", port, dump)
+			}
+			if set := o.sets[0]; !slices.Contains(nri.Args, "--daemon-set=$(POD_NAMESPACE)/"+set.Name) {
+				t.Errorf("berth-nri looks for another DaemonSet than %s: %v", set.Name, nri.Args)
+			}
+		})
+	}
+}
+
+// run runs a program that must succeed.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	text, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, text)
+	}
+	return string(text)
+}
+
+// TestOverlaysDiffer: each overlay changes something of the base, so none is a copy.
+func TestOverlaysDiffer(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, dir := range kustomizations(t) {
+		o := build(t, dir)
+		text, err := yaml.Marshal([]any{o.maps[0].Data, o.sets[0].Spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, same := seen[string(text)]; same {
+			t.Errorf("%s makes the same objects as %s", dir, other)
+		}
+		seen[string(text)] = dir
+	}
+}
+
+// TestDocs: docs/kubernetes.md lists every right, capability, volume of the node and overlay.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root + "docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(what, word string) {
+		t.Helper()
+		if !strings.Contains(string(text), "`"+word+"`") {
+			t.Errorf("docs/kubernetes.md does not have %s `%s`", what, word)
+		}
+	}
+	o := build(t, root+"deploy/kubernetes")
+	for _, rules := range o.rules {
+		for _, r := range rules {
+			for _, resource := range r.Resources {
+				has("the right", strings.Join(r.Verbs, ", ")+" "+resource)
+			}
+		}
+	}
+	pod := o.sets[0].Spec.Template.Spec
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			has("the volume", v.HostPath.Path)
+		}
+	}
+	for _, c := range pod.Containers {
+		for _, capability := range c.SecurityContext.Capabilities.Add {
+			has("the capability", "CAP_"+string(capability))
+		}
+	}
+	for _, dir := range kustomizations(t)[1:] {
+		has("the overlay", filepath.Base(dir))
+	}
+	for key := range o.sets[0].Spec.Template.Annotations {
+		has("the annotation", key)
+	}
+}
