@@ -29,7 +29,7 @@ func documented(t *testing.T) string {
 	return block
 }
 
-// TestDocumentedDefaults: the file in the documentation says what holds where
+// TestDocumentedDefaults: the documented file has the defaults that hold where
 // nothing is set.
 func TestDocumentedDefaults(t *testing.T) {
 	t.Parallel()

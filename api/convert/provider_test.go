@@ -32,7 +32,7 @@ func held(t *testing.T) *ledger.View {
 	return draft.View()
 }
 
-// The provider's claims, all of them, and nobody else's.
+// All claims of the provider, and no others.
 func TestProviderAllocations(t *testing.T) {
 	t.Parallel()
 	view := held(t)
@@ -140,7 +140,7 @@ func TestReadRule(t *testing.T) {
 	}
 }
 
-// A rule that goes as it is and one that is listed say the same.
+// A rule that is sent as a rule and one that is sent as a list mean the same.
 func TestListedRuleSaysTheSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

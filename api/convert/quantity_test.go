@@ -56,7 +56,7 @@ func TestQuantity(t *testing.T) {
 		{workload.Memory, "NaN", 0, -1},
 		{workload.Memory, "1e100", 0, -1},
 		// Each of these would keep the parser busy for long, or come out as
-		// something else than it says.
+		// something else than its text.
 		{workload.Memory, "1e-2147483647", 0, -1},
 		{workload.Memory, "1E-999999999", 0, -1},
 		{workload.Memory, "1e2147483647", 0, -1},

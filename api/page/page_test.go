@@ -26,7 +26,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// conn is a connection to a berthd that keeps what it was asked, and answers with empty messages.
+// conn is a connection to a berthd that records requests, and answers with empty messages.
 type conn struct {
 	mu      sync.Mutex
 	methods []string

@@ -36,7 +36,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// admissions is an AdmissionService that answers what it is told to, in order.
+// admissions is an AdmissionService that returns prepared answers, in order.
 type admissions struct {
 	admissionv1.UnimplementedAdmissionServiceServer
 	mu    sync.Mutex
@@ -189,7 +189,7 @@ func TestErrorsOfTheConnection(t *testing.T) {
 	}
 }
 
-// errSoon does not say when to come back.
+// errSoon has no delay for a retry.
 var errSoon = status.Error(codes.Unavailable, "not now")
 
 func TestAdmitAsksAgainUnderOneName(t *testing.T) {
@@ -237,14 +237,14 @@ func TestAdmitGivesUp(t *testing.T) {
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsNotFound(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, not found", len(a.asked), err)
 	}
-	// Before the caller has sent Sync asking again is in vain.
+	// Retries before the caller has sent Sync are useless.
 	uncertain := errdefs.Unavailablef("pod a is not decided about")
 	uncertain.Reason = berth.StateUncertain
 	a = &admissions{fails: []error{uncertain}}
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsStateUncertain(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, while the state is uncertain", len(a.asked), err)
 	}
-	// The caller gives up while berthd answers, so nobody is left to ask again.
+	// The caller gives up while berthd answers, so no retry follows.
 	a = &admissions{fails: []error{errdefs.Unavailablef("disk full")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -283,7 +283,7 @@ func TestWaitReady(t *testing.T) {
 		t.Errorf("endpoint %q", got)
 	}
 	// The client waits before there is a server, the server's first stream ends
-	// without a word of readiness, the second says no and then yes.
+	// without a word of readiness, the second is not ready at first and then ready.
 	ready := make(chan error, 1)
 	go func() { ready <- c.WaitReady(t.Context()) }()
 	h := &healths{streams: []func(sendStatus){

@@ -24,7 +24,7 @@ func (w whole) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.DumpRes
 	return w.dump, nil
 }
 
-// parted sends one entry at a time, and then fails if it is told to.
+// parted sends one entry at a time, and then fails if the test set that.
 type parted struct {
 	whole
 	fails error

@@ -24,7 +24,7 @@ func TestPlacementsAreFolded(t *testing.T) {
 	}
 }
 
-// TestMissingIsSaidOnce: the node as a whole is reported only where its usage says
+// TestMissingIsSaidOnce: the node as a whole is reported only where its usage shows
 // something else than those of the NUMA nodes.
 func TestMissingIsSaidOnce(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ import (
 )
 
 // fake is a berthd whose state is simulated: two pods on a machine of two nodes.
-// What it was asked for is kept.
+// It records the requests.
 type fake struct {
 	mu    sync.Mutex
 	asked []proto.Message
@@ -125,7 +125,7 @@ func flapped() []*typesv1.HealthChange {
 
 func sharedCPUs() *typesv1.CPUSet { return &typesv1.CPUSet{List: "0,3-7"} }
 
-// asked is what the container app requests.
+// asked are the requests of the container app.
 func asked() *typesv1.ResourceRequirements {
 	amounts := map[string]string{"cpu": "2", "memory": "1073741824", "example.com/gpu": "1"}
 	return &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}

@@ -105,7 +105,7 @@ func (s twistedStream) SendMsg(m any) error { return s.ServerStream.SendMsg(s.tw
 var color = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // TestHostileAnswers runs all that the golden files do with answers in which every text is
-// hostile: nothing that a terminal acts on is printed, and no line is somebody else's.
+// hostile: nothing that a terminal acts on is printed, and no line is forged.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	printed := 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRepeatedKeysInFiles: of an id or resource that is there twice nobody knows which one
+// TestRepeatedKeysInFiles: an id or resource that is there twice is ambiguous: which one
 // is meant, so the file is refused.
 func TestRepeatedKeysInFiles(t *testing.T) {
 	t.Parallel()

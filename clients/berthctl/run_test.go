@@ -34,7 +34,7 @@ func podOf(name string) *typesv1.Pod {
 	}
 }
 
-// TestRequests holds what berthd is asked against the command line.
+// TestRequests compares the requests to berthd with the command line.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	manifest := filepath.Join(t.TempDir(), "pod.yaml")
@@ -168,7 +168,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestAdmissionID: every attempt has a name, also one that nobody named.
+// TestAdmissionID: every attempt has a name, also without --admission-id.
 func TestAdmissionID(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -214,7 +214,7 @@ func TestNobodyListens(t *testing.T) {
 }
 
 // TestNobodyAnswers: who takes the connection and never answers is not taken for a berthd that does not run, and the
-// message tells how long it was given.
+// message has the time limit.
 func TestNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "b")

@@ -21,7 +21,7 @@ func (f *fakeScreen) raw() (restore func(), err error) {
 
 func (f *fakeScreen) size() (width, height int) { return 120, 90 }
 
-// recorder keeps what was drawn, and tells when a frame has a text.
+// recorder keeps the frames, and waits for one with a text.
 type recorder struct {
 	mu    sync.Mutex
 	all   bytes.Buffer

@@ -19,8 +19,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// watched is one stream that the fake serves: from where it has to be asked for,
-// what it tells, and how it ends; without an error it goes on until the end.
+// watched is one stream that the fake serves: the revision that the request must have,
+// its messages, and its error; without one it continues until the end.
 type watched struct {
 	from    uint64
 	commits []*allocationv1.WatchResponse

@@ -20,7 +20,7 @@ import (
 )
 
 // processors reads the CPUs that the threads of a process run on: state and field 39
-// of proc_pid_stat(5). What that says about a thread that sleeps is history.
+// of proc_pid_stat(5). For a thread that sleeps, its value is old.
 func processors(t *testing.T, pid int) (cpus []int) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -96,7 +96,7 @@ const atLength = "BERTH_LONG"
 
 // TestChaos kills both programs again and again while pods come and go. No
 // container ever has a CPU of its own together with another one. In the end every
-// pod that is wanted runs where the ledger says, and nothing else is there.
+// pod with a manifest runs as in the ledger, and nothing else runs.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)

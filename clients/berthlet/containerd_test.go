@@ -54,7 +54,7 @@ func (n *node) killContainerd() {
 	}
 }
 
-// status gives a container of a pod as berthlet says it is.
+// status returns a container of a pod as berthlet reports it.
 func (n *node) status(pod, container string) agent.ContainerStatus {
 	n.t.Helper()
 	p := n.pods()[pod]

@@ -44,7 +44,7 @@ const timeout = 5 * time.Minute
 var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
 
 // needContainers skips what takes root, a cgroup tree to write to and the right to
-// make namespaces, with what the kernel says.
+// make namespaces, with the kernel's error.
 func needContainers(t *testing.T) {
 	t.Helper()
 	top := "/sys/fs/cgroup/cpuset"
@@ -234,7 +234,7 @@ func (n *node) withdraw(name string) {
 	}
 }
 
-// pods reads what berthlet says of its pods, by name.
+// pods reads berthlet's status of its pods, by name.
 func (n *node) pods() map[string]agent.PodStatus {
 	n.t.Helper()
 	out := map[string]agent.PodStatus{}

@@ -25,7 +25,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// head begins a pod. A container that is told to end before it listens does not
+// head begins a pod. A container that gets SIGTERM before it handles it does not
 // hear it, so it has little time to end by itself.
 const head = `
 apiVersion: v1
@@ -116,7 +116,7 @@ func (n *node) output(pod, container string, attempt int) []string {
 	return out
 }
 
-// shown waits until a container has told what it sees, and gives it by name.
+// shown waits until a container has printed what it sees, and returns it by name.
 func (n *node) shown(pod, container string) map[string]string {
 	n.t.Helper()
 	facts := map[string]string{}
@@ -306,7 +306,7 @@ func (n *node) checkLimits(pod, name string, l *typesv1.LinuxResources, facts ma
 	for file, value := range want {
 		got, ok := facts["cgroup."+file]
 		if !ok || value == "" {
-			continue // the other version's, or not berthd's to say
+			continue // the other version's, or not set by berthd
 		}
 		if seen++; got != value {
 			n.t.Errorf("%s of %s: %s is %q, want %q", name, pod, file, got, value)
@@ -387,7 +387,7 @@ func checkOrdered(n *node) {
 	}
 }
 
-// TestRestarts has a container that fails at first, one that fails for good, and
+// TestRestarts has a container that fails at first, one that always fails, and
 // one that is done.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
@@ -467,8 +467,8 @@ func TestSecondBerthlet(t *testing.T) {
 	n.noPods()
 }
 
-// TestGrace ends a container that does not listen: it is told to end, says no, and is
-// killed. On a busy machine its time may be up before it says anything, so that it
+// TestGrace ends a container that ignores SIGTERM: it gets the signal, prints a line, and is
+// killed. On a busy machine the grace may end before it prints anything, so that it
 // gets more.
 func TestGrace(t *testing.T) {
 	t.Parallel()
@@ -499,7 +499,7 @@ func TestGrace(t *testing.T) {
 	t.Errorf("it was ended without being told: %q", text)
 }
 
-// TestRejected has pods that cannot run; what they say is for people.
+// TestRejected has pods that cannot run; their messages are for people.
 func TestRejected(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -75,7 +75,7 @@ spec:
 // errNoPod is the error of a pod that berthlet does not have.
 var errNoPod = errors.New("no such pod")
 
-// pod reads what berthlet says of a pod. It may be away.
+// pod reads berthlet's status of a pod. The pod may be absent.
 func (c *stressNode) pod(name string) (agent.PodStatus, error) {
 	text, err := os.ReadFile(c.path("state", "status.json"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // TestEveryFieldIsConvertedOrDropped: each field of Kubernetes' types is in the message, by
 // the same JSON name, or in the list of dropped fields. A field of a newer Kubernetes is
-// neither, until somebody decides.
+// neither, until that is decided.
 func TestEveryFieldIsConvertedOrDropped(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -13,7 +13,7 @@ func secured(t *testing.T, pod, container string) podspec.Manifest {
 	return manifests(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {"+pod+" containers: [{name: c, "+container+"}]}")[0]
 }
 
-// TestSecurity merges what the pod and the container say.
+// TestSecurity merges the fields of the pod and the container.
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	const podContext = `securityContext: {runAsNonRoot: true, seccompProfile: {type: Localhost, localhostProfile: a/b.json},
@@ -49,7 +49,7 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// TestRefusedByField has everything that is asked for and not given refused, with the path of its field.
+// TestRefusedByField: every field that berthlet does not serve is refused, with its path.
 func TestRefusedByField(t *testing.T) {
 	t.Parallel()
 	const own = "spec.containers[0]."

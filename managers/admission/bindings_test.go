@@ -46,7 +46,7 @@ func TestIDsOfAContainer(t *testing.T) {
 				if row.ended {
 					h.cgroups.exits(i - 1)
 				}
-				for range 2 { // it is asked again, as after an answer that was lost
+				for range 2 { // the call is repeated, as after a lost answer
 					_, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, fmt.Sprint("id-", i), row.pid(i))
 					must(t, err)
 				}
@@ -95,7 +95,7 @@ func TestRestartOverlaps(t *testing.T) {
 	h.cgroups.exits(1)
 	h.cgroups.exits(2)
 	start("third", 3, "third")
-	// The end of what was forgotten is no error and ends nobody else.
+	// The end of an unknown container is no error and ends no other container.
 	if found, err := h.PostStop(t.Context(), "new"); found || err != nil || len(h.cgroups.containers) != 1 {
 		t.Errorf("%v, %v; cgroups %v", found, err, h.cgroups.containers)
 	}
@@ -108,7 +108,7 @@ func TestRestartOverlaps(t *testing.T) {
 }
 
 // TestIDsOfARuntime: what a runtime has in cgroups of its own is kept in force by its binding, so none is dropped, and one
-// too many is refused until somebody has said which have ended.
+// too many is refused until the ended ones were reported.
 func TestIDsOfARuntime(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)

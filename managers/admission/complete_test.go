@@ -80,7 +80,7 @@ func takenOverWithSlots(t *testing.T, mode hint.Mode) (*fixture, *registrar) {
 }
 
 // TestCompleteIsTheSameAdmission: a provider that answers late or whose answer is lost is
-// asked again under the pod's own admission, for the claims that lack an answer, and what
+// called again under the pod's own admission, for the claims that lack an answer, and what
 // it reserves is confirmed by a lease.
 func TestCompleteIsTheSameAdmission(t *testing.T) {
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestCompleteIsNotKept(t *testing.T) {
 	must(t, err)
 }
 
-// TestComplete: a plugin is asked for its answer when somebody wants it, with exactly the
+// TestComplete: a plugin is called for its answer when a reader needs it, with exactly the
 // devices that the pod runs with, and once.
 func TestComplete(t *testing.T) {
 	t.Parallel()

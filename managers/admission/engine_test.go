@@ -157,7 +157,7 @@ func TestRejectionLeavesNothing(t *testing.T) {
 }
 
 // TestPluginsAreNotCalledForARefusedPod: the first container could have its device,
-// the second cannot, and no plugin is asked to allocate anything.
+// the second cannot, and no plugin is called.
 func TestPluginsAreNotCalledForARefusedPod(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
@@ -174,8 +174,8 @@ func TestPluginsAreNotCalledForARefusedPod(t *testing.T) {
 	}
 }
 
-// TestWhatPassesIsNoVerdict: a failure that says nothing about the pod stays an error of its class in every call, and
-// changes nothing. A controller fails a rejected pod for good.
+// TestWhatPassesIsNoVerdict: a failure that is not the pod's stays an error of its class in every call, and
+// changes nothing. A controller fails a rejected pod permanently.
 func TestWhatPassesIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -215,7 +215,7 @@ func TestWhatPassesIsNoVerdict(t *testing.T) {
 		for _, failure := range []error{
 			errdefs.Unavailablef("open cpuset.cpus: too many open files"),
 			errdefs.Deadlinef("systemd did not answer within 10s"),
-			errors.New("open cpuset.cpus: too many open files"), // nobody gave it a class
+			errors.New("open cpuset.cpus: too many open files"), // it has no class
 		} {
 			h := newFixture(t, topology.BestEffort)
 			h.admit(t, guaranteed("a", 1, 1))
@@ -395,7 +395,7 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 
 // TestStartAndAdmissionAtOnce admits a pod with CPUs of its own while a container
 // is being placed that is not bound yet: in the end the container is placed as the
-// ledger says that has both.
+// ledger names that has both.
 func TestStartAndAdmissionAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
@@ -470,7 +470,7 @@ func TestAdmissionIDOfAnotherPod(t *testing.T) {
 	}
 }
 
-// TestTimeIsOver: a call that runs out of its time says nothing about the pod,
+// TestTimeIsOver: a call that exceeds its deadline decides nothing about the pod,
 // whatever stood still.
 func TestTimeIsOver(t *testing.T) {
 	t.Parallel()
@@ -488,7 +488,7 @@ func TestTimeIsOver(t *testing.T) {
 	}
 }
 
-// endable is a context whose time is over when a test says so.
+// endable is a context whose deadline a test triggers.
 type endable struct {
 	context.Context
 	over atomic.Bool
@@ -504,7 +504,7 @@ func (e *endable) Err() error {
 }
 
 // TestRejectedAndNotUndone: a cgroup that cannot be removed again does not make
-// an error of the rejection, which says why in its last step.
+// an error of the rejection, which has the reason in its last step.
 func TestRejectedAndNotUndone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)

@@ -11,7 +11,7 @@ func (e *Engine) Reserved() []string {
 // Hold takes the admission lock, as a call of root's.
 func (e *Engine) Hold(ctx context.Context) (release func(), err error) { return e.reacquire(ctx) }
 
-// SetUser replaces what tells the user of a call.
+// SetUser replaces the function that returns the user of a call.
 func (e *Engine) SetUser(user func(ctx context.Context) string) { e.user = user }
 
 // RememberedRefusals is the number of ids that RefusedIDs has at most.

@@ -116,7 +116,7 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 	}
 }
 
-// listener is a lessor that looks what is reserved when it is told to give up.
+// listener is a lessor that reads the reservations when it gets an abort.
 type listener struct {
 	lessor
 	look func()

@@ -39,7 +39,7 @@ type cgroups struct {
 	// early lists pods whose processes were killed only after the ledger had
 	// forgotten them: the wrong order.
 	early []string
-	// sizes are the CPU requests of first containers as Resize was told.
+	// sizes are the CPU requests of first containers in calls of Resize.
 	sizes []int64
 	// during is called inside EnsurePod, to move the ledger meanwhile.
 	during func()
@@ -127,7 +127,7 @@ func (p *cgroups) RecordClaims(_ context.Context, view *ledger.View, uid string,
 	}, nil
 }
 
-// lives tells of a living pod what its record has; without one nothing is known.
+// lives returns the record of a living pod; without one nothing is known.
 func (p *cgroups) lives(_ context.Context, uid string) ledger.UnknownLivePod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +286,7 @@ type plugins struct {
 	mu    sync.Mutex
 	fail  error // once
 	calls []string
-	// started counts the starts that were told of.
+	// started counts the reported starts.
 	started atomic.Int64
 	// during is called inside Allocate, to move the ledger meanwhile, and allocate,
 	// which may end with an error.

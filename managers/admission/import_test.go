@@ -89,7 +89,7 @@ func TestImportTakesOver(t *testing.T) {
 		!has(ledger.StepCommitted, record.Trace) || !strings.Contains(record.Trace.Steps[0].Text, "cpu_manager_state") {
 		t.Errorf("record %+v, trace %+v", record, record.Trace)
 	}
-	// What the file cannot tell is pointed out, once.
+	// What the file does not contain is reported, once.
 	if n := done.Facts.Notes; len(n) != 1 || !strings.Contains(n[0], "b/main requests "+gpu) {
 		t.Errorf("notes %q", n)
 	}
@@ -299,7 +299,7 @@ func TestImportHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestImportWaitsForWhatItNames: an import does not touch a pod while somebody else is at
+// TestImportWaitsForWhatItNames: an import does not touch a pod while another call is at
 // it, also if the pod is known already and was not sent.
 func TestImportWaitsForWhatItNames(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ func checkpoint(t *testing.T, allocated map[string][]string) []byte {
 }
 
 // TestImportDevices takes a pod's CPUs over and then its devices, whose plugin is
-// not asked; nobody gets them any more.
+// not called; the devices are not given out any more.
 func TestImportDevices(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
@@ -58,7 +58,7 @@ func TestImportDevices(t *testing.T) {
 	if v := h.admit(t, guaranteed("b", 1, 3)); v.Outcome != admission.Rejected {
 		t.Errorf("three of the two that are left: %v", v.Outcome)
 	}
-	// The same file again, and one that says otherwise.
+	// The same file again, and one that differs.
 	done, err = h.importer().Import(context.Background(), req)
 	if err != nil || !slices.Equal(outcomes(done), []string{"a known"}) {
 		t.Errorf("again: %q, %v", outcomes(done), err)

@@ -182,7 +182,7 @@ func (c *chooser) Preferred(_ context.Context, _ string, available, _ []string, 
 	return available[len(available)-size:], nil
 }
 
-// choosing makes an engine whose plugin is asked which devices it prefers.
+// choosing makes an engine whose plugin implements GetPreferredAllocation.
 func choosing(t *testing.T, policy topology.Policy) (*fixture, *chooser) {
 	t.Helper()
 	h := newFixture(t, policy)
@@ -194,7 +194,7 @@ func choosing(t *testing.T, policy topology.Policy) (*fixture, *chooser) {
 	return h, c
 }
 
-// TestPlanIsReplayed: a plugin is asked once for a plan, without the admission lock,
+// TestPlanIsReplayed: a plugin is called once for a plan, without the admission lock,
 // and again only if what it was offered has changed.
 func TestPlanIsReplayed(t *testing.T) {
 	t.Parallel()
@@ -278,7 +278,7 @@ func TestOvertakenBetweenTwoPlugins(t *testing.T) {
 }
 
 // TestAdmissionsOfOnePluginTakeTurns: many at once, and none of them finds that its
-// devices were taken while the plugin was asked.
+// devices were taken during the call of the plugin.
 func TestAdmissionsOfOnePluginTakeTurns(t *testing.T) {
 	t.Parallel()
 	h, c := choosing(t, topology.BestEffort)
@@ -367,7 +367,7 @@ func TestReleasesDoNotDisturb(t *testing.T) {
 	}
 }
 
-// TestImportDuringAdmission: somebody takes what was reserved without asking. The
+// TestImportDuringAdmission: an import takes what was reserved. The
 // plan is made again, and the plugin is called for other devices only.
 func TestImportDuringAdmission(t *testing.T) {
 	t.Parallel()
@@ -398,7 +398,7 @@ func (h *fixture) taken(t *testing.T, uid, cpus string) {
 }
 
 // TestSweepLeavesWhoIsOnTheWay: between its cgroup and its commit a pod looks like one
-// that nobody knows.
+// that is not known.
 func TestSweepLeavesWhoIsOnTheWay(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)

@@ -35,7 +35,7 @@ const (
 	answerTime = 30 * time.Second
 )
 
-// operation is something that is asked of the engine at a time.
+// operation is a call of the engine at a time.
 type operation struct {
 	kind  string // admit, resize, remove, sync, policy
 	at    time.Duration
@@ -46,7 +46,7 @@ type operation struct {
 	policy int
 }
 
-// scenario is a run: what its pods are, how its plugins answer, what is asked.
+// scenario is a run: what its pods are, how its plugins answer, which calls are made.
 type scenario struct {
 	cpus, gpus, nics []int64
 	// living is a pod that runs already, on the CPU that the rules reserve; -1 for none.
@@ -260,7 +260,7 @@ func newWorld(t *testing.T, s *scenario) *world {
 	return w
 }
 
-// committed holds every commit against what was asked: nobody goes who was not asked
+// committed compares every commit with the calls: no pod is removed that was not asked
 // to go, and what a pod holds stays what it is.
 func (w *world) committed(before, after *ledger.View) {
 	for _, ch := range ledger.Changes(before, after) {
@@ -346,8 +346,8 @@ func (w *world) answered(o operation, v *admission.Verdict) {
 	}
 }
 
-// overdue tells of operations that have waited beyond their own needs. Time passes only
-// where somebody waits, so who needs nobody takes none.
+// overdue returns operations that have waited longer than necessary. Time passes only
+// while an operation waits, so independent operations take none.
 func (w *world) overdue() {
 	policies := 0
 	for _, o := range w.operations {
@@ -380,8 +380,8 @@ func (w *world) overdue() {
 	}
 }
 
-// TestInterleavings: whatever is asked while plugins answer late or never, no claim is
-// doubled or lost, nobody waits beyond his own needs, and no reservation is left.
+// TestInterleavings: whatever calls are made while plugins answer late or never, no claim is
+// doubled or lost, no operation waits longer than necessary, and no reservation is left.
 func TestInterleavings(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

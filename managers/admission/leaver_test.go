@@ -205,7 +205,7 @@ func TestProvidersHearOfLeavers(t *testing.T) {
 	})
 }
 
-// TestOnlyBlockersAreNamed: at its deadline a pod is told which of several admissions in flight it waits for, and not all of them.
+// TestOnlyBlockersAreNamed: at its deadline a pod's message names the admission in flight that it waits for, and not all of them.
 func TestOnlyBlockersAreNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

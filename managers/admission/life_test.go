@@ -60,7 +60,7 @@ func (l *life) one(t *rapid.T) string {
 	return rapid.SampledFrom(slices.Sorted(maps.Keys(l.living))).Draw(t, "uid")
 }
 
-// certain reports whether nobody but a given pod may hold what is not known.
+// certain reports whether only a given pod may hold what is not known.
 func (l *life) certain(uid string) bool {
 	view := l.ledger.View()
 	if view.Uncertain() != "" {
@@ -99,7 +99,7 @@ func (l *life) admitOne(t *rapid.T, uid string, cpus int64) {
 	}
 }
 
-// sync says who lives, of those that the agent knew when it made its list.
+// sync sends the living pods, of those that the agent knew when it made its list.
 func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int64) {
 	if _, err := l.Sync(context.Background(), admission.SyncRequest{Living: list, Known: known}); err != nil {
 		t.Fatalf("Sync: %v", err)
@@ -129,7 +129,7 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 }
 
 // TestRandomLife: whatever happens to berth and its ledger, pods of which the agent
-// said that they live keep their cgroups, and nothing is given out twice.
+// reported as living keep their cgroups, and nothing is given out twice.
 func TestRandomLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -38,7 +38,7 @@ func owned(container, cpus string, devices ...string) []ledger.Claim {
 	return ledgertest.With(ledgertest.Pod("u", container), claims...).Claims
 }
 
-// TestTakeOver: a pod that lives here gets what it runs with, or an answer that says
+// TestTakeOver: a pod that lives here gets what it runs with, or an answer that names
 // what is missing; nothing is planned, and no plugin is called.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
@@ -187,7 +187,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestRunningMemory: memory of several nodes is booked as it is said.
+// TestRunningMemory: memory of several nodes is recorded as reported.
 func TestRunningMemory(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
@@ -227,7 +227,7 @@ func TestUnknownDevicesHoldOthersBack(t *testing.T) {
 	}
 }
 
-// TestDeferredAgain: a pod that asks again and hears the same commits nothing more. Another
+// TestDeferredAgain: a repeated admission with the same answer commits nothing more. Another
 // reason is kept.
 func TestDeferredAgain(t *testing.T) {
 	t.Parallel()
@@ -306,8 +306,8 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedAgain: a Sync takes back what a pod holds by a change that nobody was
-// told of, if the pod is its agent's.
+// TestAcknowledgedAgain: a Sync takes back what a pod holds by a change that was not
+// acknowledged, if the pod is its agent's.
 func TestAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
@@ -377,7 +377,7 @@ func TestRunningContainerIsNotPrepared(t *testing.T) {
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.Unbind("id-1"); d.Unbind("id-2"); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	start("id-3", 100, 2) // nobody knows its id any more, and it runs
+	start("id-3", 100, 2) // its id is not known any more, and it runs
 }
 
 // TestLookedAtAgain: what could not be read at one Sync is read at the next one.
@@ -403,7 +403,7 @@ func TestLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestRunningAllocationsOfNoMachine: a caller cannot say that a pod holds what the machine does not have.
+// TestRunningAllocationsOfNoMachine: a caller cannot report allocations that the machine does not have.
 func TestRunningAllocationsOfNoMachine(t *testing.T) {
 	t.Parallel()
 	for field, allocation := range map[string]admission.RunningAllocation{

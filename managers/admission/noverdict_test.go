@@ -22,7 +22,7 @@ type vetoer struct {
 
 func (v *vetoer) Validate(context.Context, *ledger.View, hint.Request) error { return v.err }
 
-// TestLivingPodIsNotRejected: a controller fails a rejected pod for good, and this one runs.
+// TestLivingPodIsNotRejected: a controller fails a rejected pod permanently, and this one runs.
 func TestLivingPodIsNotRejected(t *testing.T) {
 	t.Parallel()
 	asks := guaranteed("u", 2, 0)
@@ -46,7 +46,7 @@ func TestLivingPodIsNotRejected(t *testing.T) {
 	}
 }
 
-// watcher is a validator that keeps which pods it was told run already.
+// watcher is a validator that records which pods were passed to it as running.
 type watcher struct {
 	hinttest.Slots
 	running map[string]bool
@@ -83,7 +83,7 @@ func TestValidatorsKnowRunningPods(t *testing.T) {
 	}
 }
 
-// TestCgroupGoesMeanwhile: who removes the cgroup between its creation and the claim record says nothing about the pod.
+// TestCgroupGoesMeanwhile: a removal of the cgroup between its creation and the claim record is no verdict on the pod.
 func TestCgroupGoesMeanwhile(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)

@@ -58,7 +58,7 @@ func TestTakeOverInFlight(t *testing.T) {
 	must(t, <-done)
 }
 
-// TestUnknownDevicesTurnUpMeanwhile: a living pod whose devices nobody knows is found between the plan and the commit of another.
+// TestUnknownDevicesTurnUpMeanwhile: a living pod with unknown devices is found between the plan and the commit of another.
 func TestUnknownDevicesTurnUpMeanwhile(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)

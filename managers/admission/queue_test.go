@@ -62,7 +62,7 @@ func TestTurnsAtTheLock(t *testing.T) {
 }
 
 // TestTurnsGivenUp: whatever calls come, end and give up, one holds the lock at a time, it
-// is not free while somebody waits, and root is passed over by one holder at most.
+// is not free while a call waits, and root is passed over by one holder at most.
 func TestTurnsGivenUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

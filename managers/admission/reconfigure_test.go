@@ -158,7 +158,7 @@ func TestEmptySharedPoolIsRefused(t *testing.T) {
 	m := h.ledger.View().Machine()
 	ch := other(t, h, m.CPUs(), topology.BestEffort, cpu.StrictReservation)
 	_, err := h.Foresee(t.Context(), ch)
-	must(t, err) // nobody runs there
+	must(t, err) // nothing runs there
 	h.admit(t, workload.Pod{UID: "shared", Name: "shared", Namespace: "default", Containers: []workload.Container{{Name: "main"}}})
 	before := h.ledger.View()
 	_, err = h.Reconfigure(t.Context(), ch)

@@ -56,8 +56,8 @@ func TestReconcileBindings(t *testing.T) {
 	}
 }
 
-// What was unbound after the runtime was asked is not bound again by what it answered,
-// while what that says has ended is believed.
+// A container that was unbound during the runtime's call is not bound again by its answer,
+// while containers that ended by that answer are unbound.
 func TestReconcileBindingsOfYesterday(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.None)

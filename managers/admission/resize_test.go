@@ -130,7 +130,7 @@ func TestRefusedResizes(t *testing.T) {
 	}
 }
 
-// Memory of a Guaranteed pod may change where nobody pins it, cpu may not.
+// Memory of a Guaranteed pod may change where it is not pinned, cpu may not.
 func TestResizeOfGuaranteedPods(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
@@ -272,7 +272,7 @@ func TestResizeNames(t *testing.T) {
 	}
 }
 
-// TestResizeDisruption: a resize says how much it disturbs, and does not disturb more than
+// TestResizeDisruption: a resize returns its disruption, and does not disturb more than
 // its caller allows.
 func TestResizeDisruption(t *testing.T) {
 	t.Parallel()

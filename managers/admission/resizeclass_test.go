@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// resizer is a provider that has a say about resizes, and fails.
+// resizer is a provider that checks resizes, and fails.
 type resizer struct {
 	hinttest.Slots
 	err error
@@ -28,7 +28,7 @@ func (r *resizer) Resize(context.Context, *ledger.View, *workload.Pod, *workload
 }
 
 // TestResizeIsNotRejectedForWhatPasses has for each kind of failure on the way of a resize
-// what its caller gets: a controller gives a rejected resize up for good. The pod stays as
+// what its caller gets: a controller drops a rejected resize permanently. The pod stays as
 // it was, and the repeated call succeeds.
 func TestResizeIsNotRejectedForWhatPasses(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestResizeWithoutItsPlugin(t *testing.T) {
 }
 
 // TestLivingPodIsNotUnknown: as long as the ledger may lack pods, or knows that one lives
-// without a record, nobody is told that a pod is not here.
+// without a record, no answer claims that a pod is not here.
 func TestLivingPodIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(h *fixture) error{

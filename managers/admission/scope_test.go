@@ -32,7 +32,7 @@ func (h *fixture) uids() string {
 }
 
 // TestOwnersSideBySide: agents with names of their own do not touch each other's pods,
-// whatever they ask; who acts for all does.
+// whatever they request; an agent that acts for all does.
 func TestOwnersSideBySide(t *testing.T) {
 	t.Parallel()
 	sync := func(scope admission.Scope) func(*fixture) error {
@@ -99,7 +99,7 @@ func TestOwnersSideBySide(t *testing.T) {
 	}
 }
 
-// TestOwnersOfUnknownPods: a list says nothing about pods that outlived the ledger and
+// TestOwnersOfUnknownPods: a list has no effect on pods that outlived the ledger and
 // are another owner's, or may be.
 func TestOwnersOfUnknownPods(t *testing.T) {
 	t.Parallel()

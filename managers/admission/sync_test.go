@@ -60,7 +60,7 @@ func TestSyncGoesOn(t *testing.T) {
 	}
 }
 
-// TestSyncWithoutTheTree: as long as nobody has seen what lives here, the uncertainty
+// TestSyncWithoutTheTree: as long as the living pods were not observed, the uncertainty
 // stays, and so do the unknown live pods.
 func TestSyncWithoutTheTree(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestSyncSparesWhoCameLater(t *testing.T) {
 	}
 }
 
-// TestSyncOfAnotherLedger: a list that was made beside another ledger removes nobody,
+// TestSyncOfAnotherLedger: a list that was made with another ledger removes no pod,
 // whether that ledger had come further or was there before.
 func TestSyncOfAnotherLedger(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestSyncOfAnotherLedger(t *testing.T) {
 	}
 }
 
-// TestSyncDryRun: it tells who would go, changes nothing, and is no word on who lives.
+// TestSyncDryRun: it returns the pods to remove, changes nothing, and does not count as a Sync.
 func TestSyncDryRun(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
@@ -165,7 +165,7 @@ func TestSyncDryRun(t *testing.T) {
 	}
 }
 
-// TestUnknownLive follows pods that outlived their ledger: nobody else gets anything
+// TestUnknownLive follows pods that outlived their ledger: no other pod gets anything
 // exclusive until they are known again, whatever happens to berth meanwhile.
 func TestUnknownLive(t *testing.T) {
 	t.Parallel()
@@ -232,7 +232,7 @@ func (h *fixture) unknownLivePods() string {
 }
 
 // TestFailedSyncIsNone: as long as cgroups could not be looked at or removed, or the result
-// could not be stored, the agent counts as one that has not said which pods live.
+// could not be stored, the agent counts as one that has not sent Sync.
 func TestFailedSyncIsNone(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(h *fixture){

@@ -19,7 +19,7 @@ func trial(h *fixture) *admission.Trial {
 }
 
 // TestTrialAgreesWithTheEngine: the same pods, the same verdicts and claims, and
-// nothing is written or asked for outside.
+// nothing is written and no external call is made.
 func TestTrialAgreesWithTheEngine(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)

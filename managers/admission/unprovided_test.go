@@ -34,7 +34,7 @@ func texts(notes []admission.Note) (out []string) {
 	return out
 }
 
-// TestUnknownResources admits a pod that requests a resource which nobody has
+// TestUnknownResources admits a pod that requests a resource that no plugin has
 // registered for, under every setting, in the grace and after it.
 func TestUnknownResources(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestUnknownResources(t *testing.T) {
 }
 
 // TestResourceTurnsUp: a pod that waits gets its place when the plugin registers; one
-// that was let in without is told what to do, in the answer to the same pod again too.
+// that was admitted without it has a note what to do, also in repeated answers.
 func TestResourceTurnsUp(t *testing.T) {
 	t.Parallel()
 	register := func(h *fixture) {
@@ -168,7 +168,7 @@ func (offering) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]
 	return nil, errors.New("away")
 }
 
-// TestKnownToAnAdvisoryProvider: who has no say does not make a resource unknown.
+// TestKnownToAnAdvisoryProvider: an advisory provider does not make a resource unknown.
 func TestKnownToAnAdvisoryProvider(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.None)
@@ -203,7 +203,7 @@ func TestManyKnown(t *testing.T) {
 	}
 }
 
-// TestForesightMatchesUnknownResources: a change of policy says nothing about what
+// TestForesightMatchesUnknownResources: a change of policy does not affect what
 // pods were let in without.
 func TestForesightMatchesUnknownResources(t *testing.T) {
 	t.Parallel()
@@ -218,7 +218,7 @@ func TestForesightMatchesUnknownResources(t *testing.T) {
 	}
 }
 
-// TestUnservedFields: what the caller's pod has and nobody serves is in every answer
+// TestUnservedFields: fields of the caller's pod that are not served are in every answer
 // about it, and in the trace.
 func TestUnservedFields(t *testing.T) {
 	t.Parallel()

@@ -13,10 +13,10 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// userKey is where the tests keep for whom a call is made.
+// userKey is the context key of a call's user.
 type userKey struct{}
 
-// TestManyCallsAtTheLock: a user whose calls wait for the admission lock is told to come back
+// TestManyCallsAtTheLock: a user with too many calls at the admission lock has to come back
 // with more, but not with what has begun; root and other users are let in.
 func TestManyCallsAtTheLock(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 )
 
 // TestWaiting admits a pod while its devices cannot be had: with deferrals it is
-// told to wait and gets its place later, without them it is rejected as by the
+// deferred and admitted later, without them it is rejected as by the
 // kubelet. What the policy makes of an absence of devices is no matter.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestPluginGoesUnderWay(t *testing.T) {
 	}
 }
 
-// TestWaitsEnd: a plugin that is away is waited for as long as the grace says, and
+// TestWaitsEnd: a plugin that is away is waited for during the grace, and
 // devices that are not healthy for as long as their plugin is there.
 func TestWaitsEnd(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestWaitsEnd(t *testing.T) {
 	}
 }
 
-// TestUncertainIsACondition checks that a pod is told that it waits for Sync, and that
+// TestUncertainIsACondition checks that a pod's condition is the missing Sync, and that
 // the call fails with as much where there are no deferrals.
 func TestUncertainIsACondition(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func values(t *rapid.T, f cgroup.Facts, within cgroup.Cpuset, quotaAbove float64
 	return v, quotaAbove
 }
 
-// wanted draws a tree of tiers, pods and containers.
+// wanted draws a desired tree of tiers, pods and containers.
 func wanted(t *rapid.T, f cgroup.Facts) []cgroup.Node {
 	all := cgroup.Cpuset{CPUs: cpuset.Range(0, numCPUs-1), Mems: memoryNodes}
 	var nodes []cgroup.Node
@@ -90,7 +90,7 @@ func wanted(t *rapid.T, f cgroup.Facts) []cgroup.Node {
 }
 
 // Whatever the tree is and whatever it is to become: the kernel's rules are kept
-// at every step, all wanted values are in force at the end, and a second Diff
+// at every step, all desired values are in force at the end, and a second Diff
 // finds nothing to do.
 func TestDiffIsSafeAndComplete(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestDiffIsSafeAndComplete(t *testing.T) {
 	}
 }
 
-// forget removes what is not wanted any more, as the engine does with pods
+// forget removes what is not desired any more, as the engine does with pods
 // before the tree is brought in order.
 func forget(t *rapid.T, tree cgroup.Tree, desired []cgroup.Node) {
 	seen := look(t, tree)

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Whoever owns CPUs has no quota, unless the configuration leaves it to them.
+// A container with exclusive CPUs has no quota, unless the configuration keeps it.
 func TestQuotaWithExclusiveCPUs(t *testing.T) {
 	t.Parallel()
 	pod := ledgertest.Pod("u", "c")

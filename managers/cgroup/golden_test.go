@@ -17,7 +17,7 @@ import (
 )
 
 // capture is one moment of a real kubelet 1.36.3 in a virtual machine: its pods
-// and what the control files said. testdata/kubelet.json holds several, with
+// and the contents of the control files. testdata/kubelet.json holds several, with
 // both versions and both drivers.
 type capture struct {
 	Name        string
@@ -41,7 +41,7 @@ type capturedPod struct {
 	Exclusive []string
 	// Files are the control files of the pod's cgroup.
 	Files map[string]string
-	// Containers are the resources that the kubelet told the runtime.
+	// Containers are the resources that the kubelet sent to the runtime.
 	Containers map[string]criResources
 }
 

@@ -71,7 +71,7 @@ func exampleConfig() Config {
 	return c
 }
 
-// podRows were computed with the code of Kubernetes 1.36.3. Of each file: -1 says
+// podRows were computed with the code of Kubernetes 1.36.3. Of each file: -1 means
 // that it is not written.
 var podRows = []struct {
 	name                          string
@@ -161,7 +161,7 @@ func expectFiles(t *testing.T, v Values, f Facts, want map[string]string) {
 	}
 }
 
-// A class that was handed in counts, whatever the containers say; a limit of 0
+// A given class counts, whatever the containers request; a limit of 0
 // is then present and means nothing.
 func TestHandedInClass(t *testing.T) {
 	t.Parallel()

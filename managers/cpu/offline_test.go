@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// CPUs that are off line are nobody's to get, whole cores included; once they are back
+// Offline CPUs are not allocated, whole cores included; once they are back
 // they are given again.
 func TestOfflineCPUsAreNotGiven(t *testing.T) {
 	t.Parallel()

@@ -91,7 +91,7 @@ func anySubset(t *rapid.T, name string, of cpuset.Set) cpuset.Set {
 	return cpuset.Of(rapid.SliceOfDistinct(rapid.SampledFrom(ids), rapid.ID[int]).Draw(t, name)...)
 }
 
-// TestAssignmentAgreesWithOracle also shows that a choice has the size asked for
+// TestAssignmentAgreesWithOracle also shows that a choice has the requested size
 // and takes free CPUs only.
 func TestAssignmentAgreesWithOracle(t *testing.T) {
 	t.Parallel()

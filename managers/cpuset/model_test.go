@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a set as plainly as Go can say it; the properties compare with it.
+// model is a set as plain Go; the properties compare with it.
 type model map[int]bool
 
 // modelOf gives the model of ids.
@@ -67,7 +67,7 @@ func drawSet(t *rapid.T, label string) (Set, model) {
 	return Of(m.ids()...), m
 }
 
-// mustEqual compares a set with a model by everything that can be asked of a
+// mustEqual compares a set with a model by all methods of a
 // single set.
 func mustEqual(t *rapid.T, what string, s Set, m model) {
 	t.Helper()

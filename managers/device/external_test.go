@@ -47,7 +47,7 @@ func TestExternalDevices(t *testing.T) {
 	}
 }
 
-// written writes what answers say.
+// written writes answers as text.
 func written(t *testing.T, answers []hint.ResourceAnswer) string {
 	t.Helper()
 	var out []string

@@ -40,7 +40,7 @@ func parse(list string) []Device {
 	return out
 }
 
-// fakePlugins answers as it is told and keeps what it was asked.
+// fakePlugins returns prepared answers and records its calls.
 type fakePlugins struct {
 	preferred      []string
 	preferErr      error

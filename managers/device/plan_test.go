@@ -19,7 +19,7 @@ import (
 )
 
 // The decision table, in its order. Container c of the pod wants one gpu or what
-// the row says.
+// the row has.
 func TestDecisionTable(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -387,7 +387,7 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("prepared claims were allocated again: %v, %q", err, b.plugins.allocated)
 	}
 
-	// For another admission the plugin is asked again, also while this one is under way.
+	// For another admission the plugin is called again, also while this one is in flight.
 	for range 2 {
 		if _, err := b.Prepare(hint.WithCalls(ctx, new(hint.Calls)), "two", hint.Request{Pod: pod}, planned); err != nil {
 			t.Fatal(err)
@@ -409,7 +409,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestPreparePlanMadeAnew: what a plugin was last asked about a device is what the
+// TestPreparePlanMadeAnew: the last call of a plugin for a device is what the
 // container holds that keeps it, also when a plan was overtaken and made anew.
 func TestPreparePlanMadeAnew(t *testing.T) {
 	t.Parallel()
@@ -567,7 +567,7 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 	})
 }
 
-// A resource that an external provider hands out is not this manager's, whoever
+// A resource that an external provider allocates is not this manager's, even if a plugin
 // holds devices of it.
 func TestExternalProvidersDevicesAreNotOurs(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ func refusal(t *testing.T) *Refusal {
 	}
 }
 
-// shortages is what a bus says of sets of nodes, by their list.
+// shortages are a bus's answers for sets of nodes, by their list.
 type shortages map[string][]ledger.Shortage
 
 func (s shortages) Explain(_ *ledger.View, _ hint.Request, nodes numa.Mask) []ledger.Shortage {
@@ -90,13 +90,13 @@ func TestRequestsLeaveDryRunsForRemovals(t *testing.T) {
 	}
 }
 
-// refused is a refusal that says what was missing.
+// refused is a refusal with what was missing.
 type refused []ledger.Shortage
 
 func (refused) Error() string                { return "refused" }
 func (r refused) Missing() []ledger.Shortage { return r }
 
-// TestMissing: what the whole machine lacks, before what the refusal says (the first
+// TestMissing: what the whole machine lacks, before the shortages of the refusal (the first
 // four, each once), before what the smallest sets of nodes lack that could serve the
 // request when idle.
 func TestMissing(t *testing.T) {
@@ -116,7 +116,7 @@ func TestMissing(t *testing.T) {
 	for i := range 8 {
 		withheld[fmt.Sprint(i)] = lack(fmt.Sprint(i), uint64(i), 0, 0)
 	}
-	withheld["2"] = lack("2", 3, 1, 4) // has enough with what nobody can have now
+	withheld["2"] = lack("2", 3, 1, 4) // has enough with what is not available now
 	for _, row := range []struct {
 		name string
 		bus  shortages

@@ -29,7 +29,7 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// TestNearest: of many node sets the four are told that lack least, with all that
+// TestNearest: of many node sets the four that lack least are shown, with all that
 // they lack; of equal ones the first.
 func TestNearest(t *testing.T) {
 	t.Parallel()

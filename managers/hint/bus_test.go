@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// actor is a provider that does as it is told, and by default nothing.
+// actor is a provider with settable methods that do nothing by default.
 type actor struct {
 	name     string
 	hints    func(context.Context) ([]hint.ResourceAnswer, error)
@@ -202,7 +202,7 @@ func (guard) Validate(context.Context, *ledger.View, hint.Request) error {
 	return errdefs.Refuse("Full", "full")
 }
 
-// TestMemberThatOnlyValidates: it is not asked for hints or plans, and its refusal
+// TestMemberThatOnlyValidates: it is not called for hints or plans, and its refusal
 // counts.
 func TestMemberThatOnlyValidates(t *testing.T) {
 	t.Parallel()
@@ -447,7 +447,7 @@ func TestPlanPrepareAbortRelease(t *testing.T) {
 	}
 }
 
-// lessor reserves for the admissions it is told of.
+// lessor reserves for the admissions of its calls.
 type lessor struct {
 	*actor
 	holds string

@@ -99,7 +99,7 @@ func TestFailedCalls(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err   error
-		again []string // the inputs that are heard when a and b are asked again
+		again []string // the inputs of the calls when a and b are called again
 	}{
 		"refused": {errdefs.Refuse("", "no"), []string{"b"}},
 		"failed":  {errdefs.Deadlinef("no answer"), nil},
@@ -150,7 +150,7 @@ func (interrupted) Hints(context.Context, *ledger.View, hint.Request) ([]hint.Re
 	return nil, hint.ErrUnanswered
 }
 
-// TestInterrupted: the bus takes what interrupts a plan for nobody's failure, also that
+// TestInterrupted: the bus counts an interruption of a plan as no provider's failure, also that
 // of a provider whose failures count for nothing.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()

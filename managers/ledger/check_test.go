@@ -141,7 +141,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// samePods checks that CheckPod says of each pod what Check said. Which of two
+// samePods checks that CheckPod finds for each pod what Check found. Which of two
 // pods is named first may differ.
 func samePods(t *testing.T, v *ledger.View, all []ledger.Finding) {
 	t.Helper()

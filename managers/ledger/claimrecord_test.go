@@ -100,7 +100,7 @@ func TestClaimRecordIsBounded(t *testing.T) {
 	}
 }
 
-// TestClaimRecordDamage: a record is believed as a whole or not at all.
+// TestClaimRecordDamage: a record is used as a whole or not at all.
 func TestClaimRecordDamage(t *testing.T) {
 	t.Parallel()
 	r := someRecord()

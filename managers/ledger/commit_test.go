@@ -24,7 +24,7 @@ func (forgetful) Commit(context.Context, uint64, []ledger.Entry) error { return 
 func (forgetful) Close() error                                         { return nil }
 
 // TestCommitFindsFlaws has for each thing that a commit looks at a draft that only a
-// look at it tells from a sound one.
+// reader can distinguish from a sound one.
 func TestCommitFindsFlaws(t *testing.T) {
 	t.Parallel()
 	pod, with, bound := ledgertest.Pod, ledgertest.With, func(container string) ledger.Binding {

@@ -201,8 +201,8 @@ func TestTraces(t *testing.T) {
 	want(l, "refused-3", "refused-4", "refused-5")
 }
 
-// TestTraceBytes: large traces go earlier than their number says, but for the newest
-// and for those of the pods that are here; so after a restart.
+// TestTraceBytes: large traces are dropped earlier than by their number, except the newest
+// and those of the pods that are here; also after a restart.
 func TestTraceBytes(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
@@ -255,7 +255,7 @@ func TestTraceBytes(t *testing.T) {
 	want("b c h")
 }
 
-// What the draft is told to forget and nobody knows is no change.
+// The removal of something unknown is no change.
 func TestDraftOfNothing(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())
@@ -445,7 +445,7 @@ func TestSameFacts(t *testing.T) {
 	}
 }
 
-// slowJournal writes when it is told to.
+// slowJournal writes when the test releases it.
 type slowJournal struct {
 	ledger.Journal
 	begun, write chan struct{}

@@ -64,7 +64,7 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 			for p := range v.Pods() {
 				ofClass[p.QoS] = workload.Sum(ofClass[p.QoS], workload.EffectiveRequest(&p.Pod, f, workload.CPU))
 			}
-			ofClass["none"] = 0 // nobody is of a class that does not exist
+			ofClass["none"] = 0 // no pod has a class that does not exist
 			for class, want := range ofClass {
 				if got := v.ClassRequests(f).Of(class, workload.CPU); got != want {
 					t.Fatalf("%s: %d, want %d", class, got, want)

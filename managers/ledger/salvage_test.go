@@ -133,7 +133,7 @@ func owner(e ledger.Entry) string {
 }
 
 // TestDamageHitsWhatItHits: whichever value or key is damaged, or missing, the pod
-// that it is part of is lost and no other, the claims that are left of it are told,
+// that it is part of is lost and no other, its remaining claims are reported,
 // and revisions go on.
 func TestDamageHitsWhatItHits(t *testing.T) {
 	t.Parallel()
@@ -234,7 +234,7 @@ func TestUncertainAfterDamage(t *testing.T) {
 	}
 }
 
-// TestDamagedMeta: what is said of the whole ledger gets the least harmful reading.
+// TestDamagedMeta: damaged facts about the whole ledger get the least harmful value.
 func TestDamagedMeta(t *testing.T) {
 	t.Parallel()
 	l := many(t)
@@ -373,7 +373,7 @@ func TestSalvageRefuses(t *testing.T) {
 	}
 }
 
-// TestBucketOf: a value says by its checksum where it belongs.
+// TestBucketOf: the checksum of a value shows where it belongs.
 func TestBucketOf(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -39,7 +39,7 @@ func TestUncertainOutlivesRestarts(t *testing.T) {
 	}
 }
 
-// TestMemoryOutlivesRestarts: a start is told what nodes had at the last commit,
+// TestMemoryOutlivesRestarts: a start gets the nodes' memory at the last commit,
 // and commits of other rules change that.
 func TestMemoryOutlivesRestarts(t *testing.T) {
 	t.Parallel()

@@ -86,7 +86,7 @@ func TestUnknownLiveAndKnown(t *testing.T) {
 	}
 }
 
-// TestAdmittedGeneration: a record says which commit brought its pod here, whatever
+// TestAdmittedGeneration: a record has the commit that admitted its pod, whatever
 // is changed about it later.
 func TestAdmittedGeneration(t *testing.T) {
 	t.Parallel()

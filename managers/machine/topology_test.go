@@ -157,7 +157,7 @@ func TestImmutable(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	base := machinetest.Build("2s2n2c2t")
-	// Pinned: a change makes every stored ledger believe in another machine.
+	// Pinned: after a change every stored ledger counts as one of another machine.
 	if got, want := base.Fingerprint(), "4d48ac7dadd1bc1d18734641b9ed294e"; got != want {
 		t.Errorf("fingerprint is %s, want %s", got, want)
 	}

@@ -66,7 +66,7 @@ func activate(t *testing.T, p *managerset.Set) *managerset.Managers {
 	return s
 }
 
-// names asks a set's providers something and lists who answered.
+// names calls a set's providers and lists those that answered.
 func names(t *testing.T, p *managerset.Set, view *ledger.View) (out []string) {
 	t.Helper()
 	replies, err := p.Bus.Hints(t.Context(), view, hint.Request{Pod: &ledgertest.Pod("a", "main").Pod, Container: 0}, &ledger.Trace{})
@@ -106,8 +106,8 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// TestReplacement goes through the steps of a replacement and asks at each of them
-// who decides on the views that somebody may hold.
+// TestReplacement goes through the steps of a replacement and checks at each of them
+// which set decides on the views that are still in use.
 func TestReplacement(t *testing.T) {
 	t.Parallel()
 	first, second := build(t, "a", 1), build(t, "b", 2)

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// TestPageGuard: huge pages that somebody outside has taken are missed before they
+// TestPageGuard: huge pages that other processes use are noticed before they
 // are promised, by a pod that is new.
 func TestPageGuard(t *testing.T) {
 	t.Parallel()

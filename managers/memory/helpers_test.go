@@ -210,7 +210,7 @@ func shown(hints []hint.Hint) string {
 	return strings.Join(out, " ")
 }
 
-// hintsFor asks about a container, or with -1 about the pod, and returns the
+// hintsFor calls Hints for a container, or with -1 for the pod, and returns the
 // answers as "resource: hints", or their kind.
 func (n *testNode) hintsFor(p *workload.Pod, container int) string {
 	n.t.Helper()

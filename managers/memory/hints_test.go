@@ -146,7 +146,7 @@ func TestManyNodes(t *testing.T) {
 	wantText(t, "nodes", n.placed("c", "c"), "4-5")
 
 	// Of memory and huge pages two nodes are needed for each, but not the same
-	// two: the rule says both.
+	// two: the rule has both.
 	answers = ask("c=4Gi 1Gi=3Gi")
 	if len(answers) != 2 {
 		t.Fatalf("%+v", answers)

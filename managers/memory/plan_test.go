@@ -203,7 +203,7 @@ func TestPodAsAWholeWithNothingToShare(t *testing.T) {
 	n.must(n.admitWhole(whole(pod("a", "a=2Gi", "b=1Gi"), "3Gi"), on(0)))
 }
 
-// TestUnknownPageSize: the kubelet crashes when it is asked for pages of a size
+// TestUnknownPageSize: the kubelet crashes on a request for pages of a size
 // that the machine, or one of its nodes, does not know.
 func TestUnknownPageSize(t *testing.T) {
 	t.Parallel()
@@ -289,8 +289,8 @@ func TestFinishedOfNobody(t *testing.T) {
 	}
 }
 
-// TestUncountedPages: huge pages of a container that its pod as a whole does not ask
-// for are refused, and nothing is held; those that it requests are given.
+// TestUncountedPages: huge pages of a container that its pod as a whole does not request
+// are refused, and nothing is held; those that it requests are given.
 func TestUncountedPages(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, machinetest.Build("1s2n1c,mem=8Gi,huge=1Gi:2"))

@@ -123,7 +123,7 @@ func nearest(d Distances, masks []Mask) (best Mask) {
 	return best
 }
 
-// TestSearchIsCut: a search of which the limit is reached says so, and what it says
+// TestSearchIsCut: a search that reaches its limit reports that, and what it returns
 // until then is true.
 func TestSearchIsCut(t *testing.T) {
 	t.Parallel()

@@ -82,7 +82,7 @@ func TestSubsetsMatchModel(t *testing.T) {
 	})
 }
 
-// A machine of 64 nodes has 2^64-1 subsets: whoever takes the first few must not
+// A machine of 64 nodes has 2^64-1 subsets: a caller that takes the first few must not
 // pay for the rest.
 func TestSubsetsStop(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// story is a tracker on which events are told one after another.
+// story is a tracker that gets events one after another.
 type story struct {
 	*testing.T
 	Tracker
@@ -75,7 +75,7 @@ func (s *story) own(sharers ...string) {
 	}
 }
 
-// A container counts with every set that it was told until it is seen.
+// A container counts with every set that it was given until it is seen.
 func TestToldContainersCount(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -124,7 +124,7 @@ func TestToldContainersCount(t *testing.T) {
 			s.own("a")
 			row.tell(s)
 			s.blocked("own", row.want)
-			s.blocked("a", "") // sharers wait for nobody
+			s.blocked("a", "") // sharers do not wait
 		})
 	}
 }
@@ -174,7 +174,7 @@ func TestLostAnswers(t *testing.T) {
 	s.blocked("own", "")
 }
 
-// Who was there before the tracker may be anywhere until somebody looks.
+// A container from before the tracker may be anywhere until it is observed.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)
@@ -204,12 +204,12 @@ func TestOrderOfWrites(t *testing.T) {
 	}
 	s.writes("own=2-3 ")
 	s.tell(Sent, "own", "2-3")
-	s.writes("own=2-3 ") // until the kernel or an answer says so
+	s.writes("own=2-3 ") // until the kernel or an answer shows it
 	s.tell(KernelRuns, "own", "2-3")
 	s.writes("")
 }
 
-// Somebody who was given up and starts all the same is held against those that were let
+// A container that was given up and starts all the same is checked against those that were let
 // start meanwhile.
 func TestLateStartsAreCompared(t *testing.T) {
 	t.Parallel()

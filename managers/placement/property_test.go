@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// Whatever the sources tell, lose, repeat or tell late: no process runs on the own CPUs
-// of a container that was let start, nobody is blocked by a container with which it
+// Whatever the sources report, lose, repeat or report late: no process runs on the own CPUs
+// of a container that was let start, and no start is blocked by a container with which it
 // shares nothing, and in the end everybody may start.
 func TestNoProcessRunsOnOwnCPUsOfOthers(t *testing.T) {
 	t.Parallel()
@@ -38,7 +38,7 @@ type node struct {
 	log   []string
 	// drops is NRI: an update of a container that is not stored yet is answered, and lost.
 	drops bool
-	// old is a list from a moment ago, nil for none; partial says that the last list was
+	// old is a list from a moment ago, nil for none; partial is true if the last list was
 	// not whole, so that the next one is.
 	old     map[string]EventKind
 	partial bool
@@ -85,7 +85,7 @@ func (n *node) look(id string) {
 	}
 }
 
-// wants is the ledger: what is nobody's own is shared.
+// wants is the ledger: CPUs without an owner are shared.
 func (n *node) wants() {
 	shared := cpuset.Range(0, 3)
 	for _, b := range n.boxes {
@@ -302,7 +302,7 @@ func (b *box) take(cpus cpuset.Set, drops bool) {
 	}
 }
 
-// writes carries out what the tracker says.
+// writes carries out the tracker's writes.
 func (n *node) writes(sure bool) {
 	for _, w := range n.Tracker.Writes() {
 		n.send(w.ID, w.CPUs, sure)
@@ -326,7 +326,7 @@ func (n *node) list() map[string]EventKind {
 	return out
 }
 
-// show feeds a list. One that is fresh may lack somebody, unless the last one did.
+// show feeds a list. A fresh one may lack a container, unless the last one did.
 func (n *node) show(list map[string]EventKind, fresh bool) {
 	lacks := ""
 	if fresh && !n.partial && rapid.IntRange(0, 3).Draw(n.r, "lacks") == 0 {
@@ -387,7 +387,7 @@ func (n *node) check() {
 	}
 }
 
-// compare compares what is found through groups of containers with what all containers say.
+// compare compares the result by groups of containers with the result by all containers.
 func (n *node) compare() {
 	for id, c := range n.containers {
 		var blockers, intrusions []string
@@ -415,7 +415,7 @@ func (n *node) compare() {
 	}
 }
 
-// calm is what comes after all that: everything is told, and everybody may start.
+// calm comes after all that: everything is reported, and every container may start.
 func (n *node) calm() {
 	n.wait(StartTime)
 	for range 3 {

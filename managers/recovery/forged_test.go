@@ -52,7 +52,7 @@ func forgedClaims(uid string) *rapid.Generator[[]ledger.Claim] {
 	})
 }
 
-// forged is what is observed of a pod whose claim record somebody forged, with a checksum
+// forged is the observation of a pod with a forged claim record, with a checksum
 // that holds.
 func forged(t *rapid.T, uid string) recovery.Observation {
 	o := recovery.Observation{
@@ -90,7 +90,7 @@ func opened(t *rapid.T, journal ledger.Journal) (*ledger.Ledger, ledger.Report) 
 	return l, report
 }
 
-// TestForgedClaimRecords: whatever claim records say whose checksum holds, a start comes to
+// TestForgedClaimRecords: for any claim records with a right checksum, a start comes to
 // an end, the ledger that it leaves has no contradictions, and it can be read again as it
 // was written.
 func TestForgedClaimRecords(t *testing.T) {

@@ -229,7 +229,7 @@ func commit(t *testing.T, l *ledger.Ledger, draft *ledger.Draft) *ledger.View {
 	return view
 }
 
-// holds puts a plan into the ledger and looks that it says what was decided.
+// holds puts a plan into the ledger and checks that the ledger has the decisions.
 func holds(t *testing.T, view *ledger.View, plan recovery.Plan, waits, none bool) {
 	t.Helper()
 	draft := ledger.NewDraft(view)
@@ -419,7 +419,7 @@ func TestKernelShows(t *testing.T) {
 	}
 }
 
-// TestKernelShowsUnderStrictReservation: reserved CPUs say nothing then, and who has all
+// TestKernelShowsUnderStrictReservation: reserved CPUs are no evidence then, and a cgroup with all
 // the others shares them.
 func TestKernelShowsUnderStrictReservation(t *testing.T) {
 	t.Parallel()
@@ -513,7 +513,7 @@ func TestUnionThatContradictsItself(t *testing.T) {
 }
 
 // TestClaimRecordThatContradictsItself: a pod whose claim record gives a CPU to two of its
-// containers keeps all of it. Its record is no answer to the agent, which has to say who
+// containers keeps all of it. Its record is no answer to the agent, which has to report who
 // has what.
 func TestClaimRecordThatContradictsItself(t *testing.T) {
 	t.Parallel()
@@ -541,7 +541,7 @@ func TestClaimRecordThatContradictsItself(t *testing.T) {
 
 // TestKernelShowsKnownCPUs: CPUs that the ledger or a claim record gives to another pod are
 // not taken for a container's own only because its cpuset still has them: its cpuset may be
-// of the time before they were given. A note of an earlier start says otherwise.
+// of the time before they were given. A note of an earlier start overrides that.
 func TestKernelShowsKnownCPUs(t *testing.T) {
 	t.Parallel()
 	recorded := record(nil)
@@ -629,7 +629,7 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 	}
 }
 
-// TestOlderCopyByItsMark: the mark of the last commit alone tells a copy from before the
+// TestOlderCopyByItsMark: the mark of the last commit alone shows a copy from before the
 // ledger's epoch was renewed, also when the claim records are of the new epoch by then. The
 // renewed ledger itself, whose commit was not marked because of a crash, is no copy.
 func TestOlderCopyByItsMark(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/timestamp"
 )
 
-// TestBounded: whatever a clock says, records and messages can hold it, also with a year added.
+// TestBounded: for any clock, records and messages can hold it, also with a year added.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

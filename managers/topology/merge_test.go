@@ -140,7 +140,7 @@ func TestMergeWithoutNodes(t *testing.T) {
 	}
 }
 
-// problem is a machine and the answers that it is asked to merge.
+// problem is a machine and the answers to merge.
 type problem struct {
 	nodes   []int
 	dist    numa.Distances

@@ -38,7 +38,7 @@ func TestWith(t *testing.T) {
 	if _, unknown := pod.With([]Change{{Container: "three"}}, Features{}); unknown != "three" {
 		t.Errorf("unknown is %q", unknown)
 	}
-	pod.QoS = Guaranteed // as its agent said
+	pod.QoS = Guaranteed // as its agent sent it
 	if got, _ := pod.With(nil, Features{}); got.QoS != Guaranteed {
 		t.Errorf("the agent's class became %q", got.QoS)
 	}

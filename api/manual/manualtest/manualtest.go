@@ -14,7 +14,7 @@ import (
 )
 
 // Check insists that each verb of a program has a page in which each of its flags is, and
-// that both say what they are for.
+// that both describe their purpose.
 func Check(t *testing.T, root *cobra.Command, section string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -45,7 +45,7 @@ func serve(t *testing.T, cfg script.Config, devices string, on map[script.Method
 	return p
 }
 
-// awaitNoList waits until the plugin has learned that nobody reads its list any more.
+// awaitNoList waits until the plugin's list stream has ended.
 // It does so in its own time, so that two readers, one after the other, may look to it
 // like two at a time.
 func awaitNoList(t *testing.T, p *script.Plugin) {
@@ -114,7 +114,7 @@ func eventually(t *testing.T, short bool, check string, outcome conform.Outcome,
 	expect(t, report(timeout), check, outcome, text)
 }
 
-// is tells whether a check had an outcome, and a text.
+// is reports whether a check had an outcome, and a text.
 func is(r conform.Report, check string, outcome conform.Outcome, text string) bool {
 	i := slices.IndexFunc(r.Checks, func(c conform.Check) bool { return c.Name == check })
 	return i >= 0 && r.Checks[i].Outcome == outcome && strings.Contains(r.Checks[i].Text, text)

@@ -132,7 +132,7 @@ func TestFalseAnswers(t *testing.T) {
 	}
 }
 
-// TestLifeOfASocket: a plugin that runs already is told to berthd by the test.
+// TestLifeOfASocket: the test registers a plugin that runs already with berthd.
 func TestLifeOfASocket(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{PreStart: true}, "a b", nil)
@@ -149,7 +149,7 @@ func TestLifeOfASocket(t *testing.T) {
 	awaitNoList(t, p)
 }
 
-// TestNoPlugin: nobody registers, or nothing can be started.
+// TestNoPlugin: no plugin registers, or nothing can be started.
 func TestNoPlugin(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -169,7 +169,7 @@ func TestNoPlugin(t *testing.T) {
 	}
 }
 
-// TestBerthd: where the program of berthd is looked for, and what is said if there
+// TestBerthd: the search for the program of berthd, and the error if there
 // is none.
 func TestBerthd(t *testing.T) {
 	dir := t.TempDir()

@@ -138,7 +138,7 @@ func TestAmountsHaveOneUnit(t *testing.T) {
 	}
 }
 
-// TestChanges: rows by their key; what changes with time alone is no change, and what is gone is told.
+// TestChanges: rows by their key; ages alone are no change, and rows that are gone are reported.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	tab := func(rows ...string) *Table {

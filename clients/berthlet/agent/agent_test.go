@@ -62,7 +62,7 @@ func TestCallsInOrder(t *testing.T) {
 	})
 }
 
-// TestSecured hands on what a manifest says about who a container is and what it may
+// TestSecured passes on a manifest's users, groups and rights of a container, and what it may
 // do.
 func TestSecured(t *testing.T) {
 	t.Parallel()
@@ -489,7 +489,7 @@ func TestNothingIsEndedBeforeTheManifestsAreRead(t *testing.T) {
 	})
 }
 
-// TestManifestThatWentEndsItsPod: a file that was never read says nothing about a
+// TestManifestThatWentEndsItsPod: a file that was never read is no reason to end a
 // pod whose own file was read, and is gone.
 func TestManifestThatWentEndsItsPod(t *testing.T) {
 	t.Parallel()
@@ -528,12 +528,12 @@ func TestUnknownPodsAreRemoved(t *testing.T) {
 }
 
 // TestRecordsThatAreNotToBeHad: a pod whose record is damaged, gone or cannot be read now lives on and is among the living,
-// until the manifests say whether it is wanted. Who is wanted keeps its containers.
+// until the manifests show whether it has one. A pod with a manifest keeps its containers.
 func TestRecordsThatAreNotToBeHad(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		spoil func(t *testing.T, record string)
-		// mend makes the record readable again; nil where nobody can.
+		// mend makes the record readable again; nil where that is impossible.
 		mend  func(t *testing.T, record string)
 		aside int
 	}{
@@ -681,7 +681,7 @@ func TestLostContainer(t *testing.T) {
 	})
 }
 
-// A berthd that was made anew is told of once for each time that it comes.
+// A new berthd is logged once each time that it appears.
 func TestNoDevices(t *testing.T) {
 	t.Parallel()
 	for _, none := range []bool{false, true} {

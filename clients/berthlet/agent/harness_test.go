@@ -189,7 +189,7 @@ func (f *fakeNode) PostStop(_ context.Context, id string) error {
 	return nil
 }
 
-// said lists the calls that begin with one of some words.
+// said lists the calls with one of some prefixes.
 func (f *fakeNode) said(words ...string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -253,8 +253,8 @@ func TestTakenOver(t *testing.T) {
 	must(t, b.Close(ctx(t), "u1"))
 }
 
-// TestLostKeeper kills a keeper: nobody reads the container's output any more, and
-// nobody would see its end.
+// TestLostKeeper kills a keeper: the container's output is not read any more, and
+// its end would not be noticed.
 func TestLostKeeper(t *testing.T) {
 	t.Parallel()
 	b := open(t)

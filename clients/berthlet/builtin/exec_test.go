@@ -110,7 +110,7 @@ func TestExecStreams(t *testing.T) {
 			t.Errorf("%q: exit code %d, %d bytes of output %.100q, %q", row.args, code, len(out), out, errs)
 		}
 	}
-	// Output that nobody takes does not hold the program up.
+	// Unread output does not block the program.
 	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{
 		Args: []string{"/probe", "cat", "/probe", ",", "exit", "3"}, Stdout: refusing{}, Stderr: io.Discard,
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// TestProgramThatDoesNotBegin: a container that stops the process that is to become a program holds up nobody.
+// TestProgramThatDoesNotBegin: a container that stops the process that is to become a program blocks no other call.
 func TestProgramThatDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	never, signals := make(chan error), make(chan os.Signal, 1)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKeptOrUnknown: a keeper that is gone is told from one of which nothing can be found out: the container of one that
+// TestKeptOrUnknown: a keeper that is gone is distinguished from one of unknown state: the container of one that
 // is gone is ended.
 func TestKeptOrUnknown(t *testing.T) {
 	t.Parallel()

@@ -74,7 +74,7 @@ func TestVersion2(t *testing.T) {
 // programs are the root file system of the tests.
 var programs = nodetest.NewPrograms(map[string]string{"root/probe": "hack/probe"})
 
-// needRoot skips what takes root with its rights, with what the kernel says to
+// needRoot skips tests that need root's rights, with the kernel's error for
 // another program.
 func needRoot(t *testing.T) {
 	t.Helper()
@@ -165,7 +165,7 @@ func (b *bench) again(t *testing.T) *builtin.Runtime {
 	return r
 }
 
-// said waits until a container has written something, which the probe does when it
+// said waits until a container has written something. The probe does so when it
 // listens.
 func said(ctx context.Context, s container.Spec) error {
 	return nodetest.Await(ctx, func() bool {

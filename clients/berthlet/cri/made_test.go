@@ -64,7 +64,7 @@ func theSpec(dir string) container.Spec {
 	}
 }
 
-// text wants a message to be what a text says.
+// text compares a message with a text.
 func text(t *testing.T, what string, got proto.Message, want string) {
 	t.Helper()
 	wanted := got.ProtoReflect().New().Interface()
@@ -277,7 +277,7 @@ func TestLogsStartAnew(t *testing.T) {
 }
 
 // TestUnknownContainers has a runtime that does not know any more how far containers
-// are: they end, or their pod would wait for them for good.
+// are: they end, or their pod would wait for them forever.
 func TestUnknownContainers(t *testing.T) {
 	t.Parallel()
 	for name, started := range map[string]bool{"made": false, "started": true} {

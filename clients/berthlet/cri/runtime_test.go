@@ -14,7 +14,7 @@ import (
 	fake "github.com/berthd/berth/hack/cri"
 )
 
-// serve runs a container runtime in memory until the test ends, and tells its
+// serve runs a container runtime in memory until the test ends, and returns its
 // socket.
 func serve(t *testing.T, s *fake.Server) string {
 	t.Helper()

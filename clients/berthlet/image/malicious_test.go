@@ -48,7 +48,7 @@ func picture(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestLayersThatLeadOut unpacks layers, as root, that want to reach what is outside: a layer
+// TestLayersThatLeadOut unpacks layers, as root, that try to reach files outside: a layer
 // may be refused, or stay below its directory; nothing outside is made, changed or linked.
 func TestLayersThatLeadOut(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func (w *world) alive() (names []string) {
 	return names
 }
 
-// do carries a step out, or lets it fail, and checks that it was right to ask.
+// do carries a step out, or lets it fail, and checks that the step was allowed.
 func (w *world) do(step lifecycle.Step) {
 	seen := w.state.Containers[step.Container]
 	fails := rapid.IntRange(0, 4).Draw(w.t, "fails") == 0
@@ -140,7 +140,7 @@ func (w *world) checkCreate(step lifecycle.Step, seen lifecycle.Seen) {
 	w.created[step.Container] = true
 }
 
-// checkOrder: a sidecar is told after everything behind it, unless time is up.
+// checkOrder: a sidecar is signalled after everything behind it, unless the grace is over.
 func (w *world) checkOrder(name string) {
 	if !w.state.Deleted.IsZero() && !w.now.Before(w.state.Deleted.Add(w.pod.Grace)) {
 		return
@@ -206,7 +206,7 @@ func TestWalk(t *testing.T) {
 			return
 		}
 		w.state.Deleted = w.now
-		// All containers are told and killed one after the other in the worst case.
+		// In the worst case all containers are signalled and killed one after the other.
 		limit := w.now.Add(w.pod.Grace + 10*time.Second)
 		for !w.state.Released {
 			plan := w.pass()

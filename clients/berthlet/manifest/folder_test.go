@@ -88,7 +88,7 @@ func TestRead(t *testing.T) {
 	read(t, f, "a")
 }
 
-// TestAll shows when the pods that are found are not all that are wanted.
+// TestAll shows when the found pods are not all pods of the folder.
 func TestAll(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// TestNoWatches: where the kernel has no watches left the folder is read once a second, which is said once.
+// TestNoWatches: where the kernel has no watches left the folder is read once a second, and the log has one line about it.
 func TestNoWatches(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -68,7 +68,7 @@ func run(t interface{ Fatalf(string, ...any) }, program []Instruction, c call) u
 	return 0
 }
 
-// holds says what a condition means.
+// holds evaluates a condition by its definition.
 func (c Condition) holds(args [6]uint64) bool {
 	v := args[c.Index]
 	switch c.Op {
@@ -89,7 +89,7 @@ func (c Condition) holds(args [6]uint64) bool {
 	}
 }
 
-// meant says what a profile answers, in the words of its definition.
+// meant evaluates a profile by its definition.
 func meant(p Profile, machine []architecture, c call) uint32 {
 	for i, a := range machine {
 		if a.audit != c.audit || i > 0 && !slices.Contains(p.Architectures, a.name) {
@@ -127,7 +127,7 @@ func values() *rapid.Generator[uint64] {
 	return rapid.OneOf(rapid.Uint64Range(0, 4), rapid.Uint64Range(1<<32-2, 1<<32+2), rapid.SampledFrom([]uint64{1 << 63, 1<<64 - 1, 5 << 32, 5<<32 + 3}), rapid.Uint64())
 }
 
-// TestFilters has random profiles compiled, and asked about random calls: a filter
+// TestFilters compiles random profiles and runs them on random calls: a filter
 // answers what the profile means.
 func TestFilters(t *testing.T) {
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestDefault asks the default profile about calls that matter.
+// TestDefault runs the default profile on calls that matter.
 func TestDefault(t *testing.T) {
 	t.Parallel()
 	const eperm, enosys = uint32(0x00050001), uint32(0x00050026)
@@ -305,7 +305,7 @@ func TestParse(t *testing.T) {
 var numbered = regexp.MustCompile(`(?m)^\s+SYS_(\w+)\s+=\s+(\d+)$`)
 
 // TestTables compares the tables with what they were made from. The module may know
-// newer calls: they are answered with ENOSYS until somebody has looked at them.
+// newer calls: they are answered with ENOSYS until they were reviewed.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()

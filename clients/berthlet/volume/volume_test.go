@@ -24,7 +24,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// needMounts skips what takes the right to mount, with what the kernel says.
+// needMounts skips tests that need the right to mount, with the kernel's error.
 func needMounts(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()

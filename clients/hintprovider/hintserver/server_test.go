@@ -51,7 +51,7 @@ func (s *slots) note(format string, args ...any) {
 	s.heard = append(s.heard, fmt.Sprintf(format, args...))
 }
 
-// said returns what was heard since the last time.
+// said returns the calls since the last time.
 func (s *slots) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// commit says what pods hold; the first time it describes the machine.
+// commit sends the pods' allocations; the first one describes the machine.
 func (s *stage) commit(change ...func(*hintv1.CommitRequest)) error {
 	s.t.Helper()
 	text, err := machinetest.Build("1s2n4c1t").Marshal()

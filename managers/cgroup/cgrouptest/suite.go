@@ -36,7 +36,7 @@ type Process struct {
 }
 
 // Run holds an implementation of cgroup.Tree against the contract. Each call of
-// make gives a fixture whose Root nobody else uses. What a tree lacks (a
+// make returns a fixture with a Root of its own. What a tree lacks (a
 // controller, a second CPU) skips the tests that need it, by name.
 func Run(t *testing.T, make func(t *testing.T) Fixture) {
 	for _, c := range []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 )
 
-// freeze stops a cgroup as somebody else may, or lets it go on.
+// freeze stops a cgroup as another program may, or thaws it.
 func (s *suite) freeze(t *testing.T, name cgroup.Name, frozen bool) {
 	t.Helper()
 	if s.Facts.Version == cgroup.V1 && !slices.Contains(s.Facts.Controllers, "freezer") {
@@ -27,7 +27,7 @@ func (s *suite) freeze(t *testing.T, name cgroup.Name, frozen bool) {
 	}
 }
 
-// frozen checks who freezes a cgroup; nil for nobody.
+// frozen checks which cgroup freezes a cgroup; nil for none.
 func (s *suite) frozen(t *testing.T, name, want cgroup.Name) {
 	t.Helper()
 	by, err := s.Tree.Frozen(t.Context(), name)
@@ -57,7 +57,7 @@ func testFreezer(t *testing.T, s *suite) {
 	if by, err := s.Tree.Frozen(t.Context(), s.name("none")); by != nil || err != nil {
 		t.Errorf("an absent cgroup is frozen by %v, %v", by, err)
 	}
-	// What lives is thawed by what Diff says, and nobody else is.
+	// Living cgroups are thawed by the ops of Diff, and no others.
 	s.freeze(t, pod, true)
 	s.freeze(t, leaf, true)
 	s.reach(t, []cgroup.Node{{Name: pod}, {Name: leaf, Lives: true}})
@@ -66,7 +66,7 @@ func testFreezer(t *testing.T, s *suite) {
 	s.frozen(t, leaf, nil)
 }
 
-// Processes die that somebody has frozen, in the cgroup that is removed or below it:
+// Frozen processes die too, in the cgroup that is removed or below it:
 // v1's refrigerator keeps even those that were killed.
 func testRemoveFrozen(t *testing.T, s *suite) {
 	for _, frozen := range [][]cgroup.Name{

@@ -30,7 +30,7 @@ func testRandomTrees(t *testing.T, s *suite) {
 	}
 }
 
-// forget removes the cgroups that are not wanted.
+// forget removes the cgroups that are not desired.
 func (s *suite) forget(t *testing.T, desired []cgroup.Node) {
 	t.Helper()
 	seen, err := s.Tree.Observe(t.Context(), s.Root, -1)

@@ -112,7 +112,7 @@ func using(bytes int64) func(*testing.T, *Tree) {
 	}
 }
 
-// Whoever kills a fork bomb process by process never ends; Remove does.
+// A loop that kills a fork bomb process by process never ends; Remove does.
 func TestForkBombNeedsTheFreezer(t *testing.T) {
 	t.Parallel()
 	tree := New(V1(), cpuset.Of(0), numa.Of(0))

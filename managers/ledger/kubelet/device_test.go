@@ -100,8 +100,8 @@ func TestParseDevice(t *testing.T) {
 	}
 }
 
-// TestDeviceNulls checks that null and empty are told apart where the checksum
-// tells them apart.
+// TestDeviceNulls checks that null and empty differ where the checksum
+// differs.
 func TestDeviceNulls(t *testing.T) {
 	t.Parallel()
 	sums := map[string]string{}

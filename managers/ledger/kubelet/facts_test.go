@@ -166,7 +166,7 @@ func TestFactsComeBack(t *testing.T) {
 	})
 }
 
-// FuzzReadCPU: whatever the file says, claims have owners that are known, and CPUs.
+// FuzzReadCPU: for any file, claims have owners that are known, and CPUs.
 func FuzzReadCPU(f *testing.F) {
 	for _, file := range files {
 		f.Add([]byte(file.text))
@@ -226,7 +226,7 @@ func TestFormatsOfTheGate(t *testing.T) {
 	}
 }
 
-// TestPodsOfAFile: every pod that a file names is told, known or not.
+// TestPodsOfAFile: every pod that a file names is returned, known or not.
 func TestPodsOfAFile(t *testing.T) {
 	t.Parallel()
 	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("8c")}).View()

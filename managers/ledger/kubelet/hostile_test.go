@@ -9,7 +9,7 @@ import (
 )
 
 // TestHostileStateFiles: files that stand for more than they have, are nested deeper than any
-// real one, or say one thing twice are refused with an error of their own, by every reader.
+// real one, or repeat a field are refused with an error of their own, by every reader.
 func TestHostileStateFiles(t *testing.T) {
 	t.Parallel()
 	const deep = 1 << 20

@@ -45,7 +45,7 @@ func memoryFixture(t ledgertest.T, features memory.Features) (*memory.Manager, *
 	return m, ledgertest.New(t, ledger.Rules{Machine: topo}), settings
 }
 
-// asks is a container that requests memory.
+// asks returns a container that requests memory.
 func asks(name string, role workload.Role, bytes int64) workload.Container {
 	q := workload.Quantities{workload.CPU: 1000, workload.Memory: bytes}
 	return workload.Container{Name: name, Role: role, Requests: q, Limits: q}
@@ -257,7 +257,7 @@ func sums(nodes []memory.NodeState) (out []string) {
 	return out
 }
 
-// FuzzReadMemory: whatever the file says, claims have owners that are known, and
+// FuzzReadMemory: for any file, claims have owners that are known, and
 // blocks whose parts are whole.
 func FuzzReadMemory(f *testing.F) {
 	f.Add([]byte(`{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"reserved":3}},"cells":[0,1]},"1":{"memoryMap":{"memory":{"reserved":9}}}},` +

@@ -7,7 +7,7 @@
 //
 //   - journal in memory: a ledger.Journal whose content outlives its handles, so
 //     that a crash is a second handle on the same content.
-//   - failure: what a journal is told to do at its n-th next commit.
+//   - failure: what a journal does at its n-th next commit.
 //
 // Invariant: a ledger opened through this package has been held against
 // ledger.Check and against its own journal by the end of its test.

@@ -67,7 +67,7 @@ func (j *Journal) failAt(n int, f failure) {
 	j.failures[j.commits+n] = f
 }
 
-// Commits returns how many commits were asked of this handle.
+// Commits returns the number of commits of this handle.
 func (j *Journal) Commits() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package machinetest makes machines for tests and benchmarks.
 //
 // Build starts from a shape text (machine.ParseShape) and applies options, each
-// one thing that real machines do and a shape cannot say: holes in the numbers,
+// one thing that real machines do and a shape cannot express: holes in the numbers,
 // offline siblings, hybrid cores, odd caches. Everything here panics on a
 // machine that machine.New refuses, since that is a mistake in the test.
 //
