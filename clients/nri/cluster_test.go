@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -38,6 +39,12 @@ func newKubernetes(t *testing.T, kubelet map[string]any) *kubernetes {
 	k.startBerthd()
 	k.startPlugin()
 	return k
+}
+
+// berthctl calls berthd as its agent or an administrator.
+func (k *kubernetes) berthctl(args ...string) (string, error) {
+	out, err := exec.Command(filepath.Join(k.built, "berthctl"), append([]string{"--endpoint", k.socket}, args...)...).CombinedOutput()
+	return string(out), err
 }
 
 func (k *kubernetes) startBerthd() {
@@ -110,4 +117,75 @@ func TestClusterPods(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), pod.Metadata.UID) || !json.Valid(out) {
 		t.Errorf("berthd's pods: %v: %s", err, out)
 	}
+}
+
+// TestClusterDevice: a Guaranteed pod with a device of a plugin of the kubelet. While its CPUs are taken, it is
+// refused with an event that says why, the kubelet's tries cost no decision, and it starts when they are
+// free: on CPUs of its own, with the device in berthd's ledger.
+func TestClusterDevice(t *testing.T) {
+	k := newKubernetes(t, nil)
+	k.Start("plugin", exec.Command(filepath.Join(k.built, "plugin"), "-devices", "gpu0@0"))
+	k.Eventually("the node has the device", func() bool {
+		text, err := k.Kubectl("get", "node", cluster.Node, "-o", `jsonpath={.status.allocatable.example\.com/gpu}`)
+		return err == nil && text == "1"
+	})
+	// Another agent has the CPUs, which the scheduler does not know.
+	own := runtime.NumCPU() - 1
+	manifest := k.Path("blocker.yaml")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: blocker, uid: blocker}\nspec:\n  containers:\n  - {name: main, image: x, resources: {limits: {cpu: \"%d\", memory: 1Mi}}}\n", own)
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := k.berthctl("admit", "-f", manifest); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	k.apply("trainer", fmt.Sprintf(`{"limits": {"cpu": "%d", "memory": "64Mi", "example.com/gpu": "1"}}`, own))
+	var event string
+	k.Eventually("the pod has an event", func() bool {
+		event, _ = k.Kubectl("get", "events", "--field-selector", "involvedObject.name=trainer,reason=FailedCreatePodSandBox", "-o", "jsonpath={.items[0].message}")
+		return event != ""
+	})
+	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf("0 free of the %d cpu that are needed", own), "example.com/gpu gpu0 is on NUMA node 0", "it would fit if pod default/blocker were removed"} {
+		if !strings.Contains(event, want) {
+			t.Errorf("the event lacks %q:\n%s", want, event)
+		}
+	}
+	if len(event) > 1024 {
+		t.Errorf("the event has %d bytes", len(event))
+	}
+	var before string
+	k.Eventually("the kubelet tries again", func() bool { return k.tries("trainer") > 1 })
+	if text, err := k.berthctl("get", "rejections", "-o", "json"); err != nil {
+		t.Errorf("%v: %s", err, text)
+	} else if n := strings.Count(text, `"TopologyAffinityError"`) + strings.Count(text, `"UnexpectedAdmissionError"`); n != 1 {
+		t.Errorf("berthd has rejected the pod %d times:\n%s", n, text)
+	} else {
+		before = text
+	}
+
+	if out, err := k.berthctl("remove", "blocker"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got, want := k.said("trainer", "affinity"), range1(own); got != want {
+		t.Errorf("the container runs on %s, want %s\nrejections before:\n%s", got, want, before)
+	}
+	described, err := k.berthctl("describe", "pod", "default/trainer")
+	if err != nil || !strings.Contains(described, "example.com/gpu") || !strings.Contains(described, "gpu0") {
+		t.Errorf("berthd does not know the device: %v\n%s", err, described)
+	}
+	if text, err := k.berthctl("ledger", "check"); err != nil {
+		t.Errorf("check of the ledger: %v: %s", err, text)
+	}
+}
+
+// tries counts how often the kubelet has tried to start the sandbox of a pod that is refused.
+func (k *kubernetes) tries(pod string) int {
+	refused := 0
+	for line := range strings.Lines(k.Log("berth-nri").String()) {
+		if strings.Contains(line, "a pod was not admitted") && strings.Contains(line, "pod=default/"+pod+" ") {
+			refused++
+		}
+	}
+	return refused
 }

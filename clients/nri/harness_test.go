@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -44,7 +43,7 @@ const asPlugin = "NRI_TEST_AS_PLUGIN"
 const timeout = 5 * time.Minute
 
 // programs are berthd, and what runs in the containers.
-var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl", "root/probe": "hack/probe"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl", "root/probe": "hack/probe", "berth-nri": "clients/nri", "plugin": "hack/plugin"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.
@@ -267,15 +266,11 @@ func (p *pod) run(milli, memory int64) (pid int) {
 		p.t.Fatalf("run a container of %s: %v", p.name, err)
 	}
 	p.container = id
-	status, err := p.runtime.ContainerStatus(p.ctx(), &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	pid, err = p.containerd.Process(p.ctx(), id)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	var info struct{ PID int }
-	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.PID == 0 {
-		p.t.Fatalf("process of container %s: %v, %v", id, err, status.GetInfo())
-	}
-	return info.PID
+	return pid
 }
 
 // said waits until the container has told what it sees, and gives a value of it.
@@ -324,9 +319,14 @@ func allowed(pid int) string {
 // cgroups: cgroups(7), "/proc files".
 func (n *node) file(pid int, controller, file1, file2 string) string {
 	n.t.Helper()
+	return cgroupFile(n.t, pid, controller, file1, file2)
+}
+
+func cgroupFile(t testing.TB, pid int, controller, file1, file2 string) string {
+	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -340,7 +340,7 @@ func (n *node) file(pid int, controller, file1, file2 string) string {
 			return path
 		}
 	}
-	n.t.Fatalf("process %d is in no cgroup with %s or %s: %s", pid, file1, file2, text)
+	t.Fatalf("process %d is in no cgroup with %s or %s: %s", pid, file1, file2, text)
 	return ""
 }
 
@@ -375,4 +375,16 @@ func range1(last int) string {
 		return "1"
 	}
 	return "1-" + strconv.Itoa(last)
+}
+
+// quotaOf reads the CPU quota of a process's cgroup. cgroup v1 has it in a file of its own, v2 with the
+// period.
+func quotaOf(t testing.TB, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(cgroupFile(t, pid, "cpu", "cpu.cfs_quota_us", "cpu.max"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quota, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	return quota
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/berthd/berth/server/servertest"
@@ -56,10 +55,7 @@ func testRelease(t *testing.T, slices *servertest.Slices) {
 	if allowed(w) != all || allowed(tr) != all {
 		t.Errorf("after the last end the containers run on %s and %s, want %s", allowed(w), allowed(tr), all)
 	}
-	// cgroup v1 has the quota in a file of its own, v2 with the period.
-	text, err := os.ReadFile(n.file(tr, "cpu", "cpu.cfs_quota_us", "cpu.max"))
-	quota, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	if want := strconv.FormatInt(milli*100, 10); err != nil || quota != want {
-		t.Errorf("after the last end the container has the quota %q, want %s: %v", quota, want, err)
+	if got, want := quotaOf(t, tr), strconv.FormatInt(milli*100, 10); got != want {
+		t.Errorf("after the last end the container has the quota %q, want %s", got, want)
 	}
 }

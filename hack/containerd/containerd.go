@@ -13,6 +13,7 @@ package containerd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -215,30 +216,53 @@ func (d *Daemon) log() string {
 }
 
 // Load makes an image of a static binary under each of the names, for the pause
-// container too. The binary becomes /probe.
+// container too. The binary becomes /probe. Nothing is started by itself; as the pause image it waits.
 func (d *Daemon) Load(ctx context.Context, binary string, names ...string) error {
+	return d.LoadImages(ctx,
+		Image{Names: names, Files: map[string]string{"probe": binary}},
+		Image{Names: []string{PauseImage}, Entrypoint: []string{"/pause", "wait"}, Files: map[string]string{"pause": binary}},
+	)
+}
+
+// LoadImages makes images of static binaries.
+func (d *Daemon) LoadImages(ctx context.Context, images ...Image) error {
 	archive := filepath.Join(d.dir, "image.tar")
 	f, err := os.Create(archive)
 	if err == nil {
-		err = errors.Join(writeImage(f, binary, names), f.Close())
+		err = errors.Join(writeImages(f, images), f.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("write the image: %w", err)
+		return fmt.Errorf("write the images: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(d.programs, "ctr"), "--address", d.Socket, "--namespace", "k8s.io", "images", "import", archive)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("import the image: %w: %s", err, out)
+		return fmt.Errorf("import the images: %w: %s", err, out)
 	}
 	// CRI hears of it a moment later.
 	return d.until(ctx, "the images are there", func() (bool, error) {
-		for _, name := range append(names, PauseImage) {
-			there, err := criv1.NewImageServiceClient(d.conn).ImageStatus(ctx, &criv1.ImageStatusRequest{Image: &criv1.ImageSpec{Image: name}})
-			if err != nil || there.GetImage() == nil {
-				return false, err
+		for _, image := range images {
+			for _, name := range image.Names {
+				there, err := criv1.NewImageServiceClient(d.conn).ImageStatus(ctx, &criv1.ImageStatusRequest{Image: &criv1.ImageSpec{Image: name}})
+				if err != nil || there.GetImage() == nil {
+					return false, err
+				}
 			}
 		}
 		return true, nil
 	})
+}
+
+// Process returns the process of a container.
+func (d *Daemon) Process(ctx context.Context, id string) (pid int, err error) {
+	status, err := criv1.NewRuntimeServiceClient(d.conn).ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return 0, err
+	}
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.PID == 0 {
+		return 0, fmt.Errorf("process of container %s: %v: %w", id, status.GetInfo(), err)
+	}
+	return info.PID, nil
 }
 
 // close removes every pod, ends containerd, and reports what it could not undo.

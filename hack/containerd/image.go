@@ -6,10 +6,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 )
+
+// Image is an image of static binaries.
+type Image struct {
+	Names      []string
+	Entrypoint []string
+	// Files are the binaries, by their paths in the image.
+	Files map[string]string
+}
 
 // entry is a file of an archive of images, as docker save writes it (OCI image
 // specification, "conversion"; Docker image specification 1.2).
@@ -19,33 +30,36 @@ type entry struct {
 	Layers   []string
 }
 
-// writeImage writes an archive with one layer, in which a binary is /probe, and also
-// /pause. Under the names nothing is started by itself; as the pause image it waits.
-func writeImage(w io.Writer, binary string, names []string) error {
-	program, err := os.ReadFile(binary)
+// writeImages writes an archive of images with one layer each.
+func writeImages(w io.Writer, images []Image) error {
+	var files []file
+	var entries []entry
+	for i, image := range images {
+		var binaries []file
+		for _, path := range slices.Sorted(maps.Keys(image.Files)) {
+			program, err := os.ReadFile(image.Files[path])
+			if err != nil {
+				return err
+			}
+			binaries = append(binaries, file{path, program})
+		}
+		var layer bytes.Buffer
+		if err := writeTar(&layer, binaries...); err != nil {
+			return err
+		}
+		config, err := imageConfig(layer.Bytes(), image.Entrypoint...)
+		if err != nil {
+			return err
+		}
+		e := entry{Config: fmt.Sprintf("config%d.json", i), RepoTags: image.Names, Layers: []string{fmt.Sprintf("layer%d.tar", i)}}
+		files = append(files, file{e.Layers[0], layer.Bytes()}, file{e.Config, config})
+		entries = append(entries, e)
+	}
+	manifest, err := json.Marshal(entries)
 	if err != nil {
 		return err
 	}
-	var layer bytes.Buffer
-	if err := writeTar(&layer, file{"probe", program}, file{"pause", program}); err != nil {
-		return err
-	}
-	plain, err := imageConfig(layer.Bytes())
-	if err != nil {
-		return err
-	}
-	pause, err := imageConfig(layer.Bytes(), "/pause", "wait")
-	if err != nil {
-		return err
-	}
-	manifest, err := json.Marshal([]entry{
-		{Config: "plain.json", RepoTags: names, Layers: []string{"layer.tar"}},
-		{Config: "pause.json", RepoTags: []string{PauseImage}, Layers: []string{"layer.tar"}},
-	})
-	if err != nil {
-		return err
-	}
-	return writeTar(w, file{"layer.tar", layer.Bytes()}, file{"plain.json", plain}, file{"pause.json", pause}, file{"manifest.json", manifest})
+	return writeTar(w, append(files, file{"manifest.json", manifest})...)
 }
 
 func imageConfig(layer []byte, entrypoint ...string) ([]byte, error) {

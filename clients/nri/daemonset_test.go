@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/hack/cluster"
+	"github.com/berthd/berth/hack/containerd"
+)
+
+// overlay adapts deploy/kubernetes to a cluster that shares its machine with others: sockets and
+// directories of the node are elsewhere, and services have no addresses. The test's pod needs all CPUs but
+// one, so berth requests none.
+const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../kubernetes/base]
+patches:
+- target: {kind: DaemonSet, name: berth}
+  patch: |
+    - {op: test, path: /spec/template/spec/containers/1/name, value: berth-nri}
+    - {op: add, path: /spec/template/spec/containers/1/args/-, value: --nri-socket=/var/run/nri/SOCKET}
+    - {op: add, path: /spec/template/spec/containers/1/args/-, value: --log-level=debug}
+- target: {kind: DaemonSet, name: berth}
+  patch: |
+    apiVersion: apps/v1
+    kind: DaemonSet
+    metadata: {name: berth, namespace: berth-system}
+    spec:
+      minReadySeconds: 1
+      template:
+        spec:
+          containers:
+          - name: berthd
+            resources: {requests: {cpu: "0"}}
+          - name: berth-nri
+            env:
+            - {name: KUBERNETES_SERVICE_HOST, value: "ADDRESS"}
+            - {name: KUBERNETES_SERVICE_PORT, value: "6443"}
+            resources: {requests: {cpu: "0"}}
+          volumes:
+          - {name: run, hostPath: {path: DIR/run-berth, type: DirectoryOrCreate}}
+          - {name: nri, hostPath: {path: NRI, type: Directory}}
+          - {name: cdi, hostPath: {path: DIR/cdi, type: DirectoryOrCreate}}
+          - {name: cdi-run, hostPath: {path: DIR/cdi-run, type: DirectoryOrCreate}}
+`
+
+// TestClusterDaemonSet installs berth as docs/kubernetes.md says, upgrades it and removes it again.
+// Pods that run are placed; the upgrade moves nothing; after the removal each container runs on all
+// CPUs, with the quota that the kubelet has set.
+func TestClusterDaemonSet(t *testing.T) {
+	cluster.Need(t) // before something is built for it
+	if runtime.NumCPU() < 2 {
+		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
+	}
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{"reservedSystemCPUs": "0"}})
+	k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
+	all, milli := "0-"+strconv.Itoa(runtime.NumCPU()-1), (runtime.NumCPU()-1)*1000
+	k.prepareNode()
+	k.apply("web", `{}`)
+	k.apply("trainer", fmt.Sprintf(`{"limits": {"cpu": "%dm", "memory": "64Mi"}}`, milli))
+	web, trainer := k.pid("web"), k.pid("trainer")
+	k.runsOn("before the installation", all, web, trainer)
+
+	k.must("apply", "-k", c.Path("overlay"))
+	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
+	k.runsOn("after the installation", range1(runtime.NumCPU()-1), trainer)
+	k.runsOn("after the installation", "0", web)
+	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get", "pods"); !strings.Contains(text, "trainer") {
+		t.Errorf("berthctl in the pod lists\n%s", text)
+	}
+	if text, err := k.berthctl("describe", "node"); err != nil || strings.Contains(text, "Scheduler:") {
+		t.Errorf("the scheduler and berthd do not count the same: %v:\n%s", err, text)
+	}
+
+	// An upgrade: no container moves, and the new programs go on.
+	moved := k.watch(trainer)
+	k.must("-n", "berth-system", "rollout", "restart", "daemonset/berth")
+	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
+	if where := moved(); len(where) > 0 {
+		t.Errorf("during the upgrade the container of its own ran on %v", where)
+	}
+	k.apply("later", `{}`)
+	if got := k.said("later", "affinity"); got != "0" {
+		t.Errorf("after the upgrade a container on the shared CPUs runs on %s", got)
+	}
+
+	k.must("delete", "-k", c.Path("overlay"), "--wait=true", "--timeout=120s")
+	k.runsOn("after the removal", all, web, trainer, k.pid("later"))
+	if quota := quotaOf(t, trainer); quota != strconv.Itoa(milli*100) {
+		t.Errorf("after the removal the container has the quota %q, want %d", quota, milli*100)
+	}
+}
+
+// prepareNode loads the images and writes what a node has.
+func (k *kubernetes) prepareNode() {
+	k.t.Helper()
+	version, err := os.ReadFile("../../api/version/VERSION")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	tag := ":" + strings.TrimSpace(string(version))
+	ctx, cancel := context.WithTimeout(k.t.Context(), timeout)
+	defer cancel()
+	if err := k.Containerd.LoadImages(ctx,
+		containerd.Image{Names: []string{"localhost/berth/berthd" + tag}, Entrypoint: []string{"/usr/bin/berthd"}, Files: map[string]string{
+			"usr/bin/berthd": filepath.Join(k.built, "berthd"), "usr/bin/berthctl": filepath.Join(k.built, "berthctl"),
+		}},
+		containerd.Image{Names: []string{"localhost/berth/berth-nri" + tag}, Entrypoint: []string{"/usr/bin/berth-nri"}, Files: map[string]string{
+			"usr/bin/berth-nri": filepath.Join(k.built, "berth-nri"),
+		}},
+	); err != nil {
+		k.t.Fatal(err)
+	}
+	// The cluster's /var/lib is below its directory.
+	config, err := os.ReadFile(k.Path("kubelet.json"))
+	if err == nil {
+		err = os.WriteFile(k.Path("var", "lib", "kubelet", "config.yaml"), config, 0o600)
+	}
+	if err == nil {
+		err = os.CopyFS(k.Path("kubernetes"), os.DirFS("../../deploy/kubernetes"))
+	}
+	if err == nil {
+		err = os.Mkdir(k.Path("overlay"), 0o755)
+	}
+	if err == nil {
+		text := strings.NewReplacer("ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(overlay)
+		err = os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// must calls the API server as an administrator.
+func (k *kubernetes) must(args ...string) string {
+	k.t.Helper()
+	text, err := k.Kubectl(args...)
+	if err != nil {
+		for _, name := range []string{"berthd", "berth-nri"} {
+			log, _ := k.Kubectl("-n", "berth-system", "logs", "daemonset/berth", "-c", name, "--tail=40")
+			k.t.Logf("%s:\n%s", name, log)
+		}
+		described, _ := k.Kubectl("-n", "berth-system", "describe", "pods")
+		k.t.Fatalf("%v: %s\n%s", err, text, described)
+	}
+	return text
+}
+
+// pid is the process of a pod's container.
+func (k *kubernetes) pid(pod string) (pid int) {
+	k.t.Helper()
+	k.said(pod, "affinity")
+	var p struct {
+		Status struct {
+			ContainerStatuses []struct{ ContainerID string }
+		}
+	}
+	if err := k.Get(&p, "pod", pod); err != nil || len(p.Status.ContainerStatuses) != 1 {
+		k.t.Fatalf("the containers of pod %s: %+v, %v", pod, p, err)
+	}
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	pid, err := k.Containerd.Process(k.t.Context(), id)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return pid
+}
+
+// runsOn waits until processes run on CPUs, by what the kernel says.
+func (k *kubernetes) runsOn(when, cpus string, pids ...int) {
+	k.t.Helper()
+	for _, pid := range pids {
+		k.Eventually(fmt.Sprintf("%s, process %d runs on CPUs %s", when, pid, cpus), func() bool { return allowed(pid) == cpus })
+	}
+}
+
+// watch reads again and again where a process runs, and returns the CPUs of any other set than the
+// first.
+func (k *kubernetes) watch(pid int) (stop func() []string) {
+	first, ended, done := allowed(pid), make(chan struct{}), make(chan []string)
+	go func() {
+		var others []string
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if now := allowed(pid); now != first {
+				others = append(others, now)
+			}
+			select {
+			case <-ended:
+				done <- others
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() []string { close(ended); return <-done }
+}
