@@ -41,7 +41,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 		return state{fresh: true}, nil
 	}
 	st := state{lost: map[string]*LostPod{}, halves: map[string]half{}}
-	entries = slices.DeleteFunc(slices.Clone(st.rename(entries)), func(e Entry) bool { return e.Bucket == BucketHistory })
+	entries = slices.DeleteFunc(slices.Clone(st.rename(entries)), func(e Entry) bool { return OfHistory(e.Bucket) })
 	found, err := versionOf(entries)
 	switch {
 	case err != nil:
@@ -68,7 +68,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 
 // buckets are all buckets, in the order of the schema's comment.
 var buckets = []string{
-	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive, BucketHistory,
+	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive, BucketHistory, BucketHistoryOpen,
 }
 
 // BucketOf finds the bucket of a key and value by the value's checksum.

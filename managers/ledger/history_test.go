@@ -36,7 +36,11 @@ func recording(t ledgertest.T, j ledger.Journal, clock *ticking, limits ledger.H
 	return l
 }
 
-var enough = ledger.HistoryLimits{Entries: 1000}
+var (
+	enough = ledger.HistoryLimits{Entries: 1000}
+	// alone has each entry in a block of its own.
+	alone = ledger.HistoryLimits{Entries: 16}
+)
 
 // entries returns the history of a ledger, the oldest first.
 func entries(t ledgertest.T, l *ledger.Ledger) (all []*ledger.HistoryEntry) {
@@ -163,7 +167,7 @@ func TestRewindEnds(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) (*ledgertest.Journal, *ticking, []*ledger.HistoryEntry) {
 		j, clock := ledgertest.NewJournal(), newClock()
-		l := recording(t, j, clock, enough)
+		l := recording(t, j, clock, alone)
 		for _, uid := range []string{"a", "b", "c", "d"} {
 			put(t, l, uid)
 		}
@@ -178,7 +182,7 @@ func TestRewindEnds(t *testing.T) {
 		"whole": {func(*ledgertest.Journal) {}, 0, "the oldest one is of 2026-11-20T03:00:"},
 		"damaged": {func(j *ledgertest.Journal) {
 			j.Alter(ledger.BucketHistory, third, func(v []byte) []byte { v[len(v)/2] ^= 1; return v })
-		}, 3, "entry 3 of the history is damaged: checksum is"},
+		}, 3, "the entries of the history from 3 on are damaged: checksum is"},
 		"missing": {func(j *ledgertest.Journal) {
 			j.Alter(ledger.BucketHistory, third, func([]byte) []byte { return nil })
 		}, 3, "entry 3 of the history is missing"},
@@ -190,7 +194,7 @@ func TestRewindEnds(t *testing.T) {
 			t.Parallel()
 			j, clock, all := begin(t)
 			c.spoil(j)
-			l := recording(t, j.Reopen(), clock, enough)
+			l := recording(t, j.Reopen(), clock, alone)
 			if n := l.View().NumPods(); n != 4 {
 				t.Errorf("%d pods, want 4", n)
 			}
@@ -478,5 +482,59 @@ func TestRewindToAnotherMachine(t *testing.T) {
 	}
 	if _, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() + 1}); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("a revision of the future: %v", err)
+	}
+}
+
+// Entries are stored in blocks: a commit writes the last one again, and one that is full is moved.
+// What an entry has is the same after each.
+func TestHistoryBlocks(t *testing.T) {
+	t.Parallel()
+	j, clock := ledgertest.NewJournal(), newClock()
+	l := recording(t, j, clock, enough)
+	var written []string
+	text := func(e *ledger.HistoryEntry) string {
+		t.Helper()
+		text, err := ledger.HistoryText(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(e.Number, string(text))
+	}
+	for i := range 60 {
+		call := &ledger.Call{Name: "Admit", Time: clock.time, Caller: &ledger.Caller{UID: 1}, Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "p"}}}
+		call.Step("hints", "vendor.com/a b", 1500*time.Microsecond)
+		call.Step("commit", "", time.Millisecond)
+		if _, err := l.Update(ledger.WithCall(t.Context(), call), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(fmt.Sprint(i), "c")); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		all := entries(t, l)
+		written = append(written, text(all[len(all)-1]))
+		if i%7 == 3 {
+			j = j.Reopen()
+			l = recording(t, j, clock, enough)
+		}
+	}
+	var blocks []string
+	largest := 0
+	if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool {
+		blocks, largest = append(blocks, e.Bucket), max(largest, len(e.Value))
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(blocks) < 4 || len(blocks) > 20 || largest > 8000 || blocks[0] != ledger.BucketHistoryOpen || slices.Contains(blocks[1:], ledger.BucketHistoryOpen) {
+		t.Errorf("blocks %q, the largest has %d bytes", blocks, largest)
+	}
+	var read []string
+	for _, e := range entries(t, l) {
+		if e.Call == "Admit" {
+			read = append(read, text(e))
+			if len(e.Steps) != 2 || e.Steps[0] != (ledger.HistoryStep{Step: "hints", Provider: "vendor.com/a b", Took: 1500 * time.Microsecond}) || e.Steps[1] != (ledger.HistoryStep{Step: "commit", Took: time.Millisecond}) {
+				t.Errorf("steps %+v", e.Steps)
+			}
+		}
+	}
+	if !slices.Equal(read, written) {
+		t.Errorf("read %s\nwrote %s", read, written)
 	}
 }

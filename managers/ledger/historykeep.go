@@ -13,17 +13,20 @@ import (
 // history.
 type HistoryLimits struct{ Entries, Bytes int }
 
-// HistoryStore is a Journal that keeps the bucket of the history: Load leaves it out, because
+// HistoryStore is a Journal that keeps the buckets of the history: Load leaves them out, because
 // the history is not part of the state.
 type HistoryStore interface {
 	Journal
-	// HistorySizes yields the keys of the history's entries with the sizes of their values,
-	// in order.
+	// HistorySizes yields the keys of BucketHistory with the sizes of their values, in order.
 	HistorySizes(ctx context.Context, each func(key string, size int)) error
-	// ReadHistory calls each with the entries below a key, the newest first, until each
-	// returns false. Commits do not wait for each.
+	// ReadHistory yields the entries of BucketHistoryOpen, then those of BucketHistory, of all
+	// keys below a key (empty is above all), the greatest first, until each returns false.
+	// Commits do not wait for each. An entry that a commit moves meanwhile is yielded once.
 	ReadHistory(ctx context.Context, below string, each func(Entry) bool) error
 }
+
+// OfHistory returns whether a bucket belongs to the history.
+func OfHistory(bucket string) bool { return bucket == BucketHistory || bucket == BucketHistoryOpen }
 
 // history is the part of a ledger that writes and reads the history. The entries are in the
 // journal only.
@@ -33,8 +36,11 @@ type history struct {
 	clock  func() time.Time
 
 	// Those of the commit path are guarded by Ledger.mu.
-	kept   []keptEntry // in the store, in order
-	bytes  int         // of all
+	kept   []keptBlock // in BucketHistory, in order
+	bytes  int         // of all blocks
+	last   block       // the one in BucketHistoryOpen; without entries, if there is none
+	size   int         // of last, as it is stored
+	unread []Entry     // removes a last block that is damaged, with the next commit
 	begins bool        // the state before the next entry is unknown
 
 	mu       sync.Mutex
@@ -43,14 +49,14 @@ type history struct {
 	start    *HistoryEntry   // the start of this process; nil if there is no history
 	started  uint64          // its number; 0 while it is held
 	refusals map[uint32]*refusals
-	last     time.Time // of the newest entry: a clock that is set back does not reorder entries
+	latest   time.Time // of the newest entry: a clock that is set back does not reorder entries
 	omitted  uint64    // refusals of all users that were not recorded
 }
 
-// keptEntry is the number and the stored size of an entry.
-type keptEntry struct {
-	number uint64
-	size   int
+// keptBlock is the number of a block's first entry, and its stored size.
+type keptBlock struct {
+	first uint64
+	size  int
 }
 
 // refusals counts those of a user.
@@ -78,19 +84,34 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	if h.limits.Bytes <= 0 {
 		h.limits.Bytes = DefaultHistoryBytes
 	}
-	var last uint64
-	err := store.HistorySizes(ctx, func(key string, size int) {
-		if number, err := historyNumber(key); err == nil { // others are not read either
-			h.kept, last = append(h.kept, keptEntry{number, size}), number
-			h.bytes += size
+	if err := store.HistorySizes(ctx, func(key string, size int) {
+		if first, err := historyNumber(key); err == nil { // others are not read either
+			h.kept, h.bytes = append(h.kept, keptBlock{first, size}), h.bytes+size
 		}
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
-	h.begins = v.recorded != last
-	h.next = max(v.recorded, last) + 1
-	return nil
+	var next uint64
+	var damage error
+	err := store.ReadHistory(ctx, "", func(stored Entry) bool {
+		first, all, err := readBlock(stored)
+		if first == 0 {
+			return true
+		}
+		next, damage = first+uint64(max(1, len(all))), err
+		switch {
+		case stored.Bucket != BucketHistoryOpen:
+		case err != nil:
+			h.unread = append(h.unread, Entry{Bucket: stored.Bucket, Key: stored.Key})
+		default:
+			h.last, h.size = reopen(stored, first, len(all)), len(stored.Value)
+			h.bytes += h.size
+		}
+		return false
+	})
+	h.begins = v.recorded+1 != max(1, next) || damage != nil
+	h.next = max(v.recorded+1, next)
+	return cmp.Or(err, damage)
 }
 
 // started holds the entry of the start until the first commit.
@@ -192,9 +213,13 @@ func (h *history) admits(e *HistoryEntry) bool {
 // recording is what a commit writes to the history.
 type recording struct {
 	entries []Entry
-	added   []keptEntry
-	held    int // how many of them were held
-	drops   int // how many of the oldest ones are removed
+	held    int         // how many of the held entries are among them
+	from    uint64      // number of the first one
+	next    uint64      // number after the last one
+	last    block       // the last block after the commit
+	size    int         // of last, as it is stored
+	closed  []keptBlock // blocks that get no more entries
+	drops   int         // how many of the oldest blocks are removed
 }
 
 // record returns what a commit writes to the history, and sets the number of the last entry
@@ -215,18 +240,39 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		}
 		entries = append(entries, e)
 	}
+	if len(entries) == 0 {
+		return r, nil
+	}
+	r.last, r.from, r.next = h.last, number, number
 	for i, entry := range entries {
 		e := *entry
-		e.Number, e.Begins = number+uint64(i), e.Begins || i == 0 && h.begins
-		stored, err := e.seal()
+		e.Begins = e.Begins || i == 0 && h.begins
+		text, err := HistoryText(&e)
 		if err != nil {
 			return r, err
 		}
-		r.entries, r.added = append(r.entries, stored), append(r.added, keptEntry{e.Number, len(stored.Value)})
-		next.recorded = e.Number
+		r.add(text, h.limits)
 	}
+	if h.last.count > 0 && r.last.first != h.last.first {
+		r.entries = append(r.entries, Entry{Bucket: BucketHistoryOpen, Key: traceKey(h.last.first)})
+	}
+	stored := r.last.seal(BucketHistoryOpen)
+	r.size = len(stored.Value)
+	r.entries = append(append(r.entries, stored), h.unread...)
 	r.drop(h)
+	next.recorded = r.next - 1
 	return r, nil
+}
+
+// add adds an entry to the last block, or to a new one.
+func (r *recording) add(text []byte, limits HistoryLimits) {
+	if r.last.count > 0 && !r.last.takes(r.next, len(text), limits) {
+		stored := r.last.seal(BucketHistory)
+		r.entries, r.closed = append(r.entries, stored), append(r.closed, keptBlock{r.last.first, len(stored.Value)})
+		r.last = block{}
+	}
+	r.last = r.last.with(r.next, text)
+	r.next++
 }
 
 // admitted adds the request of a call that was carried out, and its verdict.
@@ -240,64 +286,68 @@ func (e *HistoryEntry) admitted(c *Call) error {
 	return e.request(c)
 }
 
-// drop removes the oldest entries that are beyond the limits, and some more, so that not
-// every commit has to.
+// drop removes the oldest blocks, as long as there is more than the limits allow. The last block
+// stays.
 func (r *recording) drop(h *history) {
-	count, bytes := len(h.kept)+len(r.added), h.bytes
-	for _, k := range r.added {
+	bytes := h.bytes - h.size + r.size
+	for _, k := range r.closed {
 		bytes += k.size
 	}
-	if count <= h.limits.Entries && bytes <= h.limits.Bytes {
-		return
-	}
-	for _, k := range h.kept {
-		if count <= h.limits.Entries-h.limits.Entries/64 && bytes <= h.limits.Bytes-h.limits.Bytes/64 {
-			return
+	for _, blocks := range [][]keptBlock{h.kept, r.closed} {
+		for _, k := range blocks {
+			if r.next-k.first <= uint64(h.limits.Entries) && bytes <= h.limits.Bytes {
+				return
+			}
+			r.entries = append(r.entries, Entry{Bucket: BucketHistory, Key: traceKey(k.first)})
+			bytes, r.drops = bytes-k.size, r.drops+1
 		}
-		r.entries = append(r.entries, Entry{Bucket: BucketHistory, Key: traceKey(k.number)})
-		count, bytes, r.drops = count-1, bytes-k.size, r.drops+1
 	}
 }
 
 // committed notes that a commit has written its recording. Ledger.mu must be held.
 func (h *history) committed(r recording) {
-	if len(r.added) == 0 {
+	if r.next == 0 {
 		return
 	}
-	for _, k := range r.added {
+	h.bytes += r.size - h.size
+	for _, k := range r.closed {
 		h.bytes += k.size
 	}
+	h.kept = append(h.kept, r.closed...)
 	for _, k := range h.kept[:r.drops] {
 		h.bytes -= k.size
 	}
-	h.kept = append(slices.Delete(h.kept, 0, r.drops), r.added...)
-	h.begins = false
+	h.kept = slices.Delete(h.kept, 0, r.drops)
+	h.last, h.size, h.unread, h.begins = r.last, r.size, nil, false
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.started == 0 && r.held > 0 && h.held[0] == h.start {
-		h.started = r.added[0].number
-	}
-	h.held = slices.Delete(h.held, 0, r.held)
-	h.next = r.added[len(r.added)-1].number + 1
+	h.written(r, r.from)
+	h.next = r.next
 }
 
 // lost forgets all entries, after the journal was created again without them. Those that
 // waited for the commit are lost with it: they are older than its change, from before which no
 // state is known. Ledger.mu must be held.
 func (h *history) lost(r recording) {
-	h.kept, h.bytes, h.begins = nil, 0, true
+	h.kept, h.bytes, h.last, h.size, h.unread, h.begins = nil, 0, block{}, 0, nil, true
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.written(r, h.next)
+	h.next = max(h.next, r.next)
+}
+
+// written removes the held entries of a recording. The first one has a number. mu must be held.
+func (h *history) written(r recording, first uint64) {
 	if h.started == 0 && r.held > 0 && h.held[0] == h.start {
-		h.started = h.next
+		h.started = first
 	}
 	h.held = slices.Delete(h.held, 0, r.held)
-	h.next += uint64(len(r.added))
 }
 
 // History yields the entries below a number, the newest first; 0 is above all. Entries that
-// wait for a commit are among them. A damaged entry has only a number, and the error that
-// describes the damage.
+// wait for a commit are among them. Entries that
+// are damaged together are yielded as one, which has only the number of the first of them, and the
+// error that describes the damage.
 func (l *Ledger) History(ctx context.Context, below uint64, each func(*HistoryEntry, error) bool) error {
 	h := &l.history
 	if h.store == nil {
@@ -317,8 +367,19 @@ func (l *Ledger) History(ctx context.Context, below uint64, each func(*HistoryEn
 		below = next
 	}
 	return h.store.ReadHistory(ctx, traceKey(below), func(stored Entry) bool {
-		e, err := ReadHistoryEntry(stored)
-		return e == nil || each(e, err)
+		first, all, err := readBlock(stored)
+		switch {
+		case first == 0:
+			return true
+		case err != nil:
+			return each(&HistoryEntry{Number: first}, err)
+		}
+		for _, e := range slices.Backward(all) {
+			if e.Number < below && !each(e, nil) {
+				return false
+			}
+		}
+		return true
 	})
 }
 

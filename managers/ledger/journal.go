@@ -15,6 +15,7 @@ const (
 	BucketExternalProviders = "outsiders"
 	BucketUnknownLive       = "unknown-live-pods"
 	BucketHistory           = "history"
+	BucketHistoryOpen       = "history-open"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

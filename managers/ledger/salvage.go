@@ -148,13 +148,28 @@ func (st *state) fits() bool {
 	return st.counts == nil || st.missing >= 0 && st.found <= st.counts.Entries
 }
 
-// history returns the entries of the history that are not damaged.
+// history returns the blocks of the history that are not damaged, also loose ones: blocks are not
+// replaced, so an old one is as good as when it was written. Only the last block is: of several
+// versions, the longest is the newest.
 func (f *Found) history() (out []Entry) {
-	for _, e := range f.Entries {
-		if _, err := unseal(e); err == nil && e.Bucket == BucketHistory {
+	all := map[[2]string]Entry{}
+	var last string
+	for _, e := range slices.Concat(f.Entries, f.Loose) {
+		at := [2]string{e.Bucket, e.Key}
+		if _, err := unseal(e); err != nil || !OfHistory(e.Bucket) || len(e.Value) < len(all[at].Value) {
+			continue
+		}
+		all[at] = e
+		if e.Bucket == BucketHistoryOpen {
+			last = max(last, e.Key)
+		}
+	}
+	for _, e := range all {
+		if e.Bucket == BucketHistory || e.Key == last {
 			out = append(out, e)
 		}
 	}
+	slices.SortFunc(out, compareEntries)
 	return out
 }
 

@@ -44,7 +44,9 @@ import (
 //	leases      <id>                                  Lease
 //	outsiders   <provider's name>                     Outsider
 //	unknown-live-pods  <uid>                          UnknownLivePod
-//	history     <number, 20 digits>                   HistoryEntry; numbers ascend without gaps
+//	history     <number, 20 digits>                   a list of HistoryEntry, of which the first has the number; numbers
+//	                                                  ascend without gaps
+//	history-open  <number, 20 digits>                 the last such list, as long as it gets more entries; at most one
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
@@ -138,12 +140,19 @@ func seal(bucket, key string, value any) (Entry, error) {
 	return endSeal(bucket, key, &w), nil
 }
 
-// sealText makes the entry for the JSON of a value.
-func sealText(bucket, key string, text []byte) Entry {
-	var w bytes.Buffer
-	w.WriteString(sealStart + noSum + sealMiddle)
-	w.Write(text)
-	return endSeal(bucket, key, &w)
+// sealText makes the entry for the JSON of a value, which may be in parts.
+func sealText(bucket, key string, text ...[]byte) Entry {
+	const start = sealStart + noSum + sealMiddle
+	size := len(start) + len(sealEnd) + len(bucket) + len(key) + 2 // with the room of the checksum
+	for _, part := range text {
+		size += len(part)
+	}
+	w := bytes.NewBuffer(make([]byte, 0, size))
+	w.WriteString(start)
+	for _, part := range text {
+		w.Write(part)
+	}
+	return endSeal(bucket, key, w)
 }
 
 // endSeal puts the checksum in its place, where a value is written behind it.

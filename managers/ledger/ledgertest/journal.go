@@ -98,22 +98,20 @@ func (j *Journal) Load(ctx context.Context) ([]ledger.Entry, error) {
 	for _, at := range slices.SortedFunc(maps.Keys(j.content.entries), func(a, b [2]string) int {
 		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
 	}) {
-		if at[0] != ledger.BucketHistory {
+		if !ledger.OfHistory(at[0]) {
 			entries = append(entries, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(j.content.entries[at])})
 		}
 	}
 	return entries, nil
 }
 
-// history returns the entries of the history, in order.
-func (j *Journal) history(ctx context.Context) (all []ledger.Entry, err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+// history returns the entries of a bucket of the history, in order.
+func (j *Journal) history(ctx context.Context, bucket string) (all []ledger.Entry, err error) {
 	if err := j.usable(ctx); err != nil {
 		return nil, err
 	}
 	for at, value := range j.content.entries {
-		if at[0] == ledger.BucketHistory {
+		if at[0] == bucket {
 			all = append(all, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(value)})
 		}
 	}
@@ -123,7 +121,9 @@ func (j *Journal) history(ctx context.Context) (all []ledger.Entry, err error) {
 
 // HistorySizes implements ledger.HistoryStore.
 func (j *Journal) HistorySizes(ctx context.Context, each func(key string, size int)) error {
-	all, err := j.history(ctx)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all, err := j.history(ctx, ledger.BucketHistory)
 	for _, e := range all {
 		each(e.Key, len(e.Value))
 	}
@@ -132,13 +132,16 @@ func (j *Journal) HistorySizes(ctx context.Context, each func(key string, size i
 
 // ReadHistory implements ledger.HistoryStore.
 func (j *Journal) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
-	all, err := j.history(ctx)
-	for _, e := range slices.Backward(all) {
-		if e.Key < below && !each(e) {
+	j.mu.Lock()
+	closed, err := j.history(ctx, ledger.BucketHistory)
+	open, err2 := j.history(ctx, ledger.BucketHistoryOpen)
+	j.mu.Unlock()
+	for _, e := range slices.Backward(slices.Concat(closed, open)) {
+		if (below == "" || e.Key < below) && !each(e) {
 			break
 		}
 	}
-	return err
+	return cmp.Or(err, err2)
 }
 
 // Commit implements ledger.Journal.

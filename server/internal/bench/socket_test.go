@@ -326,7 +326,7 @@ func TestAdmitOverTheSocket(t *testing.T) {
 	for _, e := range other.journal.batch {
 		buckets[e.Bucket] += len(e.Value)
 	}
-	for _, name := range []string{ledger.BucketMeta, ledger.BucketPods, ledger.BucketClaims, ledger.BucketTraces, ledger.BucketHistory} {
+	for _, name := range []string{ledger.BucketMeta, ledger.BucketPods, ledger.BucketClaims, ledger.BucketTraces, ledger.BucketHistoryOpen} {
 		if buckets[name] == 0 {
 			t.Errorf("nothing is committed to %s: %v", name, buckets)
 		}

@@ -21,7 +21,11 @@ const (
 
 // HistorySizes implements ledger.HistoryStore.
 func (s *Store) HistorySizes(ctx context.Context, each func(key string, size int)) error {
-	return s.readHistory(ctx, func(b *bbolt.Bucket) error {
+	return s.readHistory(ctx, func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(ledger.BucketHistory))
+		if b == nil {
+			return nil
+		}
 		return b.ForEach(func(key, value []byte) error {
 			each(string(key), len(value))
 			return nil
@@ -31,21 +35,14 @@ func (s *Store) HistorySizes(ctx context.Context, each func(key string, size int
 
 // ReadHistory implements ledger.HistoryStore.
 func (s *Store) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
-	for {
+	for buckets := []string{ledger.BucketHistoryOpen, ledger.BucketHistory}; ; buckets = buckets[len(buckets)-1:] {
 		var step []ledger.Entry
-		if err := s.readHistory(ctx, func(b *bbolt.Bucket) error {
-			bytes := 0
-			c := b.Cursor()
-			key, _ := c.Seek([]byte(below))
-			var value []byte
-			if key == nil {
-				key, value = c.Last()
-			} else {
-				key, value = c.Prev()
-			}
-			for ; key != nil && len(step) < historyStep && bytes < historyStepBytes; key, value = c.Prev() {
-				step = append(step, ledger.Entry{Bucket: ledger.BucketHistory, Key: string(key), Value: append([]byte{}, value...)})
-				bytes += len(value)
+		if err := s.readHistory(ctx, func(tx *bbolt.Tx) error {
+			size := 0
+			for _, name := range buckets {
+				if b := tx.Bucket([]byte(name)); b != nil {
+					step, size = backwards(step, size, name, b, below)
+				}
 			}
 			return nil
 		}); err != nil {
@@ -63,9 +60,28 @@ func (s *Store) ReadHistory(ctx context.Context, below string, each func(ledger.
 	}
 }
 
-// readHistory calls read in a transaction, if there is a history. The file is mapped: a read
+// backwards adds entries of a bucket with keys below a key to a step, as many as it may have.
+func backwards(step []ledger.Entry, size int, name string, b *bbolt.Bucket, below string) ([]ledger.Entry, int) {
+	c := b.Cursor()
+	var key, value []byte
+	if below != "" {
+		key, _ = c.Seek([]byte(below))
+	}
+	if key == nil {
+		key, value = c.Last()
+	} else {
+		key, value = c.Prev()
+	}
+	for ; key != nil && len(step) < historyStep && size < historyStepBytes; key, value = c.Prev() {
+		step = append(step, ledger.Entry{Bucket: name, Key: string(key), Value: append([]byte{}, value...)})
+		size += len(value)
+	}
+	return step, size
+}
+
+// readHistory calls read in a transaction. The file is mapped: a read
 // of a part that another program has cut off is a fault, and ends as an error.
-func (s *Store) readHistory(ctx context.Context, read func(*bbolt.Bucket) error) (err error) {
+func (s *Store) readHistory(ctx context.Context, read func(*bbolt.Tx) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -79,12 +95,7 @@ func (s *Store) readHistory(ctx context.Context, read func(*bbolt.Bucket) error)
 			err = errdefs.Corruptf("read the history in %s: the file is damaged: %v", s.path, fault)
 		}
 	}()
-	err = db.View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket([]byte(ledger.BucketHistory)); b != nil {
-			return read(b)
-		}
-		return nil
-	})
+	err = db.View(read)
 	if errors.Is(err, bbolterrors.ErrDatabaseNotOpen) {
 		return errdefs.Unavailablef("read the history in %s: it is closed", s.path)
 	}

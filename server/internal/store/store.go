@@ -240,7 +240,7 @@ func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 			if b == nil {
 				return errdefs.Corruptf("load %s: %q is not a bucket", s.path, bucket)
 			}
-			if string(bucket) == ledger.BucketHistory {
+			if ledger.OfHistory(string(bucket)) {
 				return nil
 			}
 			return b.ForEach(func(key, value []byte) error {

@@ -1,0 +1,122 @@
+package ledger
+
+import (
+	"encoding/json"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Entries are stored in blocks. A commit that adds an entry writes the last block again, and no
+// other page: the last block is in a bucket of its own, so nothing leads to it but the root. A
+// tree of single entries costs a commit its last leaf, the branches above, and new space at the
+// end of the file.
+const (
+	// blockEntries and blockBytes limit a block: two pages of 4 KiB. A larger entry is alone.
+	blockEntries = 16
+	blockBytes   = 7 << 10
+)
+
+// block is a list of entries without gaps.
+type block struct {
+	first uint64 // number of the first entry
+	count int
+	// text is the JSON of the list without its last bracket.
+	text []byte
+}
+
+// next is the number after the last entry.
+func (b block) next() uint64 { return b.first + uint64(b.count) }
+
+// takes returns whether an entry of a number and size belongs to the block.
+func (b block) takes(number uint64, size int, limits HistoryLimits) bool {
+	return b.count > 0 && number == b.next() &&
+		b.count < min(blockEntries, limits.Entries/blockEntries) && len(b.text)+size < min(blockBytes, limits.Bytes/blockEntries)
+}
+
+// with returns the block with one more entry; a new block, if it has none. It writes behind the
+// text of the block, where only the commit path writes, and which no reader has.
+func (b block) with(number uint64, text []byte) block {
+	separator := byte(',')
+	if b.count == 0 {
+		b.first, separator = number, '['
+		b.text = make([]byte, 0, max(blockBytes, 1+len(text)))
+	}
+	b.text = append(append(b.text, separator), text...)
+	b.count++
+	return b
+}
+
+// seal returns the block as an entry of a bucket.
+func (b block) seal(bucket string) Entry {
+	return sealText(bucket, traceKey(b.first), b.text, []byte("]"))
+}
+
+// readBlock reads a stored block. Without an error about the key, first is known.
+func readBlock(stored Entry) (first uint64, all []*HistoryEntry, err error) {
+	if first, err = historyNumber(stored.Key); err != nil {
+		return 0, nil, err
+	}
+	if err := open(stored, &all); err != nil {
+		return first, nil, errdefs.Corruptf("the entries of the history from %d on are damaged: %w", first, err)
+	}
+	for i, e := range all {
+		if e == nil {
+			return first, nil, errdefs.Corruptf("the entries of the history from %d on are damaged: one is null", first)
+		}
+		e.complete(first + uint64(i))
+	}
+	return first, all, nil
+}
+
+// reopen returns the block of a stored one that can be read.
+func reopen(stored Entry, first uint64, count int) block {
+	text, err := unseal(stored)
+	if err != nil || count == 0 {
+		return block{}
+	}
+	return block{first: first, count: count, text: text[:len(text)-1]}
+}
+
+// HistoryText returns an entry as JSON.
+func HistoryText(e *HistoryEntry) ([]byte, error) {
+	text, err := json.Marshal(e)
+	if err == nil && len(text) > largestEntry && e.Before != nil {
+		short := *e
+		short.Before, short.Begins = nil, true
+		return json.Marshal(&short)
+	}
+	return text, err
+}
+
+// ReadHistoryText reads the JSON of an entry with a number.
+func ReadHistoryText(number uint64, text []byte) (*HistoryEntry, error) {
+	e := &HistoryEntry{}
+	if err := json.Unmarshal(text, e); err != nil {
+		return &HistoryEntry{Number: number}, errdefs.Corruptf("entry %d of the history is damaged: %w", number, err)
+	}
+	e.complete(number)
+	return e, nil
+}
+
+// complete sets what the JSON of an entry leaves out, because it has it elsewhere.
+func (e *HistoryEntry) complete(number uint64) {
+	e.Number = number
+	if e.Before == nil {
+		return
+	}
+	for _, p := range e.Before.Pods {
+		if p.Record != nil {
+			p.Record.Claims = p.Claims
+		}
+	}
+	for _, u := range e.Before.Unknown {
+		if u.Pod != nil {
+			u.Pod.UID = u.UID
+		}
+	}
+	for _, b := range e.Before.Bindings {
+		if b.Binding != nil {
+			b.Binding.ID = b.ID
+		}
+	}
+}
