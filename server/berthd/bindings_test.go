@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRestartsWithoutPostStop starts a container again and again, and nobody says that it has ended: one id is left.
+// TestRestartsWithoutPostStop starts a container again and again, and its end is never reported: one id is left.
 func TestRestartsWithoutPostStop(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -122,7 +122,7 @@ func TestDriftOnTheMachine(t *testing.T) {
 	d := n.start()
 	d.admitted(limited("a", "100m", "32Mi"))
 	path, before := n.file("kubepods/burstable/poda", "memory.max", "memory.limit_in_bytes")
-	// A pass has to see its own values in force before it can tell drift.
+	// A pass has to see its own values in force before it can detect drift.
 	list := func() *cgroupv1.ListResponse {
 		t.Helper()
 		resp, err := cgroupv1.NewCgroupServiceClient(d.conn).List(d.ctx(), &cgroupv1.ListRequest{})
@@ -149,7 +149,7 @@ func TestDriftOnTheMachine(t *testing.T) {
 	d.remove("a")
 }
 
-// TestCgroupServices goes through what berthd says and does about cgroups.
+// TestCgroupServices calls the methods of the cgroup services.
 func TestCgroupServices(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -245,7 +245,7 @@ func TestOrphanIsSweptUp(t *testing.T) {
 	d.remove("a")
 }
 
-// TestCgroupNamesThatLeadElsewhere asks, as root, for cgroups by names that climb, that are
+// TestCgroupNamesThatLeadElsewhere requests, as root, cgroups by names that climb, that are
 // files, or that break lines: each is refused, and nothing is made or changed beside berth's
 // own tree.
 func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
@@ -300,7 +300,7 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 }
 
 // TestCgroupsBesideThePods: an admin makes, weighs and removes a cgroup beside those of
-// pods, looks at a reserved one, and gets at nobody else's.
+// pods, reads a reserved one, and reaches no others.
 func TestCgroupsBesideThePods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

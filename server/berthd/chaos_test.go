@@ -40,7 +40,7 @@ const chaosSteps = 200
 
 // TestPluginChaos lets plugins register, die, flap, shrink, grow, answer falsely and hang while
 // pods come and go and berthd is killed now and then. All the time what the ledger
-// and readers say is what the plugins were last asked for: no device is doubled,
+// and readers show is what the plugins' last calls requested: no device is doubled,
 // leaked or lost.
 func TestPluginChaos(t *testing.T) {
 	t.Parallel()
@@ -83,10 +83,10 @@ type chaos struct {
 	*daemon
 	rnd    *rand.Rand
 	fleets []*fleet
-	// pods are those that berthd has said are admitted, with their containers'
-	// devices as they were first told, init containers included.
+	// pods are those that berthd has admitted, with their containers'
+	// devices of the first answer, init containers included.
 	pods map[string]map[string]held
-	// specs are the same pods as they were asked for.
+	// specs are the same pods as requested.
 	specs   map[string]*typesv1.Pod
 	readers podresourcesv1.PodResourcesListerClient
 	log     []string // what has happened
@@ -252,7 +252,7 @@ func (c *chaos) again() {
 	}
 }
 
-// anyPod asks for devices in init containers, sidecars and containers.
+// anyPod requests devices in init containers, sidecars and containers.
 func (c *chaos) anyPod() *typesv1.Pod {
 	c.next++
 	p := pod("p"+strconv.Itoa(c.next), nil, nil)
@@ -377,8 +377,8 @@ func (c *chaos) removeOne() {
 	}
 }
 
-// startContainer tells that a container is about to start. Where that succeeds,
-// every plugin that wants to know was told exactly its devices.
+// startContainer calls PreStartContainer. Where that succeeds,
+// every plugin with that option was called with exactly its devices.
 func (c *chaos) startContainer() {
 	c.t.Helper()
 	uid := c.anyOf()
@@ -407,7 +407,7 @@ func (c *chaos) startContainer() {
 }
 
 // crash kills berthd while it admits a pod and removes another. What it holds then
-// is what the next one says, as long as that is no more and no less than asked.
+// is what the next one shows, as long as that is no more and no less than requested.
 func (c *chaos) crash() {
 	c.t.Helper()
 	p := c.anyPod()
@@ -476,8 +476,8 @@ func (c *chaos) allocations() map[string]map[string]held {
 	return out
 }
 
-// compare holds the ledger and the readers' view against what pods were told and
-// what plugins were asked.
+// compare compares the ledger and the readers' view with the pods' answers and
+// the plugins' calls.
 func (c *chaos) compare() {
 	c.t.Helper()
 	have := c.allocations()
@@ -506,7 +506,7 @@ func (c *chaos) comparePod(uid string, have map[string]held, owner map[string]st
 	spec := c.specs[uid].GetSpec()
 	type use struct {
 		ids  string
-		last bool // whoever holds the device keeps it
+		last bool // the holder keeps the device
 	}
 	uses := map[string]use{} // of a device by this pod's containers so far
 	walk := slices.Concat(spec.GetInitContainers(), spec.GetContainers())
@@ -588,7 +588,7 @@ func (c *chaos) restore() {
 	}
 }
 
-// probe restores all plugins and asks for every device that nobody holds, in one pod:
+// probe restores all plugins and requests every free device, in one pod:
 // it gets exactly those. One more is refused.
 func (c *chaos) probe() {
 	c.t.Helper()

@@ -16,7 +16,7 @@ import (
 )
 
 // fleet is a resource with the plugins that serve it, one after the other and
-// sometimes two at once, and with what all of them were asked.
+// sometimes two at once, and with the calls of all of them.
 type fleet struct {
 	n        *node
 	resource string
@@ -174,7 +174,7 @@ func (f *fleet) capacity() int {
 	return len(ids)
 }
 
-// healthy lists the ids that the live plugin says are healthy: of several entries
+// healthy lists the ids that the live plugin reports as healthy: of several entries
 // for a device the last one counts.
 func (f *fleet) healthy() []string {
 	last := map[string]bool{}

@@ -50,7 +50,7 @@ func needCPUs(t *testing.T, n int) {
 
 // TestMainJob is the whole story on the real machine: a plugin registers, a pod
 // is admitted with a CPU and a device of its own, real processes run where the
-// answers said, readers see it, a crash changes nothing, removal frees all.
+// answers had, readers see it, a crash changes nothing, removal frees all.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
@@ -145,7 +145,7 @@ func mainJob(t *testing.T, n *node) {
 }
 
 // texts makes allocations comparable. The health of a device is no part of one:
-// it is what the plugin says now.
+// it is what the plugin reports now.
 func texts(pods map[string]*typesv1.PodAllocation) map[string]string {
 	out := map[string]string{}
 	for uid, p := range pods {
@@ -353,7 +353,7 @@ func (n *node) damageLedger() (path string) {
 	return path
 }
 
-// TestStrictState: whoever wants to look at a damaged ledger first finds it where
+// TestStrictState: an operator who inspects a damaged ledger first finds it where
 // it was, and the pods as they were.
 func TestStrictState(t *testing.T) {
 	t.Parallel()

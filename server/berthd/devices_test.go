@@ -176,8 +176,8 @@ func (n *node) configure(text string) {
 	n.args = append(n.args, "--config", path)
 }
 
-// TestPodsWaitForTheirPlugin asks for a device while nobody can give one: the pod is
-// told to wait and for what.
+// TestPodsWaitForTheirPlugin requests a device while its plugin is away: the pod is
+// deferred, and the condition names the plugin.
 func TestPodsWaitForTheirPlugin(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -226,8 +226,8 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 	d.check()
 }
 
-// TestResourcesThatNobodyProvides asks for a device before its plugin was ever here:
-// the pod waits, is refused, or goes without and is told so for as long as it lives.
+// TestResourcesThatNobodyProvides requests a device before its plugin was ever here:
+// the pod waits, is refused, or goes without and has a note about it for as long as it lives.
 func TestResourcesThatNobodyProvides(t *testing.T) {
 	t.Parallel()
 	noted := func(notes []string, text string) bool {
@@ -298,8 +298,8 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 	})
 }
 
-// TestForgottenResources: a resource whose plugin is gone for good is forgotten when
-// somebody says so, or after its time, but never while it is held; then no restart
+// TestForgottenResources: a resource whose plugin is gone permanently is forgotten when
+// ForgetResource is called, or after its time, but never while it is held; then no restart
 // waits for it.
 func TestForgottenResources(t *testing.T) {
 	t.Parallel()
@@ -314,7 +314,7 @@ func TestForgottenResources(t *testing.T) {
 		_, err := devicev1.NewDeviceServiceClient(d.conn).ForgetResource(d.ctx(), &devicev1.ForgetResourceRequest{Resource: gpu})
 		return err
 	}
-	// missing tells for which resources a reader would wait that asks a berthd which
+	// missing returns the resources for which a reader of a berthd would wait which
 	// has just started.
 	missing := func(d *daemon) []string {
 		t.Helper()
@@ -380,7 +380,7 @@ func TestForgottenResources(t *testing.T) {
 	})
 }
 
-// follower knows pods only from Watch, and lists where it is told to.
+// follower knows pods only from Watch, and lists when Watch requires it.
 type follower struct {
 	d        *daemon
 	revision uint64
@@ -427,7 +427,7 @@ func (f *follower) take(m *allocationv1.WatchResponse) {
 }
 
 // TestWatchOverARestart follows pods and plugins through a life with a crash, and
-// asks again for a pod that waits when it hears that it may have its devices.
+// repeats the admission of a waiting pod after the event of its devices.
 func TestWatchOverARestart(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -459,7 +459,7 @@ func TestWatchOverARestart(t *testing.T) {
 	f.until("a list", func() bool { return f.lists == lists+1 && f.pods["second"] && f.pods["third"] })
 }
 
-// TestWatchOverALostLedger: a reader from before a ledger was lost is told to list,
+// TestWatchOverALostLedger: a reader from before a ledger was lost has to list,
 // also when the new one has had more commits than the old one.
 func TestWatchOverALostLedger(t *testing.T) {
 	t.Parallel()
@@ -496,7 +496,7 @@ func TestWatchOverALostLedger(t *testing.T) {
 	}
 }
 
-// TestWatchersDoNotDelayTheEnd stops a daemon in order while somebody watches.
+// TestWatchersDoNotDelayTheEnd stops a daemon in order while a client watches.
 func TestWatchersDoNotDelayTheEnd(t *testing.T) {
 	t.Parallel()
 	d := newNode(t).start()

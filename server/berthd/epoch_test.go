@@ -9,7 +9,7 @@ import (
 )
 
 // TestOlderCopyOfAnEpochBefore puts back a copy of the ledger from before its file was made
-// anew: the mark of the last commit is of another epoch, and tells so.
+// anew: the mark of the last commit is of another epoch, which shows it.
 func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory")

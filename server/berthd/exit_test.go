@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCommandLine: what is wrong is said with all that is wrong, and the exit code
-// tells a command line that cannot be understood from what cannot be done.
+// TestCommandLine: the message lists all errors, and the exit code
+// distinguishes an invalid command line from a failure.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "c.yaml")

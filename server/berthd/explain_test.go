@@ -12,7 +12,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// trace asks for the explanation of a pod's last admission.
+// trace returns the explanation of a pod's last admission.
 func (d *daemon) trace(uid string) *typesv1.Trace {
 	d.t.Helper()
 	resp, err := d.inspect.GetTrace(d.ctx(), &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: uid}})

@@ -30,7 +30,7 @@ func TestNodeIsFull(t *testing.T) {
 			t.Errorf("pod %s: %s %q: %s, want %q", tt.uid, resp.GetVerdict(), resp.GetReason(), resp.GetMessage(), tt.reason)
 		}
 	}
-	// Nobody is evicted for a pod that matters more: that is the agent's to do.
+	// No pod is evicted for a more important one: that is the agent's task.
 	critical := pod("critical", map[string]string{"cpu": "100m"}, nil)
 	critical.Spec.PriorityClassName, critical.Spec.Priority = "system-node-critical", proto.Int32(2000001000)
 	if resp := d.admit(critical); resp.GetReason() != "OutOfpods" || len(d.pods()) != 3 {

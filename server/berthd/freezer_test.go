@@ -30,7 +30,7 @@ func (n *node) freeze(cgroup string, frozen bool) {
 	}
 }
 
-// frozen tells whether a cgroup is stopped by its own freezer or one above.
+// frozen reports whether a cgroup is stopped by its own freezer or one above.
 func (n *node) frozen(cgroup string) bool {
 	n.t.Helper()
 	path, text := n.file(cgroup, "freezer.state", "cgroup.events")
@@ -41,7 +41,7 @@ func (n *node) frozen(cgroup string) bool {
 }
 
 // TestFrozenCgroups: what a removal leaves that was killed half way, what a container
-// is paused with, and what somebody freezes above all pods.
+// is paused with, and a freeze above all pods.
 func TestFrozenCgroups(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -88,7 +88,7 @@ func TestFrozenCgroups(t *testing.T) {
 		}
 	}
 
-	// A container that somebody has paused does not keep its pod.
+	// A paused container does not block the removal of its pod.
 	n.freeze("kubepods/burstable/podb/main", true)
 	d.remove("b")
 

@@ -23,7 +23,7 @@ type hung struct {
 	ended  chan string
 }
 
-// admitHung asks for a pod whose plugin hangs, until the test gives up.
+// admitHung admits a pod whose plugin hangs, until the test gives up.
 func (d *daemon) admitHung(uid string) *hung {
 	ctx, cancel := context.WithCancel(d.ctx())
 	h := &hung{cancel, make(chan string, 1)}
@@ -46,7 +46,7 @@ func (h *hung) stillHangs(t *testing.T, after string) {
 }
 
 // TestHungPlugin: a plugin hangs at one of its calls, and the agent tries again. Who
-// does not need it is served meanwhile: all that is asked here is answered before the
+// does not need it is served meanwhile: all calls here are answered before the
 // plugin is.
 func TestHungPlugin(t *testing.T) {
 	t.Parallel()
@@ -111,8 +111,8 @@ func TestHungPlugin(t *testing.T) {
 	}
 }
 
-// TestReservedForAnother: what a pod is about to get is nobody else's. Who would fit
-// without waits until his deadline, and is told for whom.
+// TestReservedForAnother: what a pod is about to get is reserved. A pod that would fit
+// without that waits until its deadline, and its message names the pod.
 func TestReservedForAnother(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
 		enterCgroup(os.Getenv(inCgroup))
 		doWithout(os.Getenv(without))
-		if os.Getenv("LISTEN_FDS") != "" { // nobody knows the number of a process before it is there
+		if os.Getenv("LISTEN_FDS") != "" { // a pid is not known before the process exists
 			_ = os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 		}
 		main()
@@ -132,7 +132,7 @@ func newNode(t *testing.T, args ...string) *node {
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// cgroupsWritable tells whether this process may make cgroups with the
+// cgroupsWritable reports whether this process may make cgroups with the
 // controllers that berth needs.
 var cgroupsWritable = sync.OnceValue(func() bool {
 	probe := filepath.Join(cgroupMount, "cpuset", "berthdtest-probe-"+strconv.Itoa(os.Getpid()))
@@ -335,7 +335,7 @@ func (n *node) ctx() context.Context {
 	return ctx
 }
 
-// admit asks for a pod's place and expects an answer.
+// admit calls AdmitPod and expects an answer.
 func (d *daemon) admit(p *typesv1.Pod) *admissionv1.AdmitResponse {
 	d.t.Helper()
 	resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}})
@@ -345,7 +345,7 @@ func (d *daemon) admit(p *typesv1.Pod) *admissionv1.AdmitResponse {
 	return resp
 }
 
-// admitted asks for a pod's place and expects to get it.
+// admitted calls AdmitPod and expects an admission.
 func (d *daemon) admitted(p *typesv1.Pod) *admissionv1.AdmitResponse {
 	d.t.Helper()
 	resp := d.admit(p)
@@ -496,8 +496,8 @@ type process struct {
 	out *bufio.Reader
 }
 
-// work is the life of such a process: it stops, uses memory and says so once it
-// goes on, and ends when nobody holds its input any more.
+// work is the life of such a process: it stops, uses memory and prints a line once it
+// goes on, and ends when its input is closed.
 func work(mib string) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 		os.Exit(1)
@@ -551,11 +551,11 @@ func (p *process) works() {
 	}
 }
 
-// pagesOnNode is how many pages of a mapping are on a node, as numa_maps says it.
+// pagesOnNode is how many pages of a mapping are on a node, from numa_maps.
 var pagesOnNode = regexp.MustCompile(` N(\d+)=(\d+)`)
 
 // pages counts by node the pages that a process has and that belong to no file
-// (numa(7)): whoever read a file first has chosen their node.
+// (numa(7)): the first reader of a file has chosen their node.
 func (p *process) pages() map[int]int {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", p.pid()))

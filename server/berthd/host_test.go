@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/sysctl"
 )
 
-// TestKernelSettings: berthd leaves the kernel's settings alone unless it is told
+// TestKernelSettings: berthd leaves the kernel's settings alone unless it is configured
 // otherwise, and can insist on them.
 func TestKernelSettings(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestKernelSettings(t *testing.T) {
 		t.Error(err)
 	}
 	if strings.TrimSpace(string(score)) != "-999" {
-		// Lowering it takes CAP_SYS_RESOURCE; without, the log says so.
+		// Lowering it needs CAP_SYS_RESOURCE; without it, the log has a line.
 		d.says("berthd keeps its score of the out-of-memory killer")
 	}
 	d.stop()
@@ -74,7 +74,7 @@ func TestReservedCgroupHasToBeThere(t *testing.T) {
 	if d.readyOrDead() || !strings.Contains(d.log.String(), n.cgroup+"/system") {
 		t.Fatalf("it started, or does not name the cgroup:\n%s", d.log)
 	}
-	// Whoever runs the system makes its cgroup.
+	// The operator makes the system's cgroup.
 	other := n.start()
 	for _, dir := range n.cgroupDirs() {
 		if strings.HasSuffix(dir, n.cgroup) {

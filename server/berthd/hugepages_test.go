@@ -29,8 +29,8 @@ func freePages(t *testing.T) (n int) {
 	return n
 }
 
-// TestFreeHugePages: huge pages that somebody outside has taken are not promised,
-// where the configuration says so, and the answer names what the ledger and what
+// TestFreeHugePages: huge pages that other processes use are not promised,
+// with that configuration, and the answer names what the ledger and what
 // the kernel has.
 func TestFreeHugePages(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/hack/plugin/script"
 )
 
-// revision tells how often the ledger has changed.
+// revision returns how often the ledger has changed.
 func (d *daemon) revision() uint64 {
 	d.t.Helper()
 	resp, err := d.allocation.List(d.ctx(), &allocationv1.ListRequest{})
@@ -89,7 +89,7 @@ func TestHostileInput(t *testing.T) {
 	d.check()
 }
 
-// TestWhoIsNotHere asks about pods and containers that are not known.
+// TestWhoIsNotHere calls methods for unknown pods and containers.
 func TestWhoIsNotHere(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -130,7 +130,7 @@ func TestWhoIsNotHere(t *testing.T) {
 	d.check()
 }
 
-// TestLimitsAreSettable: what is too large is for the operator to say.
+// TestLimitsAreSettable: the operator sets what is too large.
 func TestLimitsAreSettable(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -157,7 +157,7 @@ func TestLimitsAreSettable(t *testing.T) {
 	}
 }
 
-// TestSamePodSameAnswer asks twice, also after a crash.
+// TestSamePodSameAnswer admits a pod twice, also after a crash.
 func TestSamePodSameAnswer(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
@@ -182,8 +182,8 @@ func TestSamePodSameAnswer(t *testing.T) {
 	}
 }
 
-// TestNotEnough asks for more than there is: the kubelet's reason, and nothing
-// held, asked of the plugin or made.
+// TestNotEnough requests more than there is: the kubelet's reason, and nothing
+// held, allocated by the plugin or made.
 func TestNotEnough(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)

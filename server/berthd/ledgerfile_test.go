@@ -47,7 +47,7 @@ func TestLedgerFileRemoved(t *testing.T) {
 	}
 }
 
-// TestDamagedTrace: one bit of the explanation of a pod costs nobody more than that.
+// TestDamagedTrace: one damaged bit of a pod's explanation costs only that explanation.
 func TestDamagedTrace(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -37,7 +37,7 @@ func TestRandomLife(t *testing.T) {
 	n := newNode(t)
 	d := n.start()
 	plugin := d.plugin("g0@0 g1@0 g2@0")
-	acked := map[string]*typesv1.Pod{} // what the daemon has said is admitted
+	acked := map[string]*typesv1.Pod{} // what the daemon has admitted
 	next := 0
 
 	for range steps {
@@ -65,7 +65,7 @@ func TestRandomLife(t *testing.T) {
 				d.restart(uid)
 				break
 			}
-		case op < 22: // the agent says who lives; one does not any more
+		case op < 22: // the agent sends the living pods; one has ended
 			var dead string
 			for dead = range acked {
 				break
@@ -134,7 +134,7 @@ func (d *daemon) restart(uid string) {
 		d.t.Fatal(err)
 	}
 	id := fmt.Sprint(uid, "-", resp.GetRevision())
-	for range 2 { // it is asked again, as after an answer that was lost
+	for range 2 { // the call is repeated, as after a lost answer
 		if _, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{
 			PodUid: uid, ContainerName: "main", ContainerId: id,
 		}); err != nil {
@@ -151,7 +151,7 @@ func (d *daemon) restart(uid string) {
 	}
 }
 
-// sync says that the pods live, and that nobody else does.
+// sync sends the pods as the only living ones.
 func (d *daemon) sync(living map[string]*typesv1.Pod, dead string) {
 	d.t.Helper()
 	known, err := d.allocation.GetRevision(d.ctx(), &allocationv1.GetRevisionRequest{})
@@ -170,7 +170,7 @@ func (d *daemon) sync(living map[string]*typesv1.Pod, dead string) {
 }
 
 // recover admits the pods again after the ledger was lost. Each gets what it had,
-// whoever else comes in between.
+// whatever other calls come in between.
 func (d *daemon) recover(living map[string]*typesv1.Pod, had map[string]string) {
 	d.t.Helper()
 	d.sync(living, "")
@@ -189,7 +189,7 @@ func (d *daemon) recover(living map[string]*typesv1.Pod, had map[string]string) 
 	}
 }
 
-// allocations tells what each pod has of its own.
+// allocations returns what each pod has of its own.
 func (d *daemon) allocations() map[string]string {
 	d.t.Helper()
 	out := map[string]string{}
@@ -213,8 +213,8 @@ func randomPod(rnd *rand.Rand, uid string) *typesv1.Pod {
 }
 
 // crashDuring kills the daemon while it admits p and removes victim, and starts
-// the next one. What is acknowledged then is what that one says, as long as it
-// is no more and no less than what was asked for.
+// the next one. What is acknowledged then is the next daemon's answer, as long as it
+// is no more and no less than the request.
 func crashDuring(d *daemon, p *typesv1.Pod, victim string, acked map[string]*typesv1.Pod) *daemon {
 	d.t.Helper()
 	calls := make(chan bool, 2)
@@ -248,7 +248,7 @@ func crashDuring(d *daemon, p *typesv1.Pod, victim string, acked map[string]*typ
 
 // TestCrashAtEveryDurableStep kills the daemon at each of the store's points
 // during an admission. The next daemon knows the pod whole or not at all, its
-// cgroup follows the ledger, and asking again succeeds.
+// cgroup follows the ledger, and a repeated call succeeds.
 func TestCrashAtEveryDurableStep(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)

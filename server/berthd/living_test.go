@@ -102,7 +102,7 @@ var ledgerFaults = map[string]func(n *node){
 	},
 }
 
-// alive says that the pods live, and that nobody else does.
+// alive sends the pods as the only living ones.
 func (d *daemon) alive(uids ...string) {
 	d.t.Helper()
 	if _, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: uids, KnownRevision: d.revision()}); err != nil {
@@ -146,7 +146,7 @@ func runsWith(id string) []*admissionv1.RunningAllocation {
 }
 
 // TestLivingPodsKeepTheirDevices loses the ledger under two pods that run, in several
-// ways: whoever is admitted first afterwards, each keeps its device.
+// ways: in any order of admission afterwards, each keeps its device.
 func TestLivingPodsKeepTheirDevices(t *testing.T) {
 	t.Parallel()
 	for record, spoil := range recordFaults {
@@ -374,7 +374,7 @@ func TestOlderCopyOfTheLedger(t *testing.T) {
 
 // TestCopyOlderByOneCommit puts back a copy of the ledger that lacks the last commit
 // alone: an admission that the agent has heard of. The pod, which has no process yet, is
-// not taken for one that nobody was told of.
+// not taken for an unacknowledged one.
 func TestCopyOlderByOneCommit(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -462,7 +462,7 @@ func TestClaimRecordsFollow(t *testing.T) {
 }
 
 // TestCrashAroundTheRecord kills berthd before and after a pod's claim record is
-// written, and in the middle of a recovery: nobody was told of an admission, so nothing
+// written, and in the middle of a recovery: the admission was not acknowledged, so nothing
 // of it stays, and what lives stays.
 func TestCrashAroundTheRecord(t *testing.T) {
 	t.Parallel()
@@ -561,7 +561,7 @@ func TestClaimRecordsInFiles(t *testing.T) {
 }
 
 // TestRevisionsAfterAnOlderCopy: a revision that was read before an older copy of the
-// ledger was put back is never one of what follows: who watches from it is told so.
+// ledger was put back is never one of what follows: a Watch from it is refused.
 func TestRevisionsAfterAnOlderCopy(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory")

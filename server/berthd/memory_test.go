@@ -72,7 +72,7 @@ func (d *daemon) memoryUsage(resource string) string {
 	return strings.Join(out, " ")
 }
 
-// mems are the NUMA nodes that a runtime is told for a container.
+// mems are the NUMA nodes of a container in the answer for a runtime.
 func (d *daemon) mems(uid, container string) string {
 	d.t.Helper()
 	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
@@ -193,7 +193,7 @@ func (d *daemon) memoryReaders(t *testing.T) {
 }
 
 // TestMemoryDrifts: a boot has moved some pages between nodes. The start goes on,
-// also where damage would end it, and says so; claims are kept.
+// also where damage would end it, and reports it; claims are kept.
 func TestMemoryDrifts(t *testing.T) {
 	t.Parallel()
 	shape, err := machine.ParseShape("1s2n2c,mem=4Gi")

@@ -21,7 +21,7 @@ import (
 )
 
 // simulated makes a node on a machine of its own, without cgroups. config is
-// what berth.yaml says beside its head.
+// the content of berth.yaml below its head.
 func simulated(t *testing.T, shape, config string, args ...string) *node {
 	t.Helper()
 	n := newNode(t, append([]string{"--machine", shape, "--cgroup-tree", "memory", "--http", "127.0.0.1:0"}, args...)...)
@@ -100,7 +100,7 @@ const (
 	alignedFailed = "kubelet_container_aligned_compute_resources_failure_count"
 )
 
-// counting is a client that knows what the counters should say after each of its
+// counting is a client that computes the counters' values after each of its
 // calls.
 type counting struct {
 	*daemon
@@ -125,8 +125,8 @@ func newCounting(d *daemon) *counting {
 	}}
 }
 
-// admit admits a pod and counts what the answer means. Every container of it asks
-// for whole CPUs.
+// admit admits a pod and counts what the answer means. Every container of it requests
+// whole CPUs.
 func (c *counting) admit(p *typesv1.Pod) {
 	c.t.Helper()
 	uid := p.GetMetadata().GetUid()
@@ -187,7 +187,7 @@ func oneUncore(cpus cpuset.Set) bool {
 }
 
 // compare scrapes and compares: the gauges with the ledger, as the CPU service
-// tells of it, and the counters with what was counted along.
+// has it, and the counters with the computed values.
 func (c *counting) compare(when string) {
 	c.t.Helper()
 	state, err := cpuv1.NewCPUServiceClient(c.conn).GetState(c.ctx(), &cpuv1.GetStateRequest{})
@@ -358,7 +358,7 @@ func TestMetricsOfPlugins(t *testing.T) {
 		`kubelet_device_plugin_alloc_duration_seconds_count{resource_name="` + gpu + `"}`: 2,
 		`kubelet_admission_rejections_total{reason="UnexpectedAdmissionError"}`:           1,
 		"kubelet_topology_manager_admission_errors_total":                                 1,
-		// The refused pod's CPU was found before the plugin was asked for its device.
+		// The refused pod's CPU was found before the call of the plugin for its device.
 		"kubelet_cpu_manager_pinning_requests_total": 2,
 		"kubelet_cpu_manager_pinning_errors_total":   0,
 	}

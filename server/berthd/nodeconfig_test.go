@@ -8,7 +8,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 )
 
-// TestMountedSubsystems: every controller of the tree is mounted where it is said to be.
+// TestMountedSubsystems: every controller of the tree is mounted where the answer has it.
 func TestMountedSubsystems(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

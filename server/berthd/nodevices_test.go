@@ -33,7 +33,7 @@ func TestResetExtendedResources(t *testing.T) {
 		t.Error("a node that knows a resource resets it")
 	}
 	d.kill()
-	// The pod lives on, and its claim record tells of its device.
+	// The pod lives on, and its claim record has its device.
 	if err := os.Remove(n.root + "/state/ledger.db"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/server/internal/config"
 )
 
-// TestIdleFieldsAreReported: what a kubelet's file asks for and berth does not do is in the
+// TestIdleFieldsAreReported: fields of a kubelet's file that have no effect in berth are in the
 // report of the start, in the log, and in what config validate prints.
 func TestIdleFieldsAreReported(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 )
 
-// offlineEnv says that tests may take CPUs off line, which everybody on the machine
+// offlineEnv allows tests to take CPUs offline, which every process on the machine
 // notices; hack/vm/test.sh sets it.
 const offlineEnv = "BERTH_TEST_OFFLINE"
 

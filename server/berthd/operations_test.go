@@ -26,7 +26,7 @@ import (
 type operation struct {
 	prepare func(d *daemon) *daemon
 	do      func(d *daemon) error
-	// done tells whether the operation has happened.
+	// done reports whether the operation has happened.
 	done func(d *daemon) bool
 }
 
@@ -137,7 +137,7 @@ func operations() map[string]operation {
 	}
 }
 
-// diesOf makes a call of which the daemon dies. While it lives it may say that systemd
+// diesOf makes a call of which the daemon dies. While it lives it may answer that systemd
 // does not answer yet, which on a slow machine takes its time.
 func (d *daemon) diesOf(call func() error) {
 	d.t.Helper()
@@ -156,7 +156,7 @@ func (d *daemon) diesOf(call func() error) {
 }
 
 // TestCrashInEveryOperation kills the daemon before and after the commit of every
-// operation. The next daemon has it whole or not at all, and asking again succeeds.
+// operation. The next daemon has it whole or not at all, and a repeated call succeeds.
 func TestCrashInEveryOperation(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
@@ -212,7 +212,7 @@ func TestManyClients(t *testing.T) {
 				if c%4 == 3 {
 					p = burstable(uid)
 				}
-				// A pod is on the list before it is admitted, so nobody is missing who
+				// A pod is on the list before it is admitted, so no pod is missing that
 				// was admitted before the revision was read.
 				mu.Lock()
 				begun = append(begun, uid)
@@ -270,8 +270,8 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestEndUnderLoad tells berthd to end while many clients ask: whoever had an answer
-// finds it true with the next daemon, whoever had none finds all or nothing.
+// TestEndUnderLoad ends berthd while many clients call: a client with an answer
+// finds it true with the next daemon, a client without one finds all or nothing.
 func TestEndUnderLoad(t *testing.T) {
 	t.Parallel()
 	const clients = 12
@@ -279,7 +279,7 @@ func TestEndUnderLoad(t *testing.T) {
 	n.kernel = false
 	d := n.start()
 	var mu sync.Mutex
-	said := map[string]bool{}   // whether the pod is here, as the last answer told
+	said := map[string]bool{}   // whether the pod is here, by the last answer
 	unsaid := map[string]bool{} // no answer came
 	begun := make(chan struct{}, 1<<10)
 	var work sync.WaitGroup

@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/server/internal/socket"
 )
 
-// TestHealthOfServices asks about every service by its name, as clients do that
-// are told to, and watches until the end.
+// TestHealthOfServices checks every service by its name, as documented for
+// clients, and watches until the end.
 func TestHealthOfServices(t *testing.T) {
 	t.Parallel()
 	d := newNode(t).start()
@@ -135,8 +135,8 @@ func (n *node) foreignPod(t *testing.T, uid string) string {
 	return ""
 }
 
-// TestLivingPodsAreNotSwept loses the ledger: a pod that the agent says lives is
-// not killed while the ledger does not know it yet, whoever else is.
+// TestLivingPodsAreNotSwept loses the ledger: a pod that the agent reports as living is
+// not killed while it is not in the ledger yet; other pods are.
 func TestLivingPodsAreNotSwept(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -155,7 +155,7 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living"}, KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
-	// What the agent said outlives berthd too: it has not admitted the pod again yet.
+	// The agent's Sync outlives berthd too: it has not admitted the pod again yet.
 	d.kill()
 	d = n.start()
 	for _, uid := range []string{"orphan1", "orphan2"} { // two rounds of the sweep pass

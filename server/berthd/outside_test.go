@@ -125,7 +125,7 @@ func (p *nic) expectUsage(held map[string]string) {
 	})
 }
 
-// externalProvider returns what the daemon tells of the provider.
+// externalProvider returns the daemon's status of the provider.
 func (d *daemon) externalProvider() *hintv1.Provider {
 	d.t.Helper()
 	resp, err := hintv1.NewHintBusServiceClient(d.conn).ListProviders(d.ctx(), &hintv1.ListProvidersRequest{})
@@ -264,7 +264,7 @@ func TestExternalProvider(t *testing.T) {
 	d.stop()
 }
 
-// relay stands between the daemon and the provider and can tell the moments of an
+// relay is between the daemon and the provider and reports the moments of an
 // admission apart.
 type relay struct {
 	hintv1.UnimplementedHintProviderServiceServer
@@ -302,7 +302,7 @@ func (r *relay) stop() {
 	_ = r.conn.Close()
 }
 
-// set makes the relay tell a trap of each moment from now on. Where the trap gives
+// set makes the relay call a trap at each moment from now on. Where the trap returns
 // an error, the call goes no further.
 func (r *relay) set(trap func(moment string) error) {
 	r.mu.Lock()
@@ -364,7 +364,7 @@ func (d *daemon) registerRelay() {
 
 var errDead = errors.New("dead")
 
-// moments are those of an admission at which somebody may die, and whether the pod
+// moments are those of an admission at which a process may die, and whether the pod
 // is admitted all the same if that is the provider.
 var moments = []struct {
 	name     string
@@ -483,7 +483,7 @@ func TestDaemonDiesUnderExternalProvider(t *testing.T) {
 			p.expectUsage(held)
 			d.expectNoLease()
 			d.check()
-			d.admitted(networked("victim", 1)) // asking again is safe
+			d.admitted(networked("victim", 1)) // a repeated call is safe
 			p.expectUsage(map[string]string{"eth0": "earlier/main", "eth1": "victim/main"})
 			for uid := range d.pods() {
 				d.remove(uid)
@@ -518,7 +518,7 @@ func TestLeaseEndsWithoutDaemon(t *testing.T) {
 }
 
 // A provider that the configuration requires and that has never registered is
-// missed by name; where the configuration has deferrals the pod is told to wait.
+// missed by name; where the configuration has deferrals the pod is deferred.
 func TestRequiredProviderIsAwaited(t *testing.T) {
 	t.Parallel()
 	n := externalNode(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTwoAgents: two agents side by side, over a crash of berthd and the loss of its
-// ledger. What one says of its pods is no word about the other's.
+// ledger. An agent's Sync has no effect on the other's pods.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -62,7 +62,7 @@ func TestTwoAgents(t *testing.T) {
 	sync("kubernetes", "k1")
 	left("b1 of berthlet, k1 of kubernetes")
 
-	// Without the ledger the claim records tell whose the pods are.
+	// Without the ledger the claim records have the owners of the pods.
 	d.kill()
 	ledgerFaults["removed"](n)
 	d = n.start()

@@ -63,7 +63,7 @@ func (d *daemon) sound() {
 	}
 }
 
-// report returns what berthd says of its start.
+// report returns berthd's report of its start.
 func (d *daemon) report() string {
 	d.t.Helper()
 	check, err := d.inspect.Check(d.ctx(), &inspectv1.CheckRequest{})
@@ -75,7 +75,7 @@ func (d *daemon) report() string {
 
 // TestPolicyChangesWithoutADrain: running pods keep what they have, the next ones
 // are decided by the new rules, a restart keeps them, and the files win once they
-// say something else.
+// change.
 func TestPolicyChangesWithoutADrain(t *testing.T) {
 	t.Parallel()
 	n := policyNode(t)
@@ -150,7 +150,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 	}
 	d.stop()
 
-	// The files change: they win, for good.
+	// The files change: they win permanently.
 	d = n.start("--topology-manager-policy", "restricted")
 	if name, set := d.policy(); name != "restricted" || set {
 		t.Errorf("after the files changed the policy is %s", name)
@@ -175,7 +175,7 @@ func TestPolicyBackToTheConfiguration(t *testing.T) {
 	if name, set := d.policy(); name != "restricted" || !set {
 		t.Errorf("the second change undid the first: %s", name)
 	}
-	// Nobody gets CPUs under the policy none.
+	// No container gets CPUs under the policy none.
 	v := d.admitted(guaranteed("a", 2, 0))
 	if v.GetAllocations()[0].GetExclusiveCpus() {
 		t.Errorf("under the policy none a pod got %v", v.GetAllocations())
@@ -274,7 +274,7 @@ func TestPolicyAndACrash(t *testing.T) {
 }
 
 // TestPolicyChangesUnderLoad: while pods come and go, the policy changes again and
-// again; nobody gets anything twice, and every verdict is one of the two policies'.
+// again; nothing is given twice, and every verdict is one of the two policies'.
 func TestPolicyChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	d := policyNode(t).start()

@@ -23,8 +23,8 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// What a virtual machine tells these tests (hack/vm/README.md): the disk that outlives
-// the machine, what earlier boots have said to be kept, and whether this boot will be cut.
+// The environment that a virtual machine gives these tests (hack/vm/README.md): the disk that outlives
+// the machine, what earlier boots have acknowledged, and whether this boot will be cut.
 const (
 	vmDisk = "BERTH_VM_DISK"
 	vmKept = "BERTH_VM_KEPT"
@@ -102,7 +102,7 @@ func TestFileSystemCut(t *testing.T) {
 }
 
 // TestMachineCut is one boot of a virtual machine that is killed again and again: it
-// looks at what earlier boots were told, then lets pods come and go until the end.
+// checks the answers of earlier boots, then lets pods come and go until the end.
 func TestMachineCut(t *testing.T) {
 	device := os.Getenv(vmDisk)
 	if device == "" {
@@ -110,7 +110,7 @@ func TestMachineCut(t *testing.T) {
 	}
 	n := newPowerNode(t)
 	// All of the node's folder outlives the machine: the claim records of the boots before
-	// are there too, and are not to be believed.
+	// are there too, and must be ignored.
 	if err := syscall.Mount(device, n.root, "ext4", 0, ""); err != nil {
 		t.Fatalf("mount %s: %v", device, err)
 	}
@@ -131,7 +131,7 @@ func TestMachineCut(t *testing.T) {
 	d.churn(os.Getenv(vmBoot), known, more, func() { t.Error("the machine was not cut") })
 }
 
-// leaves ends the uid of a pod that may be removed. What a machine said last before it was
+// leaves ends the uid of a pod that may be removed. The last line of a machine before it was
 // cut may never have arrived, so of these pods it cannot be known that they were to stay.
 const leaves = "-leaves"
 
@@ -186,9 +186,9 @@ func shutDown(dir string) error {
 	return nil
 }
 
-// acknowledged is what clients were told about their pods.
+// acknowledged are the clients' answers about their pods.
 type acknowledged struct {
-	keep    func(line string) // told every answer before the next call; may be nil
+	keep    func(line string) // gets every answer before the next call; may be nil
 	mu      sync.Mutex
 	pods    map[string]string // by uid: what each holds; guarded by mu
 	removed map[string]bool   // guarded by mu
@@ -200,7 +200,7 @@ func newAcknowledged(keep func(string)) *acknowledged {
 	return &acknowledged{keep: keep, pods: map[string]string{}, removed: map[string]bool{}, asked: map[string]bool{}}
 }
 
-// note remembers one answer, or that a removal is about to be asked for.
+// note records one answer, or a removal that is about to be called.
 func (a *acknowledged) note(what, uid, content string) (changes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -242,7 +242,7 @@ func (a *acknowledged) read(t *testing.T, path string) {
 	}
 }
 
-// verify holds what berthd knows against what it has said.
+// verify compares berthd's state with its answers.
 func (a *acknowledged) verify(d *daemon) {
 	d.t.Helper()
 	have := d.pods()
@@ -275,7 +275,7 @@ func (a *acknowledged) verify(d *daemon) {
 	}
 }
 
-// allocationOf tells which CPUs the containers own; those that they share change with
+// allocationOf returns the CPUs that the containers own; those that they share change with
 // every pod.
 func allocationOf(containers []*typesv1.ContainerAllocation) string {
 	var own []string

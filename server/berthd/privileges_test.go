@@ -213,7 +213,7 @@ func TestRightsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestWhatIsLackingIsSaid: before berthd does anything it says which capabilities it lacks,
+// TestWhatIsLackingIsSaid: before berthd does anything it lists the capabilities that it lacks,
 // and what fails without them.
 func TestWhatIsLackingIsSaid(t *testing.T) {
 	t.Parallel()
@@ -402,7 +402,7 @@ func (n *node) premade() {
 	}
 }
 
-// onVersion2 tells whether the cgroup tree is of version 2.
+// onVersion2 reports whether the cgroup tree is of version 2.
 func onVersion2() bool {
 	_, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers"))
 	return err == nil

@@ -30,7 +30,7 @@ func (d *daemon) page(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// serves tells whether a service serves, as the health service has it.
+// serves reports whether a service serves, as the health service has it.
 func (d *daemon) serves(service string) bool {
 	d.t.Helper()
 	resp, err := healthpb.NewHealthClient(d.conn).Check(d.ctx(), &healthpb.HealthCheckRequest{Service: service})
@@ -40,7 +40,7 @@ func (d *daemon) serves(service string) bool {
 	return resp.GetStatus() == healthpb.HealthCheckResponse_SERVING
 }
 
-// untilReady waits until /readyz has a status, with a text in the body, and sees that the health service says the same.
+// untilReady waits until /readyz has a status, with a text in the body, and checks that the health service agrees.
 func (d *daemon) untilReady(code int, text string) {
 	d.t.Helper()
 	d.eventually("/readyz is as it should be: "+text, func() bool {
@@ -60,7 +60,7 @@ const (
 	cpuService       = "berth.cpu.v1.CPUService"
 )
 
-// TestNotReadyOnAFullDisk: who cannot commit is not ready, says why, goes on serving readers, and is ready again when
+// TestNotReadyOnAFullDisk: a berthd that cannot commit is not ready, has the reason in /readyz, goes on serving readers, and is ready again when
 // the disk has room.
 func TestNotReadyOnAFullDisk(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestRemovedSocketsComeBack(t *testing.T) {
 	}
 }
 
-// TestReplacedSocket: whoever takes the place of berthd's socket makes it not ready, and is left alone.
+// TestReplacedSocket: another socket in place of berthd's makes it not ready, and is left alone.
 func TestReplacedSocket(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--http", "127.0.0.1:0")

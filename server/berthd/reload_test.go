@@ -56,7 +56,7 @@ func (d *daemon) reloads(want ...string) {
 	}
 }
 
-// TestReload: what can change is in force afterwards, and the answer says what is not and why.
+// TestReload: what can change is in force afterwards, and the answer lists what is not and why.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	n, write := configured(t, "1s1n8c1t")
@@ -80,7 +80,7 @@ func TestReload(t *testing.T) {
 	d.reloads(want[1], want[2], want[4])
 	d.says("level=DEBUG")
 
-	// CPUs that nobody has are reserved. With one that a container has, the rest changes.
+	// Free CPUs are reserved. With one that a container has, the rest changes.
 	d.admitted(guaranteed("a", 1, 0))
 	if got := d.pods()["a"].GetContainers()[0].GetCpus().GetList(); got != "1" {
 		t.Fatalf("the container has CPU %s", got)

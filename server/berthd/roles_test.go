@@ -75,7 +75,7 @@ func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
 	path := filepath.Join(n.root, "berth.sock")
 	var silent []net.Conn
 	for _, uid := range []int{unprivileged, reader} {
-		for range 60 { // none of them says anything
+		for range 60 { // none of them sends anything
 			c, err := dialAs(uid, path)
 			if err != nil {
 				t.Fatal(err)
@@ -133,8 +133,8 @@ func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
 	d.check()
 }
 
-// TestRolesOfRealUsers: everybody may connect, and may do what the kernel says
-// they are allowed to.
+// TestRolesOfRealUsers: every user may connect, and may call what the roles of the
+// user id allow.
 func TestRolesOfRealUsers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -10,7 +10,7 @@ import (
 
 // TestChangedRulesKeepClaims starts daemons on the same state under other
 // reservations, policies and machines. None of them refuses to start or takes
-// anything from the pod that is there; each says what it would not have given, and
+// anything from the pod that is there; each has what it would not have given, and
 // gives nothing of it to others.
 func TestChangedRulesKeepClaims(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func (d *daemon) bound(uid string, want ...string) {
 }
 
 // TestRuntime has a container runtime make the containers. The tree is in memory, so
-// nothing there says where they run: berthd tells the runtime each time.
+// nothing there has their CPUs: berthd updates the runtime each time.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory", "--machine", "1s1n4c1t")
@@ -142,7 +142,7 @@ func TestRuntime(t *testing.T) {
 	d.bound("shared", second)
 	d.eventually("it is where it belongs", func() bool { return c.Resources(second).GetCpusetCpus() == rest })
 
-	// Nobody starts on CPUs that nobody can be made to leave.
+	// No container starts on CPUs that others cannot be made to leave.
 	ownID := c.create("own", 0, d.allocate("own"))
 	if err := d.preStart("own", ownID); err != nil {
 		t.Fatal(err)

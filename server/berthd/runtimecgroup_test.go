@@ -12,7 +12,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 )
 
-// TestRuntimeCgroup: the processes that pid files tell of are in their cgroups, with the
+// TestRuntimeCgroup: the processes in pid files are in their cgroups, with the
 // kubelet's score, from the start of berthd on.
 func TestRuntimeCgroup(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestRuntimeCgroup(t *testing.T) {
 	}
 	lowered := "-999"
 	if !mayLowerScores(t) {
-		lowered = "0" // and the log says so
+		lowered = "0" // and the log has a line
 		d.says("oom_score_adj of process " + strconv.Itoa(runtime.pid()) + " to -999")
 	}
 	for pid, want := range map[int]string{runtime.pid(): lowered, agent.pid(): "500", d.Cmd.Process.Pid: "500"} {
@@ -67,7 +67,7 @@ func TestRuntimeCgroup(t *testing.T) {
 	}
 }
 
-// mayLowerScores tells whether this machine leaves root the capability for that.
+// mayLowerScores reports whether this machine leaves root the capability for that.
 func mayLowerScores(t *testing.T) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")

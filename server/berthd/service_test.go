@@ -21,7 +21,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 )
 
-// manager is what systemd would be for a node's daemons: it holds their sockets and hears what they say.
+// manager is what systemd would be for a node's daemons: it holds their sockets and receives their notifications.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -95,7 +95,7 @@ func (m *manager) until(n *node, begins string) (line string) {
 	return line
 }
 
-// TestServiceManager: berthd tells when it is ready, that it is alive, what it does and that it ends.
+// TestServiceManager: berthd notifies systemd when it is ready, alive, busy and ending.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -115,7 +115,7 @@ func TestServiceManager(t *testing.T) {
 	m.until(n, "STATUS=ends")
 }
 
-// TestForeignSocket: a socket that the configuration does not name would take connections that nobody answers.
+// TestForeignSocket: a socket that the configuration does not name would take connections without an answer.
 func TestForeignSocket(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -138,7 +138,7 @@ type load struct {
 }
 
 // TestRestartsRefuseNoCall: with sockets that the service manager holds, calls of a restart wait for the next berthd.
-// Some callers keep a connection, others make one for each call; none of them asks gRPC to wait.
+// Some callers keep a connection, others make one for each call; none of them sets WaitForReady.
 func TestRestartsRefuseNoCall(t *testing.T) {
 	t.Parallel()
 	const restarts = 10

@@ -9,7 +9,7 @@ import (
 )
 
 // TestMachineShrinks starts berthd on less of a machine than its pods hold: it
-// starts, says what is wrong, takes pods and gives them back, and is well again
+// starts, reports what is wrong, admits and removes pods, and is well again
 // when the machine is.
 func TestMachineShrinks(t *testing.T) {
 	t.Parallel()

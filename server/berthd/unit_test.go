@@ -24,8 +24,8 @@ const deployVariable = "BERTH_TEST_DEPLOY"
 // exposureLimit is how much systemd may find at most that the unit leaves on.
 const exposureLimit = 2.0
 
-// TestUnderItsUnit does the main job under the unit that berth comes with, and asks systemd
-// how much the unit leaves on.
+// TestUnderItsUnit does the main job under the unit that berth comes with, and queries systemd
+// for the rights that the unit leaves on.
 func TestUnderItsUnit(t *testing.T) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		t.Skipf("systemd is not process 1: %v", err)
@@ -138,7 +138,7 @@ func (n *node) mainPID() int {
 
 var overall = regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`)
 
-// exposure is what systemd says about what the unit leaves on.
+// exposure is systemd's rating of the unit.
 func (n *node) exposure() float64 {
 	n.t.Helper()
 	out, err := exec.Command("systemd-analyze", "security", "--no-pager", n.unit).CombinedOutput()

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/server/internal/config"
 )
 
-// TestEndWaitsForAdmissions tells berthd to end while a plugin is asked for
+// TestEndWaitsForAdmissions ends berthd during a plugin's call for
 // devices: the connection to the plugin outlasts the admission, so what becomes of
 // the pod is the plugin's doing and not that of the end. The end has as long as the
 // test has a long deadline, so that a busy machine does not cut the admission off.

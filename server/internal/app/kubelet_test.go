@@ -46,7 +46,7 @@ import (
 // testdata/kubelet.jsonl.gz: its machine and configurations, what happened to it in
 // order, and the control files and state files that it left.
 //
-// hack/captures makes the lines, and says what is left out of them.
+// hack/captures makes the lines, and lists what is left out of them.
 type recording struct {
 	Name    string
 	Shape   string
@@ -246,7 +246,7 @@ func (p *replay) run() {
 				p.t.Fatal(err)
 			}
 		case "compare":
-			if p.daemon != nil { // the kubelet's files while it did not run say nothing new
+			if p.daemon != nil { // the kubelet's files while it did not run have nothing new
 				p.compare(s)
 			}
 		default:
@@ -390,7 +390,7 @@ func (p *replay) expectPlugins() {
 	awaitDevices(p.t, p.daemon.conn, want)
 }
 
-// awaitDevices waits until resources have as many devices as are wanted.
+// awaitDevices waits until resources have as many devices as expected.
 func awaitDevices(t *testing.T, conn *grpc.ClientConn, want map[string]int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -540,7 +540,7 @@ func (p *replay) compare(s step) {
 	}
 }
 
-// difference tells memory states apart, line by line.
+// difference returns the difference of memory states, line by line.
 func difference(got, want kubelet.MemoryState) string {
 	lines := func(s kubelet.MemoryState) (out []string) {
 		for id, n := range s.Nodes {
@@ -683,7 +683,7 @@ func (p *replay) compareCgroups(s step) {
 	}
 }
 
-// passing tells of a value of the kubelet's that it replaces within a minute: the
+// passing reports whether a value is one that the kubelet replaces within a minute: the
 // node's huge pages in the cgroup of all pods (difference G16), and the tiers of a
 // kubelet that has just been started and knows no pods yet (G17).
 func (p *replay) passing(key, file, want string) bool {

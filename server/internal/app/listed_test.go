@@ -16,12 +16,12 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// answers is what a kubelet's podresources socket said.
+// answers are those of a kubelet's podresources socket.
 type answers struct {
 	List, GetAllocatableResources json.RawMessage
 }
 
-// listing is what podresources tell of a container, or of all that can be allocated, in
+// listing is the podresources answer for a container, or of all that can be allocated, in
 // one order.
 type listing struct {
 	CPUs            []int64

@@ -17,8 +17,8 @@ import (
 	"github.com/berthd/berth/server/internal/socket"
 )
 
-// TestAllowPage: a socket's users have their roles; an address gives nobody more than reading, and
-// that only where the configuration says so and only to this machine.
+// TestAllowPage: a socket's users have their roles; an address gives the role read at most, and
+// that only where configured and only to this machine.
 func TestAllowPage(t *testing.T) {
 	t.Parallel()
 	reader, admin := uint32(1001), uint32(1002)
@@ -61,7 +61,7 @@ func TestAllowPage(t *testing.T) {
 	}
 }
 
-// TestPagePeer: the kernel tells who has connected to the socket, also through its bound.
+// TestPagePeer: the kernel has the user who connected to the socket, also through its bound.
 func TestPagePeer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")

@@ -46,7 +46,7 @@ func TestOnlyOwnProcesses(t *testing.T) {
 		pid    int
 		want   errdefs.Class
 	}{
-		{"0", 10, ok}, {"0", 40, ok}, {"0", 99, ok}, // the kernel will say that it is gone
+		{"0", 10, ok}, {"0", 40, ok}, {"0", 99, ok}, // the kernel will report it as gone
 		{"500", 10, ok}, // berthd's own user
 		{"1000", 20, ok}, {"1000", 30, ok}, {"1000", 0, ok},
 		{"1000", 10, refused}, {"1000", 40, refused}, {"1000", 99, gone}, {"1000", 50, errdefs.Unavailable},
@@ -83,7 +83,7 @@ func (p *placing) PreStart(ctx context.Context, _ ledger.Owner, _ string, pid in
 }
 
 // Who gets the id of a process that was handed over and has ended is not placed instead
-// of it, whoever handed it over.
+// of it, for any caller.
 func TestOnlyTheProcessThatWasHandedOver(t *testing.T) {
 	t.Parallel()
 	const ok = errdefs.Class(-1)

@@ -15,7 +15,7 @@ import (
 	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
 )
 
-// answers is an engine that always says the same.
+// answers is an engine that always returns the same.
 type answers struct {
 	rpcadmission.Engine
 	verdict admission.Verdict
@@ -112,7 +112,7 @@ func TestRejectionsAreLogged(t *testing.T) {
 	}
 }
 
-// TestFloodOfRejections: who asks without end gets his answers, and the log reports how
+// TestFloodOfRejections: an agent that calls without end gets its answers, and the log reports how
 // much it has left out.
 func TestFloodOfRejections(t *testing.T) {
 	t.Parallel()

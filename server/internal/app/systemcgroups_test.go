@@ -20,7 +20,7 @@ import (
 type roots struct {
 	root  []int
 	moved map[string][]int
-	// refuse is what is said of a process that cannot be moved.
+	// refuse is the error for a process that cannot be moved.
 	refuse map[int]error
 }
 

@@ -23,7 +23,7 @@ import (
 const childEnv = "BERTH_TEST_CHILD"
 
 // TestMissingController takes the controller cpuset out of this machine's tree, for
-// one process: berthd does not start there, `berthd config validate` says so before,
+// one process: berthd does not start there, `berthd config validate` reports it before,
 // and both name the controller.
 func TestMissingController(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestMissingController(t *testing.T) {
 	_, err = app.Build(t.Context(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	refused("start", err)
 
-	// What nobody would use is not looked at.
+	// What is not used is not checked.
 	c.Cgroups.Tree = apiconfig.TreeMemory
 	if err := app.Validate(c); err != nil {
 		t.Errorf("validate with a tree in memory: %v", err)

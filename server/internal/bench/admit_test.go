@@ -32,8 +32,8 @@ func (noPlugins) Preferred(context.Context, string, []string, []string, int) ([]
 }
 func (noPlugins) Allocate(context.Context, string, []string) ([]byte, error) { return nil, nil }
 
-// decisions asks an engine with every manager about a pod, dry: hints, merge and
-// plans for CPUs, memory and a device of each resource. Nobody's disk or socket is
+// decisions runs an engine with every manager on a pod, dry: hints, merge and
+// plans for CPUs, memory and a device of each resource. No disk or socket is
 // part of it.
 type decisions struct {
 	*admission.Trial

@@ -44,7 +44,7 @@ const (
 var badUsers = map[string]int{"read": 64301, "agent": 64302, "provider": 64303, "admin": 64304, "none": 64305}
 
 // beBad takes all that a user with a role may have of a berthd, until it is killed. It only
-// gets processors that nobody else wants (SCHED_IDLE, which its threads inherit): what it
+// gets only idle processors (SCHED_IDLE, which its threads inherit): what it
 // takes of the machine by itself is not berthd's affair, what berthd does for it is.
 func beBad(role, socket string) {
 	for _, thread := range ownThreads() {

@@ -24,7 +24,7 @@ func serverOf(cores int) *machine.Topology {
 	return machinetest.Build(fmt.Sprintf("2s4n%dl%dc2t", max(cores/8, 1), min(cores, 8)))
 }
 
-// cpuCase is a CPU manager that is asked about a container on a machine that is
+// cpuCase is a CPU manager with a request of a container on a machine that is
 // empty or half full.
 type cpuCase struct {
 	operation string
@@ -80,7 +80,7 @@ func (c cpuCase) on(t ledgertest.T, topo *machine.Topology) cpuBench {
 	return cpuBench{m, draft.View(), hint.Request{Pod: pod, Container: 0}, n}
 }
 
-// run asks once; it returns the CPUs that were chosen.
+// run plans once and returns the chosen CPUs.
 func (b *cpuBench) run(hints bool) (cpuset.Set, error) {
 	if hints {
 		answers, err := b.manager.Hints(context.Background(), b.view, b.request)

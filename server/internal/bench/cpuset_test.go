@@ -50,7 +50,7 @@ var (
 	sinkErr  error
 )
 
-// setOperations are the questions, each asked of both. answer gives a text that
+// setOperations are the measured operations of both. answer returns a text that
 // has to be the same for both.
 var setOperations = []struct {
 	name       string

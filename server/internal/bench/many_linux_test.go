@@ -318,7 +318,7 @@ const watchVariable = "BERTH_BENCH_WATCH"
 // watchers is how many streams there are.
 const watchers = 190
 
-// watch opens streams that hear of everything, says that they are open, and reads all of
+// watch opens streams of all events, reports that they are open, and reads all of
 // them until one fails.
 func watch(ctx context.Context, socket string) error {
 	failed := make(chan error, watchers)
@@ -374,7 +374,7 @@ func (n *node) watched(t testing.TB) (stop func()) {
 }
 
 // BenchmarkWatch is how long an Admit and a Remove take while many streams of another
-// process hear of it, beside what they take where nobody watches, in turns.
+// process get it, compared with commits without watchers, in turns.
 func BenchmarkWatch(b *testing.B) {
 	b.Run("Admit and Remove/190/berth", func(b *testing.B) {
 		n, _ := nodes.with(b, 100)

@@ -18,7 +18,7 @@ import (
 // memoryNodes are the machines: NUMA nodes of 64 GiB with huge pages of two sizes.
 var memoryNodes = []int{2, 4, 8, 16, 32, 64}
 
-// memoryCase is a memory manager that is asked about a container with memory and
+// memoryCase is a memory manager with a request of a container with memory and
 // huge pages of two sizes, on a machine that is empty, or of which a pod has 24 GiB
 // of every second node.
 type memoryCase struct {
@@ -59,7 +59,7 @@ func (c memoryCase) on(t ledgertest.T, nodes int) memoryBench {
 	return memoryBench{m, draft.View(), hint.Request{Pod: pod, Container: 0}}
 }
 
-// run asks once; it returns the answers or the claims.
+// run calls it once and returns the answers or the claims.
 func (b *memoryBench) run(hints bool) ([]hint.ResourceAnswer, []ledger.Claim, error) {
 	if hints {
 		answers, err := b.manager.Hints(context.Background(), b.view, b.request)

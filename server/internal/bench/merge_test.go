@@ -36,7 +36,7 @@ var mergeCases = []mergeCase{
 	{"memory of 34 nodes, not preferred", 1, []int{34}, func(universe numa.Mask, _ int) hint.Answer { return accelerated(2)(universe, 1) }, false},
 }
 
-// exact are the most nodes on which a merge is exact whatever is asked.
+// exact are the most nodes on which a merge is exact for every request.
 const exact = 12
 
 // listed lists every set of nodes; apart, the resources prefer one node and two by
@@ -82,7 +82,7 @@ func unlike(universe numa.Mask, i int) hint.Answer {
 }
 
 // used is about memory and huge pages of a machine of which every second node is
-// used by itself. A node that is not used has half of what is wanted of memory, and
+// used by itself. A node that is not used has half of the requested memory, and
 // all of the huge pages.
 func used(universe numa.Mask, i int) hint.Answer {
 	a := ruled(true)(universe, i)
@@ -143,7 +143,7 @@ func (c mergeCase) on(t testing.TB, nodes int) (*topology.Manager, []hint.Reply)
 	return manager, replies
 }
 
-// TestMergeAnswers keeps the benchmark honest: what is said to be preferred is, and
+// TestMergeAnswers keeps the benchmark honest: results marked as preferred are preferred, and
 // nothing is approximate that must not be.
 func TestMergeAnswers(t *testing.T) {
 	t.Parallel()

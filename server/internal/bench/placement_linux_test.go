@@ -179,7 +179,7 @@ func (s *shared) start(uid, id string) {
 // of them has left its CPU ("update" are the runtime's own calls in that time, "bare" is
 // a write of the same files and nothing else, "beyond" is the rest: processor time, which does
 // not grow with other processes on the machine, unless a runtime's calls are in it); "free",
-// the same start where nobody is in the way; "event", following one container's start;
+// the same start without other containers; "event", following one container's start;
 // "rest", the processor time of a pass where nothing has changed ("times" is how often that of
 // bare reads of the same files fits in, "observe" that of reading the tree).
 func BenchmarkPlacement(b *testing.B) {
@@ -198,7 +198,7 @@ func BenchmarkPlacement(b *testing.B) {
 	}
 }
 
-// ask asks for the start of the container of the exclusive pod.
+// ask calls PreStart for the container of the exclusive pod.
 func (s *shared) ask() {
 	s.b.Helper()
 	start := admission.Start{Binding: ledger.Binding{ID: "own1", Owner: ledger.Owner{Pod: "own", Container: "c"}}}

@@ -138,7 +138,7 @@ func TestKubeletManagers(t *testing.T) {
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], `cpu_manager_state: the kubelet's policy is "static"`) {
 		t.Errorf("got %q, %v", notes, err)
 	}
-	// A file that nobody writes to tells nothing, and does not hold the start up.
+	// A pipe without a writer has no content, and does not block the start.
 	if err := os.Remove(filepath.Join(dir, "memory_manager_state")); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ bogusField: 1
 }
 
 // TestGatesWithoutEffect: gates about berth's job that change nothing are named, those
-// that say what berth does anyway and those of others are not.
+// with what berth does anyway and those of others are not.
 func TestGatesWithoutEffect(t *testing.T) {
 	t.Parallel()
 	for gate, want := range map[string]string{
@@ -235,7 +235,7 @@ func TestGatesWithoutEffect(t *testing.T) {
 }
 
 // TestDevicesAndVerdicts: where a kubelet's file is given the answers are the
-// kubelet's, unless somebody has said otherwise.
+// kubelet's, unless set otherwise.
 func TestDevicesAndVerdicts(t *testing.T) {
 	t.Parallel()
 	own := func(sections string) string { return berthHead + sections + "\n" }
@@ -285,7 +285,7 @@ func TestExplicitCPUsStandInPlaceOfAmounts(t *testing.T) {
 	}
 }
 
-// TestReservedMemory: a kubelet's file and flags say the same, and a flag replaces
+// TestReservedMemory: a kubelet's file and flags mean the same, and a flag replaces
 // what the file has, however often it is given.
 func TestReservedMemory(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/server/internal/deviceplugin"
 )
 
-// A plugin with more devices than a resource may have is ended, and the log says why.
+// A plugin with more devices than a resource may have is ended, and the log has the reason.
 func TestTooManyDevices(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{MaxDevices: 10})

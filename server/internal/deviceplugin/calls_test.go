@@ -101,7 +101,7 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// A plugin that did not announce a preference is not asked for it.
+// GetPreferredAllocation is not called without the option.
 func TestPreferredOnlyIfAnnounced(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})
@@ -344,8 +344,8 @@ func TestPreStart(t *testing.T) {
 	})
 }
 
-// A plugin that registers anew while it is asked, as it does when it notices a
-// restart of berthd, loses the call on its former connection; it is asked again
+// A plugin that registers again during a call, as it does when it notices a
+// restart of berthd, loses the call on its former connection; the call is repeated
 // on the new one.
 func TestCallOutlivesAReRegistration(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func TestForgottenByItself(t *testing.T) {
 	})
 }
 
-// TestForget: who says so forgets a resource at once, but not one that has a plugin.
+// TestForget: the call forgets a resource at once, but not one that has a plugin.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})

@@ -60,7 +60,7 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	if cfg.Dir == "" {
 		cfg.Dir = directory(t)
 	}
-	// Only a test that says so sees a plugin run out of time, however busy the machine is.
+	// Only tests that set it see a plugin run out of time, however busy the machine is.
 	limits := &cfg.Deadlines
 	for _, d := range []*time.Duration{&limits.Dial, &limits.Options, &limits.Preferred, &limits.Allocate, &limits.PreStart} {
 		*d = cmp.Or(*d, timeout)
@@ -121,7 +121,7 @@ func (b *bench) untilCounts(resource string, capacity, allocatable int) *device.
 }
 
 // plugin serves a plugin in the bench's directory; it registers by itself only
-// if the test says so.
+// if the test sets that.
 func (b *bench) plugin(cfg script.Config) *script.Plugin {
 	b.t.Helper()
 	cfg.Dir = b.Dir
@@ -208,7 +208,7 @@ func (m *memory) Forget(_ context.Context, resource string, may func() error) er
 	return nil
 }
 
-// release has nobody hold anything any more.
+// release releases all devices.
 func (m *memory) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/server/internal/deviceplugin"
 )
 
-// leave puts a socket in a directory that nobody listens on.
+// leave puts a socket without a listener in a directory.
 func leave(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -332,7 +332,7 @@ func TestResourceOfAnExternalProvider(t *testing.T) {
 	}
 }
 
-// TestRememberedBeforeListed: nobody can be given devices of a resource that would
+// TestRememberedBeforeListed: no pod gets devices of a resource that would
 // not be known after a crash.
 func TestRememberedBeforeListed(t *testing.T) {
 	t.Parallel()
@@ -489,7 +489,7 @@ func TestServerRestart(t *testing.T) {
 
 		seen := []ledger.SeenResource{{Name: gpu}}
 		// A plugin that noticed one sign registers, it may be just when the server that
-		// starts removes its new socket. Nobody serves that any more, and the plugin
+		// starts removes its new socket. That is not served any more, and the plugin
 		// learns it with the end of the call, and registers again.
 		again := deviceplugin.Config{Dir: first.Dir, Deadlines: deviceplugin.Deadlines{Dial: time.Second}}
 		second := startWith(t, again, device.NewInventory(seen, time.Now()), time.Now)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestEndOfAPluginBesideBerthds: a plugin ends just before berthd, which then writes nothing
-// down any more. The resource is known all the same, and nobody says otherwise.
+// down any more. The resource is known all the same.
 func TestEndOfAPluginBesideBerthds(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})

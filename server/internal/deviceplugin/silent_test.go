@@ -21,7 +21,7 @@ type clock struct{ seconds atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Unix(c.seconds.Load(), 0) }
 
-// ending is a context whose deadline passes when a test says so.
+// ending is a context whose deadline a test triggers.
 type ending struct {
 	context.Context
 	done chan struct{}
@@ -220,7 +220,7 @@ func TestSilenceIsFoundBeforeTheDeadline(t *testing.T) {
 }
 
 // TestNoStartWithoutItsCaller: a call before a container's start ends with its caller,
-// since the plugin may reset the device, and says nothing about the plugin.
+// since the plugin may reset the device, and does not count against the plugin.
 func TestNoStartWithoutItsCaller(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{Breaker: breaker.Config{Failures: 1}})

@@ -19,7 +19,7 @@ func TestOlderTakesOver(t *testing.T) {
 		b := start(t, deviceplugin.Config{})
 		old := b.registered(script.Config{Endpoint: "old.sock", Devices: devices(t, "a,b"), PreStart: true})
 		newer := b.registered(script.Config{Endpoint: "new.sock", Devices: devices(t, "a,b,c")})
-		old.SetDevices(devices(t, "a,b,d,e")...) // nobody reads it now
+		old.SetDevices(devices(t, "a,b,d,e")...) // it is not read now
 		newer.Behave(script.ListAndWatch, how)
 		r := b.untilCounts(gpu, 4, 4)
 		if r.State != device.Connected || !r.Options.PreStart || b.Endpoint(gpu) != old.Socket() {

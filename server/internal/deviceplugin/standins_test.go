@@ -17,7 +17,7 @@ import (
 )
 
 // watching calls react for every event in a directory, until the test ends or react
-// says that it is done.
+// reports that it is done.
 func watching(t *testing.T, dir string, react func(fsnotify.Event) (done bool)) {
 	t.Helper()
 	watcher, err := fsnotify.NewWatcher()
@@ -78,7 +78,7 @@ func TestPluginThatDialsAtOnce(t *testing.T) {
 }
 
 // TestPluginThatRefusesToDouble stands in for plugins that start anew when their own
-// socket is removed or renamed, and refuse to while somebody answers there.
+// socket is removed or renamed, and refuse to while another process answers there.
 func TestPluginThatRefusesToDouble(t *testing.T) {
 	t.Parallel()
 	dir := directory(t)
@@ -112,7 +112,7 @@ func TestPluginThatRefusesToDouble(t *testing.T) {
 }
 
 // TestManyDevices: one call has all ids of a container, however many, and a plugin
-// that does not announce a preference is not asked about them.
+// without the option is not called for them.
 func TestManyDevices(t *testing.T) {
 	t.Parallel()
 	var list []string

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// answering are plugins that allocate whatever they are asked for.
+// answering are plugins that allocate every request.
 type answering struct{}
 
 func (answering) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
@@ -104,7 +104,7 @@ func (b *byRule) Prepare(_ context.Context, _ string, _ hint.Request, claims []l
 }
 
 // A small provider that answers by rule keeps the contract behind the proxy, and
-// the proxy says what the provider says.
+// the proxy returns the provider's answers.
 func TestContractByRule(t *testing.T) {
 	t.Parallel()
 	slots := func() *byRule { return &byRule{hinttest.Slots{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 3}}} }

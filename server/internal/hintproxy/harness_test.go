@@ -140,7 +140,7 @@ func (s *stage) servedBy(resource workload.Resource) (string, bool) {
 	return s.config.ServedBy(s.ledger.View(), string(resource))
 }
 
-// withTimeout makes contexts that end when timeUp says so: no test waits for a
+// withTimeout makes contexts that timeUp ends: no test waits for a
 // clock.
 func (s *stage) withTimeout(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancel(ctx)
@@ -269,7 +269,7 @@ func (s *stage) register(name string, change ...func(*ledger.ExternalProvider)) 
 	}
 }
 
-// status is what the registry tells of a provider.
+// status is the registry's status of a provider.
 func (s *stage) status(name string) Status {
 	s.t.Helper()
 	for _, st := range s.registry.List() {

@@ -62,7 +62,7 @@ func TestCommitIsConfirmedAndRemovalNotified(t *testing.T) {
 }
 
 // Between the ledger's commit and the provider's confirmation the lease is in the
-// ledger; a provider that fails to confirm is asked until it does.
+// ledger; a provider that fails to confirm is called until it does.
 func TestUnconfirmedCommit(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
@@ -89,7 +89,7 @@ func TestUnconfirmedCommit(t *testing.T) {
 	if st := s.status("slots"); len(st.Leases) != 1 || st.Leases[0].AdmissionID != "adm" {
 		t.Errorf("status %+v", st)
 	}
-	// What it does not know it cannot reserve against: it is told first.
+	// It cannot reserve against unknown allocations: they are sent first.
 	if _, err := s.admit("adm2", wantingSlots("other", 1, slot)); err == nil || !strings.Contains(err.Error(), "firmware") {
 		t.Errorf("an admission while the provider does not confirm: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestCrashBeforeCommit(t *testing.T) {
 }
 
 // The provider dies between a reservation and the commit. The admission stands; the
-// provider that comes back knows nothing and takes what it is told.
+// provider that comes back knows nothing and accepts the list.
 func TestProviderDiesBeforeCommit(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
@@ -231,7 +231,7 @@ func TestAbortIsDelivered(t *testing.T) {
 	}
 	sc.set(func(s *script) { s.abort, s.reserve = nil, nil })
 	s.expectUsage(k, nil, nil)
-	// Nobody hears of an admission that reserved nothing.
+	// No provider is called about an admission that reserved nothing.
 	before := len(sc.heard())
 	s.theBus().Abort(t.Context(), "unknown")
 	if heard := sc.heard()[before:]; slices.Contains(heard, "abort") {
@@ -240,7 +240,7 @@ func TestAbortIsDelivered(t *testing.T) {
 }
 
 // A pod that is admitted holds what it holds, also when something that was reserved once
-// more for its admission is given up: the provider is told its allocations again.
+// more for its admission is given up: the provider gets its allocations again.
 func TestAbortOfAnAdmittedPod(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
@@ -458,7 +458,7 @@ func TestUnregister(t *testing.T) {
 }
 
 // What the configuration requires is missing until it registers, and is required
-// whatever it says itself.
+// whatever it reports itself.
 func TestRequiredByConfiguration(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Required: []string{"slots"}})
@@ -550,7 +550,7 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	if st := s.status("slots"); st.UID != owner || st.Endpoint != "/slots" || st.State != Connected {
 		t.Errorf("status %+v", st)
 	}
-	// What was registered before the configuration had the name for somebody is left out.
+	// A registration from before the configuration gave the name to a user is left out.
 	s.end()
 	s.config.Allowed = append(s.config.Allowed, Allowance{Provider: "slots", UID: other})
 	s.restart()
@@ -565,7 +565,7 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	}
 }
 
-// TestConfirmedOnAKnownConnection: a provider is told its allocations only once it is noted
+// TestConfirmedOnAKnownConnection: a provider gets its allocations only once it is noted
 // that the connection is there. What it confirmed before would be forgotten then, and a
 // provider that has just registered would be away for a moment.
 func TestConfirmedOnAKnownConnection(t *testing.T) {

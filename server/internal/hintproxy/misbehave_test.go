@@ -213,8 +213,8 @@ func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1
 	}
 }
 
-// checkMisbehaviour holds the outcome of an admission against what the mode asks
-// for. An advisory provider that fails at hints may still plan.
+// checkMisbehaviour compares the outcome of an admission with what the mode requires.
+// An advisory provider that fails at hints may still plan.
 func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, trace *ledger.Trace, err error) {
 	s.t.Helper()
 	if required {
@@ -358,7 +358,7 @@ func (s *stage) impatient(sc *script, answer func(context.Context) error) {
 	}
 }
 
-// A caller that gives up says nothing about the provider: what counts is whether it
+// A caller that gives up does not count against the provider: what counts is whether it
 // answers within its own deadline.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()

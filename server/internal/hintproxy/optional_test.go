@@ -49,7 +49,7 @@ func (a *adviser) Validate(_ context.Context, view *ledger.View, req hint.Reques
 	return a.validate
 }
 
-// told returns what it was asked since the last time.
+// told returns the calls since the last time.
 func (a *adviser) told() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,7 +57,7 @@ func (a *adviser) told() string {
 	return strings.Join(a.asked, ", ")
 }
 
-// mute stands before an honest server and fails to explain when it is told to.
+// mute stands before an honest server and fails to explain when the test sets that.
 type mute struct {
 	hintv1.HintProviderServiceServer
 	a *adviser
@@ -87,8 +87,8 @@ func (s *stage) advised(change func(*ledger.ExternalProvider)) *adviser {
 	return a
 }
 
-// A provider that has announced it is asked what a pod lacks; what it says is
-// believed as far as it can be true.
+// A provider with the capability is called for what a pod lacks; its answer is
+// used as far as it can be true.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
@@ -187,7 +187,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What a provider has not announced it is not asked, and no step says that it was.
+// Without the capability a provider is not called, and no step claims that it was.
 func TestUnannounced(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})

@@ -73,7 +73,7 @@ func (k *keeper) usage() (reserved, held []string) {
 }
 
 // script stands between a proxy and an honest server. Each method that is set is
-// asked in place of the honest one's.
+// called in place of the honest one.
 type script struct {
 	hintv1.HintProviderServiceServer
 	timeUp func()

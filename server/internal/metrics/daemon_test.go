@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/server/internal/metrics"
 )
 
-// TestDaemon: what berthd tells about itself, and that the kubelet's names can be left out.
+// TestDaemon: the metrics of berthd itself, and that the kubelet's names can be left out.
 func TestDaemon(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})

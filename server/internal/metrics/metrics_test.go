@@ -166,7 +166,7 @@ func TestRefusedAtTheSecondContainer(t *testing.T) {
 	)
 }
 
-// TestRefusedAsAWhole: the CPU manager dislikes the plan, not a container.
+// TestRefusedAsAWhole: the CPU manager refuses the plan, not a container.
 func TestRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort)

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
 
-// described is what the page says of a metric beside its name, labels and help.
+// described is the page's text on a metric beside its name, labels and help.
 type described struct {
 	kind, unit, use string
 }
@@ -182,7 +182,7 @@ Of more than four scrapes at a time, the others are answered 503.
 	return out.String()
 }
 
-// use finds what the page says of a metric.
+// use finds the page's text on a metric.
 func use(name string) described {
 	if d, ok := uses[name]; ok {
 		return d

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/server/internal/metrics"
 )
 
-// TestReservedMemory: where the feature acts, the gauges say what is guaranteed.
+// TestReservedMemory: with the feature, the gauges have what is guaranteed.
 func TestReservedMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

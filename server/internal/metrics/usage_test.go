@@ -109,7 +109,7 @@ func TestUsageIsBounded(t *testing.T) {
 	}
 }
 
-// TestScrapesAreBounded: whoever scrapes without end has others wait for no more than a few scrapes.
+// TestScrapesAreBounded: a client that scrapes without end delays others by no more than a few scrapes.
 func TestScrapesAreBounded(t *testing.T) {
 	t.Parallel()
 	view := bindingsOf(t, map[string][]string{"a": {"a1"}}, func(uid string) string { return uid })
@@ -142,7 +142,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	}
 }
 
-// TestStepsAreBounded: providers that nobody has heard of share a series.
+// TestStepsAreBounded: providers beyond the bound share a series.
 func TestStepsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New()

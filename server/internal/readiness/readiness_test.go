@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/server/internal/readiness"
 )
 
-// TestProblems: what a probe says is known after its time, is logged once, and concerns the services that need it.
+// TestProblems: a probe's result is published after its time, is logged once, and concerns the services that need it.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestBindingsOfWhatLives(t *testing.T) {
 	b.bound()
 }
 
-// A list that lacks somebody, or everybody, is followed by another list before anything changes:
+// A list that lacks some containers, or all, is followed by another list before anything changes:
 // neither bindings nor CPUs are given up for it.
 func TestPartialListsAreRepeated(t *testing.T) {
 	t.Parallel()

@@ -113,7 +113,7 @@ func TestSlowAnswersCount(t *testing.T) {
 		time.Sleep(2 * turnWait)
 		synctest.Wait()
 		took(t, 0, func() { b.must(b.Follow(t.Context())) })
-		// Who has less time than that says nothing about the runtime.
+		// A caller with less time than that does not count against the runtime.
 		took(t, turnWait/2, func() {
 			ctx, cancel := context.WithTimeout(t.Context(), turnWait/2)
 			defer cancel()
@@ -174,8 +174,8 @@ func TestSlowWritesOfAStart(t *testing.T) {
 	})
 }
 
-// A removal asks the runtime only where it has not said yet what the removal needs. While
-// a container may run that nobody can find, its pod is not removed, and the error says
+// A removal calls the runtime only for what it does not know yet. While
+// a container may run that cannot be found, its pod is not removed, and the error names
 // which.
 func TestRemovalBesideASilentRuntime(t *testing.T) {
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestRemovalBesideASilentRuntime(t *testing.T) {
 	})
 }
 
-// Whoever needs the tree while the runtime lets everybody wait gives up when its own
+// A caller that needs the tree while the runtime hangs gives up when its own
 // time is over.
 func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 	t.Parallel()
@@ -247,7 +247,7 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 	})
 }
 
-// A runtime is asked less and less often while a start is expected, and soon again after
+// A runtime is called less and less often while a start is expected, and soon again after
 // another start.
 func TestRunAsksLessAndLessOften(t *testing.T) {
 	t.Parallel()
@@ -292,7 +292,7 @@ func TestRunAsksLessAndLessOften(t *testing.T) {
 	})
 }
 
-// A container that ends while it is updated has left its CPUs, however the runtime says so.
+// A container that ends while it is updated has left its CPUs, whatever the runtime's error is.
 func TestEndsWhileUpdated(t *testing.T) {
 	t.Parallel()
 	b, d := asked(t)

@@ -41,7 +41,7 @@ func TestEventOfASandbox(t *testing.T) {
 	b.pass()
 	path := b.sandbox("a")
 	b.must(b.Follow(t.Context()))
-	b.shows(path, "0-3") // nobody knows of it
+	b.shows(path, "0-3") // it is not known
 	if asked := b.after(d, runtime.Event{ID: "a-sandbox", Pod: "a"}, runtime.Event{ID: "other", Pod: "unknown"}); len(asked) > 0 {
 		t.Errorf("containers were listed: %q", asked)
 	}
@@ -87,7 +87,7 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// An event is not believed: what the list shows counts.
+// An event alone is not used: the list counts.
 func TestEventIsNoFact(t *testing.T) {
 	t.Parallel()
 	b, d := asked(t)

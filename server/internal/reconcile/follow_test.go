@@ -209,7 +209,7 @@ func TestFollowLooksAtNothingElse(t *testing.T) {
 }
 
 // What is written is a list of its own: leaving out a container that has just gone does
-// not touch what is wanted.
+// not touch the desired cgroups.
 func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())
@@ -244,13 +244,13 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 }
 
 // What a pass could not list, because the runtime was away, the next turn lists, even if a resize
-// has met the containers meanwhile: nothing waits for the next pass.
+// has found the containers meanwhile: nothing waits for the next pass.
 func TestFollowAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V2())
 	b.own()
 	b.open("b")
-	d.create("a1", "a", "0-3") // by somebody who did not ask
+	d.create("a1", "a", "0-3") // without a call
 	d.start(t, "a1")
 	b.bind("a1", "a")
 	b.Loop = New(b.Config)

@@ -102,7 +102,7 @@ func TestFrozenContainerIsDrift(t *testing.T) {
 	}
 }
 
-// A removal under way freezes what it removes: that is nobody's drift, and a pass
+// A removal under way freezes what it removes: that is no drift, and a pass
 // beside it does not undo it.
 func TestPassBesideARemoval(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestPassBesideARemoval(t *testing.T) {
 	}
 }
 
-// What somebody has frozen above pods is not berth's to thaw: it is a finding, and no
+// Berth does not thaw a cgroup above the pods: it is a finding, and no
 // container is started there.
 func TestFrozenAbovePods(t *testing.T) {
 	t.Parallel()
@@ -168,7 +168,7 @@ func TestFrozenAbovePods(t *testing.T) {
 }
 
 // A pass beside a removal leaves to it what it changes, but not the CPUs: the processes
-// may outlive it, and whoever is given CPUs of theirs starts after the pass.
+// may outlive it, and a container that gets CPUs of theirs starts after the pass.
 func TestPassClearsCPUsBesideARemoval(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, memtree.V1(), nil)

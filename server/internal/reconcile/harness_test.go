@@ -43,7 +43,7 @@ type bench struct {
 	removing func() error
 }
 
-// Ensure refuses what the test wants to be refused.
+// Ensure refuses the cgroups that the test has set.
 func (b *bench) Ensure(ctx context.Context, n cgroup.Node) (created bool, err error) {
 	if err := b.refuse[n.Name.String()]; err != nil {
 		return false, err
@@ -120,7 +120,7 @@ func newBench(t *testing.T, facts cgroup.Facts, change func(*Config)) *bench {
 	return b
 }
 
-// clock tells the bench's time, which only wait moves.
+// clock returns the bench's time, which only wait moves.
 func (b *bench) clock() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

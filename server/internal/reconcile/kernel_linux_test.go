@@ -26,7 +26,7 @@ import (
 )
 
 // capture is one moment of a real kubelet 1.36.3: its pods and what the control
-// files of their cgroups and of the tiers said. Package cgroup has the data.
+// files of their cgroups and of the tiers had. Package cgroup has the data.
 type capture struct {
 	Name        string
 	Version     cgroup.Version

@@ -27,7 +27,7 @@ func (b *bench) logged() *bytes.Buffer {
 	return &text
 }
 
-// An outage of the runtime makes one line, and its end another, whatever the connection says
+// An outage of the runtime makes one line, and its end another, whatever error the connection has
 // from call to call, and however many containers there are.
 func TestOneLineForAnOutage(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestNoLineForASlowUpdate(t *testing.T) {
 	})
 }
 
-// The life of a container makes no line above debug, with a runtime and without one, told by
+// The life of a container makes no line above debug, with a runtime and without one, reported by
 // the agent, found in a list, or both.
 func TestNoLinesForContainers(t *testing.T) {
 	t.Parallel()

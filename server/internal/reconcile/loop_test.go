@@ -147,7 +147,7 @@ func TestNothingBelowWhatCouldNotBeMade(t *testing.T) {
 	}
 }
 
-// A pod that cannot have its memory limit keeps nobody from CPUs of their own; one
+// A pod that cannot have its memory limit does not keep others from exclusive CPUs; one
 // that does not give CPUs up does.
 func TestWhoSettles(t *testing.T) {
 	t.Parallel()
@@ -216,7 +216,7 @@ func TestStartsShareAPass(t *testing.T) {
 }
 
 // A caller's view may be older than what is in force: a container is not put back
-// on CPUs that somebody has got since, and a pod that has left does not come back.
+// on CPUs that another container has got since, and a pod that has left does not come back.
 func TestContainersFollowTheNewestView(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, memtree.V2(), nil)
@@ -401,7 +401,7 @@ func TestTiersDoNotFailAPod(t *testing.T) {
 	if _, created, err := b.EnsurePod(t.Context(), d.View(), "b"); !errors.Is(err, errRefused) || created {
 		t.Errorf("created %t, %v", created, err)
 	}
-	// The pod was not committed: the tier goes back, and nobody drifted.
+	// The pod was not committed: the tier goes back, and there is no drift.
 	delete(b.refuse, "/kubepods/burstable")
 	b.pass()
 	if len(b.last.Drifts) != 0 || len(b.Orphans()) != 1 {

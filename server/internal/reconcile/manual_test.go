@@ -103,7 +103,7 @@ func TestBounds(t *testing.T) {
 }
 
 // The cgroup of a pod that is just being admitted, or of its container that is just
-// being started, is there before the ledger knows: nobody writes or destroys it by hand.
+// being started, exists before the ledger has it: manual operations must not write or destroy it.
 func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]struct {

@@ -65,7 +65,7 @@ func TestNestedCpusets(t *testing.T) {
 }
 
 // A container whose CPUs cannot be written keeps those from their start who have CPUs of
-// their own that it may be on, and nobody else.
+// their own that it may be on, and no others.
 func TestOneRefusalHoldsUpWhoNeedsItsCPUs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, memtree.V1(), nil)
@@ -87,7 +87,7 @@ func TestOneRefusalHoldsUpWhoNeedsItsCPUs(t *testing.T) {
 	b.must(err)
 }
 
-// Where drift is reported only, a container that somebody has moved stays there, and who
+// Where drift is reported only, a container that was moved stays there, and a start that
 // has its own CPUs there does not start.
 func TestReportedDriftIsInTheWay(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestPassBesideAnEnd(t *testing.T) {
 	}
 }
 
-// What lets a start wait is said in it: who is in the way, and why.
+// The error names what a start waits for: which container, and why.
 func TestBlockedStartsSayBywhom(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())
@@ -178,7 +178,7 @@ func TestBlockedStartsSayBywhom(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	// The view for people says the same, for as long as the start is requested.
+	// The view for people has the same, for as long as the start is requested.
 	b.must(b.beginStart(t.Context(), "own1"))
 	_ = b.ensureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("own1", "own")})
 	known, err := b.Placements(t.Context(), "own")

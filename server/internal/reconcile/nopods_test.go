@@ -130,7 +130,7 @@ func TestNoPodCgroupsAnswers(t *testing.T) {
 }
 
 // TestNoPodCgroupsLimitsTheRoot: the configured root gets what the machine has, once
-// somebody has made it.
+// the cgroup exists.
 func TestNoPodCgroupsLimitsTheRoot(t *testing.T) {
 	t.Parallel()
 	b := newNoPods(t, "/berth", nil)
@@ -148,7 +148,7 @@ func TestNoPodCgroupsLimitsTheRoot(t *testing.T) {
 	}
 }
 
-// TestNoPodCgroupsBesideARuntime: the runtime's containers are where the ledger says, and
+// TestNoPodCgroupsBesideARuntime: the runtime's containers are where the ledger has them, and
 // they end with their pod.
 func TestNoPodCgroupsBesideARuntime(t *testing.T) {
 	t.Parallel()

@@ -94,7 +94,7 @@ func TestSandboxesBeginOnSharedCPUs(t *testing.T) {
 	}
 }
 
-// The cgroup of a pod whose containers nobody has asked to start gets all CPUs, too.
+// The cgroup of a pod without a requested start gets all CPUs, too.
 func TestOpeningEndsWithAContainer(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())
@@ -207,7 +207,7 @@ func TestSandboxesOfAnEarlierBerthd(t *testing.T) {
 	}
 }
 
-// A container that somebody has started without a call is no sandbox, although nothing is known of
+// A container that was started without a call is no sandbox, although nothing is known of
 // it when the next container of its pod starts: once it is bound, it has its own CPUs.
 func TestContainerIsNoSandbox(t *testing.T) {
 	t.Parallel()
@@ -314,7 +314,7 @@ func TestSandboxesBeginAgain(t *testing.T) {
 				}
 				d.set(func() { d.boxes[id].Phase = runtime.Exited })
 				if i == 0 {
-					b.update(func(d *ledger.Draft) { d.Unbind(id) }) // the agent says it
+					b.update(func(d *ledger.Draft) { d.Unbind(id) }) // the agent reports it
 					b.must(b.Follow(t.Context()))
 				} else {
 					b.pass()
@@ -327,7 +327,7 @@ func TestSandboxesBeginAgain(t *testing.T) {
 			}
 			b.set("/kubepods/podb", cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Range(0, 3)}})
 			b.pass()
-			b.runsOn("/kubepods/podb", "0-1") // whoever has changed it
+			b.runsOn("/kubepods/podb", "0-1") // whichever program changed it
 			// What is left of it does not hold others up.
 			b.commit(exclusivePod("one", "1"))
 			b.must(b.prestart("one1", "one"))

@@ -23,8 +23,8 @@ import (
 )
 
 // Whatever a runtime and those who use it do, as long as they start what they were
-// told to: nobody runs on the CPUs of a container that was let start on them, and
-// nobody is held up for good.
+// told to: no other container runs on the CPUs of one that was let start on them, and
+// no start waits forever.
 func TestNobodyRunsOnCPUsOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
@@ -53,14 +53,14 @@ type simulation struct {
 	// alone are the present own CPUs of the pods that have some.
 	alone map[string]string
 	log   []string
-	// calmed says that nothing comes in between any more.
+	// calmed is true once nothing comes in between any more.
 	calmed bool
 }
 
 // simulated is what else there is to know of a container.
 type simulated struct {
 	pod string
-	// told says that PreStart was answered, at what time.
+	// told is true once PreStart was answered, and has the time.
 	told bool
 	at   time.Time
 	// read is what a start that is under way has read; nil if none is.
@@ -138,7 +138,7 @@ func (h *simulation) happen(id string) {
 			}
 		}
 	case "prestart":
-		// Who was told already may ask once more, as after a start that took too long: that
+		// An answered PreStart may be repeated, as after a start that took too long: that
 		// one may still be under way.
 		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(*simulated) bool { return true })); ok {
 			note("%s: %v", id, h.tryStart(id))
@@ -168,7 +168,7 @@ func (h *simulation) happen(id string) {
 			note("%s", id)
 		}
 	case "find":
-		// Somebody has made it past berth.
+		// It was created without berth.
 		if _, here := view.Pod("a"); here && h.runsAnywhere("a") {
 			h.makeIn("a", id, "0-3")
 			h.fake.start(h.t, id)
@@ -207,7 +207,7 @@ func (h *simulation) happen(id string) {
 			}
 		}
 	case "count":
-		// A count finds one that nobody has asked for yet.
+		// A count finds one without a PreStart.
 		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *simulated) bool { return !s.told })); ok {
 			if _, here := view.Pod(h.boxes[id].pod); here {
 				h.bind(id, h.boxes[id].pod)
@@ -234,7 +234,7 @@ func (h *simulation) happen(id string) {
 		if rapid.Bool().Draw(h.r, "away") {
 			h.fake.fail = errdefs.Unavailablef("nobody there")
 		}
-		err := h.Pass(ctx) // before anybody can ask
+		err := h.Pass(ctx) // before any call
 		h.fake.fail = nil
 		note("%v", err)
 	case "follow", "pass", "away", "late":
@@ -286,7 +286,7 @@ func (h *simulation) makeIn(uid, id, cpus string) {
 	h.fake.create(id, uid, cpus)
 }
 
-// mayRunOn says that a container of a pod has CPUs, or will have begun with them.
+// mayRunOn records that a container of a pod has CPUs, or will have begun with them.
 func (h *simulation) mayRunOn(uid string, cpus cpuset.Set) bool {
 	for id, s := range h.boxes {
 		b := h.fake.boxes[id]
@@ -368,7 +368,7 @@ func (h *simulation) remove(uid string) error {
 	return nil
 }
 
-// runsAnywhere says that a container of a pod may start with all CPUs, which v1 refuses before
+// runsAnywhere records that a container of a pod may start with all CPUs, which v1 refuses before
 // the first start that berth knows of.
 func (h *simulation) runsAnywhere(uid string) bool {
 	return !h.v1() || cpuset.Range(0, 3).IsSubsetOf(h.seen("/kubepods/pod"+uid).Values.CPUs)
@@ -428,14 +428,14 @@ func (h *simulation) tryStart(id string) error {
 	return nil
 }
 
-// cleared says that all found containers must have been met.
+// cleared records that all found containers were processed.
 func (h *simulation) cleared() {
 	for _, s := range h.boxes {
 		s.found = false
 	}
 }
 
-// check looks for somebody on the CPUs of a container that was let start.
+// check looks for another container on the CPUs of one that was let start.
 func (h *simulation) check() {
 	for own, s := range h.boxes {
 		list, isOwn := h.alone[s.pod]
@@ -464,7 +464,7 @@ func (h *simulation) check() {
 }
 
 // calm is what comes after all that: the runtime knows its containers and shows what it
-// has started, and whoever is left may start.
+// has started, and the rest may start.
 func (h *simulation) calm() {
 	clear(h.fake.hidden)
 	for _, id := range h.those(runtime.Created, func(s *simulated) bool { return s.read != nil }) {
@@ -514,7 +514,7 @@ func lines(log []string) (out []error) {
 	return out
 }
 
-// A container that runs gets more CPUs of its own only after all others have left them, whoever
+// A container that runs gets more CPUs of its own only after all others have left them, whichever call
 // writes them.
 func TestMoreOwnCPUsAreFreeFirst(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// A runtime is told the path of the cgroup that the container will have.
+// A runtime gets the path of the cgroup that the container will have.
 func TestContainerPathIsThatOfTheCgroup(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})

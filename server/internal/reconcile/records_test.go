@@ -98,7 +98,7 @@ func TestRecordsFollow(t *testing.T) {
 	if r := b.record(name); len(r.Claims) != 1 || r.Generation != b.ledger.View().Generation() {
 		t.Errorf("record %+v", r)
 	}
-	// Somebody makes the cgroup anew, or writes into the attribute.
+	// Another program recreates the cgroup, or writes the attribute.
 	if err := b.tree.WriteRecord(t.Context(), name, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestRecordClaims(t *testing.T) {
 }
 
 // TestObservePods: of pods with cgroups it is seen whether they run, where, and what
-// their records say.
+// their records have it.
 func TestObservePods(t *testing.T) {
 	t.Parallel()
 	b, _, name := recordBench(t)
@@ -198,7 +198,7 @@ func TestObservePods(t *testing.T) {
 }
 
 // TestSharersOfUnknownPods: a container of an unknown living pod that shares CPUs leaves
-// those that somebody gets for himself.
+// those of single callers.
 func TestSharersOfUnknownPods(t *testing.T) {
 	t.Parallel()
 	b, _, _ := recordBench(t)
@@ -266,7 +266,7 @@ func TestRecordsOfBefore(t *testing.T) {
 }
 
 // TestRecordsInTurns: a start that finds no records writes a few at once, so that
-// whoever is admitted does not wait for all.
+// an admission does not wait for all.
 func TestRecordsInTurns(t *testing.T) {
 	t.Parallel()
 	b, records, name := recordBench(t)
@@ -321,7 +321,7 @@ func TestRecordsInTurns(t *testing.T) {
 	}
 }
 
-// TestRecordOfAChangeUnderWay: what is committed while a pod's record tells of a change
+// TestRecordOfAChangeUnderWay: a commit while a pod's record has a change
 // that is not committed yet does not overwrite that. If the change is undone, the record
 // has both what was before and what was committed meanwhile.
 func TestRecordOfAChangeUnderWay(t *testing.T) {
@@ -355,7 +355,7 @@ func TestRecordOfAChangeUnderWay(t *testing.T) {
 	}
 }
 
-// TestRecordsOfANewEpoch: claim records of the former epoch would say nothing about an older
+// TestRecordsOfANewEpoch: claim records of the former epoch would not reveal an older
 // copy of the ledger, so all are written again.
 func TestRecordsOfANewEpoch(t *testing.T) {
 	t.Parallel()

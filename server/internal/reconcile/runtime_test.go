@@ -199,7 +199,7 @@ func newFakeRuntime(t *testing.T, facts cgroup.Facts) (*bench, *fakeRuntime) {
 	return b, d
 }
 
-// asked is a fake runtime with container a1 of the shared pool, whose start was asked for while
+// asked is a fake runtime with container a1 of the shared pool, whose start was requested while
 // all CPUs were shared.
 func asked(t *testing.T) (*bench, *fakeRuntime) {
 	t.Helper()
@@ -281,7 +281,7 @@ func TestRuntimeContainersAreWhereTheLedgerSays(t *testing.T) {
 			d.start(t, "a1")
 			b.must(b.Follow(t.Context()))
 			b.own()
-			// What Allocate said is old by the time of the start.
+			// The answer of Allocate is old by the time of the start.
 			b.pass()
 			d.create("own1", "own", "0-3")
 			b.must(b.prestart("own1", "own"))
@@ -292,7 +292,7 @@ func TestRuntimeContainersAreWhereTheLedgerSays(t *testing.T) {
 			b.must(b.Follow(t.Context()))
 			b.on("a", "a1", "0-3")
 
-			// Somebody else writes there, and the kernel's value is what counts.
+			// Another program writes there, and the kernel's value counts.
 			b.set("/kubepods/poda/a1", cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(3)}})
 			b.pass()
 			b.on("a", "a1", "0-3")
@@ -478,7 +478,7 @@ func TestRuntimeContainersAreResized(t *testing.T) {
 	}
 }
 
-// A loop that runs follows a start without being asked.
+// A running loop follows a start without a call.
 func TestRunLooksAtStarts(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())

@@ -27,7 +27,7 @@ func (b *bench) shows(path, want string) {
 }
 
 // The process of a sandbox leaves the own CPUs of a container before that starts, and shares
-// what is shared afterwards, whoever made it.
+// what is shared afterwards, whichever program made it.
 func TestSandboxesShare(t *testing.T) {
 	t.Parallel()
 	b, _ := newFakeRuntime(t, memtree.V1())
@@ -48,7 +48,7 @@ func TestSandboxesShare(t *testing.T) {
 	b.shows(path, "0-3")
 }
 
-// Where no CPU is shared, a sandbox keeps nobody from its start: there is nowhere to move it,
+// Where no CPU is shared, a sandbox delays no start: there is nowhere to move it,
 // but to the reserved CPUs.
 func TestSandboxesWithoutSharedCPUs(t *testing.T) {
 	t.Parallel()

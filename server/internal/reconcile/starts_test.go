@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// A start that has taken too long is given up, whatever has happened meanwhile: nobody
+// A start that has taken too long is given up, whatever has happened meanwhile: no container
 // waits for it any more.
 func TestOldStartsAreGivenUp(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestOldStartsAreGivenUp(t *testing.T) {
 	}
 }
 
-// A start that was answered and that nobody has shown keeps others from its CPUs only as long
+// A start that was answered and not observed keeps others from its CPUs only as long
 // as it may come: without a container in the list and a sandbox it does not.
 func TestStartsWithoutASandbox(t *testing.T) {
 	t.Parallel()
@@ -78,7 +78,7 @@ func TestStartsWithoutASandbox(t *testing.T) {
 				_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("a1", "a")})
 				b.must(err)
 			}
-			// A list that began before the answer says nothing.
+			// A list that began before the answer is no evidence.
 			_ = b.Follow(t.Context())
 			if !b.mayRun("a1") {
 				t.Error("the start was given up at the moment when it was allowed")
@@ -95,7 +95,7 @@ func TestStartsWithoutASandbox(t *testing.T) {
 	}
 }
 
-// A look after one container's event asks the runtime for that container only.
+// After one container's event the runtime is called for that container only.
 func TestAnEventListsWhoItIsAbout(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())
@@ -136,7 +136,7 @@ func TestAnEventListsWhoItIsAbout(t *testing.T) {
 	b.on("b", "b1", "0-1")
 }
 
-// A write that the runtime carries out although it tells of an error is not taken
+// A write that the runtime carries out although it returns an error is not taken
 // for undone.
 func TestFailedWritesAreNotInForce(t *testing.T) {
 	t.Parallel()
@@ -209,7 +209,7 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 	}
 }
 
-// Those that ask to start have not been told to yet, so nobody waits for them: neither
+// Calls of PreStart without an answer do not delay others: neither
 // they for themselves, nor two of them for each other.
 func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 	t.Parallel()
@@ -227,7 +227,7 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 			b.must(ensure(pod+"1", pod))
 		}
 		// An admission comes between the container and its binding, so that the engine
-		// asks once more.
+		// repeats the call.
 		b.own()
 		took(t, 0, func() {
 			done := make(chan error)
@@ -247,8 +247,8 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 	})
 }
 
-// Who asks once more because he does not know what became of a start, as one that took
-// too long, has one that may be under way: it is waited for as if nobody had asked.
+// A PreStart that is repeated because the outcome of a start is unknown, as one that took
+// too long, may have a start under way: it is waited for as without the repetition.
 func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*bench){
@@ -263,7 +263,7 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 			b.own()
 			meanwhile(b)
 			d.create("own1", "own", "2-3")
-			// Who shares waits for nobody, and who has CPUs of its own for the one who may be
+			// A sharer does not wait, and a container with exclusive CPUs waits for the one that may be
 			// under way to them.
 			b.must(b.tryToStart(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 			b.mustWait(admission.Start{Binding: box("own1", "own")}, "2-3")
@@ -274,7 +274,7 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 	}
 }
 
-// The same where a count had lost the container in between, so that nobody looked at it.
+// The same where a count had lost the container in between, so that it was not observed.
 func TestRepeatedStartsOfLostContainers(t *testing.T) {
 	t.Parallel()
 	b, d := asked(t)
@@ -315,8 +315,8 @@ func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 	b.on("a", "a1", "2-3")
 }
 
-// A container that was found and bound before anybody asked for its start may be started
-// by whoever made it: others wait for it, and it waits for nobody.
+// A container that was found and bound before its PreStart may be started
+// by its creator: others wait for it, and it does not wait.
 func TestFoundContainersMayStart(t *testing.T) {
 	t.Parallel()
 	b, d := newFakeRuntime(t, memtree.V1())

@@ -157,7 +157,7 @@ func TestSweeperStops(t *testing.T) {
 	}
 }
 
-// Who kills says so; what is empty goes in silence.
+// A kill is logged; an empty cgroup is removed without a line.
 func TestSweepOfEmptyCgroups(t *testing.T) {
 	t.Parallel()
 	warned := 0

@@ -14,7 +14,7 @@ import (
 )
 
 // A start that was cut off before its commit leaves a process in a cgroup that no
-// binding tells of. It leaves CPUs that others get, from the first pass on; it is a
+// binding has. It leaves CPUs that others get, from the first pass on; it is a
 // finding; and an empty cgroup goes.
 func TestUnboundContainers(t *testing.T) {
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestUnboundContainers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Some agent's own cgroup is nobody's business.
+		// An agent's own cgroup is ignored.
 		b.set("/kubepods/burstable/poda/sandbox", cgroup.Values{})
 		b.Loop = New(b.Config) // berthd was killed
 		on := func(path string) cpuset.Set { return b.seen(path).Effective.CPUs }

@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/server/internal/runtime"
 )
 
-// A container that runs and that the runtime has lost is somewhere all the same: nobody
-// starts on its CPUs, and nobody takes it for resized.
+// A running container that the runtime has lost still counts: no container
+// starts on its CPUs, and it does not count as resized.
 func TestLostContainers(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/kubepods/poda/crio-a1", "/elsewhere/a1"} {
@@ -66,7 +66,7 @@ func TestLostContainers(t *testing.T) {
 			if got := b.seen(path).Values.CPUs.String(); got != "0-1" {
 				t.Errorf("it has CPUs %s", got)
 			}
-			// Where it is where it should be, nobody has to wait.
+			// If it is on its CPUs, no start waits.
 			d.set(func() { d.hidden["a1"] = true })
 			b.update(func(d *ledger.Draft) { d.Unbind("own1") })
 			b.must(b.Pass(t.Context()))
@@ -91,7 +91,7 @@ func TestLostContainers(t *testing.T) {
 	}
 }
 
-// A container that has exited is nobody's to wait for. One that was told to start and that
+// No start waits for a container that has exited. One that was let start and that
 // the runtime does not list yet may run any moment.
 func TestUnlistedStarts(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestUnlistedStarts(t *testing.T) {
 	b.must(b.tryToStart(b.ledger.View(), own))
 }
 
-// What the kernel does not tell about a container that the runtime has lost is an error,
+// Missing kernel data about a container that the runtime has lost is an error,
 // and one that ends while it is looked for is not lost.
 func TestLookForTheLost(t *testing.T) {
 	t.Parallel()

@@ -128,7 +128,7 @@ func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
 			synctest.Wait()
 		}
 		another := user{id: 77}
-		if err := c.slots.enter(t.Context(), another, Peer{}); err != nil { // all calls come while somebody has the slot
+		if err := c.slots.enter(t.Context(), another, Peer{}); err != nil { // all calls come while another call has the slot
 			t.Fatal(err)
 		}
 		for range 3 {

@@ -20,7 +20,7 @@ func TestFramesArePaced(t *testing.T) {
 	settings, data := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}, []byte{0, 0, 1, 0, 0, 0, 0, 0, 1, 'x'}
 	synctest.Test(t, func(t *testing.T) {
 		l := &load{answers: &room{}, frames: newFrameLimit(), open: map[*counted]struct{}{}}
-		// read tells how long it takes to read frames on a connection of their own.
+		// read measures how long it takes to read frames on a connection of their own.
 		read := func(frames []byte) time.Duration {
 			near, far := net.Pipe()
 			c := l.opened(near, func() {})

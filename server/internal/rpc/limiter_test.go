@@ -27,7 +27,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 )
 
-// asPeer says that every connection is of one peer.
+// asPeer makes every connection one of the same peer.
 type asPeer struct {
 	credentials.TransportCredentials
 	who Peer
@@ -174,7 +174,7 @@ func (c *limiter) until(uid uint32, want int) {
 	}
 }
 
-// deaf is a service that does not notice when nobody waits for it any more.
+// deaf is a service that does not notice the end of its context.
 type deaf struct {
 	inspectv1.UnimplementedInspectServiceServer
 	entered, over chan struct{}
@@ -193,8 +193,8 @@ func (d deaf) StreamDump(*inspectv1.StreamDumpRequest, grpc.ServerStreamingServe
 	return nil
 }
 
-// TestCallsCountWhileTheyRun: whoever cancels calls has them under way for as long as
-// their handlers run.
+// TestCallsCountWhileTheyRun: a cancelled call counts for as long as
+// its handler runs.
 func TestCallsCountWhileTheyRun(t *testing.T) {
 	t.Parallel()
 	c := bounded(io.Discard)
@@ -310,7 +310,7 @@ func TestRolesBeforeMessages(t *testing.T) {
 		{unprivileged, list, codes.PermissionDenied},
 		{unprivileged, admit, codes.PermissionDenied},
 		{unprivileged, "/grpc.health.v1.Health/Check", codes.PermissionDenied},
-		{unprivileged, "/who.knows/What", codes.OK}, // gRPC says that there is none
+		{unprivileged, "/who.knows/What", codes.OK}, // gRPC reports none
 	} {
 		conn, ctx, err := c.dial(t, row.uid)
 		if err != nil {

@@ -70,7 +70,7 @@ func TestActsFor(t *testing.T) {
 	}{
 		{0, "k", true}, {admin, "k", true}, {kubernetes, "k", true}, {other, "k", false},
 		{0, "b", true}, {admin, "b", true}, {kubernetes, "b", false}, {other, "b", true},
-		{kubernetes, "nobody", true}, {other, "nobody", true}, // and the call says that there is none
+		{kubernetes, "nobody", true}, {other, "nobody", true}, // and the call has none
 	} {
 		for method, req := range map[string]any{
 			lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: &lifecyclev1.PreStartContainerRequest{PodUid: row.name, ContainerId: "id-" + row.name},
@@ -81,7 +81,7 @@ func TestActsFor(t *testing.T) {
 			}
 		}
 	}
-	// Whoever may read may look at everybody's pods.
+	// The role read shows the pods of all owners.
 	if err := a.authorize(called(reader), allocationv1.AllocationService_List_FullMethodName, &allocationv1.ListRequest{Owner: "kubernetes"}); err != nil {
 		t.Error(err)
 	}

@@ -107,8 +107,8 @@ func (s slow) wait(c chan struct{}) error {
 	}
 }
 
-// TestStreamsHaveTheirSlotWhileTheyRun: neither before their request comes, nor while nobody
-// reads what they send.
+// TestStreamsHaveTheirSlotWhileTheyRun: neither before their request comes, nor while the client
+// does not read what they send.
 func TestStreamsHaveTheirSlotWhileTheyRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

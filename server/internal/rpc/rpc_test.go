@@ -293,7 +293,7 @@ func TestAccess(t *testing.T) {
 		{rpc.Peer{UID: 1000}, access.Read, true},
 		{rpc.Peer{UID: 1000}, access.Agent, false},
 		{rpc.Peer{UID: 1000, GID: 2000}, access.Agent, true},
-		// Who asks for places asks what there is, too.
+		// The role agent includes the role read.
 		{rpc.Peer{UID: 5, GID: 2000}, access.Read, true},
 		{rpc.Peer{UID: 5, GID: 2000}, access.Provider, false},
 		{rpc.Peer{UID: 1001}, access.Read, true},
@@ -319,7 +319,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// A method that nobody gave a role to may be called by nobody.
+// A method without a role cannot be called.
 func TestMethodWithoutRoleIsRefused(t *testing.T) {
 	t.Parallel()
 	if r, ok := access.RoleOf("/berth.inspect.v1.InspectService/Check"); !ok || r != access.Admin {

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// TestSlots: a user has one at a time, users take turns, and who asks for too much is told.
+// TestSlots: a user has one at a time, users take turns, and too many calls are refused.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestSlotsGivenUp: whoever stops waiting takes nothing along, and whoever is paused leaves
+// TestSlotsGivenUp: a call that stops waiting takes no slot, and a paused call leaves
 // the slot to others.
 func TestSlotsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func (h *slotHistory) check(t *testing.T, n int) {
 	if total > n || total+h.slots.free != n {
 		t.Errorf("%d run, %d slots of %d are free", total, h.slots.free, n)
 	}
-	// Nobody waits while a slot is free.
+	// No call waits while a slot is free.
 	for u, turn := range h.slots.users {
 		if h.slots.free > 0 && (turn.resuming != nil || len(turn.waiting) > 0 && turn.state == noSlot) {
 			t.Errorf("user %v waits beside %d free slots", u, h.slots.free)
@@ -226,7 +226,7 @@ func TestRoom(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		wait(ctx, 10)
-		wait(t.Context(), 3) // there is room, and somebody before it
+		wait(t.Context(), 3) // there is room, and another call before it
 		wait(t.Context(), 2)
 		if len(order) != 0 {
 			t.Errorf("overtaken: %v", order)

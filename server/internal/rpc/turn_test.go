@@ -10,7 +10,7 @@ import (
 )
 
 // TestTurns: one call of a user runs at a time, until it waits or ends; users do not wait
-// for each other, and root waits for nobody.
+// for each other, and root does not wait.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -27,11 +27,11 @@ type bench struct {
 	socket string
 	cri    criv1.RuntimeServiceClient
 	client *runtime.Client
-	// old runtimes do not tell their cgroup driver.
+	// old runtimes do not report their cgroup driver.
 	old bool
 	// parent is a cgroup for pods.
 	parent string
-	// read tells the CPUs and the memory limit of a cgroup, as the kernel has them.
+	// read returns the CPUs and the memory limit of a cgroup, as the kernel has them.
 	read func(name cgroup.Name) (cpus string, memory int64)
 	// restart kills the runtime and starts it again.
 	restart func()

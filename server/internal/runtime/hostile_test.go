@@ -8,8 +8,8 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestHostileRuntime: whatever a runtime says a container's cgroup is, it names no file outside
-// of the cgroup tree, and what it says about one container changes no other.
+// TestHostileRuntime: whatever cgroup a runtime reports for a container, it names no file outside
+// of the cgroup tree, and its report about one container changes no other.
 func TestHostileRuntime(t *testing.T) {
 	t.Parallel()
 	running := criv1.ContainerState_CONTAINER_RUNNING

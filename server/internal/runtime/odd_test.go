@@ -98,13 +98,13 @@ func TestOddLists(t *testing.T) {
 	if got, want := strings.Join(got, ", "), "broken running /, odd running /, sound running /sound, twice running /twice"; got != want {
 		t.Errorf("listed are %s, want %s", got, want)
 	}
-	// It is asked again.
+	// The call is repeated.
 	sound := o.status
 	o.status = func(string) (*criv1.ContainerStatusResponse, error) { return sound("broken once") }
 	if listed, err = client.List(t.Context()); err != nil || listed[0].Cgroup.String() != "/broken once" || listed[1].Cgroup != nil {
 		t.Errorf("%v, %v", listed, err)
 	}
-	// A runtime that goes away in the middle has not told what there is.
+	// The list of a runtime that goes away in the middle is not complete.
 	for _, code := range []codes.Code{codes.Unavailable, codes.DeadlineExceeded} {
 		o.containers = append(o.containers, labelled("new"+code.String(), running))
 		o.status = func(string) (*criv1.ContainerStatusResponse, error) { return nil, status.Error(code, "gone") }

@@ -49,7 +49,7 @@ func (k *kernel) read(name cgroup.Name) (string, int64) {
 	return r.GetCpusetCpus(), r.GetMemoryLimitInBytes()
 }
 
-// serve runs a runtime in memory until the test ends, and tells its socket and how
+// serve runs a runtime in memory until the test ends, and returns its socket and how
 // to restart it.
 func serve(t *testing.T, s *cri.Server) (socket string, restart func()) {
 	t.Helper()
@@ -150,7 +150,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 			}
 		}
 	}
-	// A container that has ended meanwhile is no error, however the runtime says so.
+	// A container that has ended meanwhile is no error, for any error of the runtime.
 	s.Fail("ListContainers", nil)
 	b.start(t.Context(), id)
 	s.End(id, 0)
@@ -159,7 +159,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 	}
 }
 
-// A runtime that does not tell where cgroups are is no reason to fail.
+// A runtime that does not report where cgroups are is no reason to fail.
 func TestMute(t *testing.T) {
 	t.Parallel()
 	socket, _ := serve(t, cri.New(cri.Config{Images: []string{"probe"}, Mute: true}))

@@ -155,7 +155,7 @@ func TestDrainIsBounded(t *testing.T) {
 	own.until("the socket answers", own.answers)
 }
 
-// TestActivatedFileIsGone: a socket that nobody can reach is made anew, and the log says so.
+// TestActivatedFileIsGone: a socket that cannot be reached is made again, and the log has a line.
 func TestActivatedFileIsGone(t *testing.T) {
 	t.Parallel()
 	path, _, pass := held(t)

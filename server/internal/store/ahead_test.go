@@ -12,7 +12,7 @@ import (
 )
 
 // TestRefusedCommitIsNotKept: a commit that was written and could not be acknowledged
-// does not stand beside the next ones, of which nobody has looked whether they go
+// does not stand beside the next ones, for which it was not checked whether they go
 // together.
 func TestRefusedCommitIsNotKept(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // child opens the ledger and makes commits until it has the generation that the
-// environment requests, saying each generation once it is acknowledged. Then it
+// environment requests, printing each generation once it is acknowledged. Then it
 // waits for the end of its standard input, with the lock held.
 func child(path string) error {
 	hook, err := failpoint.Parse(os.Getenv(childFailpoint), store.Failpoints()...)
@@ -85,7 +85,7 @@ func child(path string) error {
 }
 
 // step makes the commit that belongs to the ledger's generation, so that the
-// generation alone says what the ledger must hold: two pods come, one goes, and
+// generation alone defines what the ledger must hold: two pods come, one goes, and
 // so on.
 func step(l *ledger.Ledger) error {
 	gen := int(l.View().Generation())
@@ -140,7 +140,7 @@ func start(t *testing.T, path, point string, commits int, environment ...string)
 	return &run{cmd: cmd, lines: bufio.NewScanner(out), stop: func() { in.Close() }}
 }
 
-// next reads what the child says next; false at its end.
+// next reads the child's next line; false at its end.
 func (r *run) next(t *testing.T) (said string, ok bool) {
 	t.Helper()
 	if !r.lines.Scan() {
@@ -230,7 +230,7 @@ var salvagePoints = []string{store.BeforeSetAside, store.AfterSalvage, store.Aft
 var recreatePoints = []string{store.BeforeRecreate, store.AfterRecreate}
 
 // Killed at any point of a salvage: the next start finds either the damaged file or the
-// sound one, tells the damage until there is a commit, and keeps the damaged file, once.
+// sound one, reports the damage until there is a commit, and keeps the damaged file, once.
 func TestCrashInSalvage(t *testing.T) {
 	t.Parallel()
 	whole := fill(t, filepath.Join(t.TempDir(), "berth.db"), 4)

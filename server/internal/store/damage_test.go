@@ -293,7 +293,7 @@ func TestUnreadableReport(t *testing.T) {
 	}
 }
 
-// What is damaged stays as it is for whoever only reads.
+// Readers leave a damaged file as it is.
 func TestReadOnlyDamage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "berth.db")
@@ -319,7 +319,7 @@ func newerSchema(t *testing.T) ledger.Entry {
 	return ledger.Entry{Bucket: "meta", Key: "schema", Value: fmt.Appendf(nil, `{"crc":"%08x","value":%s}`, sum, value)}
 }
 
-// TestOpenStrict: whoever wants to look first is told what a start would keep, and the
+// TestOpenStrict: a strict open returns what a start would keep, and the
 // file stays as it is.
 func TestOpenStrict(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func TestDetached(t *testing.T) {
 		do    func(path string) error
 		same  bool   // the epoch is the same: the file was never away
 		kept  []byte // what stood in its place
-		quiet bool   // nobody needs to be told
+		quiet bool   // no notification is needed
 	}{
 		"nothing":      {do: func(string) error { return nil }, same: true, quiet: true},
 		"file removed": {do: os.Remove},

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/server/internal/store"
 )
 
-// refused checks that nobody gets at a file that a process has.
+// refused checks that a file that a process has cannot be opened.
 func refused(t *testing.T, path string, pid int) {
 	t.Helper()
 	s, err := store.Open(path, store.Options{})

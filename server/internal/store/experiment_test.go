@@ -120,7 +120,7 @@ func swapped(r *rand.Rand, whole []byte) damage {
 	copy(data[b*pageSize:(b+1)*pageSize], whole[a*pageSize:(a+1)*pageSize])
 	d := damage{name: fmt.Sprintf("pages %d and %d swapped", a, b), data: data}
 	for _, p := range []int{a, b} {
-		// A page that belongs to the one before it does not say where it should be.
+		// A page that belongs to the one before it has no place of its own.
 		if own := binary.NativeEndian.Uint64(whole[p*pageSize:]); a != b && (own != uint64(p) || p < 2) {
 			d.hit = [][2]int{{a * pageSize, (a + 1) * pageSize}, {b * pageSize, (b + 1) * pageSize}}
 		}
@@ -137,7 +137,7 @@ func copied(r *rand.Rand, whole []byte) damage {
 
 // TestRandomDamage: whatever happens to the file, the start goes on with every pod whose
 // own record and claims are whole, takes no wrong value and brings no pod back that was
-// removed; what was hit is told.
+// removed; what was hit is reported.
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -200,7 +200,7 @@ func (d damage) wide() bool {
 	return len(d.hit) > 0 && d.hit[0][0]/pageSize != (d.hit[0][1]-1)/pageSize
 }
 
-// remembered reports whether a pod is told as lost with all that it holds.
+// remembered reports whether a pod is reported as lost with all that it holds.
 func remembered(r ledger.Report, p *ledger.Pod) bool {
 	for _, l := range r.Lost {
 		if l.UID == p.UID() {

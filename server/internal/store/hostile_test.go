@@ -26,7 +26,7 @@ const (
 )
 
 // crafted is a page written by hand. at is where the elements point to, if not to their data
-// in order; count and overflow are what the header says, if not what is there.
+// in order; count and overflow are the header's, if not the real ones.
 type crafted struct {
 	flags    uint16
 	count    int
@@ -109,7 +109,7 @@ func repeated(flags uint16, e craftedElement, body []byte) []byte {
 	return c.bytes()
 }
 
-// hostileFiles are files that somebody made to harm who reads them.
+// hostileFiles are files made to harm their readers.
 func hostileFiles() map[string][]byte {
 	name := []byte("pods")
 	self := crafted{flags: branch, elements: []craftedElement{{word: 2, key: 4}}, body: name}.bytes()

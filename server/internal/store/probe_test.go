@@ -21,7 +21,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	// What a probe left that was killed is in nobody's way.
+	// What a killed probe left behind does not block later ones.
 	if err := os.WriteFile(filepath.Join(dir, ".probe"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func startWatching(t *testing.T, cfg registry.Config, failWatch func(path string
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	b.ctx = ctx
 	log := slog.New(slog.NewTextHandler(b.log, nil))
-	// Only a test that says so sees a plugin run out of time, however busy the machine is.
+	// Only tests that set it see a plugin run out of time, however busy the machine is.
 	for _, d := range []*time.Duration{&cfg.Deadlines.Dial, &cfg.Deadlines.Info, &cfg.Deadlines.Notify} {
 		*d = cmp.Or(*d, timeout)
 	}
@@ -589,7 +589,7 @@ func directoryIsMadeAgain(t *testing.T, start func(t *testing.T, dir string) *be
 	b.synced()
 }
 
-// TestWatchesRunOut: watches that run out end nothing. Plugins are found by polling, which the log says once, and are
+// TestWatchesRunOut: watches that run out end nothing. Plugins are found by polling, which is logged once, and are
 // watched again when that is possible.
 func TestWatchesRunOut(t *testing.T) {
 	t.Parallel()
@@ -645,7 +645,7 @@ func TestNoWatchesAtTheStart(t *testing.T) {
 	b.synced()
 }
 
-// logs waits until the log has a text, and sees that it has it no more often than wanted.
+// logs waits until the log has a text, and checks that it has it no more often than expected.
 func (b *bench) logs(text string, times int) {
 	b.t.Helper()
 	tick := time.NewTicker(time.Millisecond)

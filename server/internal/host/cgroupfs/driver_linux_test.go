@@ -115,7 +115,7 @@ func TestKernelKeepsContract(t *testing.T) {
 	}
 }
 
-// A cgroup that lacks a hierarchy is invalid, says which, and Ensure repairs it.
+// A cgroup that lacks a hierarchy is invalid, the reason names it, and Ensure repairs it.
 func TestPartialCgroupIsRepaired(t *testing.T) {
 	t.Parallel()
 	d := kernelTrees[0].open(t)
@@ -142,7 +142,7 @@ func TestPartialCgroupIsRepaired(t *testing.T) {
 	}
 }
 
-// A removal that runs out of time says which processes are left, and can be
+// The error of a removal that runs out of time has the remaining processes, and it can be
 // repeated.
 func TestRemoveOutOfTime(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestRemoveOutOfTime(t *testing.T) {
 	}
 }
 
-// Remove does not kill berth itself, whatever the tree says.
+// Remove does not kill berth itself, whatever is in the tree.
 func TestRemoveRefusesItsOwnCgroup(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(childEnv) == "" {

@@ -16,11 +16,11 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// workerEnv makes the test binary be a process that, once told to, uses so many
+// workerEnv makes the test binary be a process that, after a line of input, uses so many
 // bytes of memory.
 const workerEnv = "BERTH_TEST_WORKER"
 
-// work waits for a line, uses memory, says so and waits for the end of its input.
+// work waits for a line, uses memory, prints a line and waits for the end of its input.
 func work(bytes int) {
 	fmt.Println("ready")
 	in := bufio.NewReader(os.Stdin)
@@ -110,7 +110,7 @@ func useMemory(t *testing.T, d *Driver, name cgroup.Name, bytes int) (before, af
 }
 
 // pages counts a process's pages by node (numa(7)). Those of files are left out:
-// whoever read a file first has chosen their node.
+// the first reader of a file has chosen their node.
 func pages(t *testing.T, pid int) map[int]int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", pid))

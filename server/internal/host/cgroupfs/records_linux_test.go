@@ -30,7 +30,7 @@ func recordTree(t *testing.T) (*Driver, cgroup.Name) {
 }
 
 // TestRecordsOfOthers: a record in a cgroup that another program owns or can write to could be
-// written by that one, and is not believed. berthd's next record is, once it is root's again.
+// written by that one, and is ignored. berthd's next record is, once it is root's again.
 func TestRecordsOfOthers(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

@@ -68,7 +68,7 @@ func TestFiles(t *testing.T) {
 }
 
 // TestUnfinished: what a crash in the middle of a write leaves is no record, and in
-// nobody's way.
+// no one's way.
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	f, path := open(t)

@@ -57,7 +57,7 @@ func plant(t *testing.T, name, way string) (path string, err error) {
 	return path, errors.Join(os.Remove(filepath.Join(path, name)), planted[way](filepath.Join(path, name), content))
 }
 
-// TestPlantedRecords: a record that another program could have written is not believed, and
+// TestPlantedRecords: a record that another program could have written is ignored, and
 // the pod's next record takes its place.
 func TestPlantedRecords(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestPlantedPages(t *testing.T) {
 	}
 }
 
-// TestPlantedBoot: who writes the id of the boot could have old records believed.
+// TestPlantedBoot: a writer of the boot's id could make old records valid.
 func TestPlantedBoot(t *testing.T) {
 	t.Parallel()
 	for way := range planted {

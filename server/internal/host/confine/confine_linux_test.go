@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// task is what the confined process is told.
+// task is the input of the confined process.
 type task struct {
 	Plan Plan
 	// Read, Write and Make are files to be read, written to, and made; Listen and Dial are
@@ -240,7 +240,7 @@ func (o outcome) expect(t *testing.T, what string, want ...syscall.Errno) {
 
 func hex(s Set) string { return fmt.Sprintf("%016x", uint64(s)) }
 
-// TestNothing: what is not asked for is not done.
+// TestNothing: nothing is done without a request.
 func TestNothing(t *testing.T) {
 	t.Parallel()
 	o := run(t, task{})
@@ -257,7 +257,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestCapabilities: root keeps what is asked for in every thread, and nothing else.
+// TestCapabilities: root keeps the requested capabilities in every thread, and no others.
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -162,7 +162,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestConnected: the journal is where JOURNAL_STREAM says that the file is it.
+// TestConnected: standard error is the journal if JOURNAL_STREAM has its device and inode.
 func TestConnected(t *testing.T) {
 	t.Parallel()
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))

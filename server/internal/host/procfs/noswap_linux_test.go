@@ -14,7 +14,7 @@ func TestNoSwap(t *testing.T) {
 	if err != nil && errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("%v is of class %s", err, errdefs.ClassOf(err))
 	}
-	// What a mount says is the truth.
+	// The mount's options decide.
 	dir := t.TempDir()
 	switch mounted := unix.Mount("tmpfs", dir, "tmpfs", 0, "noswap"); {
 	case mounted == nil:

@@ -21,7 +21,7 @@ func TestInCallersNamespace(t *testing.T) {
 	}
 }
 
-// TestCgroup is what section 14.2 of the specification of cgroups says of the kubelet's own.
+// TestCgroup is section 14.2 of the specification of cgroups, for the kubelet's own cgroup.
 func TestCgroup(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -159,7 +159,7 @@ func TestSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A connection waits for whoever takes the socket.
+	// A connection waits for the next owner of the socket.
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// proc makes a tree in which every wanted setting is as wanted.
+// proc makes a tree in which every setting has the required value.
 func proc(t *testing.T) (dir string, root *os.Root) {
 	t.Helper()
 	dir = t.TempDir()

@@ -65,7 +65,7 @@ func captures(t *testing.T) string {
 	}
 }
 
-// digest is what a recording says about its machine, read by other means.
+// digest summarizes the machine of a recording, read by other means.
 type digest struct {
 	Online string `json:"online"`
 	Nodes  map[int]struct {

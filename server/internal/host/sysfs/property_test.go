@@ -41,7 +41,7 @@ func TestDiscoverDrawnTrees(t *testing.T) {
 	})
 }
 
-// drawMachine draws a tree and says what is to be found in it.
+// drawMachine draws a tree and returns its expected content.
 func drawMachine(t *rapid.T) (files, machine.Snapshot) {
 	f, s := files{}, machine.Snapshot{Version: machine.FormatVersion}
 	ids := rapid.Permutation(idsUpTo(130)).Draw(t, "ids")

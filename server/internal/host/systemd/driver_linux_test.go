@@ -104,8 +104,8 @@ func start(t *testing.T) cgrouptest.Process {
 	}}
 }
 
-// Not beside other tests: systemd is one for all of them, and whoever makes slices
-// changes which controllers those of others have.
+// Not beside other tests: systemd is one for all of them, and other tests that make slices
+// change which controllers those of others have.
 func TestSystemdKeepsContract(t *testing.T) {
 	d := open(t)
 	top, err := d.Observe(t.Context(), nil, 0)
@@ -178,7 +178,7 @@ func reload(t *testing.T, d *Driver) {
 	root(t, d)
 }
 
-// A pod's slice that somebody has stopped is seen by a pass, runs again after it, and
+// A pod's slice that was stopped is noticed by a pass, runs again after it, and
 // its cgroup can be written and removed meanwhile.
 func TestStoppedSlice(t *testing.T) {
 	d := open(t)
@@ -229,7 +229,7 @@ func TestStoppedSlice(t *testing.T) {
 	}
 }
 
-// Whoever watches hears of a reload when it is over.
+// Watchers are notified of a reload when it is over.
 func TestReloads(t *testing.T) {
 	d := open(t)
 	ctx, cancel := context.WithCancel(t.Context())

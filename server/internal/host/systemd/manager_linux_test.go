@@ -28,7 +28,7 @@ type pretender struct {
 	mu sync.Mutex
 	// loaded are the units that it knows, and whether they run; guarded by mu.
 	loaded map[string]bool
-	// hangs makes it answer nobody.
+	// hangs makes it answer no call.
 	hangs bool
 	calls []string // guarded by mu
 }
@@ -164,8 +164,8 @@ func TestPretenderKeepsContract(t *testing.T) {
 	})
 }
 
-// A slice that somebody has stopped is seen where a subtree is looked at, and runs
-// again with what a pass writes; one that systemd forgot is started by whoever writes
+// A slice that was stopped is noticed when a subtree is observed, and runs
+// again with what a pass writes; one that systemd forgot is started by the next write
 // there, with those above it.
 func TestStoppedSliceIsStartedAgain(t *testing.T) {
 	t.Parallel()
@@ -239,7 +239,7 @@ func TestSliceOfADirectoryThatWasThere(t *testing.T) {
 	}
 }
 
-// A systemd that does not answer costs one bounded wait, and says so; looking goes on
+// A systemd that does not answer costs one bounded wait and an error; observing goes on
 // without it.
 func TestSilentSystemd(t *testing.T) {
 	t.Parallel()
@@ -293,7 +293,7 @@ func TestSilentBus(t *testing.T) {
 			}
 			return time.Since(begun)
 		}
-		// A short deadline of a caller says nothing about systemd.
+		// A short deadline of a caller does not count against systemd.
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := b.Stop(short, "a.slice"); !errors.Is(err, context.DeadlineExceeded) {

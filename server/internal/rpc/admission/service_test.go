@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// engine admits what its pods tell, and fails with err if that is set.
+// engine returns its prepared pods, and fails with err if that is set.
 type engine struct {
 	verdicts map[string]admission.Verdict // by uid
 	err      error
@@ -76,7 +76,7 @@ func (e *engine) Sync(_ context.Context, req admission.SyncRequest) ([]string, e
 	return removed, e.err
 }
 
-// schedulers say of each amount that it is too much, except those of one owner, who has no room.
+// schedulers refuse each amount as too much, except those of one owner, who has no room.
 type schedulers struct{}
 
 func (schedulers) Count(owner string, amounts workload.Quantities) (excess []string, err error) {
@@ -449,7 +449,7 @@ func TestRemoveAndSync(t *testing.T) {
 	}
 }
 
-// TestReplayed: an answer that was given before says so.
+// TestReplayed: a repeated answer is marked.
 func TestReplayed(t *testing.T) {
 	t.Parallel()
 	again := admitted(t, "a")
@@ -467,7 +467,7 @@ func TestReplayed(t *testing.T) {
 	}
 }
 
-// TestOwner: what a request says of owners is what the engine is asked.
+// TestOwner: the engine gets the owner of the request.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a")}}
@@ -490,7 +490,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestTraceLevel: the trace comes with an answer if it is wanted, by default where a pod
+// TestTraceLevel: the trace comes with an answer if it is requested, by default where a pod
 // is not admitted. The name of the attempt comes in any case.
 func TestTraceLevel(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ func (h *History) AfterEvents(call func(revision uint64, events []*allocationv1.
 	}
 }
 
-// Read is what a reader asks that knows a revision, and leaves again.
+// Read is one read of a reader with a revision.
 func (h *History) Read(revision uint64) error {
 	_, err := h.since(revision, true)
 	return err
@@ -45,7 +45,7 @@ func (h *History) Moved() <-chan struct{} {
 	return h.moved
 }
 
-// Due tells whether there is something for Run.
+// Due reports whether there is something for Run.
 func (h *History) Due() bool { return len(h.due) > 0 }
 
 // Split has messages of more than a number of bytes come in parts. It is called

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// Get tells where containers may run and who keeps them from their start.
+// Get returns where containers may run and what delays their start.
 func TestPlacements(t *testing.T) {
 	t.Parallel()
 	got := placements([]placement.Container{

@@ -147,7 +147,7 @@ func (b *bench) change(t *rapid.T, session device.Session) {
 }
 
 // TestResumeAtEveryPlace: a reader that stops after any message and comes back with its
-// revision ends up knowing everything, and is told every commit after it once: also
+// revision ends up knowing everything, and gets every commit after it once: also
 // where commits, or what is there at first, come in parts.
 func TestResumeAtEveryPlace(t *testing.T) {
 	t.Parallel()
@@ -218,7 +218,7 @@ func TestResumeAtEveryPlace(t *testing.T) {
 }
 
 // TestWatchMissesNothing commits beside readers that come and go, each going on
-// from the last revision that it was told.
+// from the last revision that it got.
 func TestWatchMissesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1000)
@@ -369,7 +369,7 @@ func TestWatchFilters(t *testing.T) {
 		if got := told(b.bookmark(s, last)); !slices.Equal(got, wants[i][1]) {
 			t.Errorf("%v goes on with %q, want %q", later[i], got, wants[i][1])
 		}
-		later[i].FromRevision = 2 // and who comes back is told the same
+		later[i].FromRevision = 2 // and a reader that comes back gets the same
 		if got := told(b.bookmark(b.watchFor(later[i]), last)); !slices.Equal(got, wants[i][1]) {
 			t.Errorf("%v comes back to %q, want %q", later[i], got, wants[i][1])
 		}
@@ -407,7 +407,7 @@ func TestWatchReportsPolicyAndMachine(t *testing.T) {
 }
 
 // TestCommitsComeTogether: commits that wait for a stream are one message, of which every
-// event says which commit it was in.
+// event has the commit that it was in.
 func TestCommitsComeTogether(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100)

@@ -393,7 +393,7 @@ func TestGetAndList(t *testing.T) {
 	}
 }
 
-// TestContradictionsAreReported: whoever follows the log learns of them, too.
+// TestContradictionsAreReported: they are in the log, too.
 func TestContradictionsAreReported(t *testing.T) {
 	t.Parallel()
 	var told []string

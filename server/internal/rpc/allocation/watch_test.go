@@ -57,7 +57,7 @@ func (b *bench) run() {
 	})
 }
 
-// newLazyBench is a bench where events are made when somebody reads them.
+// newLazyBench is a bench where events are made when they are read.
 func newLazyBench(t *testing.T, limit int) *bench {
 	t.Helper()
 	b := &bench{t: t, inv: device.NewInventory(nil, time.Unix(0, 0))}
@@ -97,7 +97,7 @@ func (b *bench) put(uid string, claims ...ledger.Claim) uint64 {
 type reader struct {
 	grpc.ServerStreamingClient[allocationv1.WatchResponse]
 	lines []string
-	// revision of the last message, and whether one has said that it tells of now.
+	// revision of the last message, and whether one was marked as current.
 	revision uint64
 	caughtUp bool
 }
@@ -243,7 +243,7 @@ func TestCommitsMakeNoEvents(t *testing.T) {
 	}
 }
 
-// TestCommitsWakeNobodyElse: without any reader a commit wakes nobody, until there is
+// TestCommitsWakeNobodyElse: without any reader a commit wakes no goroutine, until there is
 // a pile for the task.
 func TestCommitsWakeNobodyElse(t *testing.T) {
 	t.Parallel()
@@ -289,8 +289,8 @@ func TestRunMakesEvents(t *testing.T) {
 	}
 }
 
-// TestCommitsWaitForNobodysEvents: while somebody makes events, commits come and go,
-// and what they have changed is told in order after that, without another commit.
+// TestCommitsWaitForNobodysEvents: while events are made, commits come and go,
+// and their changes are sent in order after that, without another commit.
 func TestCommitsWaitForNobodysEvents(t *testing.T) {
 	t.Parallel()
 	for _, reads := range []bool{false, true} {
@@ -413,7 +413,7 @@ func TestWatchFromARevision(t *testing.T) {
 	b.put("b")
 	b.expect(s, "2 added b")
 	b.commit(func(d *ledger.Draft) { d.RemovePod("a") })
-	// The same reader comes back with the last revision it was told.
+	// The same reader comes back with the last revision it got.
 	again := b.watch(2)
 	b.expect(again, "3 removed a", "3 bookmark")
 	b.expect(b.watch(1), "2 added b", "3 removed a", "3 bookmark")
@@ -478,7 +478,7 @@ func TestWatchAfterARestart(t *testing.T) {
 }
 
 // TestSlowReaderIsDropped lets a reader sleep over more events than are kept. It
-// gets what it had room for and then hears that it has to start over, and nobody
+// gets what it had room for and then an error to start over, and no other reader
 // waited for it.
 func TestSlowReaderIsDropped(t *testing.T) {
 	t.Parallel()
@@ -571,7 +571,7 @@ func TestStreamsEndWithBerth(t *testing.T) {
 	b.put("a") // commits still work
 }
 
-// TestRing: a history of few events forgets the oldest, one by one, and says so. The events
+// TestRing: a history of few events drops the oldest, one by one, and reports it. The events
 // that it keeps reach filtered and other readers unchanged, although they are kept encoded.
 func TestRing(t *testing.T) {
 	t.Parallel()

@@ -279,7 +279,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestNotApplied: what this version of cgroups has no place for is told, or refused.
+// TestNotApplied: values that this version of cgroups lacks are reported, or refused.
 func TestNotApplied(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

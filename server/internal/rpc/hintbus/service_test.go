@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// registry notes what it is told, and fails if it is to.
+// registry records its calls, and fails if that is set.
 type registry struct {
 	err        error
 	registered []ledger.ExternalProvider

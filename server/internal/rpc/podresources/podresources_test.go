@@ -256,8 +256,8 @@ func TestGetAllocatableResources(t *testing.T) {
 	}
 }
 
-// A pod with resources of its own: what it holds as a whole is told only with
-// the feature, and what its containers share is nobody's (KEP-5526).
+// A pod with resources of its own: what it holds as a whole is listed only with
+// the feature, and what its containers share is not listed (KEP-5526).
 func TestPodLevelResources(t *testing.T) {
 	t.Parallel()
 	pod := func() *ledger.Pod {
@@ -334,7 +334,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// BenchmarkList is what an exporter asks of a full machine: 500 pods of 4
+// BenchmarkList is an exporter's call on a full machine: 500 pods of 4
 // containers, over the socket.
 func BenchmarkList(b *testing.B) {
 	var pods []*ledger.Pod
@@ -352,9 +352,9 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// TestAllocatableWaitsForPlugins asks right after a start, when plugins that were
-// there before are not back: the answer comes when they are, or when nobody waits
-// any longer, and then says so.
+// TestAllocatableWaitsForPlugins calls right after a start, when plugins that were
+// there before are not back: the answer comes when they are, or when the wait
+// ends, and then has a note.
 func TestAllocatableWaitsForPlugins(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(0, 0)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var _ state.Hinter = (*admission.Engine)(nil)
 
 // cpuHinter has every provider answer with one hint, and knows containers "main"
-// and "big" only; "big" has a rule that nobody could list.
+// and "big" only; "big" has a rule that is too large to list.
 type cpuHinter struct{}
 
 func (cpuHinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {

@@ -86,7 +86,7 @@ func serveDevices(t *testing.T, err error) devicev1.DeviceServiceClient {
 	}))
 }
 
-// resources are what every method tells about them, with devices of the first.
+// resources are the expected answers of every method, with devices of the first.
 func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
 	return []*devicev1.Resource{
 		{

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// TestViolationsNameTheRequest: what is wrong with a setting is told of the field of the
+// TestViolationsNameTheRequest: the violation of a setting names the field of the
 // request, and that field exists.
 func TestViolationsNameTheRequest(t *testing.T) {
 	t.Parallel()
