@@ -330,6 +330,10 @@ type Features struct {
 	// CPUAlphaOptions and CPUBetaOptions allow CPU policy options of that level.
 	CPUAlphaOptions bool `json:"cpuManagerPolicyAlphaOptions"`
 	CPUBetaOptions  bool `json:"cpuManagerPolicyBetaOptions"`
+	// ExclusiveCPUResize and ExclusiveMemoryResize let a resize in place change the exclusive CPUs
+	// and the pinned memory of a container.
+	ExclusiveCPUResize    bool `json:"inPlacePodVerticalScalingExclusiveCPUs"`
+	ExclusiveMemoryResize bool `json:"inPlacePodVerticalScalingExclusiveMemory"`
 }
 
 // Privileges are dropped at the start if the kernel supports it, so that an exploited berthd
@@ -381,7 +385,7 @@ func Default() Config {
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		History:    History{Entries: ledger.DefaultHistoryEntries, Bytes: ledger.DefaultHistoryBytes},
-		Features:   Features{PodLevelResources: true, CPUBetaOptions: true},
+		Features:   Features{PodLevelResources: true, CPUBetaOptions: true, ExclusiveCPUResize: true, ExclusiveMemoryResize: true},
 		Privileges: Privileges{DropCapabilities: true, Landlock: true, Seccomp: true},
 	}
 }

@@ -135,6 +135,7 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 			PodLevelResources:        c.Features.PodLevelResources,
 			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
 		},
+		ResizePinned: c.Features.ExclusiveMemoryResize,
 	}
 	var err error
 	if out.Reserved, err = c.reservedMemory(); err != nil {

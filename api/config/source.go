@@ -168,6 +168,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	}
 	c.takeNode(&k)
 	c.takeMemory(&k)
+	c.Features.ExclusiveCPUResize, c.Features.ExclusiveMemoryResize = false, false
 	// Agents of such a node expect the kubelet's answers.
 	c.Verdicts.Deferred, c.Devices.Unknown = false, UnknownIgnore
 	if k.ReservedSystemCPUs != "" {
@@ -194,6 +195,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 		"CPUManagerPolicyAlphaOptions": &c.Features.CPUAlphaOptions,
 		"CPUManagerPolicyBetaOptions":  &c.Features.CPUBetaOptions,
 		"MemoryQoS":                    &c.Cgroups.MemoryQoS,
+
+		"InPlacePodVerticalScalingExclusiveCPUs":   &c.Features.ExclusiveCPUResize,
+		"InPlacePodVerticalScalingExclusiveMemory": &c.Features.ExclusiveMemoryResize,
 	} {
 		if on, ok := k.FeatureGates[gate]; ok {
 			*field = on

@@ -241,6 +241,7 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 			AlphaOptions: c.Features.CPUAlphaOptions, BetaOptions: c.Features.CPUBetaOptions,
 			PodLevelResources:        c.Features.PodLevelResources,
 			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
+			ResizeExclusiveCPUs:      c.Features.ExclusiveCPUResize,
 		},
 	}, nil
 }

@@ -39,8 +39,9 @@ type cgroups struct {
 	// early lists pods whose processes were killed only after the ledger had
 	// forgotten them: the wrong order.
 	early []string
-	// sizes are the CPU requests of first containers in calls of Resize.
+	// sizes are the CPU requests of first containers in calls of Resize, and sets their CPUs.
 	sizes []int64
+	sets  []string
 	// during is called inside EnsurePod, to move the ledger meanwhile.
 	during func()
 	// starting is called inside EnsureContainer, once and without the lock; placed
@@ -197,6 +198,8 @@ func (p *cgroups) Resize(ctx context.Context, view *ledger.View, uid string) err
 		return fmt.Errorf("pod %s is not in the view", uid)
 	}
 	p.sizes = append(p.sizes, pod.Pod.Containers[0].Requests[workload.CPU])
+	set, _, _ := view.ContainerCPUs(ledger.Owner{Pod: uid, Container: pod.Pod.Containers[0].Name})
+	p.sets = append(p.sets, set.String())
 	if meanwhile := p.resizing; meanwhile != nil {
 		p.mu.Unlock()
 		meanwhile()
@@ -347,7 +350,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 	m := machinetest.Build("2s1n8c1t")
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: m.CPUs().Intersect(m.CPUsInNode(0).Lowest(1).Union(m.CPUsInNode(1).Lowest(1))),
-		Features: cpu.Features{BetaOptions: true, PodLevelResources: true},
+		Features: cpu.Features{BetaOptions: true, PodLevelResources: true, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
 	l, _ := ledgertest.Open(t, ledger.Options{

@@ -48,8 +48,8 @@ type Resized struct {
 
 // Resize changes the cpu and memory of an admitted pod in place: in the ledger, in the
 // pod's cgroup, and in the cgroups of containers that berth created. The caller updates the
-// other containers, with a new answer of Allocate. Claims do not change: a container with
-// exclusive CPUs or pinned memory cannot get another amount.
+// other containers, with a new answer of Allocate. Exclusive CPUs and pinned memory change with
+// the commit. The containers get new CPUs right after it, when all others have left them.
 //
 // A resize to the current size is admitted again. Errors are of class NotFound for a pod
 // that is not admitted or does not have a container (Unavailable, if the ledger may lack
@@ -126,7 +126,13 @@ type resizing struct {
 	wanted workload.Pod
 	// digest is that of wanted.
 	digest string
-	trace  *ledger.Trace
+	// claims are those that change.
+	claims []ledger.Claim
+	// amounts is the last view with the new amounts and the old claims. The cgroups get these
+	// before the commit. The passes after it write CPUs and memory nodes, in the order in which
+	// nobody shares exclusive CPUs.
+	amounts *ledger.View
+	trace   *ledger.Trace
 }
 
 // decide decides whether the resize is possible, and changes nothing.
@@ -135,7 +141,7 @@ func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, erro
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
-	if err := r.engine.CgroupManager.CheckResize(ctx, out.View, r.wanted.UID); err != nil {
+	if err := r.engine.CgroupManager.CheckResize(ctx, r.amounts, r.wanted.UID); err != nil {
 		have, _ := view.Pod(r.wanted.UID)
 		return r.refuse(have, view, err)
 	}
@@ -157,6 +163,7 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		have, _ := view.Pod(r.wanted.UID)
 		reserved := *have
 		reserved.Pod = larger(&have.Pod, &r.wanted)
+		reserved.Claims = r.both(have.Claims)
 		e.reserved.put(&reserved)
 	}
 	return view, out, err
@@ -178,6 +185,33 @@ func larger(a, b *workload.Pod) workload.Pod {
 		}
 	}
 	return out
+}
+
+// both returns a pod's claims with what it has and what it gets: nothing of it is free.
+func (r *resizing) both(have []ledger.Claim) []ledger.Claim {
+	out := slices.Clone(have)
+	for _, c := range r.claims {
+		i := slices.IndexFunc(out, func(o ledger.Claim) bool {
+			return o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource
+		})
+		if i < 0 {
+			continue
+		}
+		if c.CPUs != nil {
+			c.CPUs = &ledger.CPUs{Set: c.CPUs.Set.Union(out[i].CPUs.Set), Use: c.CPUs.Use}
+		} else if total(c.Memory) < total(out[i].Memory) {
+			continue
+		}
+		out[i] = c
+	}
+	return out
+}
+
+func total(blocks []ledger.Block) (bytes uint64) {
+	for _, b := range blocks {
+		bytes += b.Bytes
+	}
+	return bytes
 }
 
 func most(a, b workload.Quantities) workload.Quantities {
@@ -225,17 +259,20 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&record)
 	bus, _ := e.Managers(view)
-	if err := bus.Resize(ctx, view, &have.Pod, &r.wanted, r.trace); err != nil {
+	if r.claims, err = bus.Resize(ctx, view, &have.Pod, &r.wanted, r.trace); err != nil {
 		return r.refuse(have, view, err)
 	}
+	r.amounts = draft.View()
+	draft.AddClaims(uid, r.claims...)
+	changed, _ := draft.View().Pod(uid)
 	restarts := workload.Restarts(&have.Pod, &r.wanted)
-	disturbs := disruption(have, &record, restarts)
+	disturbs := disruption(have, changed, restarts)
 	if err := tooMuch(disturbs, r.request.MaxDisruption, restarts); err != nil {
 		return r.refuse(have, view, err)
 	}
 	r.trace.Admitted = true
 	return Resized{
-		Verdict:  Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: draft.View(), Trace: r.trace},
+		Verdict:  Verdict{Outcome: Admitted, QoS: record.QoS, Pod: changed, View: draft.View(), Trace: r.trace},
 		Restarts: restarts, Disruption: disturbs,
 	}, nil
 }
@@ -354,7 +391,7 @@ func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resiz
 func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resized) (Resized, error) {
 	e, uid := r.engine, r.wanted.UID
 	undo := func() error { return e.CgroupManager.Resize(context.WithoutCancel(ctx), before, uid) }
-	if err := e.CgroupManager.Resize(ctx, out.View, uid); err != nil {
+	if err := e.CgroupManager.Resize(ctx, r.amounts, uid); err != nil {
 		if undone := undo(); undone != nil {
 			return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undone)
 		}
@@ -379,6 +416,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 		record := *out.Pod
 		record.Claims, record.Acknowledged = have.Claims, nil
 		d.PutPod(&record)
+		d.AddClaims(uid, r.claims...)
 		return nil
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -103,8 +104,7 @@ func TestRefusedResizes(t *testing.T) {
 			}
 		}
 	}
-	check("a holder of CPUs", guaranteed("own", 3, 1), admission.Rejected, errdefs.Infeasible,
-		`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+	check("more CPUs than its node has", guaranteed("own", 8, 1), admission.Rejected, errdefs.Infeasible, "the NUMA nodes 0, which have 7 allocatable CPUs")
 	for _, dry := range []bool{true, false} {
 		h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "in use")
 		got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<20), dry))
@@ -130,7 +130,62 @@ func TestRefusedResizes(t *testing.T) {
 	}
 }
 
-// Memory of a Guaranteed pod may change where it is not pinned, cpu may not.
+// TestResizeOfExclusiveCPUs: node 0 has CPUs 1-7 to allocate.
+func TestResizeOfExclusiveCPUs(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.SingleNUMANode)
+	h.admit(t, guaranteed("own", 2, 1))
+	to := func(n int64, most admission.Disruption) admission.Resized {
+		t.Helper()
+		req := resizeTo(guaranteed("own", n, 1), false)
+		req.MaxDisruption = most
+		got, err := h.Resize(t.Context(), req)
+		must(t, err)
+		return got
+	}
+	if got := to(4, admission.NoDisruption); got.Reason != errdefs.DisruptionNotAllowed || h.cpus("own") != "1-2" {
+		t.Errorf("no disruption: %+v, has %s", got, h.cpus("own"))
+	}
+	// What it gets is free for nobody else while the cgroups are written, and they have the earlier CPUs until the commit.
+	h.cgroups.resizing = func() {
+		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("late", 4, 1), DryRun: true}); err != nil || v.Outcome != admission.Admitted || len(v.Pod.Claims) == 0 {
+			t.Errorf("another pod: %+v, %v", v, err)
+		} else if set, _, _ := v.View.ContainerCPUs(ledger.Owner{Pod: "late", Container: "main"}); set.Overlaps(cpuset.Of(1, 2, 3, 4)) {
+			t.Errorf("another pod gets CPUs %s", set)
+		}
+		if h.cpus("own") != "1-2" {
+			t.Errorf("before the commit it has CPUs %s", h.cpus("own"))
+		}
+	}
+	got := to(4, admission.MovesCPUs)
+	h.cgroups.resizing = nil
+	if got.Outcome != admission.Admitted || got.Disruption != admission.MovesCPUs || h.cpus("own") != "1-4" || !has(ledger.StepPlanned, got.Trace) {
+		t.Errorf("more: %+v, has %s", got.Verdict, h.cpus("own"))
+	}
+	if r, err := ledger.DecodeClaimRecord("own", h.cgroups.records["own"]); err != nil || !slices.ContainsFunc(r.Claims, func(c ledger.Claim) bool { return c.CPUs != nil && c.CPUs.Set == cpuset.Of(1, 2, 3, 4) }) {
+		t.Errorf("its claim record has %+v, %v", r, err)
+	}
+	if !slices.Equal(h.cgroups.sets, []string{"1-2"}) {
+		t.Errorf("the cgroups were given CPUs %q before the commit", h.cgroups.sets)
+	}
+	if again := to(4, admission.MovesCPUs); !again.Repeated {
+		t.Errorf("again: %+v", again.Verdict)
+	}
+	before := h.ledger.View()
+	h.cgroups.fail["resize"] = errdefs.Unavailablef("device or resource busy")
+	if _, err := h.Resize(t.Context(), resizeTo(guaranteed("own", 6, 1), false)); class(t, err) != errdefs.Unavailable || h.ledger.View() != before {
+		t.Errorf("the kernel refuses: %v, has %s", err, h.cpus("own"))
+	}
+	h.admit(t, guaranteed("other", 2, 1))
+	if got := to(6, admission.AnyDisruption); got.Outcome != admission.Deferred || got.RetryAfter == 0 {
+		t.Errorf("its node is busy: %+v", got.Verdict)
+	}
+	if got := to(1, admission.AnyDisruption); got.Outcome != admission.Admitted || h.cpus("own") != "1" {
+		t.Errorf("less: %+v, has %s", got.Verdict, h.cpus("own"))
+	}
+}
+
+// Memory of a Guaranteed pod may change where it is not pinned; its CPUs stay.
 func TestResizeOfGuaranteedPods(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)

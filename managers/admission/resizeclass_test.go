@@ -21,10 +21,10 @@ type resizer struct {
 	err error
 }
 
-func (r *resizer) Resize(context.Context, *ledger.View, *workload.Pod, *workload.Pod) error {
+func (r *resizer) Resize(context.Context, *ledger.View, *workload.Pod, *workload.Pod) ([]ledger.Claim, error) {
 	err := r.err
 	r.err = nil
-	return err
+	return nil, err
 }
 
 // TestResizeIsNotRejectedForWhatPasses has for each kind of failure on the way of a resize

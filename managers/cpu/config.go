@@ -54,6 +54,8 @@ type Features struct {
 	// PodLevelResourceManagers gives such pods CPUs (KEP-5526). It needs
 	// PodLevelResources and has no effect without.
 	PodLevelResourceManagers bool
+	// ResizeExclusiveCPUs lets a resize in place change the number of exclusive CPUs (KEP-5554).
+	ResizeExclusiveCPUs bool
 }
 
 // New checks the configuration against the machine and builds the manager. All

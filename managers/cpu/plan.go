@@ -111,10 +111,18 @@ func (m *Manager) Validate(_ context.Context, view *ledger.View, _ hint.Request)
 	if m.policy == PolicyNone || !view.SharedCPUs().IsEmpty() {
 		return nil
 	}
+	if e := sharing(view); e != nil {
+		return refuse("", e)
+	}
+	return nil
+}
+
+// sharing names a container in the shared pool; nil if there is none.
+func sharing(view *ledger.View) *EmptyPoolError {
 	for pod := range view.Pods() {
 		for i := range pod.Pod.Containers {
 			if _, holds := pod.Claim(pod.Pod.Containers[i].Name, Resource); !holds {
-				return refuse("", &EmptyPoolError{Pod: pod.UID(), Container: pod.Pod.Containers[i].Name})
+				return &EmptyPoolError{Pod: pod.UID(), Container: pod.Pod.Containers[i].Name}
 			}
 		}
 	}

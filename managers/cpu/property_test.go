@@ -148,6 +148,11 @@ func TestHistory(t *testing.T) {
 				}
 				continue
 			}
+			if len(live) > 0 && rapid.IntRange(0, 1).Draw(t, "resize") == 0 {
+				uid := rapid.SampledFrom(sortedKeys(live)).Draw(t, "resized")
+				live[uid] = n.resize(t, live[uid])
+				continue
+			}
 			p := anyPod(t, uid, topo.CPUs().Len())
 			affinity := anyAffinity(t, topo)
 			before := n.View()
@@ -175,6 +180,55 @@ func TestHistory(t *testing.T) {
 			t.Fatalf("after all is removed the shared pool is %s, want %s", got, want)
 		}
 	})
+}
+
+// resize gives the containers of a pod other numbers of CPUs, and returns the pod as it is then.
+func (n *testNode) resize(t *rapid.T, old *workload.Pod) *workload.Pod {
+	wanted := *old
+	wanted.Containers = slices.Clone(old.Containers)
+	for i := range wanted.Containers {
+		c := &wanted.Containers[i]
+		if c.Role != workload.Init && rapid.Bool().Draw(t, "changes") {
+			c.Requests = workload.Quantities{workload.CPU: 1000 * int64(rapid.IntRange(0, n.topo.CPUs().Len()/2+1).Draw(t, "cpus")), workload.Memory: 1 << 30}
+			c.Limits = c.Requests
+		}
+	}
+	before, _ := n.View().Pod(old.UID)
+	claims, err := n.Resize(t.Context(), n.View(), old, &wanted)
+	if err != nil {
+		if errdefs.ClassOf(err) != errdefs.Refused {
+			t.Fatalf("resize %s: %v", old.UID, err)
+		}
+		return old
+	}
+	draft := ledger.NewDraft(n.View())
+	record := *before
+	record.Pod = wanted
+	draft.PutPod(&record)
+	draft.AddClaims(old.UID, claims...)
+	if err := n.commit(draft, nil); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := n.View().Pod(old.UID)
+	d := n.demand(&wanted)
+	for i := range wanted.Containers {
+		c := &wanted.Containers[i]
+		was, had := before.Claim(c.Name, Resource)
+		is, has := after.Claim(c.Name, Resource)
+		switch {
+		case had != has:
+			t.Fatalf("%s/%s: had %v, has %v", old.UID, c.Name, was, is)
+		case !has || is.CPUs.Use != ledger.CPUExclusive:
+			continue
+		case is.CPUs.Set.Len() != d.of(c) && c.Role != workload.Init:
+			t.Fatalf("%s/%s: has %s, requests %d", old.UID, c.Name, is.CPUs.Set, d.of(c))
+		case !is.CPUs.Set.IsSubsetOf(was.CPUs.Set) && !was.CPUs.Set.IsSubsetOf(is.CPUs.Set):
+			t.Fatalf("%s/%s: moved from %s to %s", old.UID, c.Name, was.CPUs.Set, is.CPUs.Set)
+		case !is.CPUs.Admitted.IsSubsetOf(is.CPUs.Set):
+			t.Fatalf("%s/%s: has %s, of which %s since the admission", old.UID, c.Name, is.CPUs.Set, is.CPUs.Admitted)
+		}
+	}
+	return &wanted
 }
 
 func (n *testNode) checkPod(t *rapid.T, p *workload.Pod, before *ledger.View, affinity hint.Hint) {

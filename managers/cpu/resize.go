@@ -2,7 +2,9 @@ package cpu
 
 import (
 	"context"
+	"slices"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -11,17 +13,196 @@ import (
 
 var _ hint.Resizer = (*Manager)(nil)
 
-// Resize refuses, in the kubelet's words, another request for CPU from a pod that
-// is Guaranteed under the static policy, whether it has CPUs of its own or not,
-// and from any pod that has some: the number of CPUs never changes in place.
-func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) error {
+// Resize returns the claims of the containers whose number of exclusive CPUs changes.
+//
+// A container that grows keeps all its CPUs, and gets the nearest free ones: the other threads of
+// its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
+// if the admission had no preference. A container that shrinks first gives back CPUs that a resize
+// has added, and then those that leave it the most whole cores.
+//
+// A container cannot change between exclusive and shared CPUs. Without the feature
+// ResizeExclusiveCPUs, another request for CPU is refused, in the kubelet's words, for all
+// Guaranteed pods under the static policy and all pods with exclusive CPUs.
+func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) ([]ledger.Claim, error) {
 	if !workload.RequestsChange(old, wanted, workload.CPU) {
+		return nil, nil
+	}
+	h, had := m.allocation(view, wanted), m.demand(old)
+	p, here := view.Pod(old.UID)
+	holds := here && p.Holds(Resource)
+	if !holds && !(m.policy == PolicyStatic && h.Guaranteed) {
+		return nil, nil
+	}
+	if !m.features.ResizeExclusiveCPUs || m.policy != PolicyStatic {
+		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
+	}
+	if h.podCPUs != nil {
+		return nil, infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())
+	}
+	r := &resize{manager: m, allocation: h, pod: p}
+	var growing []int
+	for i := range wanted.Containers {
+		c, before := &wanted.Containers[i], old.Container(wanted.Containers[i].Name)
+		from, to := had.of(before), h.of(c)
+		switch {
+		case from == to:
+		case h.claims[i] == nil && to == 0:
+		case h.claims[i] == nil:
+			return nil, infeasible("container %q shares CPUs, and would get %d exclusive ones: only an admission does this", c.Name, to)
+		case to == 0:
+			return nil, infeasible("container %q has %d exclusive CPUs, and would share CPUs: only an admission does this", c.Name, from)
+		case to < h.claims[i].Set.Len():
+			if err := r.shrink(i, to); err != nil {
+				return nil, err
+			}
+		case to > h.claims[i].Set.Len():
+			growing = append(growing, i)
+		}
+	}
+	// What other containers of the pod give back is free for these.
+	for _, i := range growing {
+		if err := r.grow(i, h.of(&wanted.Containers[i])); err != nil {
+			return nil, err
+		}
+	}
+	return r.claims, r.empties()
+}
+
+// resize is the change of a pod's exclusive CPUs.
+type resize struct {
+	manager *Manager
+	*allocation
+	pod *ledger.Pod
+	// added are the CPUs that leave the shared pool.
+	added  cpuset.Set
+	claims []ledger.Claim
+}
+
+// put changes the set of a container.
+func (r *resize) put(i int, set, admitted cpuset.Set) {
+	c, _ := r.pod.Claim(r.Pod.Containers[i].Name, Resource)
+	if admitted == set {
+		admitted = cpuset.Set{}
+	}
+	r.allocation.claims[i] = &ledger.CPUs{Set: set, Use: c.CPUs.Use, Admitted: admitted}
+	c.CPUs = r.allocation.claims[i]
+	r.claims = append(r.claims, c)
+}
+
+// held returns the CPUs of a container, and those of them that it has since its admission.
+func (r *resize) held(i int) (set, admitted cpuset.Set) {
+	c := r.allocation.claims[i]
+	if c.Admitted.IsEmpty() {
+		return c.Set, c.Set
+	}
+	return c.Set, c.Admitted
+}
+
+// shrink leaves a container n CPUs.
+func (r *resize) shrink(i, n int) error {
+	m := r.manager
+	if m.options.fullCores && n%m.perCore != 0 {
+		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
+	}
+	set, admitted := r.held(i)
+	var keep cpuset.Set
+	var err error
+	if n > admitted.Len() {
+		keep, err = m.extend(admitted, set.Minus(admitted), n)
+	} else {
+		keep, err = m.choose(admitted, n)
+	}
+	if err != nil {
+		return err
+	}
+	r.put(i, keep, admitted.Intersect(keep))
+	gone := set.Minus(keep).Minus(r.union()) // an init container may have them, too
+	r.available = r.available.Union(gone.Intersect(m.allocatable).Minus(r.view.Rules().OfflineCPUs))
+	return nil
+}
+
+// grow gives a container n CPUs: those that it has and others.
+func (r *resize) grow(i, n int) error {
+	m := r.manager
+	if m.options.fullCores && n%m.perCore != 0 {
+		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
+	}
+	set, admitted := r.held(i)
+	c, _ := r.pod.Claim(r.Pod.Containers[i].Name, Resource)
+	within := m.topo.CPUs()
+	if c.Affinity != nil && !c.Affinity.Any {
+		within = m.topo.CPUsInNodes(c.Affinity.Nodes.Union(m.topo.NodesOf(set)))
+		if m.options.bySocket {
+			within = m.part[socket].Cover(within)
+		}
+	}
+	pool := r.available.Intersect(within)
+	if m.options.fullCores {
+		pool = m.wholeCores(pool)
+	}
+	if need := n - set.Len(); pool.Len() < need {
+		nodes := m.topo.NodesOf(within)
+		if most := m.allocatable.Intersect(within).Len(); most < n {
+			return infeasible("container %q has CPUs of the NUMA nodes %s, which have %d allocatable CPUs, and now requests %d: remove the pod and admit it again to use other nodes",
+				c.Owner.Container, nodes, most, n)
+		}
+		return errdefs.Refuse(errdefs.ResizeDeferred, "container %q needs %d more CPUs on the NUMA nodes %s, and %d are free there", c.Owner.Container, need, nodes, pool.Len())
+	}
+	grown, err := m.extend(set, pool, n)
+	if err != nil {
+		return err
+	}
+	r.available = r.available.Minus(grown)
+	r.added = r.added.Union(grown.Minus(set))
+	r.put(i, grown, admitted)
+	return nil
+}
+
+// extend adds the nearest CPUs of a pool to a set, until it has n.
+func (m *Manager) extend(set, pool cpuset.Set, n int) (cpuset.Set, error) {
+	near := []kind{core, uncore, node, socket}
+	if m.options.acrossCores {
+		near = near[1:]
+	}
+	near = slices.DeleteFunc(near, func(k kind) bool { return k == uncore && !m.options.uncores })
+	have := set
+	for _, k := range near {
+		home := m.part[k].Cover(have).Intersect(pool).Minus(set)
+		more, err := m.choose(home, min(n-set.Len(), home.Len()))
+		if err != nil {
+			return cpuset.Set{}, err
+		}
+		set = set.Union(more)
+	}
+	more, err := m.choose(pool.Minus(set), n-set.Len())
+	return set.Union(more), err
+}
+
+// wholeCores returns the cores that have all their CPUs in a set.
+func (m *Manager) wholeCores(set cpuset.Set) cpuset.Set {
+	var b cpuset.Builder
+	cores := m.part[core]
+	for i := range cores.Touched(set) {
+		if whole := cores.CPUs(i); whole.IsSubsetOf(set) {
+			b.AddSet(whole)
+		}
+	}
+	return b.Set()
+}
+
+// empties refuses a resize that leaves containers in an empty shared pool.
+func (r *resize) empties() error {
+	if !r.view.SharedCPUs().IsSubsetOf(r.added) {
 		return nil
 	}
-	demand := m.demand(wanted)
-	p, here := view.Pod(old.UID)
-	if m.policy == PolicyStatic && demand.Guaranteed || here && p.Holds(Resource) {
-		return errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
+	if e := sharing(r.view); e != nil {
+		return errdefs.Refuse(errdefs.ResizeDeferred, "%w", e)
 	}
 	return nil
+}
+
+func infeasible(format string, args ...any) error {
+	e := errdefs.Refuse(errdefs.Infeasible, format, args...)
+	e.Provider, e.Resource = Name, Resource
+	return e
 }

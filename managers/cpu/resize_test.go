@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -44,10 +45,89 @@ func TestResize(t *testing.T) {
 			}
 			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo}).View())
 			d.PutPod(record)
-			err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
+			_, err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
 			reason, _ := errdefs.ReasonOf(err)
 			if (err != nil) != tt.infeasible || tt.infeasible && reason != errdefs.Infeasible {
 				t.Errorf("got %v, want infeasible: %t", err, tt.infeasible)
+			}
+		})
+	}
+}
+
+// TestResizeExclusiveCPUs: node 0 has CPUs 0-3 and 8-11, node 1 has 4-7 and 12-15; cores are {0,8}, {1,9} and so on. CPU 0 is
+// reserved.
+func TestResizeExclusiveCPUs(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2s4c2t")
+	for name, tt := range map[string]struct {
+		options map[string]string
+		have    string
+		// admitted are the CPUs of the admission; empty if no resize has added others.
+		admitted string
+		// nodes of the affinity; empty for any.
+		nodes  string
+		others string
+		n      int
+		want   string
+		then   string // admitted, after the resize
+		reason errdefs.Reason
+	}{
+		"the other thread of its core first":     {have: "2", nodes: "0", n: 2, want: "2,10", then: "2"},
+		"then whole cores of its node":           {have: "2,10", nodes: "0", n: 4, want: "1-2,9-10", then: "2,10"},
+		"not the nodes of others":                {have: "4", others: "12", nodes: "1", n: 2, want: "4-5", then: "4"},
+		"with no preference on any node":         {have: "4-7,12-15", n: 9, want: "4-8,12-15", then: "4-7,12-15"},
+		"its nodes are busy":                     {have: "4-7", others: "12-13", nodes: "1", n: 7, reason: errdefs.ResizeDeferred},
+		"its nodes are too small":                {have: "4-7", nodes: "1", n: 9, reason: errdefs.Infeasible},
+		"threads of other cores":                 {options: map[string]string{DistributeAcrossCores: "true"}, have: "1", nodes: "0", n: 3, want: "1-3", then: "1"},
+		"whole cores only":                       {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2", nodes: "0", n: 4, want: "1,3,9,11", then: "1,9"},
+		"no whole core":                          {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2-3", nodes: "0", n: 4, reason: errdefs.ResizeDeferred},
+		"half a core":                            {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", nodes: "0", n: 3, reason: errdefs.Infeasible},
+		"half a core less":                       {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,2,9,10", nodes: "0", n: 3, reason: errdefs.Infeasible},
+		"what was added goes first":              {have: "1-3,9-11", admitted: "2,10", nodes: "0", n: 3, want: "1-2,10", then: "2,10"},
+		"all that was added goes":                {have: "1-3,9-11", admitted: "3,11", nodes: "0", n: 2, want: "3,11"},
+		"then CPUs of the admission":             {have: "1-3,9-11", admitted: "1-2,9-10", nodes: "0", n: 2, want: "1,9"},
+		"whole cores stay":                       {have: "1-3,9", nodes: "0", n: 2, want: "1,9"},
+		"CPUs of the admission are known longer": {have: "1-2,9", admitted: "2", nodes: "0", n: 4, want: "1-2,9-10", then: "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := New(Config{Policy: PolicyStatic, Options: tt.options, ReservedCPUs: set("0"),
+				Features: Features{AlphaOptions: true, BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			claim := ledgertest.Exclusive("c", tt.have)
+			claim.CPUs.Admitted = set(tt.admitted)
+			claim.Affinity = &ledger.Affinity{Any: true}
+			if tt.nodes != "" {
+				nodes, err := numa.Parse(tt.nodes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				claim.Affinity = &ledger.Affinity{Nodes: nodes}
+			}
+			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
+			d.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), claim))
+			if tt.others != "" {
+				d.PutPod(ledgertest.With(ledgertest.Pod("b", "c"), ledgertest.Exclusive("c", tt.others)))
+			}
+			pod := func(n int) *workload.Pod {
+				q := workload.Quantities{workload.CPU: int64(n) * 1000, workload.Memory: 1}
+				return &workload.Pod{UID: "a", QoS: workload.Guaranteed, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
+			}
+			claims, err := m.Resize(t.Context(), d.View(), pod(set(tt.have).Len()), pod(tt.n))
+			if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
+				t.Fatalf("got %v, want reason %q", err, tt.reason)
+			}
+			if tt.reason != "" {
+				return
+			}
+			if err != nil || len(claims) != 1 || claims[0].CPUs.Set.String() != tt.want || claims[0].CPUs.Admitted.String() != tt.then {
+				t.Fatalf("got %v, %v, want %s with %s", claims, err, tt.want, tt.then)
+			}
+			d.AddClaims("a", claims...)
+			if findings := ledger.Check(d.View()); len(findings) > 0 {
+				t.Error(findings)
 			}
 		})
 	}

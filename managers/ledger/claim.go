@@ -55,6 +55,9 @@ const (
 type CPUs struct {
 	Set cpuset.Set `json:"set"`
 	Use CPUUse     `json:"use"`
+	// Admitted are the CPUs of the set that the owner has had since its admission, if a resize
+	// has added others; else empty.
+	Admitted cpuset.Set `json:"admitted,omitzero"`
 }
 
 // Block is an amount of one memory resource on a group of NUMA nodes. The memory may be on

@@ -42,6 +42,8 @@ type Config struct {
 	// and then the node belongs to two groups (kubernetes#113035).
 	DisjointNUMAGroups bool
 	Features           Features
+	// ResizePinned lets a resize in place change pinned memory (KEP-5554).
+	ResizePinned bool
 }
 
 // Reservation is an amount of a resource that is kept for the system on a node.
@@ -83,7 +85,7 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
-	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, nodes: topo.NodeMask()}
+	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, resizes: cfg.ResizePinned, nodes: topo.NodeMask()}
 	if m.policy == PolicyStatic {
 		m.measure(topo, cfg.Reserved)
 	}

@@ -94,7 +94,7 @@ var allFeatures = Features{PodLevelResources: true, PodLevelResourceManagers: tr
 
 func newNode(t ledgertest.T, topo *machine.Topology, change ...func(*Config)) *testNode {
 	t.Helper()
-	cfg := Config{Policy: PolicyStatic, Features: allFeatures, AllowUnreserved: true}
+	cfg := Config{Policy: PolicyStatic, Features: allFeatures, AllowUnreserved: true, ResizePinned: true}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -124,6 +125,12 @@ func TestHistory(t *testing.T) {
 				}
 				uid := rapid.SampledFrom(slices.Sorted(maps.Keys(pods))).Draw(t, "starts")
 				n.finish(uid, rapid.SampledFrom(pods[uid].Containers).Draw(t, "container").Name)
+			case 5, 6:
+				if len(pods) == 0 {
+					continue
+				}
+				uid := rapid.SampledFrom(slices.Sorted(maps.Keys(pods))).Draw(t, "resized")
+				pods[uid] = n.resizeAny(t, pods[uid])
 			case 4:
 				before := n.State(n.View())
 				journal = journal.Reopen()
@@ -141,6 +148,42 @@ func TestHistory(t *testing.T) {
 			t.Fatalf("in the end the usage is %+v", got)
 		}
 	})
+}
+
+// resizeAny gives the containers of a pod other amounts of memory, and returns the pod as it is then.
+func (n *testNode) resizeAny(t *rapid.T, old *workload.Pod) *workload.Pod {
+	wanted := *old
+	wanted.Containers = slices.Clone(old.Containers)
+	for i := range wanted.Containers {
+		c := &wanted.Containers[i]
+		if _, has := c.Requests[workload.Memory]; has && !c.Role.Feeds() && rapid.Bool().Draw(t, "changes") {
+			c.Requests = maps.Clone(c.Requests)
+			c.Requests[workload.Memory] = 512 * mi * rapid.Int64Range(0, 10).Draw(t, "memory")
+			c.Limits = c.Requests
+		}
+	}
+	before, _ := n.View().Pod(old.UID)
+	claims, err := n.Resize(t.Context(), n.View(), old, &wanted)
+	if err != nil {
+		if errdefs.ClassOf(err) != errdefs.Refused {
+			t.Fatalf("resize: %v", err)
+		}
+		return old
+	}
+	record := *before
+	record.Pod = wanted
+	draft := ledger.NewDraft(n.View())
+	draft.PutPod(&record)
+	draft.AddClaims(old.UID, claims...)
+	n.must(n.commit(draft, nil))
+	after, _ := n.View().Pod(old.UID)
+	for _, was := range before.Claims {
+		is, has := after.Claim(was.Owner.Container, was.Resource)
+		if !has || !was.Memory[0].Nodes.IsSubsetOf(is.Memory[0].Nodes) {
+			t.Fatalf("%s had %v, has %v", was.Owner, was.Memory, is.Memory)
+		}
+	}
+	return &wanted
 }
 
 // checkUsage holds the state against the pods: nothing is given out that is not

@@ -18,6 +18,7 @@ type Manager struct {
 	policy   string
 	apart    bool
 	features Features
+	resizes  bool // pinned memory may change in place
 	warnings []string
 
 	nodes      numa.Mask

@@ -1,9 +1,11 @@
 package memory
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -43,10 +45,68 @@ func TestResize(t *testing.T) {
 			}
 			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo}).View())
 			d.PutPod(record)
-			err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
+			_, err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
 			reason, _ := errdefs.ReasonOf(err)
 			if (err != nil) != tt.infeasible || tt.infeasible && reason != errdefs.Infeasible {
 				t.Errorf("got %v, want infeasible: %t", err, tt.infeasible)
+			}
+		})
+	}
+}
+
+// TestResizePinned: two nodes with 8 GiB each.
+func TestResizePinned(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		affinity hint.Hint
+		others   string // on node 0
+		from, to string
+		want     string // usage
+		reason   errdefs.Reason
+	}{
+		"more on its node":                   {affinity: preferably(0), from: "2Gi", to: "5Gi", want: "5Gi[0] 0[1]"},
+		"less":                               {affinity: preferably(1), from: "5Gi", to: "2Gi", want: "0[0] 2Gi[1]"},
+		"its node is too small, best-effort": {affinity: on(0), from: "2Gi", to: "9Gi", want: "8Gi[0-1] 1Gi[0-1]"},
+		"its node is taken, preferred":       {affinity: preferably(0), others: "5Gi", from: "2Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
+		"its huge pages stay":                {affinity: preferably(0), from: "2Gi 1Gi=1Gi", to: "3Gi 1Gi=1Gi", want: "3Gi[0] 0[1]"},
+		"on both nodes":                      {affinity: on(0, 1), from: "10Gi", to: "12Gi", want: "8Gi[0-1] 4Gi[0-1]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			topo := machinetest.Build("1s2n1c", machinetest.Memory(0, 8*gi), machinetest.Memory(1, 8*gi), machinetest.HugePages(0, gi/ki, 2))
+			if name != "its huge pages stay" {
+				topo = nodesOf(8*gi, 8*gi)
+			}
+			n := newNode(t, topo)
+			n.must(n.admit(pod("a", "c="+tt.from), tt.affinity))
+			if tt.others != "" {
+				n.must(n.admit(pod("b", "c="+tt.others), preferably(0)))
+			}
+			wanted := pod("a", "c="+tt.to)
+			before := n.View()
+			claims, err := n.Resize(t.Context(), before, pod("a", "c="+tt.from), wanted)
+			if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
+				t.Fatalf("got %v, want reason %q", err, tt.reason)
+			}
+			if tt.reason != "" {
+				return
+			}
+			n.must(err)
+			d := ledger.NewDraft(before)
+			had, _ := before.Pod("a")
+			record := *had
+			record.Pod = *wanted
+			d.PutPod(&record)
+			d.AddClaims("a", claims...)
+			n.must(n.commit(d, nil))
+			if got := n.usage("memory"); got != tt.want {
+				t.Errorf("usage %s, want %s", got, tt.want)
+			}
+			now, _ := n.View().Pod("a")
+			for i := range now.Claims {
+				if !reflect.DeepEqual(now.Claims[i].Affinity, had.Claims[i].Affinity) {
+					t.Errorf("the affinity of %s changed to %v", now.Claims[i].Resource, now.Claims[i].Affinity)
+				}
 			}
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // file finds a control file of one of the node's cgroups, under whichever name and
@@ -359,4 +360,63 @@ func number(t *testing.T, text string) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestResizeOfExclusiveCPUsOnTheMachine: a container with exclusive CPUs gets more and less while it and others run. No
+// process of another container is ever allowed on its CPUs.
+func TestResizeOfExclusiveCPUsOnTheMachine(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 8)
+	n := newNode(t)
+	n.needKernel()
+	d := n.start()
+	d.admitted(burstable("shared"))
+	other := n.stopped()
+	d.run(other, "shared", "main", "c-shared")
+	all := other.allowed()
+	d.admitted(guaranteed("own", 1, 0))
+	p := n.stopped()
+	d.run(p, "own", "main", "c-own")
+	first := p.allowed()
+	resize := func(cpus int) *admissionv1.ResizeResponse {
+		t.Helper()
+		resp, err := d.admission.Resize(d.ctx(), berth.ResizeTo(guaranteed("own", cpus, 0)))
+		if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		return resp
+	}
+	follows := func(cpus int) {
+		t.Helper()
+		n.eventually("the containers follow", func() bool {
+			// The one that leaves CPUs is read last.
+			var has, shares cpuset.Set
+			if cpus > 1 {
+				has, shares = p.allowed(), other.allowed()
+			} else {
+				shares, has = other.allowed(), p.allowed()
+			}
+			if has.Overlaps(shares) {
+				t.Errorf("%s and %s overlap", has, shares)
+			}
+			return has.Len() == cpus && has.Union(shares) == all
+		})
+	}
+	if got := resize(2); got.GetDisruption() != admissionv1.Disruption_DISRUPTION_MOVE_CPUS {
+		t.Errorf("disruption %s", got.GetDisruption())
+	}
+	follows(2)
+	if now := p.allowed(); !first.IsSubsetOf(now) {
+		t.Errorf("it had CPUs %s and has %s", first, now)
+	}
+	d.kill()
+	d = n.start()
+	follows(2)
+	resize(1)
+	follows(1)
+	if now := p.allowed(); now != first {
+		t.Errorf("it was admitted with CPUs %s, and has %s again", first, now)
+	}
+	d.remove("own")
+	d.check()
 }

@@ -204,7 +204,7 @@ func TestWhole(t *testing.T) {
 		t.Errorf("the container for debugging is on %s", cpus)
 	}
 	// A specification that is not that of the container.
-	if _, err := e.create(job, container(job, "main", "job-2", 3000, gib)); err == nil || !strings.Contains(err.Error(), "2000m") {
+	if _, err := e.create(job, container(job, "main", "job-2", 30000, gib)); err == nil || !strings.Contains(err.Error(), "Infeasible") {
 		t.Errorf("another size: %v", err)
 	}
 	greedy := pod("greedy", "guaranteed")

@@ -35,7 +35,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	if now == nil {
 		now = m.resources
 	}
-	wanted := changed(now, r)
+	wanted, own := changed(now, r), m.own
 	if amountsOf(wanted, m.even()) != amountsOf(m.resources, m.even()) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.logRefused(ctx, m, wanted, err)
@@ -48,7 +48,12 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	// The runtime applies this update after it has continued with other events. CPUs in this
 	// update could therefore replace those of a later update. Without CPUs the container keeps
 	// the last CPUs that the runtime was given.
-	u := update(m, m.own)
+	u := update(m, m.own.Intersect(own))
+	if m.own != own {
+		// An update by Follow adds CPUs, when others have left them.
+		p.send(m, m.own.Intersect(own))
+		p.kick()
+	}
 	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
 		t, _ := p.tracker.Get(m.id)
 		u = update(m, t.WantedCPUs)
@@ -162,7 +167,7 @@ func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 	case answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED:
 		return errdefs.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
 	}
-	return nil
+	return p.want(ctx)
 }
 
 // grown gives a pod's specification with the sizes that its containers have now.

@@ -15,6 +15,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // size is what a kubelet tells of a container on a resize; 0 milli is what an
@@ -127,12 +128,27 @@ func TestResizeApart(t *testing.T) {
 		t.Errorf("updates %v, %v", updates, err)
 	}
 
-	// The number of a container's own CPUs never changes in place.
-	const infeasible = `berth: resize container main: Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
-	if _, err := e.resize(trainer, tr, size(3000, 3000, gib)); err == nil || !strings.Contains(err.Error(), infeasible) {
-		t.Errorf("another number of CPUs: %v", err)
+	const infeasible = `berth: resize container main: Infeasible: `
+	if _, err := e.resize(trainer, tr, size(99000, 99000, gib)); err == nil || !strings.Contains(err.Error(), infeasible) {
+		t.Errorf("more CPUs than there are: %v", err)
 	}
 	d.expect("the resize was refused", "trainer-uid.main", "main", 2000, gib)
+	// The container gets more exclusive CPUs when the others have left them, and gives back just these.
+	before := e.on("trainer-1")
+	e.follow()
+	if u, err := e.resize(trainer, tr, size(3000, 3000, gib)); err != nil || u.GetLinux().GetResources().GetCpu().GetCpus() != own {
+		t.Errorf("more CPUs: %v, %v", u, err)
+	}
+	d.expect("cpus were added", "trainer-uid.main", "main", 3000, gib)
+	eventually(t, "it runs on 3 CPUs, and no other container does", func() bool {
+		has, err := cpuset.Parse(e.on("trainer-1"))
+		shared, otherErr := cpuset.Parse(e.on("web-1"))
+		return err == nil && otherErr == nil && has.Len() == 3 && !has.Overlaps(shared)
+	})
+	if u, err := e.resize(trainer, tr, size(2000, 2000, gib)); err != nil || u.GetLinux().GetResources().GetCpu().GetCpus() != own {
+		t.Errorf("fewer CPUs: %v, %v", u, err)
+	}
+	eventually(t, "it runs on its first CPUs", func() bool { return e.on("trainer-1") == before })
 	// Its memory does, and the quota that a kubelet sends beside it has no effect.
 	u, err := e.resize(trainer, tr, size(2000, 2000, 2*gib))
 	if err != nil {
@@ -281,7 +297,7 @@ func TestReconcileBindings(t *testing.T) {
 	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
 	e.run(web, w)
 	own := e.run(trainer, tr)
-	w.Linux.Resources, tr.Linux.Resources = size(900, 0, gib), size(3000, 0, gib)
+	w.Linux.Resources, tr.Linux.Resources = size(900, 0, gib), size(30000, 0, gib)
 	tr.Linux.Resources.Cpu.Cpus = own
 	for _, c := range []*api.Container{w, tr} {
 		c.State = api.ContainerState_CONTAINER_RUNNING
@@ -397,7 +413,7 @@ func TestRefusedResizeIsLoggedOnce(t *testing.T) {
 	trainer := pod("trainer", "guaranteed")
 	c := container(trainer, "main", "trainer-1", 2000, gib)
 	e.run(trainer, c)
-	for _, step := range []struct{ milli, logged int64 }{{3000, 1}, {3000, 1}, {1000, 2}, {1000, 2}, {3000, 3}} {
+	for _, step := range []struct{ milli, logged int64 }{{30000, 1}, {30000, 1}, {20000, 2}, {20000, 2}, {30000, 3}} {
 		if _, err := e.resize(trainer, c, size(step.milli, step.milli, gib)); err == nil {
 			t.Errorf("a resize to %dm is not refused", step.milli)
 		}

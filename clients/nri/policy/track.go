@@ -53,18 +53,22 @@ func (p *Policy) want(ctx context.Context) error {
 	if p.shared, err = cpuset.Parse(state.GetShared().GetList()); err != nil {
 		return errdefs.Internalf("shared CPUs: %w", err)
 	}
-	placed := map[string]cpuset.Set{}
+	placed, exclusive := map[string]cpuset.Set{}, map[string]bool{}
 	for _, pod := range list.GetPods() {
 		for _, c := range pod.GetContainers() {
 			if placed[pod.GetUid()+"/"+c.GetContainerName()], err = cpuset.Parse(c.GetCpus().GetList()); err != nil {
 				return errdefs.Internalf("CPUs of container %s: %w", c.GetContainerName(), err)
 			}
+			exclusive[pod.GetUid()+"/"+c.GetContainerName()] = c.GetExclusiveCpus()
 		}
 	}
 	for _, m := range p.live() {
 		cpus, known := placed[m.key+"/"+m.name]
 		if !known || cpus.IsEmpty() {
 			cpus = p.shared
+		}
+		if exclusive[m.key+"/"+m.name] && !m.own.IsEmpty() {
+			m.own = cpus // a resize may have changed them
 		}
 		p.tracker.Want(m.id, cpus, m.own)
 	}

@@ -212,9 +212,9 @@ bogusField: 1
 func TestGatesWithoutEffect(t *testing.T) {
 	t.Parallel()
 	for gate, want := range map[string]string{
-		"InPlacePodVerticalScalingExclusiveCPUs: true":   "featureGates.InPlacePodVerticalScalingExclusiveCPUs: true has no effect: in berth who has CPUs of its own is refused another number of them",
+		"InPlacePodVerticalScalingExclusiveCPUs: true":   "",
 		"InPlacePodVerticalScalingExclusiveCPUs: false":  "",
-		"InPlacePodVerticalScalingExclusiveMemory: true": "featureGates.InPlacePodVerticalScalingExclusiveMemory: true has no effect",
+		"InPlacePodVerticalScalingExclusiveMemory: true": "",
 		"DRANodeAllocatableResources: true":              "featureGates.DRANodeAllocatableResources: true has no effect: in berth dynamic resources are not counted",
 		"KubeletPodResourcesListUseActivePods: false":    "featureGates.KubeletPodResourcesListUseActivePods: false has no effect",
 		"KubeletPodResourcesListUseActivePods: true":     "",

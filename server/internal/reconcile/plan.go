@@ -123,7 +123,7 @@ func (l *Loop) expected(view *ledger.View) *ledger.View {
 		}
 		own := *written
 		if known {
-			own.Claims = have.Claims // a resize changes none
+			own.Claims = have.Claims // those of a resize change with its commit
 		}
 		put(draft, &own)
 	}

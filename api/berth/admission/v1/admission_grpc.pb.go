@@ -53,7 +53,8 @@ type AdmissionServiceClient interface {
 	Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. A pod of another owner
 	// is FAILED_PRECONDITION. The agent changes containers whose cgroups the runtime made,
-	// with what Allocate answers afterwards.
+	// with what Allocate answers afterwards. Exclusive CPUs and pinned memory change with the
+	// answer; berthd writes CPU sets right after it, when other containers have left the CPUs.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
 	// pods. Pods of other owners are left alone. The agent
@@ -170,7 +171,8 @@ type AdmissionServiceServer interface {
 	Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. A pod of another owner
 	// is FAILED_PRECONDITION. The agent changes containers whose cgroups the runtime made,
-	// with what Allocate answers afterwards.
+	// with what Allocate answers afterwards. Exclusive CPUs and pinned memory change with the
+	// answer; berthd writes CPU sets right after it, when other containers have left the CPUs.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
 	// pods. Pods of other owners are left alone. The agent
