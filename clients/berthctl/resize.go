@@ -64,6 +64,9 @@ func (c *ctl) resize() *cobra.Command {
 					would = "would be "
 				}
 				fmt.Fprintf(w, "%s %s%s\n", titles[i], would, resizeText(answer))
+				if d := answer.GetDisruption(); d == admissionv1.Disruption_DISRUPTION_MOVE_CPUS || d == admissionv1.Disruption_DISRUPTION_MOVE_MEMORY {
+					fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))
+				}
 			}); err != nil {
 				return err
 			}

@@ -104,7 +104,7 @@ func TestRefusedResizes(t *testing.T) {
 			}
 		}
 	}
-	check("more CPUs than its node has", guaranteed("own", 8, 1), admission.Rejected, errdefs.Infeasible, "the NUMA nodes 0, which have 7 allocatable CPUs")
+	check("more CPUs than its node has", guaranteed("own", 8, 1), admission.Rejected, errdefs.Infeasible, "on NUMA nodes 0, which have 7 allocatable CPUs")
 	for _, dry := range []bool{true, false} {
 		h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "in use")
 		got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<20), dry))

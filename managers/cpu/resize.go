@@ -143,10 +143,10 @@ func (r *resize) grow(i, n int) error {
 	if need := n - set.Len(); pool.Len() < need {
 		nodes := m.topo.NodesOf(within)
 		if most := m.allocatable.Intersect(within).Len(); most < n {
-			return infeasible("container %q has CPUs of the NUMA nodes %s, which have %d allocatable CPUs, and now requests %d: remove the pod and admit it again to use other nodes",
+			return infeasible("container %q has CPUs on NUMA nodes %s, which have %d allocatable CPUs, and now requests %d: remove the pod and admit it again to use other nodes",
 				c.Owner.Container, nodes, most, n)
 		}
-		return errdefs.Refuse(errdefs.ResizeDeferred, "container %q needs %d more CPUs on the NUMA nodes %s, and %d are free there", c.Owner.Container, need, nodes, pool.Len())
+		return errdefs.Refuse(errdefs.ResizeDeferred, "container %q needs %d more CPUs on NUMA nodes %s, and %d are free there", c.Owner.Container, need, nodes, pool.Len())
 	}
 	grown, err := m.extend(set, pool, n)
 	if err != nil {
