@@ -72,6 +72,7 @@ type ratio struct {
 
 var ratios = []ratio{
 	{name{"AdmitOverTheSocket", "8 CPUs and 4 GiB", "512", "berth"}, 1.5},
+	{name{"ResizeOverTheSocket", "by one CPU", "512", "berth"}, 2},
 	{name{"ManyPods", "processor time of an Admit and a Remove", "5000", "berth"}, 1.3},
 	{name{"ManyPods", "Admit", "5000", "berth"}, 1.3},
 	{name{"Watch", "Admit and Remove", "190", "berth"}, 1.25}, // four fifths of the throughput

@@ -303,6 +303,57 @@ func BenchmarkAdmitWithHistory(b *testing.B) {
 	})
 }
 
+// BenchmarkResizeOverTheSocket gives a container one exclusive CPU more and one less, in turns with
+// admissions of another pod: ns/op is the median of a resize, and times how many admissions it
+// takes.
+func BenchmarkResizeOverTheSocket(b *testing.B) {
+	b.Run("by one CPU/512/berth", func(b *testing.B) {
+		berthd := runBerthd(b)
+		if err := berthd.admit(b.Context(), "a", false); err != nil {
+			b.Fatal(err)
+		}
+		var resizes, admits []time.Duration
+		clock := func(list *[]time.Duration, do func() error) {
+			start := time.Now()
+			if err := do(); err != nil {
+				b.Fatal(err)
+			}
+			*list = append(*list, time.Since(start))
+		}
+		resize := func(cpus string) func() error {
+			return func() error {
+				pod := wirePod("a")
+				r := map[string]string{"cpu": cpus, "memory": "4Gi"}
+				pod.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{Requests: r, Limits: r}
+				v, err := berthd.admission.Resize(b.Context(), berth.ResizeTo(pod))
+				if err == nil && (v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED || v.GetReplayed()) {
+					err = fmt.Errorf("to %s: %v", cpus, v)
+				}
+				return err
+			}
+		}
+		play := func() {
+			for _, cpus := range []string{"9", "8"} {
+				clock(&resizes, resize(cpus))
+				clock(&admits, func() error { return berthd.admit(b.Context(), "b", false) })
+				if err := berthd.remove(b.Context(), "b"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		for b.Loop() {
+			play()
+		}
+		for len(resizes) < leastRounds {
+			play()
+		}
+		took, admit := median(resizes), median(admits)
+		b.ReportMetric(float64(took), "ns/op")
+		b.ReportMetric(float64(admit), "admit-ns")
+		b.ReportMetric(float64(took)/float64(admit), "times")
+	})
+}
+
 func median(list []time.Duration) time.Duration {
 	slices.Sort(list)
 	return list[len(list)/2]
