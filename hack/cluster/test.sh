@@ -12,4 +12,7 @@ trap 'rm -rf "$programs"' EXIT
 version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
 go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd
 go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
-BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
+export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
+go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
+# Pods that come and go beside pods with CPUs of their own, while everything is killed.
+BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressCluster$' ./clients/nri

@@ -43,7 +43,7 @@ go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m \
 	-add "$programs/built:/opt/containerd" -env BERTH_CONTAINERD=/opt/containerd \
 	-add "$programs/berth:/opt/berth" -env BERTH_BUILT=/opt/berth \
 	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
-	'./clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices$'
+	'./clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices'
 [ "${1:-}" != vm ] || exit 0
 
 for name in containerd containerd-shim-runc-v2 ctr runc; do

@@ -43,7 +43,7 @@ func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) e
 		}
 		var err error
 		if len(updates) > 0 {
-			_, err = runtime.UpdateContainers(updates)
+			err = within(ctx, func() error { _, err := runtime.UpdateContainers(updates); return err })
 			left, _ = p.releases(all)
 		}
 		if len(left) == 0 {
@@ -54,6 +54,18 @@ func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) e
 		case <-ctx.Done():
 			return errdefs.Unavailablef("these are not back on CPUs %s: %s (%w)", all.CPUs, strings.Join(left, ", "), errOr(err, ctx.Err()))
 		}
+	}
+}
+
+// within waits for a call of the runtime, which may never answer, at most until the context ends.
+func within(ctx context.Context, call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
