@@ -53,11 +53,11 @@ func (k *kubernetes) startBerthd() {
 		"--root-dir", k.Path("berthd"), "--cpu-manager-policy", "static", "--topology-manager-policy", "best-effort"))
 }
 
-func (k *kubernetes) startPlugin() {
+func (k *kubernetes) startPlugin(more ...string) {
 	k.t.Helper()
 	const synchronized = "synchronized with the runtime"
 	before := strings.Count(k.Log("berth-nri").String(), synchronized)
-	cmd := exec.Command(os.Args[0], "--endpoint", k.socket, "--nri-socket", k.Containerd.NRI, "--node-name", cluster.Node, "--log-level", "debug")
+	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", k.socket, "--nri-socket", k.Containerd.NRI, "--node-name", cluster.Node, "--log-level", "debug"}, more...)...)
 	cmd.Env = append(os.Environ(), asPlugin+"=1")
 	k.Start("berth-nri", cmd)
 	k.Eventually("berth-nri is connected", func() bool { return strings.Count(k.Log("berth-nri").String(), synchronized) > before })
@@ -188,4 +188,48 @@ func (k *kubernetes) tries(pod string) int {
 		}
 	}
 	return refused
+}
+
+// TestClusterClaim: a pod with a device of dynamic resource allocation. The kubelet tells only the device's
+// CDI name; berth-nri finds its NUMA node. The device is /dev/null, and the test says where it is.
+func TestClusterClaim(t *testing.T) {
+	k := newKubernetes(t, nil)
+	sys := k.Path("null")
+	if err := os.MkdirAll(filepath.Join(sys, "device"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(sys, "device", "numa_node"), []byte("0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mount := exec.Command("mount", "--bind", sys, "/sys/devices/virtual/mem/null")
+	if err := k.Spawn(mount); err != nil {
+		t.Fatal(err)
+	}
+	if err := mount.Wait(); err != nil {
+		t.Fatalf("mount in the cluster's namespace: %v", err)
+	}
+	cdi := filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
+	if err := k.End("berth-nri", os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	k.startPlugin("--cdi-directories", cdi)
+	k.Start("dra", exec.Command(filepath.Join(cluster.Need(t), "dra"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi, "-data", "/var/lib/kubelet/plugins/gpu.example.com"))
+	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}}`)
+	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}}`)
+	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claimer"}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}], "containers": [
+		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"],
+		"resources": {"limits": {"cpu": "1", "memory": "64Mi"}, "claims": [{"name": "gpu"}]}}]}}`, containerd.ProbeImage))
+	if got := k.said("claimer", "affinity"); got != "1" {
+		t.Errorf("the container runs on %s", got)
+	}
+	described, err := k.berthctl("describe", "pod", "default/claimer")
+	if err != nil {
+		t.Fatalf("%v: %s", err, described)
+	}
+	if want := "gpu.example.com/dra " + cluster.Node + "/gpu-0 on NUMA node 0"; !strings.Contains(described, want) {
+		t.Errorf("berthd does not know %q:\n%s", want, described)
+	}
+	if text := k.Log("berth-nri").String(); strings.Contains(text, "the NUMA nodes of some devices of claims are unknown") {
+		t.Errorf("the device's NUMA node was not found:\n%s", text)
+	}
 }

@@ -10,7 +10,7 @@ programs=$(mktemp -d)
 trap 'rm -rf "$programs"' EXIT
 # The module's version is the version that the programs report.
 version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
-go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd
+go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd ./dra
 go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
 go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
