@@ -17,8 +17,8 @@ var _ hint.Resizer = (*Manager)(nil)
 //
 // A container that grows keeps all its CPUs, and gets the nearest free ones: the other threads of
 // its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
-// if the admission had no preference. A container that shrinks first gives back CPUs that a resize
-// has added, and then those that leave it the most whole cores.
+// if the admission had no preference. A container that shrinks first gives back CPUs that are
+// off line, then those that a resize has added, and then those that leave it the most whole cores.
 //
 // A container cannot change between exclusive and shared CPUs. Without the feature
 // ResizeExclusiveCPUs, another request for CPU is refused, in the kubelet's words, for all
@@ -105,6 +105,9 @@ func (r *resize) shrink(i, n int) error {
 		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
 	}
 	set, admitted := r.held(i)
+	if online := set.Minus(r.view.Rules().OfflineCPUs); online.Len() >= n {
+		set, admitted = online, admitted.Intersect(online)
+	}
 	var keep cpuset.Set
 	var err error
 	if n > admitted.Len() {
@@ -115,8 +118,9 @@ func (r *resize) shrink(i, n int) error {
 	if err != nil {
 		return err
 	}
+	before, _ := r.held(i)
 	r.put(i, keep, admitted.Intersect(keep))
-	gone := set.Minus(keep).Minus(r.union()) // an init container may have them, too
+	gone := before.Minus(keep).Minus(r.union()) // an init container may have them, too
 	r.available = r.available.Union(gone.Intersect(m.allocatable).Minus(r.view.Rules().OfflineCPUs))
 	return nil
 }

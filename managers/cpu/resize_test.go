@@ -67,10 +67,12 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 		// nodes of the affinity; empty for any.
 		nodes  string
 		others string
-		n      int
-		want   string
-		then   string // admitted, after the resize
-		reason errdefs.Reason
+		// offline are CPUs that have left since.
+		offline string
+		n       int
+		want    string
+		then    string // admitted, after the resize
+		reason  errdefs.Reason
 	}{
 		"the other thread of its core first":     {have: "2", nodes: "0", n: 2, want: "2,10", then: "2"},
 		"then whole cores of its node":           {have: "2,10", nodes: "0", n: 4, want: "1-2,9-10", then: "2,10"},
@@ -86,6 +88,7 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 		"what was added goes first":              {have: "1-3,9-11", admitted: "2,10", nodes: "0", n: 3, want: "1-2,10", then: "2,10"},
 		"all that was added goes":                {have: "1-3,9-11", admitted: "3,11", nodes: "0", n: 2, want: "3,11"},
 		"then CPUs of the admission":             {have: "1-3,9-11", admitted: "1-2,9-10", nodes: "0", n: 2, want: "1,9"},
+		"what is off line goes before":           {have: "1-3,9-11", admitted: "2,10", offline: "2", nodes: "0", n: 3, want: "1,9-10", then: "10"},
 		"whole cores stay":                       {have: "1-3,9", nodes: "0", n: 2, want: "1,9"},
 		"CPUs of the admission are known longer": {have: "1-2,9", admitted: "2", nodes: "0", n: 4, want: "1-2,9-10", then: "2"},
 	} {
@@ -106,7 +109,7 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 				}
 				claim.Affinity = &ledger.Affinity{Nodes: nodes}
 			}
-			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
+			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0"), OfflineCPUs: set(tt.offline)}).View())
 			d.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), claim))
 			if tt.others != "" {
 				d.PutPod(ledgertest.With(ledgertest.Pod("b", "c"), ledgertest.Exclusive("c", tt.others)))
