@@ -538,3 +538,137 @@ func TestHistoryBlocks(t *testing.T) {
 		t.Errorf("read %s\nwrote %s", read, written)
 	}
 }
+
+// unreadable is a journal whose history cannot be read, or only in part.
+type unreadable struct {
+	*ledgertest.Journal
+	sizes, values error
+}
+
+func (u unreadable) HistorySizes(ctx context.Context, each func(string, int)) error {
+	return errors.Join(u.sizes, u.Journal.HistorySizes(ctx, each))
+}
+
+func (u unreadable) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
+	if u.values != nil {
+		return u.values
+	}
+	return u.Journal.ReadHistory(ctx, below, each)
+}
+
+// A ledger opens whatever is wrong with its history; the report says so, and the history begins
+// anew.
+func TestOpenWithDamagedHistory(t *testing.T) {
+	t.Parallel()
+	flip := func(v []byte) []byte { v[len(v)/2] ^= 1; return v }
+	lastKey := func(j *ledgertest.Journal) (key string) {
+		if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool { key = e.Key; return false }); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	corrupt := errdefs.Corruptf("page 7 is damaged")
+	for name, c := range map[string]struct {
+		spoil func(j *ledgertest.Journal) ledger.Journal
+		note  string
+	}{
+		"last block": {func(j *ledgertest.Journal) ledger.Journal {
+			j.Alter(ledger.BucketHistoryOpen, lastKey(j), flip)
+			return j
+		}, "are damaged: checksum"},
+		"last block is no list": {func(j *ledgertest.Journal) ledger.Journal {
+			j.Alter(ledger.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return []byte("{}") })
+			return j
+		}, "are damaged"},
+		"last block is gone": {func(j *ledgertest.Journal) ledger.Journal {
+			j.Alter(ledger.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return nil })
+			return j
+		}, ""},
+		"sizes":  {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, sizes: corrupt} }, "page 7"},
+		"values": {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, values: corrupt} }, "page 7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, clock := ledgertest.NewJournal(), newClock()
+			l := recording(t, j, clock, enough)
+			for i := range 40 {
+				put(t, l, fmt.Sprint("pod-", i))
+			}
+			old := l.View().Revision()
+			spoiled := c.spoil(j.Reopen())
+			l, report := ledgertest.Open(t, ledger.Options{Journal: spoiled, Rules: rules(), History: enough, Now: clock.now})
+			if l.View().NumPods() != 40 || len(report.Damage) > 0 || !strings.Contains(report.History, c.note) || (c.note == "") != (report.History == "") {
+				t.Errorf("%d pods, report %+v", l.View().NumPods(), report)
+			}
+			put(t, l, "later")
+			now := l.View().Revision()
+			put(t, l, "last")
+			if u, ok := spoiled.(unreadable); ok { // it can be read again
+				u.sizes, u.values = nil, nil
+				l = recording(t, u.Reopen(), clock, enough)
+			}
+			if v, err := l.At(t.Context(), ledger.Moment{Revision: now}); err != nil || v.NumPods() != 41 {
+				t.Errorf("after the damage: %v", err)
+			}
+			if _, err := l.At(t.Context(), ledger.Moment{Revision: old - 1}); errdefs.ClassOf(err) != errdefs.NotFound {
+				t.Errorf("before the damage: %v", err)
+			}
+		})
+	}
+}
+
+// The calls of a map name the same moment: it is computed once, and again after a commit.
+func TestPastIsComputedOnce(t *testing.T) {
+	t.Parallel()
+	l := recording(t, ledgertest.NewJournal(), newClock(), enough)
+	put(t, l, "a")
+	m := ledger.Moment{Revision: l.View().Revision()}
+	put(t, l, "b")
+	at := func(m ledger.Moment) *ledger.View {
+		t.Helper()
+		v, err := l.At(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	first, current := at(m), at(ledger.Moment{Revision: m.Revision + 1})
+	if first != at(m) || first.NumPods() != 1 || current.NumPods() != 2 {
+		t.Errorf("computed again, or %d pods, want 1", first.NumPods())
+	}
+	put(t, l, "c")
+	if again := at(m); again == first || again.NumPods() != 1 {
+		t.Errorf("after a commit: the same %t, %d pods", again == first, again.NumPods())
+	}
+}
+
+func TestHistoryStats(t *testing.T) {
+	t.Parallel()
+	j, clock := ledgertest.NewJournal(), newClock()
+	l := recording(t, j, clock, ledger.HistoryLimits{Entries: 50})
+	if got, ok := l.HistoryStats(t.Context()); !ok || got != (ledger.HistoryStats{}) {
+		t.Errorf("empty: %+v, %t", got, ok)
+	}
+	for i := range 100 {
+		put(t, l, fmt.Sprint("pod-", i))
+		size := 0
+		if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool { size += len(e.Value); return true }); err != nil {
+			t.Fatal(err)
+		}
+		all := entries(t, l)
+		want := ledger.HistoryStats{Entries: uint64(len(all)), Bytes: size, Oldest: all[0].Time}
+		if got, ok := l.HistoryStats(t.Context()); !ok || got != want || got.Entries > 50 {
+			t.Fatalf("after %d commits: %+v, %t, want %+v", i+1, got, ok, want)
+		}
+		if i == 60 {
+			j = j.Reopen()
+			l = recording(t, j, clock, ledger.HistoryLimits{Entries: 50})
+			if got, _ := l.HistoryStats(t.Context()); got != want {
+				t.Errorf("after a start: %+v, want %+v", got, want)
+			}
+		}
+	}
+	if _, ok := recording(t, j.Reopen(), clock, ledger.HistoryLimits{}).HistoryStats(t.Context()); ok {
+		t.Error("there are statistics without a history")
+	}
+}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -74,7 +75,7 @@ func reopen(stored Entry, first uint64, count int) block {
 	if err != nil || count == 0 {
 		return block{}
 	}
-	return block{first: first, count: count, text: text[:len(text)-1]}
+	return block{first: first, count: count, text: slices.Clip(text[:len(text)-1])}
 }
 
 // HistoryText returns an entry as JSON.

@@ -51,6 +51,14 @@ type history struct {
 	refusals map[uint32]*refusals
 	latest   time.Time // of the newest entry: a clock that is set back does not reorder entries
 	omitted  uint64    // refusals of all users that were not recorded
+	pasts    []past    // the newest computed states
+	stored   stored
+}
+
+// stored is what is in the store: entries from a number on, with their size.
+type stored struct {
+	oldest uint64
+	bytes  int
 }
 
 // keptBlock is the number of a block's first entry, and its stored size.
@@ -74,7 +82,8 @@ func (h *history) now() time.Time {
 }
 
 // open reads which entries are stored. If the last one is not that of the last commit, what
-// happened before is not known.
+// happened before is not known. After an error of class Corrupt the history begins anew; entries
+// that can be read are still listed.
 func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	store, ok := o.Journal.(HistoryStore)
 	if !ok || o.History.Entries <= 0 {
@@ -84,14 +93,15 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	if h.limits.Bytes <= 0 {
 		h.limits.Bytes = DefaultHistoryBytes
 	}
-	if err := store.HistorySizes(ctx, func(key string, size int) {
+	unread := store.HistorySizes(ctx, func(key string, size int) {
 		if first, err := historyNumber(key); err == nil { // others are not read either
 			h.kept, h.bytes = append(h.kept, keptBlock{first, size}), h.bytes+size
 		}
-	}); err != nil {
-		return err
-	}
+	})
 	var next uint64
+	if n := len(h.kept); n > 0 {
+		next = h.kept[n-1].first + 1
+	}
 	var damage error
 	err := store.ReadHistory(ctx, "", func(stored Entry) bool {
 		first, all, err := readBlock(stored)
@@ -109,9 +119,22 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 		}
 		return false
 	})
-	h.begins = v.recorded+1 != max(1, next) || damage != nil
+	err = cmp.Or(unread, err, damage)
+	h.begins = v.recorded+1 != max(1, next) || err != nil
 	h.next = max(v.recorded+1, next)
-	return cmp.Or(err, damage)
+	h.stored = h.inStore()
+	return err
+}
+
+// inStore returns what is in the store. Ledger.mu must be held.
+func (h *history) inStore() stored {
+	switch {
+	case len(h.kept) > 0:
+		return stored{h.kept[0].first, h.bytes}
+	case h.last.count > 0:
+		return stored{h.last.first, h.bytes}
+	}
+	return stored{}
 }
 
 // started holds the entry of the start until the first commit.
@@ -321,6 +344,7 @@ func (h *history) committed(r recording) {
 	h.last, h.size, h.unread, h.begins = r.last, r.size, nil, false
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.stored = h.inStore()
 	h.written(r, r.from)
 	h.next = r.next
 }
@@ -332,6 +356,7 @@ func (h *history) lost(r recording) {
 	h.kept, h.bytes, h.last, h.size, h.unread, h.begins = nil, 0, block{}, 0, nil, true
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.stored = stored{}
 	h.written(r, h.next)
 	h.next = max(h.next, r.next)
 }
@@ -389,4 +414,39 @@ func (l *Ledger) HistoryOmitted() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.omitted
+}
+
+// HistoryStats describe the stored history.
+type HistoryStats struct {
+	Entries uint64
+	Bytes   int // as they are stored
+	// Oldest is the time of the oldest entry; zero if there is none, or if it cannot be read.
+	Oldest time.Time
+	// Omitted is HistoryOmitted.
+	Omitted uint64
+}
+
+// HistoryStats returns the size of the history; false if there is none. It does not wait for
+// commits.
+func (l *Ledger) HistoryStats(ctx context.Context) (stats HistoryStats, ok bool) {
+	h := &l.history
+	if h.store == nil {
+		return stats, false
+	}
+	h.mu.Lock()
+	in, next := h.stored, h.next
+	stats.Omitted = h.omitted
+	h.mu.Unlock()
+	if in.oldest == 0 {
+		return stats, true
+	}
+	stats.Entries, stats.Bytes = next-in.oldest, in.bytes
+	// The block may have been dropped meanwhile, and then there is no time.
+	_ = h.store.ReadHistory(ctx, traceKey(in.oldest+1), func(e Entry) bool {
+		if _, all, err := readBlock(e); err == nil && len(all) > 0 {
+			stats.Oldest = all[0].Time
+		}
+		return false
+	})
+	return stats, true
 }

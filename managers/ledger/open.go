@@ -34,6 +34,8 @@ type Report struct {
 	Uncertain string `json:"uncertain,omitempty"`
 	// Unread lists the unreadable parts of the journal's file, as sentences.
 	Unread []string `json:"unread,omitempty"`
+	// History is why the state before this start cannot be computed, if the history is damaged.
+	History string `json:"history,omitempty"`
 	// Grandfathered are claims that the current rules would not allow. They are kept.
 	Grandfathered []Finding `json:"grandfathered,omitempty"`
 	// Broken are claims on CPUs or NUMA nodes that the machine no longer has.
@@ -91,7 +93,10 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		}
 		l.pending = append(l.pending, facts...)
 	}
-	if err := l.history.open(ctx, &o, view); err != nil {
+	switch err := l.history.open(ctx, &o, view); {
+	case errdefs.ClassOf(err) == errdefs.Corrupt: // the state does not depend on it
+		report.History = err.Error()
+	case err != nil:
 		return nil, report, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open the ledger's history: " + err.Error(), Err: err}
 	}
 	l.started(&st, view)

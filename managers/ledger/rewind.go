@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -139,6 +140,53 @@ func (l *Ledger) At(ctx context.Context, m Moment) (*View, error) {
 		return nil, errdefs.NotFoundf("berthd keeps no history: history.entries of the configuration is 0").Coded(errdefs.HistoryNotKept)
 	}
 	v := l.View()
+	if past, ok := h.computed(v, m); ok {
+		return past, nil
+	}
+	past, err := l.rewind(ctx, v, m)
+	if err != nil {
+		return nil, err
+	}
+	h.compute(v, m, past)
+	return past, nil
+}
+
+// pasts is the number of computed states that are kept for the next call. A map of the past makes
+// four calls about the same moment.
+const pasts = 4
+
+// past is a state that was computed from a view.
+type past struct {
+	from, view *View
+	moment     Moment
+}
+
+// computed returns a kept state. After a commit none is valid.
+func (h *history) computed(from *View, m Moment) (*View, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.pasts {
+		if p.from == from && p.moment.Revision == m.Revision && p.moment.Time.Equal(m.Time) {
+			return p.view, true
+		}
+	}
+	return nil, false
+}
+
+// compute keeps a state.
+func (h *history) compute(from *View, m Moment, view *View) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pasts = slices.DeleteFunc(h.pasts, func(p past) bool { return p.from != from })
+	if len(h.pasts) == pasts {
+		h.pasts = slices.Delete(h.pasts, 0, 1)
+	}
+	h.pasts = append(h.pasts, past{from, view, m})
+}
+
+// rewind computes At from a view.
+func (l *Ledger) rewind(ctx context.Context, v *View, m Moment) (*View, error) {
+	h := &l.history
 	if m.Revision > v.Revision() {
 		return nil, errdefs.Preconditionf("revision %d is none of this ledger, which is at %d", m.Revision, v.Revision()).Coded(errdefs.RevisionUnknown)
 	}

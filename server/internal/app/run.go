@@ -207,6 +207,9 @@ func (a *App) startLines() (lines []string) {
 		lines = append(lines, uncertain+"; waiting for the agent's Sync")
 	}
 	lines = append(lines, a.recoveryLines()...)
+	if r.History != "" {
+		lines = append(lines, "the history of calls begins anew, and nothing else is affected: "+r.History)
+	}
 	if r.MigratedFrom != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))
 	}

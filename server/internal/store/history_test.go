@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -221,5 +222,52 @@ func TestHistoryOfCutFile(t *testing.T) {
 	err := l.History(t.Context(), 0, func(*ledger.HistoryEntry, error) bool { return true })
 	if errdefs.ClassOf(err) != errdefs.Corrupt {
 		t.Errorf("%v, want class Corrupt", err)
+	}
+}
+
+// Whatever bits are wrong on the pages of the history, every pod is kept, and the state is
+// certain.
+func TestFlippedBitsInHistoryPages(t *testing.T) {
+	t.Parallel()
+	const commits, pageSize = 120, 4096
+	whole := recordingFile(t, filepath.Join(t.TempDir(), "berth.db"), commits)
+	want := history(t, commits)
+	pages := map[uint16][]int{} // by their kind
+	for _, page := range store.HistoryPages(whole) {
+		kind := binary.NativeEndian.Uint16(whole[page*pageSize+8:])
+		pages[kind] = append(pages[kind], int(page))
+	}
+	if len(pages[1]) == 0 || len(pages[2]) < 2 {
+		t.Fatalf("pages of the history: %v", pages)
+	}
+	for kind, all := range pages {
+		for _, page := range all {
+			for _, at := range []int{0, 8, 10, 12, 16, 20, 24, 28, 32, 36, 60, 200, 2000} { // the header, elements, keys and values
+				for _, bit := range []int{0, 4} {
+					data := bytes.Clone(whole)
+					data[page*pageSize+at] ^= 1 << bit
+					dir := filepath.Join(t.TempDir(), "state")
+					path := filepath.Join(dir, "berth.db")
+					if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+						t.Fatal(err)
+					}
+					s := mustOpen(t, path, store.Options{})
+					l, report, damage, err := s.OpenLedger(t.Context(), recorded(options(nil)), noon)
+					if err != nil {
+						t.Fatalf("kind %d, page %d, bit %d of byte %d: %v", kind, page, bit, at, err)
+					}
+					if l.View().NumPods() != want.NumPods() || len(report.Lost) > 0 || l.View().Uncertain() != "" {
+						t.Errorf("kind %d, page %d, bit %d of byte %d: %d pods, want %d; lost %v, uncertain %q, damage %v",
+							kind, page, bit, at, l.View().NumPods(), want.NumPods(), report.Lost, l.View().Uncertain(), damage)
+					}
+					if err := step(l); err != nil {
+						t.Error(err)
+					}
+					if err := errors.Join(s.Close(), os.RemoveAll(dir)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
 	}
 }

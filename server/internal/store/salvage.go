@@ -230,7 +230,12 @@ func (r *rawReader) isLoose(slot uint64) bool {
 func (r *rawReader) compare(free map[uint64]struct{}, m meta) (behind string) {
 	both := r.account(free, m.high)
 	free[m.freelist] = struct{}{}
-	both = slices.DeleteFunc(both, func(slot uint64) bool { return !r.inReach(slot) })
+	both = slices.DeleteFunc(both, func(slot uint64) bool {
+		if ledger.OfHistory(r.reached[slot]) {
+			delete(r.reached, slot) // the state does not depend on where the history leads
+		}
+		return !r.inReach(slot)
+	})
 	if len(both) == 0 {
 		r.free = free
 		return ""
