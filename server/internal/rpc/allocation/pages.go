@@ -54,11 +54,16 @@ func readPosition(req *allocationv1.ListRequest) (p position, err error) {
 }
 
 func filterOf(req *allocationv1.ListRequest) [6]string {
-	at := ""
-	if m := req.GetAt(); m != nil {
-		at = fmt.Sprintf("%d %d.%d", m.GetRevision(), m.GetTime().GetSeconds(), m.GetTime().GetNanos())
+	return [6]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid(), momentOf(req)}
+}
+
+// momentOf spells the moment that a list names; empty is none.
+func momentOf(req *allocationv1.ListRequest) string {
+	m := req.GetAt()
+	if m == nil {
+		return ""
 	}
-	return [6]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid(), at}
+	return fmt.Sprintf("%d %d.%d", m.GetRevision(), m.GetTime().GetSeconds(), m.GetTime().GetNanos())
 }
 
 // inOrder compares pods in the order of lists.
@@ -74,29 +79,36 @@ func (p position) after(pod *ledger.Pod) bool {
 // views keeps the views of lists whose pages are being read, the last used one last.
 type views struct {
 	mu   sync.Mutex
-	kept []*ledger.View
+	kept []keptView
+}
+
+// keptView is a view with the moment that its list named; empty is none. Views of the past can
+// have the revision of another one, or of the current one, and not its contents.
+type keptView struct {
+	view *ledger.View
+	at   string
 }
 
 // keep keeps a view for the next page.
-func (v *views) keep(view *ledger.View) {
+func (v *views) keep(view keptView) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.kept = slices.DeleteFunc(v.kept, func(k *ledger.View) bool { return k == view })
+	v.kept = slices.DeleteFunc(v.kept, func(k keptView) bool { return k == view })
 	if len(v.kept) == keptViews {
 		v.kept = slices.Delete(v.kept, 0, 1)
 	}
 	v.kept = append(v.kept, view)
 }
 
-// at returns the kept view of a revision.
-func (v *views) at(revision uint64) (*ledger.View, bool) {
+// at returns the kept view of a revision, of lists that named a moment.
+func (v *views) at(revision uint64, at string) (*ledger.View, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	i := slices.IndexFunc(v.kept, func(k *ledger.View) bool { return k.Revision() == revision })
+	i := slices.IndexFunc(v.kept, func(k keptView) bool { return k.at == at && k.view.Revision() == revision })
 	if i < 0 {
 		return nil, false
 	}
-	return v.kept[i], true
+	return v.kept[i].view, true
 }
 
 // list reads one page, or everything without a page size.
@@ -114,7 +126,7 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 		}
 		if view.Revision() != from.Revision || req.GetAt() != nil {
 			var ok bool
-			if view, ok = s.views.at(from.Revision); !ok {
+			if view, ok = s.views.at(from.Revision, momentOf(req)); !ok {
 				return nil, errdefs.Gonef("pages of revision %d are not kept any more: list from the beginning", from.Revision)
 			}
 		}
@@ -136,7 +148,7 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 		pods = pods[:n]
 		last := pods[n-1]
 		out.NextPageToken = position{view.Revision(), last.Pod.Namespace, last.Pod.Name, last.UID(), filterOf(req)}.token()
-		s.views.keep(view)
+		s.views.keep(keptView{view, momentOf(req)})
 	}
 	snap := s.Inventory.Inventory()
 	for _, p := range pods {

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -137,5 +140,56 @@ func TestLostPages(t *testing.T) {
 	one, err := s.list(t.Context(), &allocationv1.ListRequest{PodUid: "b"})
 	if err != nil || len(one.GetPods()) != 1 || one.GetPods()[0].GetUid() != "b" || !proto.Equal(one.GetSharedCpus(), convert.CPUSet(l.View().SharedCPUs())) {
 		t.Errorf("%v, %v", one, err)
+	}
+}
+
+// Two states of the past can have one revision, as those before and after a start with other
+// rules: pages of a list are of the moment that the list named.
+func TestPagesOfAMoment(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	j, r := ledgertest.NewJournal(), ledger.Rules{Machine: machinetest.Build("4c")}
+	open := func(j *ledgertest.Journal) *ledger.Ledger {
+		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: ledger.HistoryLimits{Entries: 9}, Now: func() time.Time { return now }})
+		return l
+	}
+	put := func(l *ledger.Ledger, uid string) {
+		p := ledgertest.Pod(uid, "c")
+		p.Claims = nil
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(p); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(j)
+	put(l, "a")
+	put(l, "b")
+	r.OfflineCPUs = cpuset.Of(3)
+	now = now.Add(time.Hour)
+	l = open(j.Reopen())
+	now = now.Add(time.Hour)
+	put(l, "c")
+	s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
+	at := func(back time.Duration) *allocationv1.ListRequest {
+		return &allocationv1.ListRequest{PageSize: 1, At: &typesv1.Moment{Moment: &typesv1.Moment_Time{Time: timestamppb.New(now.Add(-back))}}}
+	}
+	requests := []*allocationv1.ListRequest{at(2 * time.Hour), at(time.Hour), {PageSize: 1}}
+	var shared []string
+	var revisions []uint64
+	for _, req := range requests {
+		page, err := s.list(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.PageToken = page.GetNextPageToken()
+		shared, revisions = append(shared, page.GetSharedCpus().GetList()), append(revisions, page.GetRevision())
+	}
+	for i, req := range requests {
+		page, err := s.list(t.Context(), req)
+		if err != nil || page.GetSharedCpus().GetList() != shared[i] {
+			t.Errorf("list %d: the second page is of %v, %v, want %s", i, page.GetSharedCpus(), err, shared[i])
+		}
+	}
+	if shared[0] == shared[1] || revisions[0] != revisions[1] {
+		t.Errorf("shared CPUs %q, revisions %d", shared, revisions)
 	}
 }
