@@ -60,6 +60,7 @@ type Engine struct {
 	// that call the same plugin or provider.
 	pods, remote namedLocks
 	refused      refusedIDs
+	deferrals    deferrals
 	synced       atomic.Bool // the agent has sent Sync since the start
 }
 

@@ -64,6 +64,11 @@ func refusal(v Verdict, record *ledger.Pod, id string) ledger.Refusal {
 
 // saveTrace stores the trace of a rejected pod in the ledger. An error is noted in the
 // answer's trace, because the verdict does not depend on it.
+//
+// This is a synced commit. The history's entry needs none and goes with it. The trace does: the
+// answer names an admission id with which the trace can be read from then on, also after a crash,
+// and a view shows only what is durable. A trace that waited for the next commit would be in no
+// view until then.
 func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 	_, err := e.update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	if err != nil {

@@ -354,6 +354,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 	}, m)
 	must(t, err)
 	l, _ := ledgertest.Open(t, ledger.Options{
+		History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now,
 		Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved()},
 	})
 	inventory := device.NewInventory(nil, time.Unix(0, 0))

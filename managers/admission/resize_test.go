@@ -356,3 +356,46 @@ func TestResizeDisruption(t *testing.T) {
 		}
 	}
 }
+
+// A deferred resize is repeated until something changes: the history has it once for each size and
+// each reason.
+func TestRepeatedDeferredResizeIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	h.admit(t, burstable("a", 500, 2<<20))
+	recorded := func() (n int) {
+		if err := h.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry, err error) bool {
+			if err != nil {
+				t.Error(err)
+			}
+			if e.Verdict == "deferred" {
+				n++
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for i, c := range []struct {
+		size   int64
+		reason string
+		want   int
+	}{{1 << 20, "in use", 1}, {1 << 20, "in use", 1}, {1 << 20, "in use", 1}, {1 << 19, "in use", 2}, {1 << 19, "still in use", 3}, {1 << 19, "still in use", 3}, {1 << 20, "in use", 4}} {
+		h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "%s", c.reason)
+		if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, c.size), false)); err != nil || got.Outcome != admission.Deferred {
+			t.Fatalf("resize %d: %+v, %v", i, got, err)
+		}
+		if n := recorded(); n != c.want {
+			t.Errorf("after resize %d: %d entries, want %d", i, n, c.want)
+		}
+	}
+	delete(h.cgroups.fail, "check resize")
+	if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<20), false)); err != nil || got.Outcome != admission.Admitted {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "in use")
+	if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<19), false)); err != nil || got.Outcome != admission.Deferred || recorded() != 5 {
+		t.Errorf("after a resize that was carried out: %+v, %v, %d entries", got, err, recorded())
+	}
+}
