@@ -256,7 +256,7 @@ func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
 }
 
 // buildMetrics gives the metrics what they read.
-func (a *App) buildMetrics(context.Context) error {
+func (a *App) buildMetrics(ctx context.Context) error {
 	sources := metrics.Sources{
 		View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings, Phases: a.reconcile.Phases,
 		Allocatable: func() workload.Quantities { return a.inForce().Node.Allocatable() },
@@ -268,6 +268,7 @@ func (a *App) buildMetrics(context.Context) error {
 			}
 			return info.Size()
 		},
+		History: func() (ledger.HistoryStats, bool) { return a.Ledger.HistoryStats(context.WithoutCancel(ctx)) },
 		Plugins: a.Device.Inventory,
 	}
 	if meter, ok := a.tree.(cgroups.Meter); ok {

@@ -34,9 +34,11 @@ type Sources struct {
 	// Allocatable gives what the node's pods may have; nil for nothing.
 	Allocatable func() workload.Quantities
 	// Watchers counts the open Watch streams. LedgerBytes is the size of the ledger's file.
-	// Plugins has the device resources with the states of their plugins. All may be nil.
+	// History describes the history of calls; false without one. Plugins has the device resources
+	// with the states of their plugins. All may be nil.
 	Watchers    func() int
 	LedgerBytes func() int64
+	History     func() (ledger.HistoryStats, bool)
 	Plugins     func() *device.Snapshot
 }
 

@@ -8,12 +8,14 @@ import (
 
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // daemonCollector reads the gauges about berthd itself. Functions that are nil give nothing.
 type daemonCollector struct {
 	watchers    func() int
 	ledgerBytes func() int64
+	history     func() (ledger.HistoryStats, bool)
 	plugins     func() *device.Snapshot
 }
 
@@ -24,13 +26,21 @@ var (
 		"Watch streams that are open.", nil, nil)
 	descLedgerBytes = prometheus.NewDesc(ledgerBytes,
 		"Size of the ledger's file.", nil, nil)
+	descHistoryEntries = prometheus.NewDesc(historyEntries,
+		"Entries of the history of calls.", nil, nil)
+	descHistoryBytes = prometheus.NewDesc(historyBytes,
+		"Size of the history of calls, as it is stored.", nil, nil)
+	descHistoryOldest = prometheus.NewDesc(historyOldest,
+		"Time of the oldest entry of the history, in seconds since 1970.", nil, nil)
+	descHistoryOmitted = prometheus.NewDesc(historyOmitted,
+		"Refusals that the history does not have, because a user had too many in a second.", nil, nil)
 	descDevicePlugins = prometheus.NewDesc(devicePlugins,
 		"Device resources by the state of their plugin.", []string{labelState}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c daemonCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descWatchers, descLedgerBytes, descDevicePlugins} {
+	for _, d := range []*prometheus.Desc{descBuild, descWatchers, descLedgerBytes, descHistoryEntries, descHistoryBytes, descHistoryOldest, descHistoryOmitted, descDevicePlugins} {
 		out <- d
 	}
 }
@@ -47,6 +57,16 @@ func (c daemonCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if c.ledgerBytes != nil {
 		gauge(descLedgerBytes, float64(c.ledgerBytes()))
+	}
+	if c.history != nil {
+		if h, ok := c.history(); ok {
+			gauge(descHistoryEntries, float64(h.Entries))
+			gauge(descHistoryBytes, float64(h.Bytes))
+			if !h.Oldest.IsZero() {
+				gauge(descHistoryOldest, float64(h.Oldest.UnixMilli())/1000)
+			}
+			out <- prometheus.MustNewConstMetric(descHistoryOmitted, prometheus.CounterValue, float64(h.Omitted))
+		}
 	}
 	if c.plugins == nil {
 		return

@@ -25,7 +25,11 @@ func TestDaemon(t *testing.T) {
 	set.Start(metrics.Sources{
 		View: l.View, Settings: func() metrics.Settings { return metrics.Settings{} },
 		Sockets:  func() []registry.Socket { return nil },
-		Watchers: func() int { return 3 }, LedgerBytes: func() int64 { return 65536 }, Plugins: plugins.Snapshot,
+		Watchers: func() int { return 3 }, LedgerBytes: func() int64 { return 65536 },
+		History: func() (ledger.HistoryStats, bool) {
+			return ledger.HistoryStats{Entries: 7, Bytes: 900, Oldest: time.Unix(1700000000, 0), Omitted: 4}, true
+		},
+		Plugins: plugins.Snapshot,
 	})
 	for _, kubelet := range []bool{true, false} {
 		page := httptest.NewRecorder()
@@ -33,6 +37,7 @@ func TestDaemon(t *testing.T) {
 		text := page.Body.String()
 		for _, want := range []string{
 			`berth_build_info{commit="`, "berth_watch_streams 3", "berth_ledger_size_bytes 65536", "berth_ledger_revision ",
+			"berth_history_entries 7", "berth_history_size_bytes 900", "berth_history_oldest_timestamp_seconds 1.7e+09", "berth_history_refusals_omitted_total 4",
 			`berth_device_plugins{state="connected"} 1`, `berth_device_plugins{state="expired"} 0`, "go_goroutines ",
 		} {
 			if !strings.Contains(text, want) {

@@ -65,6 +65,10 @@ const (
 	buildInfo         = "berth_build_info"
 	watchStreams      = "berth_watch_streams"
 	ledgerBytes       = "berth_ledger_size_bytes"
+	historyEntries    = "berth_history_entries"
+	historyBytes      = "berth_history_size_bytes"
+	historyOldest     = "berth_history_oldest_timestamp_seconds"
+	historyOmitted    = "berth_history_refusals_omitted_total"
 	devicePlugins     = "berth_device_plugins"
 )
 

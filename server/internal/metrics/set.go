@@ -68,7 +68,7 @@ func New() *Set {
 // once, before the first admission.
 func (s *Set) Start(sources Sources) {
 	s.sources = sources
-	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.Plugins},
+	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.History, sources.Plugins},
 		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases, cpu: func() bool { return sources.Settings().StaticCPUs }})
 	if sources.Usage != nil {
 		s.registry.MustRegister(&usageCollector{sources.View, sources.Usage})
