@@ -267,6 +267,22 @@ func settings() []setting {
 			},
 		},
 		{
+			name: "the ledger's file is cut", prepare: func(n *node) {
+				n.admitted(burstable("p"))
+				n.admitted(burstable("q"))
+				if err := os.Truncate(n.ledger(), 2*int64(os.Getpagesize())); err != nil {
+					n.t.Fatal(err)
+				}
+			},
+			rows: []failure{
+				{method: "InspectService/ListHistory", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: is(&inspectv1.ListHistoryRequest{})},
+				{method: "AllocationService/List", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &allocationv1.ListRequest{At: n.earlier()} }},
+				{method: "CPUService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &cpuv1.GetStateRequest{At: n.earlier()} }},
+				{method: "MemoryService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &memoryv1.GetStateRequest{At: n.earlier()} }},
+				{method: "DeviceService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &devicev1.GetStateRequest{At: n.earlier()} }},
+			},
+		},
+		{
 			name: "the disk is full", disk: true, prepare: func(n *node) {
 				n.pluginOf("example.com/tape")()
 				n.admitted(burstable("p"))
@@ -283,6 +299,11 @@ func settings() []setting {
 			rows: unwritable(),
 		},
 	}
+}
+
+// earlier is the state before the last change.
+func (n *node) earlier() *typesv1.Moment {
+	return &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: n.revision() - 1}}
 }
 
 // ledger is the ledger's file.

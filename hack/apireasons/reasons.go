@@ -68,7 +68,7 @@ var Methods = map[string][]e.ErrorReason{
 		uncertain, noLedger,
 	},
 	"berth.allocation.v1.AllocationService/Get":         {invalid, noPod, condition, uncertain},
-	"berth.allocation.v1.AllocationService/List":        {invalid, compacted, notKept, unknown},
+	"berth.allocation.v1.AllocationService/List":        {invalid, compacted, notKept, unknown, corrupt},
 	"berth.allocation.v1.AllocationService/GetRevision": {},
 	"berth.allocation.v1.AllocationService/Watch":       {invalid, compacted},
 
@@ -78,14 +78,14 @@ var Methods = map[string][]e.ErrorReason{
 	},
 	"berth.lifecycle.v1.LifecycleService/PostStopContainer": {invalid, notOwner, noLedger},
 
-	"berth.cpu.v1.CPUService/GetState":               {invalid, notKept, unknown},
+	"berth.cpu.v1.CPUService/GetState":               {invalid, notKept, unknown, corrupt},
 	"berth.cpu.v1.CPUService/GetTopologyHints":       {invalid, unsupported},
 	"berth.cpu.v1.CPUService/GetAllocatable":         {},
-	"berth.memory.v1.MemoryService/GetState":         {invalid, notKept, unknown},
+	"berth.memory.v1.MemoryService/GetState":         {invalid, notKept, unknown, corrupt},
 	"berth.memory.v1.MemoryService/GetTopologyHints": {invalid, unsupported},
 	"berth.memory.v1.MemoryService/GetAllocatable":   {},
 
-	"berth.device.v1.DeviceService/GetState":              {invalid, notKept, unknown},
+	"berth.device.v1.DeviceService/GetState":              {invalid, notKept, unknown, corrupt},
 	"berth.device.v1.DeviceService/GetTopologyHints":      {invalid, unsupported},
 	"berth.device.v1.DeviceService/GetAllocatable":        {},
 	"berth.device.v1.DeviceService/ListResources":         {},
@@ -145,7 +145,7 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.inspect.v1.InspectService/GetStartReport": {},
 	"berth.inspect.v1.InspectService/GetTrace":       {invalid, e.ErrorReason_TRACE_NOT_FOUND},
 	"berth.inspect.v1.InspectService/ListTraces":     {invalid},
-	"berth.inspect.v1.InspectService/ListHistory":    {invalid},
+	"berth.inspect.v1.InspectService/ListHistory":    {invalid, corrupt},
 	"berth.inspect.v1.InspectService/Import":         {invalid, specDiffers, e.ErrorReason_IMPORT_CONTRADICTS, condition, unserved, corrupt, noLedger},
 	"berth.inspect.v1.InspectService/Export":         {invalid},
 }
