@@ -50,8 +50,8 @@ const importExample = `  kubectl get pods -A --field-selector spec.nodeName=$(ho
 
 // importFlags are the flags of ledger import.
 type importFlags struct {
-	kind, file, pods, containers string
-	skip, dryRun                 bool
+	kind, file, pods, containers, owner string
+	skip, dryRun                        bool
 }
 
 func (c *ctl) ledgerImport() *cobra.Command {
@@ -75,6 +75,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
 	cmd.Flags().StringVar(&f.pods, "pods", "", "file with the node's pods in YAML or JSON, or a folder of such files")
 	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "containerName": "NAME"}}`)
+	ownerFlag(cmd.Flags(), &f.owner, "whose pods become those that the ledger does not have")
 	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "ignore entries of pods that are not given; otherwise the file is refused")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the result, but change nothing")
 	return cmd
@@ -89,7 +90,7 @@ func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
 	if f.file == "" {
 		return nil, usagef("ledger import", "-f is missing")
 	}
-	req := &inspectv1.ImportRequest{Kind: kind, SkipUnknown: f.skip, DryRun: f.dryRun}
+	req := &inspectv1.ImportRequest{Kind: kind, SkipUnknown: f.skip, DryRun: f.dryRun, Owner: f.owner}
 	if f.file == "-" {
 		req.State, err = io.ReadAll(c.in)
 	} else {

@@ -17,6 +17,9 @@ import (
 
 func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*inspectv1.ImportResponse, error) {
 	f.ask(req)
+	if o := req.GetOwner(); o != "" && o != "kubernetes" {
+		return nil, errdefs.Invalidf("owner %q", o)
+	}
 	if req.GetKind() != inspectv1.StateFileKind_STATE_FILE_KIND_CPU {
 		return nil, errdefs.Unsupportedf("import %s: not built yet", convert.Word(req.GetKind()))
 	}
@@ -45,6 +48,7 @@ func (f fakeInspect) Export(_ context.Context, req *inspectv1.ExportRequest) (*i
 var importSteps = []step{
 	{args: "ledger import --kind cpu -f testdata/import/cpu_manager_state --pods testdata/import/pods"},
 	{args: "ledger import --kind cpu -f testdata/import/cpu_manager_state --pods testdata/import/pods/web.yaml --dry-run"},
+	{args: "ledger import --kind cpu -f testdata/import/cpu_manager_state --pods testdata/import/pods --owner kubernetes"},
 	{args: "ledger import --kind cpu -f - --skip-unknown -o json", stdin: "{}"},
 	{args: "ledger import --kind cpu -f - --skip-unknown", stdin: "{}"},
 	{args: "ledger import --kind cpu -f -", stdin: "{}"},
