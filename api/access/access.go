@@ -1,4 +1,4 @@
-// Package access says what a peer of berth's socket may do, in the words that the
+// Package access defines what a peer of berth's socket may do, in the words that the
 // configuration and the socket share.
 //
 // Words:
@@ -19,7 +19,7 @@ import (
 type Role string
 
 const (
-	// Read: look at state, ask for hints, run admissions dry.
+	// Read: read state, get hints, run admissions dry.
 	Read Role = "read"
 	// Agent: admit, allocate, follow containers, remove; and what Read is for.
 	Agent Role = "agent"
@@ -43,7 +43,7 @@ type Grant struct {
 	Group string  `json:"group,omitempty"`
 	Roles []Role  `json:"roles"`
 	// Owners are the names under which an agent of this grant has pods. Empty means
-	// those that no grant names. Nobody else acts for an owner that a grant names, but
+	// those that no grant names. No other user acts for an owner that a grant names, but
 	// for root and the role Admin.
 	Owners []string `json:"owners,omitempty"`
 }

@@ -2,7 +2,7 @@ package access
 
 import "strings"
 
-// methodRoles gives the role that a method asks for, by full name, or by
+// methodRoles is the role that a method requires, by full name, or by
 // service name with a trailing slash for all of its methods.
 var methodRoles = map[string]Role{
 	"/berth.admission.v1.AdmissionService/":   Agent,
@@ -34,7 +34,7 @@ var methodRoles = map[string]Role{
 	"/berth.hint.v1.HintBusService/":                    Provider,
 	"/berth.hint.v1.HintBusService/ListProviders":       Read,
 	"/berth.inspect.v1.InspectService/":                 Admin,
-	// Whoever may read allocations may read why they are as they are.
+	// The role that reads allocations also reads their explanations.
 	"/berth.inspect.v1.InspectService/GetTrace":                      Read,
 	"/berth.inspect.v1.InspectService/ListTraces":                    Read,
 	"/berth.inspect.v1.InspectService/ListHistory":                   Read,
@@ -45,8 +45,8 @@ var methodRoles = map[string]Role{
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Read,
 }
 
-// RoleOf returns the role that a method asks for; false if nobody decided, in
-// which case nobody may call it.
+// RoleOf returns the role that a method requires; false if it has none, in
+// which case it cannot be called.
 func RoleOf(fullMethod string) (Role, bool) {
 	if r, ok := methodRoles[fullMethod]; ok {
 		return r, true

@@ -129,7 +129,7 @@ func among(key string, known map[string]reflect.Type) string {
 	return ", expected any of " + strings.Join(names, ", ")
 }
 
-// wanted describes a type for a message.
+// wanted describes the expected type for a message.
 func wanted(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[metav1.Duration]():

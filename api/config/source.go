@@ -25,7 +25,7 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// parse reads a text with one document of the wanted type, and returns it as encoding/json would.
+// parse reads a text with one document of the expected type, and returns it as encoding/json would.
 func parse(path string, data []byte, apiVersion, kind string) (map[string]any, error) {
 	if found := documents(data); found > 1 {
 		return nil, errdefs.Invalidf("%s: expected one document, found %d", path, found)
@@ -65,7 +65,7 @@ func documents(data []byte) (found int) {
 	return found
 }
 
-// object parses a JSON text of the wanted type. Numbers keep their spelling.
+// object parses a JSON text of the expected type. Numbers keep their spelling.
 func object(path string, text []byte, apiVersion, kind string) (map[string]any, error) {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(text))

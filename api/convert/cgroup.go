@@ -114,7 +114,7 @@ func readHugepages(path string, list []*typesv1.HugepageLimit, into *cgroup.Valu
 	}
 }
 
-// controlFile tells whether a name can be that of a controller's file: letters,
+// controlFile reports whether a name can be that of a controller's file: letters,
 // digits, dots and underscores. Files of the cgroup itself (cgroup.procs,
 // cgroup.kill) hold no values.
 func controlFile(name string) bool {

@@ -34,7 +34,7 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 	return p, nil
 }
 
-// Unchecked reads a pod for somebody who checks it by workload.Validate: its errors
+// Unchecked reads a pod for callers that check it by workload.Validate: its errors
 // are those of Pod, but a pod that can be read and has no unsupported field gives none.
 func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 	var vs errdefs.Violations

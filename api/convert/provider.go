@@ -99,7 +99,7 @@ func readClaims(path string, claims []*typesv1.Claim, vs *errdefs.Violations) []
 	return out
 }
 
-// ReadPlan reads claims of any provider, as berthd itself tells them; path names
+// ReadPlan reads claims of any provider, as berthd itself sends them; path names
 // them in errors.
 func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
 	var vs errdefs.Violations

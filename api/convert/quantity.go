@@ -14,7 +14,7 @@ const (
 	// maxQuantity bounds the text of an amount: longer ones are no honest input.
 	maxQuantity = 64
 	// maxExponent bounds the digits of a decimal exponent. The parser works with
-	// numbers of as many digits as the exponent says, for hours where that is
+	// numbers with as many digits as the exponent, for hours where that is
 	// -2147483647, and it takes 1e4294967296 for 1.
 	maxExponent = 2
 	// maxResource is the longest name of a resource: a DNS subdomain, a slash and
@@ -52,7 +52,7 @@ func quantity(name workload.Resource, text string) (amount, excess int64, err er
 // plainDigits is how many digits plain reads: with the largest suffix they fit into 63 bits.
 const plainDigits = 6
 
-// plain reads what nearly every manifest says: a few digits, with m for CPU and with a
+// plain reads what nearly every manifest has: a few digits, with m for CPU and with a
 // binary suffix for all else. Kubernetes' parser takes ten times as long.
 func plain(name workload.Resource, text string) (amount int64, ok bool) {
 	digits := 0

@@ -12,7 +12,7 @@ import (
 )
 
 // ReadRunning reads what the containers of a running pod hold. Violations name the
-// field's path; what needs the pod is left to whoever admits it.
+// field's path; what needs the pod is checked by the admission.
 func ReadRunning(list []*admissionv1.RunningAllocation) (out []admission.RunningAllocation, err error) {
 	var vs errdefs.Violations
 	for i, m := range list {
@@ -41,7 +41,7 @@ func ReadRunning(list []*admissionv1.RunningAllocation) (out []admission.Running
 
 var podSources = words[inspectv1.PodSource]()
 
-// PodCases tells what a start found about each pod.
+// PodCases returns what a start found about each pod.
 func PodCases(decisions []recovery.Decision) (out []*inspectv1.PodCase) {
 	for _, d := range decisions {
 		out = append(out, &inspectv1.PodCase{

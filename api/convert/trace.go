@@ -97,7 +97,7 @@ func Shortages(list []ledger.Shortage) []*typesv1.Shortage {
 	return out
 }
 
-// ReadShortages reads shortages, without those on nodes that no machine has. What they say
+// ReadShortages reads shortages, without those on nodes that no machine has. Their text
 // is for people, and not checked.
 func ReadShortages(list []*typesv1.Shortage) []ledger.Shortage {
 	var out []ledger.Shortage

@@ -16,7 +16,7 @@ var verdicts = map[admission.Outcome]admissionv1.Verdict{
 	admission.Deferred: admissionv1.Verdict_VERDICT_DEFERRED,
 }
 
-// traced tells whether the answer to an admission has its trace.
+// traced reports whether the answer to an admission has its trace.
 func traced(o admission.Outcome, level admissionv1.TraceLevel) bool {
 	switch level {
 	case admissionv1.TraceLevel_TRACE_LEVEL_NONE:

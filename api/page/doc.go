@@ -3,12 +3,12 @@
 //
 // It owns the page, its data and their protection. It makes calls over a connection to berthd,
 // with the rights of that connection, and it makes only those in the table of handlers.go: they
-// read, or they are dry runs. It stores nothing and makes no call while nobody looks.
+// read, or they are dry runs. It stores nothing and makes no call while no page is open.
 //
 // # Words
 //
 //   - guard: the checks that come before every answer (guard.go).
-//   - trial: a dry run that a person asks for on the page, of an admission or of a policy.
+//   - trial: a dry run that a person starts on the page, of an admission or of a policy.
 //
 // # Invariants
 //

@@ -15,7 +15,7 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// trialHeader is a header that a page of another site cannot send without asking this one,
+// trialHeader is a header that a page of another site cannot send without a preflight request,
 // which never allows it.
 const trialHeader = "X-Berth-Page"
 
@@ -49,7 +49,7 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// localHost tells whether a Host header names this machine itself. Any other name may be one that
+// localHost reports whether a Host header names this machine itself. Any other name may be one that
 // its owner lets point here (DNS rebinding).
 func localHost(host string) bool {
 	name := host
@@ -79,7 +79,7 @@ func NewLogin() *Login { return &Login{link: rand.Text(), cookie: rand.Text()} }
 // Path is the path of the link. It works once.
 func (l *Login) Path() string { return "/login/" + l.link }
 
-// cookieName names the cookie by the port, because cookies do not tell ports apart.
+// cookieName names the cookie by the port, because cookies are shared by all ports.
 func cookieName(r *http.Request) string {
 	_, port, _ := net.SplitHostPort(r.Host)
 	return "berth-" + port

@@ -62,7 +62,7 @@ type Options struct {
 	// Turns is how many answers are made at once; 0 is 1. The others wait. An answer can cost as
 	// much as a large list, and berthd knows all callers of a page as one.
 	Turns int
-	// About tells which berthd the page shows, in a line.
+	// About is the version of the shown berthd, in a line.
 	About string
 }
 
@@ -240,7 +240,7 @@ func (s *server) tryPod(ctx context.Context, body []byte) (any, error) {
 	})
 }
 
-// tryPolicy is a dry run of a change of the policy, whatever the request says.
+// tryPolicy is always a dry run of a change of the policy.
 func (s *server) tryPolicy(ctx context.Context, body []byte) (any, error) {
 	req := &topologyv1.SetPolicyRequest{}
 	if err := protojson.Unmarshal(body, req); err != nil {
@@ -277,7 +277,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	defer time.AfterFunc(callTimeout, end).Stop() // a beginning that takes longer delays nobody else
+	defer time.AfterFunc(callTimeout, end).Stop() // a beginning that takes longer delays no other stream
 	stream, err := allocationv1.NewAllocationServiceClient(s.Conn).Watch(r.Context(), req)
 	if err != nil {
 		fail(w, err)
@@ -289,7 +289,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		message, err := stream.Recv()
 		switch {
 		case first && status.Code(err) == codes.OutOfRange:
-			// The browser would ask for this revision for ever: let it begin anew.
+			// The browser would repeat this revision forever: let it begin again.
 			w.WriteHeader(http.StatusNoContent)
 			return
 		case first && err != nil:

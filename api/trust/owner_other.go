@@ -4,7 +4,7 @@ package trust
 
 import "io/fs"
 
-// owner knows nobody: files have no owners as on Linux, or they are told otherwise.
+// owner is never known: files have no owners as on Linux.
 func owner(fs.FileInfo) (uid int, known bool) { return 0, false }
 
 func group(fs.FileInfo) int { return -1 }

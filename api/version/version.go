@@ -1,4 +1,4 @@
-// Package version says which berth this is. The file VERSION beside it is the only place
+// Package version is the version of this berth. The file VERSION beside it is the only place
 // where the number is written down.
 package version
 
@@ -28,7 +28,7 @@ type Info struct {
 	Go, Platform string
 }
 
-// Of tells what there is to know of this program.
+// Of returns all that is known about this program.
 func Of() Info {
 	i := Info{Version: strings.TrimSpace(file), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -48,7 +48,7 @@ func Of() Info {
 	return i
 }
 
-// Line says it in a line, behind the name of the program.
+// Line returns it in a line, after the name of the program.
 func (i Info) Line(program string) string {
 	commit := "unknown commit"
 	if i.Commit != "" {

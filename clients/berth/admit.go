@@ -12,7 +12,7 @@ import (
 )
 
 // Admit requests a pod's place. A request without an admission id gets one, which is in the answer; one without an
-// owner gets that of Options. The request itself is left as it is. While berthd, or somebody it needs, is unavailable, Admit asks again with the same admission id, as
+// owner gets that of Options. The request itself is left as it is. While berthd, or a component that it needs, is unavailable, Admit repeats the call with the same admission id, as
 // often as Options.Attempts allows and until the context ends: an attempt whose answer was lost is not made twice.
 //
 // A rejected or deferred pod is an answer; whether to come back after a deferral is for the caller to decide.
@@ -39,7 +39,7 @@ func retried[T any](ctx context.Context, c *Client, call func() (T, error)) (T, 
 	}
 }
 
-// retryAfter is how long to wait after a failed attempt: what berthd said, else a pause that doubles.
+// retryAfter is how long to wait after a failed attempt: berthd's delay, else a pause that doubles.
 func retryAfter(err error, attempt int) time.Duration {
 	if told := asError(err).RetryAfter; told > 0 {
 		return told

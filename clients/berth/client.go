@@ -33,7 +33,7 @@ type Options struct {
 	Owner string
 	// MaxReceiveBytes bounds an answer; 0 means 64 MiB, since a dump of the ledger holds an explanation for every pod.
 	MaxReceiveBytes int
-	// Attempts is how often Admit asks at most; 0 means 5.
+	// Attempts is how often Admit calls at most; 0 means 5.
 	Attempts int
 	// Wait lets Dial return only when berthd is ready.
 	Wait bool
@@ -63,7 +63,7 @@ type Client struct {
 	connectTimeout time.Duration
 }
 
-// Dial makes a client for an endpoint: a path or unix:///path; empty means what BERTH_ENDPOINT says, and without that
+// Dial makes a client for an endpoint: a path or unix:///path; empty means the value of BERTH_ENDPOINT, and without that
 // DefaultEndpoint. It does not connect, so berthd need not run yet; the context matters with Options.Wait only.
 func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	path, err := endpointPath(endpoint)

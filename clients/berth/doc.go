@@ -10,7 +10,7 @@
 // Words:
 //
 //   - endpoint: where berthd listens, a path or unix:///path.
-//   - ready: berthd answers, and its health service says that it serves.
+//   - ready: berthd answers, and its health service reports SERVING.
 //   - revision: how far the ledger has come; see Sync.
 //   - admission id: the caller's name for one attempt to admit a pod. What carries the same one again is the same attempt.
 //

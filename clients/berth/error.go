@@ -15,7 +15,7 @@ import (
 	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
 )
 
-// Error is a call that failed, with what berthd tells about it. errors.As finds it in whatever wraps it.
+// Error is a call that failed, with berthd's details. errors.As finds it in whatever wraps it.
 type Error struct {
 	// Code is the status code of the call.
 	Code codes.Code
@@ -25,7 +25,7 @@ type Error struct {
 	// VerdictReason is the name under which the kubelet knows the reason of a rejection ("TopologyAffinityError"), or what a
 	// deferred pod waits for ("PluginAway"). Empty for other errors.
 	VerdictReason string
-	// Metadata says more, by keys that berth.errors.v1.ErrorReason lists.
+	// Metadata has details, by keys that berth.errors.v1.ErrorReason lists.
 	Metadata map[string]string
 	// Message is a sentence for people.
 	Message string
@@ -34,13 +34,13 @@ type Error struct {
 	Fields []Violation
 	// Provider and Resource are the provider that failed and its resource; empty if none did.
 	Provider, Resource string
-	// RetryAfter is how long to wait before asking again makes sense; zero where it does not.
+	// RetryAfter is how long to wait before a retry makes sense; zero where it does not.
 	RetryAfter time.Duration
 	// RequestID is what berthd's log calls the request; empty where it was not berthd that answered.
 	RequestID string
 
 	status *status.Status
-	// noAnswer is true where somebody took the connection and did not answer in time.
+	// noAnswer is true where the connection was accepted and not answered in time.
 	noAnswer bool
 }
 
@@ -52,7 +52,7 @@ var ErrNoAnswer = errors.New("berthd does not answer")
 type Violation struct {
 	// Field is the path of the field: pod.spec.containers[1].resources.requests["cpu"].
 	Field string
-	// Description says what was expected, and what was found where that helps.
+	// Description is what was expected, and what was found where that helps.
 	Description string
 }
 
@@ -83,7 +83,7 @@ func NeedsAdmission(err error) bool {
 	return IsNotFound(err) || HasReason(err, errorsv1.ErrorReason_LEDGER_UNCERTAIN)
 }
 
-// IsInvalid reports that the request can never be right; the error's fields say why.
+// IsInvalid reports that the request can never be right; the error's fields are the reason.
 func IsInvalid(err error) bool { return hasCode(err, codes.InvalidArgument) }
 
 // IsExists reports that another object has the name already; to repeat the request never helps.
@@ -106,10 +106,10 @@ func IsGone(err error) bool { return hasCode(err, codes.OutOfRange) }
 // IsPermissionDenied reports that the caller lacks a role.
 func IsPermissionDenied(err error) bool { return hasCode(err, codes.PermissionDenied) }
 
-// IsUnavailable reports that berthd, or somebody it needs, does not work at the moment.
+// IsUnavailable reports that berthd, or a component that it needs, does not work at the moment.
 func IsUnavailable(err error) bool { return hasCode(err, codes.Unavailable) }
 
-// StateUncertain is the condition under which berthd decides about no pod that wants something of its own until Sync has told
+// StateUncertain is the condition under which berthd defers pods that request exclusive resources until Sync has sent
 // it which pods live: the reason of a deferred answer, or of an error where the configuration has no deferrals.
 const StateUncertain = "StateUncertain"
 
@@ -166,8 +166,8 @@ func fromStatus(err error) error {
 	return e
 }
 
-// connectError says in plain words that the time for a new connection is over. gRPC closes the connection then and reports
-// what its own reader or writer met.
+// connectError replaces the error of an expired connection attempt. gRPC closes the connection then and reports
+// the error of its own reader or writer.
 func (c *Client) connectError(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Code == codes.Unavailable && e.Reason == "" && strings.Contains(e.Message, net.ErrClosed.Error()) {

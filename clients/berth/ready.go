@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pause is how long a client waits before it asks again where nobody told it.
+// pause is how long a client waits before a retry without a delay from berthd.
 const pause = 100 * time.Millisecond
 
-// WaitReady returns when berthd answers and its health service says that it serves, or when the context ends, with the
-// last thing that stood in the way. An answer that waiting does not change, such as a missing role, ends it at once.
+// WaitReady returns when berthd answers and its health service reports SERVING, or when the context ends, with the
+// last problem. An answer that waiting does not change, such as a missing role, ends it at once.
 func (c *Client) WaitReady(ctx context.Context) error {
 	var last error
 	for {
@@ -28,7 +28,7 @@ func (c *Client) WaitReady(ctx context.Context) error {
 		if ctx.Err() == nil && !IsUnavailable(err) {
 			return fmt.Errorf("wait for berthd at %s: %w", c.Endpoint(), err)
 		}
-		// A call that ended with the context says less than what was known before it.
+		// The error of a call that ended with the context has less information than the one before.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -43,14 +43,14 @@ func (c *Client) WaitReady(ctx context.Context) error {
 	}
 }
 
-// errNotServing is the last thing known about a berthd that says it is not ready.
+// errNotServing is the last problem of a berthd that reports itself as not ready.
 var errNotServing = errors.New("berthd runs and says that it cannot serve; its log says why, and so does /readyz")
 
-// watchHealth returns nil when the health service says that berthd serves; last is told when it says that it does not.
+// watchHealth returns nil when the health service reports SERVING; last is called when it reports something else.
 func (c *Client) watchHealth(ctx context.Context, last *error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Without WaitForReady: it would hide why nobody answers.
+	// Without WaitForReady: it would hide why there is no answer.
 	watch, err := healthv1.NewHealthClient(c.conn).Watch(ctx, &healthv1.HealthCheckRequest{}, grpc.WaitForReady(false))
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
-// SyncPods tells berthd which pods of the owner of Options live; all others of this owner are removed, except those that are admitted after living was called: pods
+// SyncPods sends berthd which pods of the owner of Options live; all others of this owner are removed, except those that are admitted after living was called: pods
 // may come while the list is made. living may be called a second time, where berthd has lost its ledger in between. An error
 // of living is returned, and nothing is removed; an empty list without an error removes every pod of the owner. also sets
 // further fields of the request.

@@ -32,7 +32,7 @@ func stateFile(verb, kind string) (inspectv1.StateFileKind, error) {
 	return which, nil
 }
 
-// kindFlag is the flag that says which of a kubelet's state files is meant.
+// kindFlag is the flag for the kind of a kubelet's state file.
 func kindFlag(cmd *cobra.Command, kind *string) {
 	kinds := convert.Choices[inspectv1.StateFileKind]()
 	cmd.Flags().StringVar(kind, "kind", "", "manager that the state file belongs to: "+strings.Join(kinds, ", "))
@@ -110,7 +110,7 @@ func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
 	return req, err
 }
 
-// loadContainers reads whom runtime ids stand for.
+// loadContainers reads the containers of runtime ids.
 func loadContainers(path string) (map[string]*typesv1.ContainerRef, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -38,7 +38,7 @@ type read func(ctx context.Context, s *session, args []string) (*listing, error)
 // named is the annotation of verbs that print names with -o name.
 const named = "named"
 
-// lister makes a verb of get. What changes with events that berthd tells can be watched.
+// lister makes a verb of get. A verb whose output changes with berthd's events can be watched.
 func (c *ctl) lister(a about, watched bool, f read) *cobra.Command {
 	var headless, watch bool
 	var cmd *cobra.Command

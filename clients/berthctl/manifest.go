@@ -116,7 +116,7 @@ func (m *manifest) expand() ([]string, error) {
 // podFiles returns the files that a path means: itself, or what a directory holds.
 func podFiles(path string, recursive bool) ([]string, error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return []string{path}, nil // podspec says what is wrong with it, and knows "-"
+		return []string{path}, nil // podspec reports what is wrong with it, and knows "-"
 	}
 	var files []string
 	err := filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {

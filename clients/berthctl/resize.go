@@ -36,7 +36,7 @@ type resizing struct {
 	cpu, memory string
 	sets        []string
 	disruption  string
-	// common has what the flags say about every pod.
+	// common has the flags that apply to every pod.
 	common admissionv1.ResizeRequest
 }
 
@@ -213,7 +213,7 @@ func sets(values []string) (*admissionv1.ResizeRequest, error) {
 	return req, nil
 }
 
-// changedResources gives what a request says about a container, or with an empty name about the pod as a whole.
+// changedResources returns a request's changes of a container, or with an empty name of the pod as a whole.
 func changedResources(req *admissionv1.ResizeRequest, container string) *typesv1.ResourceRequirements {
 	empty := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}
 	if container == "" {
@@ -254,7 +254,7 @@ func disruptionNamed(name string) (admissionv1.Disruption, error) {
 	return 0, usagef("resize", "--max-disruption: %q is none of %s", name, strings.Join(disruptions(), ", "))
 }
 
-// resizeText says what became of a resize in one line.
+// resizeText returns the result of a resize in one line.
 func resizeText(answer *admissionv1.ResizeResponse) string {
 	if answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		return verdictText(&admissionv1.AdmitResponse{

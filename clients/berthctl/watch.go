@@ -136,7 +136,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// stream shows what one stream tells; it returns what ended it.
+// stream shows the events of one stream; it returns what ended it.
 func (w *watcher) stream(ctx context.Context) error {
 	w.request.FromRevision = w.revision
 	messages, err := w.Allocation().Watch(ctx, w.request)
@@ -219,7 +219,7 @@ func (w *watcher) printLines(message *allocationv1.WatchResponse) error {
 	return nil
 }
 
-// text says what an event is about, and what happened.
+// text returns the subject of an event, and what happened.
 func (w *watcher) text(event *allocationv1.Event) (what, text string) {
 	switch e := event.GetEvent().(type) {
 	case *allocationv1.Event_Added:

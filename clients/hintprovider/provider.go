@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Options say where a provider serves and how it takes part.
+// Options are where a provider serves and how it takes part.
 type Options struct {
 	// Socket is the path of the provider's own socket. Only the user that it runs as and root
 	// may connect.
@@ -97,7 +97,7 @@ func Refuse(reason, resource, message string) error {
 
 // Run serves a provider and keeps it registered with berthd, also with a berthd that starts
 // later or starts again, until ctx ends. It returns early with an error if the socket cannot be
-// served or berthd refuses the registration for good.
+// served or berthd refuses the registration permanently.
 func Run(ctx context.Context, p Provider, o Options) error {
 	return hintserver.Run(ctx, adapt(p), hintserver.Options(o))
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// checkAmounts looks at every amount that decides a pod's place, because the decoder of pods says only that some amount
+// checkAmounts checks every amount that decides a pod's place, because the decoder of pods reports only that some amount
 // somewhere is wrong. What is not shaped like a pod is left for the decoder to refuse.
 func checkAmounts(doc object) error {
 	spec, _ := doc["spec"].(object)

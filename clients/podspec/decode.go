@@ -16,7 +16,7 @@ import (
 )
 
 // Decode reads every pod of a YAML or JSON text, in its order. Objects of other kinds, and a text without any pod, are
-// errors that say so.
+// errors for that.
 func Decode(r io.Reader, o Options) ([]*typesv1.Pod, error) {
 	var pods []*typesv1.Pod
 	err := documents(r, func(doc object) error { return o.flatten(doc, &pods) })
@@ -83,7 +83,7 @@ func (o Options) flattenItems(kind string, doc object, pods *[]*typesv1.Pod) err
 		if !ok {
 			return fmt.Errorf("items[%d]: %w", i, errNoObject)
 		}
-		// The items of a typed list leave out what the list says for all of them.
+		// The items of a typed list leave out the kind and version of the list.
 		if kind == "PodList" && text(entry, "kind") == "" {
 			entry["kind"], entry["apiVersion"] = "Pod", "v1"
 		}
@@ -135,7 +135,7 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	return out, err
 }
 
-// misfit says which field of an object has the wrong type. The converter does not know, the JSON decoder does.
+// misfit returns which field of an object has the wrong type. Only the JSON decoder knows it.
 func misfit(doc object, otherwise error) error {
 	raw, err := json.Marshal(doc)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // Manifest is a pod with what an agent needs to run it.
 type Manifest struct {
-	// Pod is what berthd is asked with.
+	// Pod is the pod of the request to berthd.
 	Pod *typesv1.Pod
 	// Document is the Kubernetes pod as JSON; Decode and DecodeManifests read it. Equal pods have equal documents.
 	Document []byte
@@ -211,7 +211,7 @@ func (m *Manifest) launch(p *corev1.Pod, c *corev1.Container, init bool, at stri
 	return out
 }
 
-// noteIgnored tells of what a container requests and no agent of berth does.
+// noteIgnored reports fields of a container that no agent of berth serves.
 func (m *Manifest) noteIgnored(c *corev1.Container, at string) {
 	for _, ignored := range []struct {
 		field string
@@ -236,7 +236,7 @@ func restartPolicy(p *corev1.Pod, c *corev1.Container, init bool) string {
 	if c.RestartPolicy != nil {
 		return string(*c.RestartPolicy)
 	}
-	// An init container that has done its work is done, whatever the pod says.
+	// An init container that has succeeded is not restarted, whatever the pod's policy is.
 	if init && policy != corev1.RestartPolicyNever {
 		return string(corev1.RestartPolicyOnFailure)
 	}

@@ -19,14 +19,14 @@ type Options struct {
 	// GenerateUID gives a pod without uid one that is made from its namespace and name: the same each time, so that the
 	// same file is the same pod.
 	GenerateUID bool
-	// Ignored is told, pod by pod, of the fields that Decode and Load did not understand (unknown field "spec.nodename");
-	// nil means that nobody wants to know.
+	// Ignored is called, pod by pod, with the fields that Decode and Load did not understand (unknown field "spec.nodename");
+	// may be nil.
 	Ignored func(pod, what string)
-	// Dropped is told, pod by pod, of the fields that Decode and Load understood and that are not converted, because they
-	// decide nothing about the placement on a node; nil means that nobody wants to know.
+	// Dropped is called, pod by pod, with the fields that Decode and Load understood and that are not converted, because they
+	// decide nothing about the placement on a node; may be nil.
 	Dropped func(pod string, fields []string)
 
-	// whole is told of every pod before and after its conversion, and what was not understood of it.
+	// whole is called with every pod before and after its conversion, and the unknown fields.
 	whole func(p *corev1.Pod, m *typesv1.Pod, unknown []string) error
 }
 

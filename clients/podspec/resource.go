@@ -10,7 +10,7 @@ import (
 )
 
 // unknownResources lists the requests and limits whose name is none of Kubernetes' own and has no domain. An API server
-// refuses such a name on a container; most are misspelt, and nobody would provide the resource.
+// refuses such a name on a container; most are misspelt, and the resource would never be provided.
 func unknownResources(p *corev1.Pod) (out []string) {
 	for _, list := range []struct {
 		name string

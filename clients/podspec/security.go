@@ -45,7 +45,7 @@ type SELinux struct {
 
 // Shared is what the containers of a pod have in common.
 type Shared struct {
-	// VolumeGroup owns the volumes that begin empty; nil for nobody in particular.
+	// VolumeGroup owns the volumes that begin empty; nil for no group.
 	VolumeGroup *int64
 	// Groups are those that processes have in addition to their user's, the volumes' included; with StrictGroups they
 	// have no others.
@@ -62,7 +62,7 @@ var capabilities = strings.Fields(`
 	NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYSLOG SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE
 	SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG WAKE_ALARM ALL`)
 
-// safeSysctls are those that the kubelet takes without being told to: they hold in a namespace of the pod's, and do no
+// safeSysctls are those that the kubelet allows by default: they hold in a namespace of the pod's, and do no
 // harm to others.
 var safeSysctls = strings.Fields(`
 	kernel.shm_rmid_forced net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports net.ipv4.ip_unprivileged_port_start
@@ -163,7 +163,7 @@ func (m *Manifest) security(pod *corev1.PodSecurityContext, container *corev1.Co
 	return out
 }
 
-// own reads what a container says for itself.
+// own reads the container's own fields.
 func (m *Manifest) own(out *Security, c *corev1.SecurityContext, path string) {
 	if c.WindowsOptions != nil {
 		m.problem("%s.windowsOptions: containers run on Linux; leave it out", path)
@@ -234,7 +234,7 @@ func (m *Manifest) appArmor(p *corev1.AppArmorProfile, path string) *Profile {
 	return m.profile(string(p.Type), p.LocalhostProfile, path+".appArmorProfile", false)
 }
 
-// profile reads a profile; file says that one of the node is named by a path.
+// profile reads a profile; file is true for a profile of the node that is named by a path.
 func (m *Manifest) profile(kind string, localhost *string, field string, file bool) *Profile {
 	out := &Profile{Field: field, Kind: kind}
 	if localhost != nil {

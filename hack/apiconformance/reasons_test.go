@@ -18,7 +18,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
-// notReached says why no row reaches a reason, and which test of which file checks it.
+// notReached is why no row reaches a reason, and which test of which file checks it.
 type notReached struct{ why, file, test string }
 
 // unreached are the reasons that no row reaches: of one method, or of all.

@@ -75,7 +75,7 @@ func (n *node) fails(conn *grpc.ClientConn, method string, d protoreflect.Method
 	return err
 }
 
-// declared tells of a reason that the table of apireasons does not have for the method.
+// declared reports a reason that the table of apireasons does not have for the method.
 func (n *node) declared(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	reasons, ok := apireasons.Methods[method[1:]]

@@ -1,4 +1,4 @@
-// Package apireasons says with which reasons each method of the API may fail. hack/apidoc writes
+// Package apireasons lists the reasons with which each method of the API may fail. hack/apidoc writes
 // it into the reference, and hack/apiconformance makes berthd return each reason.
 //
 // Words:

@@ -193,7 +193,7 @@ func stale(rules map[string]importRule, paths []string, exists func(pkg string) 
 	return findings
 }
 
-// known asks the go command which packages the entries of the rules mean. A
+// known gets the packages that the entries of the rules mean from the go command. A
 // module counts when go.mod requires it, whether or not it is imported yet.
 func known(t *testing.T, rules map[string]importRule) func(entry string) bool {
 	t.Helper()

@@ -106,7 +106,7 @@ func undocumented(s *source) []string {
 
 // bareMethods gives the methods without a comment of an exported interface.
 // The interface's own comment will do for its only method, and for all of them
-// where a package of test helpers says what it needs of *testing.T.
+// where a package of test helpers declares what it needs of *testing.T.
 func bareMethods(s *source, v *ast.TypeSpec) []*ast.Ident {
 	iface, ok := v.Type.(*ast.InterfaceType)
 	if !ok || !v.Name.IsExported() || iface.Methods.NumFields() < 2 || strings.HasSuffix(s.folder(), "test") {
@@ -122,7 +122,7 @@ func bareMethods(s *source, v *ast.TypeSpec) []*ast.Ident {
 }
 
 // receiver names the type a method belongs to, or a plain function's own name,
-// so that the caller can ask of both alike whether it is exported.
+// so that the caller can check both for being exported.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return d.Name.Name

@@ -27,7 +27,7 @@ func initFuncs(s *source) []string {
 	return findings
 }
 
-// tooLong tells of a file above the hard limit.
+// tooLong reports a file above the hard limit.
 func tooLong(s *source) []string {
 	if s.lines <= maxLines {
 		return nil

@@ -17,7 +17,7 @@ var updateParts = flag.Bool("update", false, "write docs/parts.md anew")
 type part struct {
 	name string
 	// answers are the calls, as package.Service.Method, or the files in which berth has it;
-	// one that begins with "none" says why there is nothing.
+	// one that begins with "none" has the reason why there is nothing.
 	answers []string
 	// tests hold it, as folder.TestName.
 	tests []string
@@ -57,7 +57,7 @@ func partsPage(groups []partGroup) string {
 	return b.String()
 }
 
-// partFindings says what is wrong with the parts: a name that is there twice, a call, a
+// partFindings returns what is wrong with the parts: a name that is there twice, a call, a
 // file or a test that is not there, or none of them.
 func partFindings(groups []partGroup, hasCall, hasFile, hasTest func(string) bool) (findings []string) {
 	seen := map[string]bool{}

@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// inRounds are the benchmarks that run once, whatever -count says.
+// inRounds are the benchmarks that run once, whatever -count is.
 var inRounds = []string{"BenchmarkBadUser"}
 
 func run(w io.Writer, bench string, count int, benchtime string) error {

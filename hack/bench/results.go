@@ -34,7 +34,7 @@ type part struct {
 // times is the part that compares a whole with what it is made of.
 const times = "times"
 
-// grown is the part that says how much more memory a process has used.
+// grown is the part about how much more memory a process has used.
 const grown = "grown"
 
 func (p part) String() string {

@@ -57,7 +57,7 @@ type step struct {
 type result struct {
 	Step, Config, Pod, Label, Phase, Reason, Error string
 
-	// WaitedFor says that the next step did not wait until the pod ran.
+	// WaitedFor is true if the next step did not wait until the pod ran.
 	WaitedFor string `json:"waited_for"`
 	T         time.Time
 }

@@ -130,7 +130,7 @@ const spent = "spent"
 //
 // In berth the reusable resources follow from the claims of a pod's containers. The reference
 // stores them. It deletes them when another pod gets CPUs, or when a single container is removed,
-// which berth never does. If the state says that CPUs of an init container cannot be reused, the
+// which berth never does. If in the state CPUs of an init container cannot be reused, the
 // view assigns them to another pod.
 func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) *ledger.View {
 	records := seeded(pod)

@@ -23,7 +23,7 @@ const (
 	doubled    = "C13" // a unit is counted twice
 )
 
-// cpuChoice is what one operation may choose from, and what its owner asks for.
+// cpuChoice is what one operation may choose from, and what its owner requests.
 type cpuChoice struct {
 	shared, reserved, reusable, held cpuset.Set
 	// home are the CPUs of the affinity's nodes; n is the number of exclusive CPUs.
@@ -53,7 +53,7 @@ func (c cpuChoice) mistake(taken cpuset.Set) string {
 	case !taken.IsSubsetOf(free):
 		return fmt.Sprintf("CPUs %s are taken and were not free", taken.Minus(free))
 	case taken.Len() != c.n:
-		return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, c.n)
+		return fmt.Sprintf("CPUs %s are taken, and %d were requested", taken, c.n)
 	case taken.IntersectLen(c.home) < min(c.n, free.IntersectLen(c.home)):
 		return fmt.Sprintf("CPUs %s are taken, and more were free where the affinity wants them", taken)
 	}

@@ -95,7 +95,7 @@ func TestHoldsStep(t *testing.T) {
 	}
 }
 
-// TestOverwrittenReserve tells choices of reserved CPUs apart that a known defect
+// TestOverwrittenReserve distinguishes choices of reserved CPUs that a known defect
 // explains from those that nothing does.
 func TestOverwrittenReserve(t *testing.T) {
 	t.Parallel()

@@ -311,7 +311,7 @@ func (in podAdmitIn) deviceless(p *workload.Pod, here map[string]podStepWant) (w
 			free -= int64(len(held))
 		}
 		if n := workload.PodTotal(p, func(c *workload.Container) int64 { return c.Limits[workload.Resource(name)] }); n > free {
-			return fmt.Sprintf("%d of %s are asked for, and %d are free", n, name, free)
+			return fmt.Sprintf("%d of %s are requested, and %d are free", n, name, free)
 		}
 	}
 	return ""

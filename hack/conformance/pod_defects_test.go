@@ -57,7 +57,7 @@ func TestPodDefects(t *testing.T) {
 }
 
 // TestUnevenMachine: on a machine with sockets of unlike sizes a recording may have
-// CPUs that are far, or have counted some that nobody could have.
+// CPUs that are far, or have counted some that are not free.
 func TestUnevenMachine(t *testing.T) {
 	t.Parallel()
 	env := loadMachine(t, `{"name": "odd", "num_cpus": 5, "num_cores": 5, "num_sockets": 3, "num_numa_nodes": 5, "num_uncore": 3,

@@ -22,7 +22,7 @@ type toyWant struct {
 	Error  *vector.Error `json:"error"`
 }
 
-// toys is a suite that does what its input says.
+// toys is a suite that follows its input.
 func toys() Suite {
 	calls := 0
 	return Define("toys", Plan[toyIn, toyWant, string]{

@@ -18,7 +18,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Kernel is told what becomes of containers. It is called with no lock held.
+// Kernel gets the events of containers. It is called with no lock held.
 type Kernel interface {
 	// Placed has a container run in a cgroup with the values that were set.
 	Placed(cgroup string, r *criv1.LinuxContainerResources)
@@ -36,11 +36,11 @@ type Config struct {
 	Kernel Kernel
 	// Mute leaves out where cgroups are.
 	Mute bool
-	// User is what all images say about their user: a number or a name.
+	// User is the user of all images: a number or a name.
 	User string
-	// Features are what the runtime says that it can.
+	// Features are the features that the runtime reports.
 	Features *criv1.RuntimeFeatures
-	// Events says that it has a stream of events. Name and Version are the runtime's; if
+	// Events is true if it has a stream of events. Name and Version are the runtime's; if
 	// empty, "memory" and "v1".
 	Events        bool
 	Name, Version string
@@ -212,7 +212,7 @@ func (*Server) PullImage(_ context.Context, req *criv1.PullImageRequest) (*criv1
 	return nil, status.Errorf(codes.Unavailable, "failed to pull image %q: no registry", req.GetImage().GetImage())
 }
 
-// words gives what the program of a container is told to do.
+// words returns the arguments of a container's program.
 func words(c *criv1.ContainerConfig) []string {
 	all := slices.Concat(c.GetCommand(), c.GetArgs())
 	if len(all) == 0 {

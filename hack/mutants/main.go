@@ -89,7 +89,7 @@ func run(pattern string, parallel int) (err error) {
 // workspace is the module and a folder for what is built of it.
 type workspace struct{ root, dir string }
 
-// try plants one defect and says what found it.
+// try plants one defect and returns what found it.
 func (w workspace) try(worker int, m mutant) (found string, ok bool) {
 	file := filepath.Join(w.root, m.file)
 	source, err := os.ReadFile(file)

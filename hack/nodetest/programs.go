@@ -25,7 +25,7 @@ type Programs struct {
 // packages by where they are in the module: "root/probe" is "hack/probe".
 func NewPrograms(packages map[string]string) *Programs { return &Programs{packages: packages} }
 
-// Dir tells the folder that the programs are in. They need no C library.
+// Dir returns the folder that the programs are in. They need no C library.
 func (p *Programs) Dir() (string, error) {
 	p.once.Do(func() {
 		if p.dir = os.Getenv(BuiltVariable); p.dir != "" {

@@ -99,7 +99,7 @@ func (d *Detector) look() error {
 	return nil
 }
 
-// Hold says that a container has CPUs for itself, at any time until Stop.
+// Hold records that a container has CPUs for itself, at any time until Stop.
 func (d *Detector) Hold(container string, cpus cpuset.Set) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -65,7 +65,7 @@ func threadsOf(pid int) (tids []int) {
 	return tids
 }
 
-// state is what proc_pid_stat(5) says of a task.
+// state is a task's state by proc_pid_stat(5).
 type state struct {
 	command string
 	runs    bool

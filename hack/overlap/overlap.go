@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// Config says what is watched.
+// Config selects what is watched.
 type Config struct {
 	// Container names the container of a cgroup, by its path below a hierarchy; empty for
 	// a cgroup that is no container's.
@@ -19,7 +19,7 @@ type Config struct {
 	// CPUs are those that may be held; others are not watched.
 	CPUs cpuset.Set
 	// FromBirth counts what a container's first process does before it is in a cgroup of
-	// the container, from its execution on. Only Trace can tell that.
+	// the container, from its execution on. Only Trace shows that.
 	FromBirth bool
 	// Method forces one; empty for Trace where tracefs has what it takes, else Sample.
 	Method Method

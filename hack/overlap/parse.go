@@ -8,7 +8,7 @@ import (
 
 // parse reads a line of trace_pipe (kernel documentation, trace/ftrace.rst): command and
 // number of the task, CPU, flags, time, event and its fields. lost is the count in a line
-// that tells of lost events.
+// about lost events.
 func parse(line string) (e event, lost int, ok bool) {
 	if rest, cut := strings.CutPrefix(line, "CPU:"); cut {
 		// CPU:1 [LOST 1234 EVENTS]

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// kind says what happened.
+// kind is what happened.
 type kind int
 
 // The events that the tasks' lives are put together from.
@@ -40,7 +40,7 @@ type task struct {
 	process   int
 	command   string
 	container string
-	// fresh says that its process was executed under watch, and is in no container yet.
+	// fresh is true if its process was executed under watch, and is in no container yet.
 	fresh bool
 	early []slice
 }

@@ -41,7 +41,7 @@ type Unit struct {
 type Node interface {
 	// Start has a unit run, however often that has to be tried.
 	Start(ctx context.Context, u Unit) error
-	// Held tells the name by which the detector knows a unit that runs, and its CPUs.
+	// Held returns the detector's name of a running unit, and its CPUs.
 	Held(ctx context.Context, u Unit) (container string, cpus cpuset.Set, err error)
 	// Resize gives a unit another CPU request. A refusal is no error.
 	Resize(ctx context.Context, u Unit, milli int64) error
@@ -61,8 +61,8 @@ type Options struct {
 	// Probe is the program hack/probe, CPU one that may be held.
 	Probe string
 	CPU   int
-	// SandboxesRoam says that processes of sandboxes may begin on all CPUs, as where a runtime
-	// starts them before it tells anybody, in a cgroup that is not berth's.
+	// SandboxesRoam is true if processes of sandboxes may begin on all CPUs, as where a runtime
+	// starts them before any event, in a cgroup that is not berth's.
 	SandboxesRoam bool
 }
 

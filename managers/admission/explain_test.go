@@ -98,7 +98,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@1 2/3 held 2 b/main",
 			},
 			suggestions: []string{
-				"container main asked for 1 CPU instead of 3",
+				"container main requested 1 CPU instead of 3",
 				"the topology manager's policy were best-effort instead of single-numa-node",
 				"pod default/a were removed",
 				"pod default/b were removed",
@@ -112,7 +112,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 3/5 held 0 1 reserved",
 			},
 			suggestions: []string{
-				"container main asked for 4 CPUs instead of 5",
+				"container main requested 4 CPUs instead of 5",
 				"the topology manager's policy were restricted instead of single-numa-node",
 			},
 		},
@@ -125,7 +125,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 1/3 held 2 1 reserved a/main",
 			},
 			suggestions: []string{
-				"container main asked for 2 CPUs instead of 3",
+				"container main requested 2 CPUs instead of 3",
 				"the topology manager's policy were best-effort instead of restricted",
 				"pod default/a were removed",
 				"pod default/b were removed",
@@ -135,8 +135,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			setup: setup{shape: "2s1n4c1t", policy: topology.Restricted, devices: two},
 			pod:   sized("x", 5, 1, 1), reason: errdefs.TopologyAffinityError,
 			suggestions: []string{
-				"container main asked for 4 CPUs instead of 5",
-				"container main asked for no example.com/gpu instead of 1",
+				"container main requested 4 CPUs instead of 5",
+				"container main requested no example.com/gpu instead of 1",
 				"the topology manager's policy were best-effort instead of restricted",
 			},
 		},
@@ -148,7 +148,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 2/3 held 1 1 reserved a/main",
 			},
 			suggestions: []string{
-				"container main asked for 2 CPUs instead of 3",
+				"container main requested 2 CPUs instead of 3",
 				"pod default/a were removed",
 			},
 		},
@@ -157,7 +157,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
 			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
 			shortages:   []string{"cpu@ 3/4 held 4 large small"},
-			suggestions: []string{"container main asked for 3 CPUs instead of 4", "pod default/large were removed"},
+			suggestions: []string{"container main requested 3 CPUs instead of 4", "pod default/large were removed"},
 		},
 		"node lacks part of a CPU": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
@@ -171,7 +171,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			there: []workload.Pod{sharing("a", 1000)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages:   []string{"cpu@ 2/3 held 1 a"},
-			suggestions: []string{"container main asked for 2 CPUs instead of 3", "pod default/a were removed"},
+			suggestions: []string{"container main requested 2 CPUs instead of 3", "pod default/a were removed"},
 		},
 		"node full of pods": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
@@ -190,7 +190,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 1/3 held 2 1 reserved a/main b/main",
 			},
 			suggestions: []string{
-				"container main asked for 1 CPU instead of 3",
+				"container main requested 1 CPU instead of 3",
 				"pods default/a and default/b were removed",
 			},
 		},
@@ -198,8 +198,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			setup: setup{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
 			suggestions: []string{
-				"container main asked for 2 CPUs instead of 3",
-				"container main asked for 4 CPUs instead of 3",
+				"container main requested 2 CPUs instead of 3",
+				"container main requested 4 CPUs instead of 3",
 			},
 		},
 		"too few whole cores": {
@@ -210,7 +210,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 4/6 held 2 2 reserved or on a core with a reserved CPU a/main",
 			},
 			suggestions: []string{
-				"container main asked for 4 CPUs instead of 6",
+				"container main requested 4 CPUs instead of 6",
 				"pod default/a were removed",
 			},
 		},
@@ -222,7 +222,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 1/2 held 1 a/main",
 			},
 			suggestions: []string{
-				"container main asked for 1 example.com/gpu instead of 2",
+				"container main requested 1 example.com/gpu instead of 2",
 				"pod default/a were removed",
 			},
 		},
@@ -233,7 +233,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 1/2 held 0 1 unhealthy",
 			},
 			suggestions: []string{
-				"container main asked for 1 example.com/gpu instead of 2",
+				"container main requested 1 example.com/gpu instead of 2",
 			},
 		},
 		"plugin away": {
@@ -243,7 +243,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 0/1 held 0 2 of a plugin that is away",
 			},
 			suggestions: []string{
-				"container main asked for no example.com/gpu instead of 1",
+				"container main requested no example.com/gpu instead of 1",
 			},
 		},
 		"too little memory": {
@@ -255,7 +255,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"memory@1 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages b/main",
 			},
 			suggestions: []string{
-				"container main asked for 3Gi of memory instead of 5Gi",
+				"container main requested 3Gi of memory instead of 5Gi",
 				"pod default/a were removed",
 				"pod default/b were removed",
 			},
@@ -269,7 +269,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 2/9 held 1 1 reserved a/main",
 			},
 			suggestions: []string{
-				"container main asked for 2 CPUs instead of 9 and 1 example.com/gpu instead of 4",
+				"container main requested 2 CPUs instead of 9 and 1 example.com/gpu instead of 4",
 			},
 		},
 		"three pods must go": {
@@ -286,7 +286,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   whole("x", 5, 1<<30+1), reason: errdefs.TopologyAffinityError,
 			shortages: []string{"cpu@0 3/5 held 0 1 reserved"},
 			suggestions: []string{
-				"the pod asked for 3 CPUs instead of 5",
+				"the pod requested 3 CPUs instead of 5",
 				// Then it shares CPUs: only this scope gives it some as a whole.
 				"the topology manager's scope were container instead of pod",
 				"the topology manager's policy were none instead of single-numa-node",
@@ -297,7 +297,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"hugepages-2Mi@0 8388608/20971520 held 0"},
 			suggestions: []string{
-				"container main asked for 8Mi of hugepages-2Mi instead of 20Mi",
+				"container main requested 8Mi of hugepages-2Mi instead of 20Mi",
 			},
 		},
 		"odd bytes": {
@@ -305,7 +305,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"memory@0 2147483648/3221225473 held 0 1073741824 reserved or huge pages"},
 			suggestions: []string{
-				"container main asked for 2Gi of memory instead of 3221225473",
+				"container main requested 2Gi of memory instead of 3221225473",
 			},
 		},
 		"plugin refuses": {

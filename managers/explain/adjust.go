@@ -268,7 +268,7 @@ func (s *search) offerRequest(set ...adjustment) {
 		offer.Requests = append(offer.Requests, change)
 		text := fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.asked))
 		if who != owner {
-			text = who + " asked for " + text
+			text = who + " requested " + text
 		}
 		owner = who
 		parts = append(parts, text)

@@ -40,7 +40,7 @@ func podOf(name string, wants map[string]int64) *typesv1.Pod {
 	}
 }
 
-// wants returns so many devices of every resource as f says, those with none left
+// wants returns f(resource) devices of every resource, those with none left
 // out.
 func (l *life) wants(f func(r *devicev1.Resource) int64) map[string]int64 {
 	out := map[string]int64{}

@@ -18,6 +18,6 @@
 //   - No line is longer than Options.Width, provided the width is at least MinWidth.
 //   - The same state and options give the same picture.
 //   - At DetailThreads every CPU of the drawn nodes has exactly one sign.
-//   - Signs differ without colors; a color repeats what a sign says.
+//   - Signs differ without colors; a color repeats a sign.
 //   - Text that did not come from this package is escaped before it is drawn.
 package nodemap

@@ -54,7 +54,7 @@ func (c *canvas) legend() {
 	}
 }
 
-// podText says what a pod holds.
+// podText returns what a pod holds.
 func (c *canvas) podText(pod Pod) string {
 	var out []string
 	if n := pod.CPUs.Len(); n > 0 {

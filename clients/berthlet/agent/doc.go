@@ -5,7 +5,7 @@
 // Words:
 //
 //   - node: the part of berthd's API that the agent uses.
-//   - record: the stored state of a pod: the manifest, the verdict, when the pod was asked
+//   - record: the stored state of a pod: the manifest, the verdict, when the pod was requested
 //     to end, and the last state of each container. There is one file for each pod.
 //   - worker: the one goroutine that deals with a pod.
 //   - pass: look at the containers, plan, do the steps, write the record.

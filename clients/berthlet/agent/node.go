@@ -21,7 +21,7 @@ type Node interface {
 	// context ends.
 	Ready(ctx context.Context) error
 	Lost(ctx context.Context)
-	// Sync says which pods live. Those that are admitted after living was called are
+	// Sync sends the pods that live. Those that are admitted after living was called are
 	// let live.
 	Sync(ctx context.Context, living func(context.Context) ([]string, error)) error
 	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)

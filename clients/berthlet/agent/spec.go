@@ -52,7 +52,7 @@ func containerID(uid, name string, attempt int) string {
 	return fmt.Sprintf("%s-%d-%x", name, attempt, sum[:6])
 }
 
-// place says where an agent keeps things of a pod.
+// place is where an agent keeps things of a pod.
 type place struct{ pods, logs string }
 
 func (p place) pod(uid string) string { return filepath.Join(p.pods, uid) }

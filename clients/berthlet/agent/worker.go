@@ -27,7 +27,7 @@ type worker struct {
 	mu        sync.Mutex // guards the requests to the worker
 	deleted   bool       // the pod is to go
 	uncertain bool       // the connection to berthd was lost: check that it still has the pod
-	released  bool       // berthd has removed the pod; the record says so when its sandbox is removed too
+	released  bool       // berthd has removed the pod; the record has it when its sandbox is removed too
 
 	// The rest belongs to the worker's goroutine.
 	rec      *record

@@ -93,7 +93,7 @@ func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
 const beginTime = 30 * time.Second
 
 // awaitBegun waits until a program has begun. The container's processes can stop the process that is to become the program:
-// then the wait ends with the context or with a signal. The process ends with this one, because nobody answers it.
+// then the wait ends with the context or with a signal. The process ends with this one, because it gets no answer.
 func awaitBegun(ctx context.Context, begun <-chan error, signals <-chan os.Signal) error {
 	select {
 	case err := <-begun:

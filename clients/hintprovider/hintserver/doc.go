@@ -8,7 +8,7 @@
 //     once for each connection, and then changes. The view that the provider's methods see is
 //     made of them.
 //   - list: all allocations at one time, with a sequence number. An update names the list that
-//     it changes. The server keeps the newest lists, and asks berthd for everything if it does
+//     it changes. The server keeps the newest lists, and requests everything from berthd if it does
 //     not have that list.
 //   - reserve: what Prepare does; it holds what was planned for a time, the lease.
 //   - usage: what a provider itself knows to be taken, reserved or held.

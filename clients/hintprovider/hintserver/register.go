@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// pause is how long to wait before berthd is asked again.
+// pause is how long to wait before berthd is called again.
 const pause = time.Second
 
 // register keeps a provider registered until ctx ends. An error is a refusal that
-// asking again does not change.
+// a retry does not change.
 func register(ctx context.Context, p hint.Provider, o Options) error {
 	name := p.Name()
 	client, err := berth.Dial(ctx, o.Berth, berth.Options{UserAgent: "berth-hintprovider/" + name})

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// Options say where a provider serves and how it takes part.
+// Options are where a provider serves and how it takes part.
 type Options struct {
 	// Socket is the path of the provider's own socket. Only the user that it runs as and root
 	// may connect.
@@ -45,7 +45,7 @@ const grace = 5 * time.Second
 
 // Run serves a provider and keeps it registered with berthd, also with a berthd
 // that starts later or starts again, until ctx ends. It returns early with an error
-// if the socket cannot be served or berthd refuses the registration for good.
+// if the socket cannot be served or berthd refuses the registration permanently.
 func Run(ctx context.Context, p hint.Provider, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

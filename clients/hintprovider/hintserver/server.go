@@ -19,7 +19,7 @@ import (
 // Committer is a provider with a usage table of its own. One without needs no more than the
 // view that its methods are given.
 type Committer interface {
-	// Committed tells everything that pods hold of the provider: every claim of the
+	// Committed gets everything that pods hold of the provider: every claim of the
 	// view, with the record's AdmissionID. What was reserved for these admissions is
 	// theirs now, and what was given to other pods is free. It is called on every
 	// connection first and whenever something has changed, again and again until

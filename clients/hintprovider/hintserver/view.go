@@ -25,7 +25,7 @@ func (nowhere) Commit(context.Context, uint64, []ledger.Entry) error {
 
 func (nowhere) Close() error { return nil }
 
-// learn takes the machine that berthd describes; an empty text says nothing new. Lists are of
+// learn takes the machine that berthd describes; an empty text is no change. Lists are of
 // one machine, so another machine makes them invalid.
 func (s *Server) learn(ctx context.Context, snapshot []byte) error {
 	s.mu.Lock()

@@ -224,7 +224,7 @@ func (p *provider) claim(req hint.Request, cards []card) ledger.Claim {
 	}
 }
 
-// Prepare reserves the cards and tells the container which ones it has.
+// Prepare reserves the cards and puts their names into the container's environment.
 func (p *provider) Prepare(_ context.Context, admissionID string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	done := slices.Clone(claims)
 	for i := range done {

@@ -10,14 +10,14 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// usage say which cards are taken. They are safe for concurrent use.
+// usage is which cards are taken. It is safe for concurrent use.
 type usage struct {
 	out io.Writer
 
 	mu sync.Mutex
 	// held has the owner of each card that a pod holds.
 	held map[string]string
-	// reserved has the cards of admissions under way, and for whom they are.
+	// reserved has the cards of admissions in flight, and their owners.
 	reserved map[string]map[string]string
 }
 

@@ -203,7 +203,7 @@ type link struct {
 	conn *counted
 }
 
-// limiterCredentials are PeerCredentials that turn away whom there is no room for.
+// limiterCredentials are PeerCredentials that refuse connections above the limit.
 type limiterCredentials struct {
 	credentials.TransportCredentials
 	limiter *limiter

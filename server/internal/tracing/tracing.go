@@ -39,9 +39,9 @@ import (
 // flushTime is how long the end waits for a collector to take the last spans.
 const flushTime = 5 * time.Second
 
-// Settings are what the environment says.
+// Settings are the settings of the environment.
 type Settings struct {
-	// On says that spans are sent.
+	// On is true if spans are sent.
 	On bool
 	// Protocol is "grpc" or "http/protobuf".
 	Protocol string
@@ -130,7 +130,7 @@ type Tracer struct {
 	spans    trace.Tracer
 }
 
-// Start starts to send spans if the settings say so, and returns nil otherwise. The log gets what cannot be sent, once for
+// Start starts to send spans if the settings are on, and returns nil otherwise. The log gets what cannot be sent, once for
 // each reason.
 func Start(ctx context.Context, s Settings, log *slog.Logger) (*Tracer, error) {
 	if !s.On {
@@ -148,7 +148,7 @@ func Start(ctx context.Context, s Settings, log *slog.Logger) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	// What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) comes last and wins.
+	// The environment's attributes (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) come last and win.
 	of, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "berthd"), attribute.String("service.version", version.Of().Version)), resource.WithFromEnv())
 	if err != nil {

@@ -74,7 +74,7 @@ const (
 
 // Open opens the directory, and creates it if it is missing. Records of another boot are removed:
 // their pods have ended, and a power failure may have truncated them. A directory that another
-// user owns or can write is an error of class Precondition that says how to resolve it.
+// user owns or can write is an error of class Precondition with the remedy.
 func Open(path, boot string) (*Files, error) {
 	dir, err := openDir(path)
 	if err != nil {
