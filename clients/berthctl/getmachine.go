@@ -81,7 +81,6 @@ func cpuTable(state *cpuv1.GetStateResponse, known names, wide bool) *table.Tabl
 	return t
 }
 
-// claimOwner returns the owner of a claim.
 func claimOwner(c *typesv1.Claim) *typesv1.ContainerRef {
 	return &typesv1.ContainerRef{PodUid: c.GetPodUid(), ContainerName: c.GetContainerName()}
 }

@@ -31,7 +31,6 @@ two readings of a container are needed, and pressure needs cgroups of version 2.
 Keys: arrows select, enter opens the pod with its claims and the explanation of its admission, s changes the order,
 r reverses it, / filters by name, q quits. Without a terminal, and with --once, the command prints one table.`
 
-// topFlags are the flags of top.
 type topFlags struct {
 	once     bool
 	interval time.Duration

@@ -30,7 +30,6 @@ of this machine can connect to the port, and get nothing. The command ends with 
 
 To see the page of another machine, forward the port with ssh: ssh -L 8087:localhost:8087 HOST berthctl web --no-browser`
 
-// webFlags are the flags of web.
 type webFlags struct {
 	listen    string
 	noBrowser bool

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -137,6 +139,23 @@ func operate[S, R any](b bench[S, R], op string, s S, pod *workload.Pod, contain
 	draft.AddClaims(pod.UID, claims...)
 	res, next = b.planned(s, view, draft.View(), req.Owner(), claims, refusal)
 	return res, next, nil
+}
+
+// eachStep joins the differences of all steps.
+func eachStep(n int, differs func(i int) string) string {
+	var diffs []string
+	for i := range n {
+		if diff := differs(i); diff != "" {
+			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
+		}
+	}
+	return strings.Join(diffs, ", ")
+}
+
+// otherError has the reason and the text of an error, before its class is known.
+func otherError(err error) *vector.Error {
+	reason, _ := errdefs.ReasonOf(err)
+	return &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
 }
 
 // podHints are the hints for every container of a pod, and for the pod.

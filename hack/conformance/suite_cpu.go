@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -38,8 +38,7 @@ func cpuError(err error) *vector.Error {
 	if err == nil {
 		return nil
 	}
-	reason, _ := errdefs.ReasonOf(err)
-	e := &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
+	e := otherError(err)
 	var smt *cpu.SMTAlignmentError
 	var short *cpu.ShortageError
 	var empty *cpu.EmptyPodPoolError
@@ -177,7 +176,6 @@ func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepped, error) {
 	return got, nil
 }
 
-// decideStep decides a step on a state.
 func (in cpuSequencesIn) decideStep(b *cpuBench, step step, state cpuState) (*cpuResult, cpuState, error) {
 	pod := in.Pods[step.Pod].Pod
 	res, next, err := operate(b, step.Op, state, pod, step.Container, step.Affinity)
@@ -197,22 +195,16 @@ func handedOn(reusable cpuSets, pod *workload.Pod, container string, set cpuset.
 	return cpuSets{pod.UID: reusable[pod.UID].Minus(set)}
 }
 
-// compareCPUSequences names the first step that differs; later steps start from another state.
 func compareCPUSequences(_ cpuSequencesIn, want cpuLived, got []cpuStepped) string {
-	for i, w := range want.Steps {
-		diff := ""
+	diff := eachStep(len(want.Steps), func(i int) string {
+		w, diff := want.Steps[i], ""
 		if w.Result != nil && got[i].Result != nil {
 			diff = got[i].Result.differs(*w.Result)
 		}
-		if diff == "" {
-			diff = got[i].State.differs(w.State)
-		}
-		if diff != "" {
-			return fmt.Sprintf("step %d: %s", i, diff)
-		}
-	}
-	if len(got) > 0 {
+		return cmp.Or(diff, got[i].State.differs(w.State))
+	})
+	if diff == "" && len(got) > 0 {
 		return otherReserve(got[0].Chose)
 	}
-	return ""
+	return diff
 }

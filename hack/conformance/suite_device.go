@@ -344,12 +344,14 @@ func deviceError(err error) *vector.Error {
 	if err == nil {
 		return nil
 	}
+	e := otherError(err)
 	for _, t := range deviceTexts {
-		if strings.Contains(err.Error(), t.text) {
-			return &vector.Error{Class: t.class, Message: err.Error()}
+		if strings.Contains(e.Message, t.text) {
+			e.Class = t.class
+			break
 		}
 	}
-	return &vector.Error{Class: "other", Message: err.Error()}
+	return e
 }
 
 func compareDeviceAllocate(_ deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) string {

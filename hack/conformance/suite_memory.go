@@ -1,16 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
@@ -28,8 +27,7 @@ func memoryError(err error) *vector.Error {
 	if err == nil {
 		return nil
 	}
-	reason, _ := errdefs.ReasonOf(err)
-	e := &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
+	e := otherError(err)
 	var place *memory.PlacementError
 	var empty *memory.EmptyPodPoolError
 	switch {
@@ -339,18 +337,11 @@ func (l *memoryLife) follow(step step, pod *workload.Pod, result memoryResult, s
 }
 
 func compareMemorySequences(_ memorySequencesIn, want memoryLived, got []memoryStepped) string {
-	var diffs []string
-	for i, w := range want.Steps {
-		diff := ""
+	return eachStep(len(want.Steps), func(i int) string {
+		w, diff := want.Steps[i], ""
 		if w.Result != nil {
 			diff = got[i].Result.differs(*w.Result)
 		}
-		if diff == "" {
-			diff = got[i].State.differs(w.State, got[i].uid)
-		}
-		if diff != "" {
-			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
-		}
-	}
-	return strings.Join(diffs, ", ")
+		return cmp.Or(diff, got[i].State.differs(w.State, got[i].uid))
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/admission"
@@ -270,13 +269,7 @@ func (b *podBench) read(g *podStepGot, uid string) {
 }
 
 func comparePodAdmit(_ podAdmitIn, want podAdmitWant, got []podStepGot) string {
-	var diffs []string
-	for i, w := range want.Steps {
-		if diff := got[i].differs(w); diff != "" {
-			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
-		}
-	}
-	return strings.Join(diffs, ", ")
+	return eachStep(len(want.Steps), func(i int) string { return got[i].differs(want.Steps[i]) })
 }
 
 // differs compares a step. The reference's state while it rejects a pod is not compared: berth

@@ -261,7 +261,6 @@ func (r *run) round(ctx context.Context, number int) error {
 	return errors.Join(errs...)
 }
 
-// wait waits.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

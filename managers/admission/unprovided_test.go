@@ -26,7 +26,6 @@ func wanting(uid string, gpus, fpgas int64) workload.Pod {
 	return p
 }
 
-// texts are the texts of notes.
 func texts(notes []admission.Note) (out []string) {
 	for _, n := range notes {
 		out = append(out, n.Text)

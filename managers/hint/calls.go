@@ -141,7 +141,6 @@ func Call[T any](ctx context.Context, rc RemoteCall, do func(context.Context) (T
 	return value, err
 }
 
-// callOut makes a call.
 func callOut[T any](ctx context.Context, away func(context.Context) (back func()), do func(context.Context) (T, error)) (T, error) {
 	if away != nil {
 		defer away(ctx)()

@@ -50,7 +50,6 @@ func (l *LostPod) record(p *Pod) *LostPod {
 	return l
 }
 
-// add gives the pod claims.
 func (l *LostPod) add(claims ...storedClaim) *LostPod {
 	l.Claims = append(l.Claims, claimsOf(claims)...)
 	slices.SortStableFunc(l.Claims, compareClaims)

@@ -30,7 +30,6 @@ type keptTrace struct {
 	size  int // stored size in bytes; 0 until it is stored
 }
 
-// add adds a trace.
 func (t *traces) add(trace *Trace) {
 	t.kept = t.kept.Set(t.next, &keptTrace{trace: trace})
 	t.next++

@@ -129,7 +129,6 @@ func checksum(bucket, key string, value, room []byte) [crcLen]byte {
 	return out
 }
 
-// seal makes the entry for a value.
 func seal(bucket, key string, value any) (Entry, error) {
 	var w bytes.Buffer
 	w.WriteString(sealStart + noSum + sealMiddle)

@@ -145,7 +145,6 @@ func (l *list) retain(masks []numa.Mask) []numa.Mask {
 	return masks[:kept]
 }
 
-// prefers returns whether the list prefers a mask.
 func (l *list) prefers(raw numa.Mask) bool {
 	if l.rule != nil && raw.Len() == l.rule.PreferredSize && l.rule.Allows(raw) {
 		return true

@@ -11,7 +11,6 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// byRule makes a reply of one rule.
 func byRule(r *hint.Rule) hint.Reply {
 	return hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: r}}}}
 }

@@ -1,4 +1,4 @@
-// Command supply lists what berth's programs are made of: a bill of materials in
+// Command supply tells what berth's programs are made of: a bill of materials in
 // CycloneDX's format, and the licences of all modules, held against the list of those that
 // are accepted.
 //

@@ -113,7 +113,6 @@ func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.
 	return nil
 }
 
-// session returns the session of a resource.
 func (s *Server) session(resource string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,7 +87,6 @@ type script struct {
 	calls   []string
 }
 
-// set changes the script.
 func (s *script) set(change func(*script)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -85,7 +85,6 @@ func lines(t *testing.T, registry *prometheus.Registry) (all []string) {
 	return all
 }
 
-// count collects from one collector.
 func count(c prometheus.Collector) (n int) {
 	out := make(chan prometheus.Metric)
 	go func() { defer close(out); c.Collect(out) }()

@@ -64,7 +64,6 @@ type link struct {
 	conn *net.UnixConn // guarded by mu
 }
 
-// send sends an entry.
 func (l *link) send(entry []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

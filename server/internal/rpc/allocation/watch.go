@@ -294,7 +294,6 @@ func pluginState(s device.State) typesv1.PluginState {
 	return convert.PluginState(s)
 }
 
-// resource returns the event for a device resource.
 func resource(r *device.Resource) event {
 	out := &allocationv1.DeviceResource{
 		Name: r.Name, PluginState: pluginState(r.State),
