@@ -76,7 +76,7 @@ func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time)
 	if errdefs.ClassOf(cause) != errdefs.Corrupt {
 		return l, report, cause
 	}
-	found, err := salvagePages(s.path)
+	found, err := salvageFile(s.path)
 	if err != nil {
 		return nil, report, err
 	}
@@ -126,7 +126,7 @@ func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, e
 	if s.opts.ReadOnly {
 		return Damage{}, errdefs.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
 	}
-	found, err := salvagePages(s.path)
+	found, err := salvageFile(s.path)
 	if err != nil {
 		return Damage{}, err
 	}

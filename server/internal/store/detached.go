@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -75,9 +76,6 @@ func stat(path string, info *syscall.Stat_t) error {
 	}
 }
 
-// The place of the transaction's number in a file: behind the header of a meta page.
-const txidOffset = headerSize + 48
-
 // unwritten reports whether the file is as the last acknowledged commit left it. Copying another
 // file over the open file does not replace the inode. bbolt maps the file, and would continue
 // with the copied content.
@@ -93,7 +91,7 @@ func (s *Store) unwritten() error {
 		return errdefs.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, own.Size)
 	}
 	var number [8]byte
-	if _, err := s.file.ReadAt(number[:], int64(s.txid%2)*s.pageSize+txidOffset); err != nil {
+	if _, err := s.file.ReadAt(number[:], int64(s.txid%2)*s.pageSize+ledgerfile.TxidOffset); err != nil {
 		return unavailable("read", s.path, err)
 	}
 	if found := binary.NativeEndian.Uint64(number[:]); found != uint64(s.txid) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
@@ -62,7 +63,7 @@ func recordOffsets(t *testing.T, data []byte, v *ledger.View) (all []place) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	current := store.Current(data)
+	current := ledgerfile.Current(data)
 	for _, e := range entries {
 		if e.Bucket != ledger.BucketPods && e.Bucket != ledger.BucketClaims {
 			continue
@@ -286,7 +287,7 @@ func FuzzSalvage(f *testing.F) {
 		if len(data) > 0 {
 			data[int(at)%len(data)] ^= flip
 		}
-		found := store.ReadPages("file", data)
+		found := ledgerfile.Salvage("file", data)
 		saved, err := ledger.Salvage(options(nil), found)
 		if err != nil {
 			return // of a newer schema

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -233,7 +234,7 @@ func TestFlippedBitsInHistoryPages(t *testing.T) {
 	whole := recordingFile(t, filepath.Join(t.TempDir(), "berth.db"), commits)
 	want := history(t, commits)
 	pages := map[uint16][]int{} // by their kind
-	for _, page := range store.HistoryPages(whole) {
+	for _, page := range ledgerfile.HistoryPages(whole) {
 		kind := binary.NativeEndian.Uint16(whole[page*pageSize+8:])
 		pages[kind] = append(pages[kind], int(page))
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/store"
@@ -181,7 +182,7 @@ func TestHostileFiles(t *testing.T) {
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			found := store.ReadPages(path, data)
+			found := ledgerfile.Salvage(path, data)
 			runtime.ReadMemStats(&after)
 			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(128<<20+64*len(data)) {
 				t.Errorf("%d MiB for a file of %d KiB", took>>20, len(data)>>10)

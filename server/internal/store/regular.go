@@ -8,7 +8,9 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // openRegular opens a regular file, or a symbolic link to one. The type is checked before,
@@ -55,10 +57,7 @@ func regular(path string, info fs.FileInfo) error {
 	return errdefs.Preconditionf("%s is %s, not a regular file: move it away, or name another state directory", path, what)
 }
 
-// maxFile is larger than any ledger, and bounds what reading a file takes: it may have holes.
-const maxFile = 1 << 30
-
-// readFile reads a whole regular file. One that is larger than maxFile is an error of class
+// readFile reads a whole regular file. One that is larger than ledgerfile.Largest is an error of class
 // Precondition.
 func readFile(path string) ([]byte, error) {
 	f, err := openRegular(path, os.O_RDONLY, 0)
@@ -70,15 +69,33 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, unavailable("read", path, err)
 	}
-	if info.Size() > maxFile {
+	if info.Size() > ledgerfile.Largest {
 		return nil, errdefs.Preconditionf("%s has %d bytes, and no ledger has more than %d: move it away, or name another state directory",
-			path, info.Size(), maxFile)
+			path, info.Size(), ledgerfile.Largest)
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	if _, err := buf.ReadFrom(io.LimitReader(f, maxFile)); err != nil {
+	if _, err := buf.ReadFrom(io.LimitReader(f, ledgerfile.Largest)); err != nil {
 		return nil, unavailable("read", path, err)
 	}
 	return buf.Bytes(), nil
+}
+
+// checkFile checks the pages of the file at path. An error of class Corrupt names the damage.
+func checkFile(path string) error {
+	data, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	return ledgerfile.Check(path, data)
+}
+
+// salvageFile reads what is whole in the file at path.
+func salvageFile(path string) (ledger.Found, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return ledger.Found{}, err
+	}
+	return ledgerfile.Salvage(path, data), nil
 }
 
 // opening is unavailable, except for what openRegular refuses.

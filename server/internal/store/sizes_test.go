@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/store"
 )
@@ -47,7 +48,7 @@ func TestDamagedSizes(t *testing.T) { // beside other tests nothing could be mea
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	store.ReadPages(path, data)
+	ledgerfile.Salvage(path, data)
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; spoiled < 20 || used > 32*uint64(len(data)) {
 		t.Errorf("a file of %d bytes with %d such pages took %d bytes", len(data), spoiled, used)

@@ -150,7 +150,7 @@ func (s *Store) open() error {
 		}
 		defer reader.Close()
 	}
-	if err := inspect(s.path); err != nil {
+	if err := checkFile(s.path); err != nil {
 		if errdefs.ClassOf(err) == errdefs.Corrupt {
 			s.damage = err
 			return nil

@@ -1,4 +1,4 @@
-package store
+package ledgerfile
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 
 // walker reads a bbolt file as bytes, from a root page downwards, and notes each contradiction.
 // bbolt maps files and follows their page numbers and offsets without checks. A wrong one causes
-// a panic, a bus error of the process, or an endless loop. inspect therefore walks through a file
-// before bbolt opens it. If anything is noted, salvage reads the pages that the walk has reached.
+// a panic, a bus error of the process, or an endless loop. Check therefore walks through a file
+// before bbolt opens it. If anything is noted, Salvage reads the pages that the walk has reached.
 type walker struct {
 	path     string
 	data     []byte
@@ -29,17 +29,19 @@ type walker struct {
 // maxUnread bounds the notes.
 const maxUnread = 50
 
-// inspect reads the file at path and checks its pages. An error of class Corrupt names the
-// damaged page and the damage.
-func inspect(path string) error {
-	data, err := readFile(path)
-	if err != nil {
-		return err
-	}
-	w := walker{path: path, data: data}
+// Check checks the pages of a file. An error of class Corrupt names the damaged page and the
+// damage; name is the file's in errors.
+func Check(name string, data []byte) error {
+	_, err := check(name, data)
+	return err
+}
+
+// check walks through a file, and returns the walker if nothing is damaged.
+func check(name string, data []byte) (walker, error) {
+	w := walker{path: name, data: data}
 	m, err := w.metas()
 	if err != nil {
-		return err
+		return w, err
 	}
 	w.measure(uint64(m.pageSize))
 	w.walk(m.root, m.high)
@@ -47,9 +49,9 @@ func inspect(path string) error {
 		w.account(free, m.high)
 	}
 	if len(w.unread) > 0 {
-		return errdefs.Corruptf("%s", w.unread[0])
+		return w, errdefs.Corruptf("%s", w.unread[0])
 	}
-	return nil
+	return w, nil
 }
 
 // note adds something that is wrong with the file.

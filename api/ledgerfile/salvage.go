@@ -1,4 +1,4 @@
-package store
+package ledgerfile
 
 import (
 	"bytes"
@@ -55,18 +55,10 @@ func (r *rawReader) spend(left *int, amount int) bool {
 	return true
 }
 
-// salvagePages reads the file at path. Unread lists what cannot be read.
-func salvagePages(path string) (ledger.Found, error) {
-	data, err := readFile(path)
-	if err != nil {
-		return ledger.Found{}, err
-	}
-	return readPages(path, data), nil
-}
-
-// readPages reads a whole file of any content.
-func readPages(path string, data []byte) ledger.Found {
-	r := &rawReader{walker: walker{path: path, data: slices.Clone(data)}, scanned: map[[2]uint64]values{}}
+// Salvage reads a whole file of any content. Unread of the result lists what cannot be read; name
+// is the file's in it.
+func Salvage(name string, data []byte) ledger.Found {
+	r := &rawReader{walker: walker{path: name, data: slices.Clone(data)}, scanned: map[[2]uint64]values{}}
 	r.effort = leastEffort + effortFactor*len(data)
 	if _, err := r.metas(); err != nil {
 		r.unread = append(r.unread, err.Error())
@@ -497,4 +489,30 @@ func (r *rawReader) refers(parent, child uint64) bool {
 		}
 	}
 	return false
+}
+
+// Current returns, page by page, whether a sound file's newest state is in it: the pages that the
+// tree leads to, with those that belong to them. It is for tests that damage files.
+func Current(data []byte) []bool {
+	r := &rawReader{walker: walker{data: data}}
+	metas, _ := r.findMetas()
+	r.measure(r.pageSize)
+	r.walk(metas[0].root, metas[0].high)
+	return r.used
+}
+
+// HistoryPages returns the pages of a sound file that the buckets of the history lead to. It is
+// for tests that damage files.
+func HistoryPages(data []byte) (pages []uint64) {
+	r := &rawReader{walker: walker{data: data}}
+	metas, _ := r.findMetas()
+	r.measure(r.pageSize)
+	r.walk(metas[0].root, metas[0].high)
+	for page, bucket := range r.reached {
+		if ledger.OfHistory(bucket) {
+			pages = append(pages, page)
+		}
+	}
+	slices.Sort(pages)
+	return pages
 }

@@ -1,4 +1,4 @@
-package store
+package ledgerfile
 
 import (
 	"encoding/binary"
@@ -31,6 +31,9 @@ const (
 	minPageSize   = 1024
 	maxPageSize   = 1 << 16
 )
+
+// TxidOffset is where a meta page has the number of its transaction.
+const TxidOffset = headerSize + 48
 
 // longestKey is longer than any key of the ledger.
 const longestKey = 2048
