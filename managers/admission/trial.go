@@ -18,17 +18,23 @@ type Trial struct {
 	engine  *Engine
 	view    *ledger.View
 	skipped map[string]bool
+	now     time.Time
 }
 
 // NewTrial starts on a view, for example ledger.Empty. The managers decide as in an engine
 // with that configuration. With Tries below 0, rejections have only a reason and no
 // explanation, which is many times faster.
 func NewTrial(cfg Config, view *ledger.View, bus *hint.Bus, policy *topology.Manager) *Trial {
-	return &Trial{view: view, engine: New(cfg, Parts{
+	t := &Trial{view: view}
+	t.engine = New(cfg, Parts{
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, policy },
-		Environment: Environment{Now: func() (never time.Time) { return never }},
-	})}
+		Environment: Environment{Now: func() time.Time { return t.now }},
+	})
+	return t
 }
+
+// On goes on with a view, at a time. The time is zero before.
+func (t *Trial) On(view *ledger.View, now time.Time) { t.view, t.now = view, now }
 
 // View has the admitted pods.
 func (t *Trial) View() *ledger.View { return t.view }
@@ -41,10 +47,14 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 
 // decide is Admit, of a pod that may be running.
 func (t *Trial) decide(ctx context.Context, pod *workload.Pod, running bool, notes ...string) (Verdict, error) {
-	c := &candidate{
+	return t.candidate(ctx, &candidate{
 		record: &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(t.engine.Features), AdmissionID: "trial of " + pod.UID},
-		notes:  notes, dryRun: true, running: running, calls: &hint.Calls{Mode: hint.WhatIf},
-	}
+		notes:  notes, running: running,
+	})
+}
+
+func (t *Trial) candidate(ctx context.Context, c *candidate) (Verdict, error) {
+	c.dryRun, c.calls = true, &hint.Calls{Mode: hint.WhatIf}
 	v, known, err := t.engine.known(t.view, t.view, c)
 	if !known && err == nil {
 		v, err = t.engine.decide(hint.WithCalls(ctx, c.calls), t.view, c)
@@ -76,4 +86,27 @@ func (t *Trial) Fill(ctx context.Context, pod *workload.Pod, most int) (n int, l
 		n++
 	}
 	return n, last, err
+}
+
+// Repeat decides about the pod of a request that was made before, as its caller sent it; other
+// fields of the request than the owner and the id are not used. Errors are those of Engine.Admit.
+func (t *Trial) Repeat(ctx context.Context, req Request) (Verdict, error) {
+	record, notes, err := t.engine.Record(req.Pod, "admit")
+	if err != nil {
+		return Verdict{}, err
+	}
+	record.OwnedBy, record.AdmissionID = ledger.OwnedByOf(req.Owner), req.AdmissionID
+	return t.candidate(ctx, &candidate{record: record, notes: notes})
+}
+
+// Resize decides about a resize as Engine.Resize does, but without the kernel, which may refuse
+// it. Errors are those of Engine.Resize.
+func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) {
+	req.AdmissionID, req.IfRevision = "", 0 // other attempts are not known
+	r := &resizing{engine: t.engine, request: req, id: "trial of " + req.UID, scope: Scope{Owner: req.Owner}}
+	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), t.view)
+	if err == nil && out.Outcome == Admitted && !out.Repeated {
+		t.view = out.View
+	}
+	return out, err
 }
