@@ -140,6 +140,7 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.cgroup.v1.PodCgroupService/ListPods":        {},
 
 	"berth.inspect.v1.InspectService/Dump":           {},
+	"berth.inspect.v1.InspectService/StreamBundle":   {},
 	"berth.inspect.v1.InspectService/StreamDump":     {},
 	"berth.inspect.v1.InspectService/Check":          {},
 	"berth.inspect.v1.InspectService/GetStartReport": {},

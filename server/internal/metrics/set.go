@@ -1,7 +1,10 @@
 package metrics
 
 import (
+	"bytes"
+	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc/podresources"
 )
@@ -97,6 +101,31 @@ func (s *Set) Handler(kubelet bool) http.Handler {
 	}
 	return promhttp.HandlerFor(s.registry, options)
 }
+
+// Text returns the metrics as a page without the kubelet's names.
+func (s *Set) Text(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &answer{header: http.Header{}}
+	s.Handler(false).ServeHTTP(p, req)
+	if p.code >= http.StatusBadRequest {
+		return nil, errdefs.Unavailablef("collect the metrics: %s", strings.TrimSpace(p.text.String()))
+	}
+	return p.text.Bytes(), nil
+}
+
+// answer is one in memory.
+type answer struct {
+	header http.Header
+	code   int
+	text   bytes.Buffer
+}
+
+func (p *answer) Header() http.Header            { return p.header }
+func (p *answer) WriteHeader(code int)           { p.code = code }
+func (p *answer) Write(text []byte) (int, error) { return p.text.Write(text) }
 
 // Call counts a call of a service.
 func (s *Set) Call(method, code string, took time.Duration) {

@@ -31,6 +31,7 @@ var costly = map[string]bool{
 	"/berth.inspect.v1.InspectService/GetTrace":       true,
 	"/berth.inspect.v1.InspectService/Import":         true,
 	"/berth.inspect.v1.InspectService/ListHistory":    true,
+	"/berth.inspect.v1.InspectService/StreamBundle":   true,
 	"/berth.inspect.v1.InspectService/StreamDump":     true,
 	"/berth.memory.v1.MemoryService/GetState":         true,
 	"/berth.memory.v1.MemoryService/GetTopologyHints": true,

@@ -427,6 +427,97 @@ func (x *StreamDumpResponse) GetEntries() []*Entry {
 	return nil
 }
 
+// StreamBundleRequest is empty.
+type StreamBundleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamBundleRequest) Reset() {
+	*x = StreamBundleRequest{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamBundleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamBundleRequest) ProtoMessage() {}
+
+func (x *StreamBundleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamBundleRequest.ProtoReflect.Descriptor instead.
+func (*StreamBundleRequest) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{4}
+}
+
+// StreamBundleResponse is a part of a file. The parts of a file come one after the other.
+type StreamBundleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file, such as "machine.json".
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamBundleResponse) Reset() {
+	*x = StreamBundleResponse{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamBundleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamBundleResponse) ProtoMessage() {}
+
+func (x *StreamBundleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamBundleResponse.ProtoReflect.Descriptor instead.
+func (*StreamBundleResponse) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StreamBundleResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StreamBundleResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Entry is one stored value.
 type Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -440,7 +531,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +543,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +556,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{4}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Entry) GetBucket() string {
@@ -498,7 +589,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +601,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +614,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{5}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
 }
 
 // CheckResponse lists what was found; nothing means that the ledger is sound.
@@ -539,7 +630,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +642,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +655,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{6}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CheckResponse) GetRevision() uint64 {
@@ -597,7 +688,7 @@ type GetStartReportRequest struct {
 
 func (x *GetStartReportRequest) Reset() {
 	*x = GetStartReportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +700,7 @@ func (x *GetStartReportRequest) String() string {
 func (*GetStartReportRequest) ProtoMessage() {}
 
 func (x *GetStartReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +713,7 @@ func (x *GetStartReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStartReportRequest.ProtoReflect.Descriptor instead.
 func (*GetStartReportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
 }
 
 // GetStartReportResponse is what the last start found.
@@ -640,7 +731,7 @@ type GetStartReportResponse struct {
 
 func (x *GetStartReportResponse) Reset() {
 	*x = GetStartReportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +743,7 @@ func (x *GetStartReportResponse) String() string {
 func (*GetStartReportResponse) ProtoMessage() {}
 
 func (x *GetStartReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +756,7 @@ func (x *GetStartReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStartReportResponse.ProtoReflect.Descriptor instead.
 func (*GetStartReportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetStartReportResponse) GetPods() []*PodCase {
@@ -714,7 +805,7 @@ type PodCase struct {
 
 func (x *PodCase) Reset() {
 	*x = PodCase{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +817,7 @@ func (x *PodCase) String() string {
 func (*PodCase) ProtoMessage() {}
 
 func (x *PodCase) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +830,7 @@ func (x *PodCase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCase.ProtoReflect.Descriptor instead.
 func (*PodCase) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PodCase) GetUid() string {
@@ -818,7 +909,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +921,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +934,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Finding) GetKind() FindingKind {
@@ -884,7 +975,7 @@ type GetTraceRequest struct {
 
 func (x *GetTraceRequest) Reset() {
 	*x = GetTraceRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +987,7 @@ func (x *GetTraceRequest) String() string {
 func (*GetTraceRequest) ProtoMessage() {}
 
 func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1000,7 @@ func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceRequest.ProtoReflect.Descriptor instead.
 func (*GetTraceRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetTraceRequest) GetSubject() isGetTraceRequest_Subject {
@@ -979,7 +1070,7 @@ type GetTraceResponse struct {
 
 func (x *GetTraceResponse) Reset() {
 	*x = GetTraceResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1082,7 @@ func (x *GetTraceResponse) String() string {
 func (*GetTraceResponse) ProtoMessage() {}
 
 func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1095,7 @@ func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceResponse.ProtoReflect.Descriptor instead.
 func (*GetTraceResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetTraceResponse) GetTrace() *v1.Trace {
@@ -1036,7 +1127,7 @@ type ListTracesRequest struct {
 
 func (x *ListTracesRequest) Reset() {
 	*x = ListTracesRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1139,7 @@ func (x *ListTracesRequest) String() string {
 func (*ListTracesRequest) ProtoMessage() {}
 
 func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1152,7 @@ func (x *ListTracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesRequest.ProtoReflect.Descriptor instead.
 func (*ListTracesRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListTracesRequest) GetPodUid() string {
@@ -1127,7 +1218,7 @@ type ListTracesResponse struct {
 
 func (x *ListTracesResponse) Reset() {
 	*x = ListTracesResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1230,7 @@ func (x *ListTracesResponse) String() string {
 func (*ListTracesResponse) ProtoMessage() {}
 
 func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1243,7 @@ func (x *ListTracesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTracesResponse.ProtoReflect.Descriptor instead.
 func (*ListTracesResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListTracesResponse) GetTraces() []*v1.Trace {
@@ -1203,7 +1294,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1306,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1319,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ImportRequest) GetKind() StateFileKind {
@@ -1304,7 +1395,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1407,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1420,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ImportResponse) GetFormat() uint32 {
@@ -1393,7 +1484,7 @@ type ImportedPod struct {
 
 func (x *ImportedPod) Reset() {
 	*x = ImportedPod{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1496,7 @@ func (x *ImportedPod) String() string {
 func (*ImportedPod) ProtoMessage() {}
 
 func (x *ImportedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1509,7 @@ func (x *ImportedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedPod.ProtoReflect.Descriptor instead.
 func (*ImportedPod) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ImportedPod) GetPod() *v1.PodAllocation {
@@ -1449,7 +1540,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1552,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1565,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExportRequest) GetKind() StateFileKind {
@@ -1507,7 +1598,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1610,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[19]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1623,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{19}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExportResponse) GetState() []byte {
@@ -1575,7 +1666,11 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x11StreamDumpRequest\"c\n" +
 	"\x12StreamDumpResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x121\n" +
-	"\aentries\x18\x02 \x03(\v2\x17.berth.inspect.v1.EntryR\aentries\"G\n" +
+	"\aentries\x18\x02 \x03(\v2\x17.berth.inspect.v1.EntryR\aentries\"\x15\n" +
+	"\x13StreamBundleRequest\">\n" +
+	"\x14StreamBundleResponse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"G\n" +
 	"\x05Entry\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
@@ -1676,7 +1771,7 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12IMPORT_OUTCOME_NEW\x10\x01\x12\x1b\n" +
 	"\x17IMPORT_OUTCOME_EXTENDED\x10\x02\x12\x18\n" +
-	"\x14IMPORT_OUTCOME_KNOWN\x10\x032\x83\x06\n" +
+	"\x14IMPORT_OUTCOME_KNOWN\x10\x032\xe4\x06\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
 	"\n" +
@@ -1686,7 +1781,8 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12W\n" +
 	"\n" +
 	"ListTraces\x12#.berth.inspect.v1.ListTracesRequest\x1a$.berth.inspect.v1.ListTracesResponse\x12Z\n" +
-	"\vListHistory\x12$.berth.inspect.v1.ListHistoryRequest\x1a%.berth.inspect.v1.ListHistoryResponse\x12K\n" +
+	"\vListHistory\x12$.berth.inspect.v1.ListHistoryRequest\x1a%.berth.inspect.v1.ListHistoryResponse\x12_\n" +
+	"\fStreamBundle\x12%.berth.inspect.v1.StreamBundleRequest\x1a&.berth.inspect.v1.StreamBundleResponse0\x01\x12K\n" +
 	"\x06Import\x12\x1f.berth.inspect.v1.ImportRequest\x1a .berth.inspect.v1.ImportResponse\x12K\n" +
 	"\x06Export\x12\x1f.berth.inspect.v1.ExportRequest\x1a .berth.inspect.v1.ExportResponseB8Z6github.com/berthd/berth/api/berth/inspect/v1;inspectv1b\x06proto3"
 
@@ -1703,7 +1799,7 @@ func file_berth_inspect_v1_inspect_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_inspect_v1_inspect_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(PodSource)(0),                 // 0: berth.inspect.v1.PodSource
 	(FindingKind)(0),               // 1: berth.inspect.v1.FindingKind
@@ -1713,71 +1809,75 @@ var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(*DumpResponse)(nil),           // 5: berth.inspect.v1.DumpResponse
 	(*StreamDumpRequest)(nil),      // 6: berth.inspect.v1.StreamDumpRequest
 	(*StreamDumpResponse)(nil),     // 7: berth.inspect.v1.StreamDumpResponse
-	(*Entry)(nil),                  // 8: berth.inspect.v1.Entry
-	(*CheckRequest)(nil),           // 9: berth.inspect.v1.CheckRequest
-	(*CheckResponse)(nil),          // 10: berth.inspect.v1.CheckResponse
-	(*GetStartReportRequest)(nil),  // 11: berth.inspect.v1.GetStartReportRequest
-	(*GetStartReportResponse)(nil), // 12: berth.inspect.v1.GetStartReportResponse
-	(*PodCase)(nil),                // 13: berth.inspect.v1.PodCase
-	(*Finding)(nil),                // 14: berth.inspect.v1.Finding
-	(*GetTraceRequest)(nil),        // 15: berth.inspect.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),       // 16: berth.inspect.v1.GetTraceResponse
-	(*ListTracesRequest)(nil),      // 17: berth.inspect.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),     // 18: berth.inspect.v1.ListTracesResponse
-	(*ImportRequest)(nil),          // 19: berth.inspect.v1.ImportRequest
-	(*ImportResponse)(nil),         // 20: berth.inspect.v1.ImportResponse
-	(*ImportedPod)(nil),            // 21: berth.inspect.v1.ImportedPod
-	(*ExportRequest)(nil),          // 22: berth.inspect.v1.ExportRequest
-	(*ExportResponse)(nil),         // 23: berth.inspect.v1.ExportResponse
-	nil,                            // 24: berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	(*v1.ContainerRef)(nil),        // 25: berth.types.v1.ContainerRef
-	(*v1.Trace)(nil),               // 26: berth.types.v1.Trace
-	(*v1.Pod)(nil),                 // 27: berth.types.v1.Pod
-	(*v1.CPUSet)(nil),              // 28: berth.types.v1.CPUSet
-	(*v1.PodAllocation)(nil),       // 29: berth.types.v1.PodAllocation
-	(*ListHistoryRequest)(nil),     // 30: berth.inspect.v1.ListHistoryRequest
-	(*ListHistoryResponse)(nil),    // 31: berth.inspect.v1.ListHistoryResponse
+	(*StreamBundleRequest)(nil),    // 8: berth.inspect.v1.StreamBundleRequest
+	(*StreamBundleResponse)(nil),   // 9: berth.inspect.v1.StreamBundleResponse
+	(*Entry)(nil),                  // 10: berth.inspect.v1.Entry
+	(*CheckRequest)(nil),           // 11: berth.inspect.v1.CheckRequest
+	(*CheckResponse)(nil),          // 12: berth.inspect.v1.CheckResponse
+	(*GetStartReportRequest)(nil),  // 13: berth.inspect.v1.GetStartReportRequest
+	(*GetStartReportResponse)(nil), // 14: berth.inspect.v1.GetStartReportResponse
+	(*PodCase)(nil),                // 15: berth.inspect.v1.PodCase
+	(*Finding)(nil),                // 16: berth.inspect.v1.Finding
+	(*GetTraceRequest)(nil),        // 17: berth.inspect.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),       // 18: berth.inspect.v1.GetTraceResponse
+	(*ListTracesRequest)(nil),      // 19: berth.inspect.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),     // 20: berth.inspect.v1.ListTracesResponse
+	(*ImportRequest)(nil),          // 21: berth.inspect.v1.ImportRequest
+	(*ImportResponse)(nil),         // 22: berth.inspect.v1.ImportResponse
+	(*ImportedPod)(nil),            // 23: berth.inspect.v1.ImportedPod
+	(*ExportRequest)(nil),          // 24: berth.inspect.v1.ExportRequest
+	(*ExportResponse)(nil),         // 25: berth.inspect.v1.ExportResponse
+	nil,                            // 26: berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	(*v1.ContainerRef)(nil),        // 27: berth.types.v1.ContainerRef
+	(*v1.Trace)(nil),               // 28: berth.types.v1.Trace
+	(*v1.Pod)(nil),                 // 29: berth.types.v1.Pod
+	(*v1.CPUSet)(nil),              // 30: berth.types.v1.CPUSet
+	(*v1.PodAllocation)(nil),       // 31: berth.types.v1.PodAllocation
+	(*ListHistoryRequest)(nil),     // 32: berth.inspect.v1.ListHistoryRequest
+	(*ListHistoryResponse)(nil),    // 33: berth.inspect.v1.ListHistoryResponse
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
-	8,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	8,  // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	14, // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
-	13, // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
+	10, // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	10, // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	16, // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
+	15, // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
 	0,  // 4: berth.inspect.v1.PodCase.source:type_name -> berth.inspect.v1.PodSource
 	1,  // 5: berth.inspect.v1.Finding.kind:type_name -> berth.inspect.v1.FindingKind
-	25, // 6: berth.inspect.v1.Finding.holder:type_name -> berth.types.v1.ContainerRef
-	26, // 7: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
-	26, // 8: berth.inspect.v1.ListTracesResponse.traces:type_name -> berth.types.v1.Trace
+	27, // 6: berth.inspect.v1.Finding.holder:type_name -> berth.types.v1.ContainerRef
+	28, // 7: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
+	28, // 8: berth.inspect.v1.ListTracesResponse.traces:type_name -> berth.types.v1.Trace
 	2,  // 9: berth.inspect.v1.ImportRequest.kind:type_name -> berth.inspect.v1.StateFileKind
-	27, // 10: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
-	24, // 11: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	21, // 12: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
-	14, // 13: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
-	28, // 14: berth.inspect.v1.ImportResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 15: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
+	29, // 10: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
+	26, // 11: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	23, // 12: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
+	16, // 13: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
+	30, // 14: berth.inspect.v1.ImportResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	31, // 15: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
 	3,  // 16: berth.inspect.v1.ImportedPod.outcome:type_name -> berth.inspect.v1.ImportOutcome
 	2,  // 17: berth.inspect.v1.ExportRequest.kind:type_name -> berth.inspect.v1.StateFileKind
-	25, // 18: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.types.v1.ContainerRef
+	27, // 18: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.types.v1.ContainerRef
 	4,  // 19: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
 	6,  // 20: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
-	9,  // 21: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
-	11, // 22: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
-	15, // 23: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
-	17, // 24: berth.inspect.v1.InspectService.ListTraces:input_type -> berth.inspect.v1.ListTracesRequest
-	30, // 25: berth.inspect.v1.InspectService.ListHistory:input_type -> berth.inspect.v1.ListHistoryRequest
-	19, // 26: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
-	22, // 27: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
-	5,  // 28: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	7,  // 29: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
-	10, // 30: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	12, // 31: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
-	16, // 32: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	18, // 33: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
-	31, // 34: berth.inspect.v1.InspectService.ListHistory:output_type -> berth.inspect.v1.ListHistoryResponse
-	20, // 35: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
-	23, // 36: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
-	28, // [28:37] is the sub-list for method output_type
-	19, // [19:28] is the sub-list for method input_type
+	11, // 21: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
+	13, // 22: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
+	17, // 23: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
+	19, // 24: berth.inspect.v1.InspectService.ListTraces:input_type -> berth.inspect.v1.ListTracesRequest
+	32, // 25: berth.inspect.v1.InspectService.ListHistory:input_type -> berth.inspect.v1.ListHistoryRequest
+	8,  // 26: berth.inspect.v1.InspectService.StreamBundle:input_type -> berth.inspect.v1.StreamBundleRequest
+	21, // 27: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	24, // 28: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	5,  // 29: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	7,  // 30: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
+	12, // 31: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	14, // 32: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
+	18, // 33: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	20, // 34: berth.inspect.v1.InspectService.ListTraces:output_type -> berth.inspect.v1.ListTracesResponse
+	33, // 35: berth.inspect.v1.InspectService.ListHistory:output_type -> berth.inspect.v1.ListHistoryResponse
+	9,  // 36: berth.inspect.v1.InspectService.StreamBundle:output_type -> berth.inspect.v1.StreamBundleResponse
+	22, // 37: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	25, // 38: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	29, // [29:39] is the sub-list for method output_type
+	19, // [19:29] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1789,7 +1889,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 		return
 	}
 	file_berth_inspect_v1_history_proto_init()
-	file_berth_inspect_v1_inspect_proto_msgTypes[11].OneofWrappers = []any{
+	file_berth_inspect_v1_inspect_proto_msgTypes[13].OneofWrappers = []any{
 		(*GetTraceRequest_AdmissionId)(nil),
 		(*GetTraceRequest_PodUid)(nil),
 		(*GetTraceRequest_PodName)(nil),
@@ -1800,7 +1900,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_inspect_v1_inspect_proto_rawDesc), len(file_berth_inspect_v1_inspect_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	InspectService_GetTrace_FullMethodName       = "/berth.inspect.v1.InspectService/GetTrace"
 	InspectService_ListTraces_FullMethodName     = "/berth.inspect.v1.InspectService/ListTraces"
 	InspectService_ListHistory_FullMethodName    = "/berth.inspect.v1.InspectService/ListHistory"
+	InspectService_StreamBundle_FullMethodName   = "/berth.inspect.v1.InspectService/StreamBundle"
 	InspectService_Import_FullMethodName         = "/berth.inspect.v1.InspectService/Import"
 	InspectService_Export_FullMethodName         = "/berth.inspect.v1.InspectService/Export"
 )
@@ -56,6 +57,11 @@ type InspectServiceClient interface {
 	// ListHistory returns the calls that changed something, and those that were refused, the
 	// newest first, in pages.
 	ListHistory(ctx context.Context, in *ListHistoryRequest, opts ...grpc.CallOption) (*ListHistoryResponse, error)
+	// StreamBundle returns what a decision can be computed again from, as files in parts of at most
+	// 1 MiB: machine, configuration, devices, the ledger's state and history, versions and metrics.
+	// Nothing of it is secret: it has no answers of plugins and no annotations that berth does not
+	// use.
+	StreamBundle(ctx context.Context, in *StreamBundleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamBundleResponse], error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
 	// or not at all. What the ledger has already is left as it is.
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
@@ -150,6 +156,25 @@ func (c *inspectServiceClient) ListHistory(ctx context.Context, in *ListHistoryR
 	return out, nil
 }
 
+func (c *inspectServiceClient) StreamBundle(ctx context.Context, in *StreamBundleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamBundleResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &InspectService_ServiceDesc.Streams[1], InspectService_StreamBundle_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamBundleRequest, StreamBundleResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type InspectService_StreamBundleClient = grpc.ServerStreamingClient[StreamBundleResponse]
+
 func (c *inspectServiceClient) Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ImportResponse)
@@ -196,6 +221,11 @@ type InspectServiceServer interface {
 	// ListHistory returns the calls that changed something, and those that were refused, the
 	// newest first, in pages.
 	ListHistory(context.Context, *ListHistoryRequest) (*ListHistoryResponse, error)
+	// StreamBundle returns what a decision can be computed again from, as files in parts of at most
+	// 1 MiB: machine, configuration, devices, the ledger's state and history, versions and metrics.
+	// Nothing of it is secret: it has no answers of plugins and no annotations that berth does not
+	// use.
+	StreamBundle(*StreamBundleRequest, grpc.ServerStreamingServer[StreamBundleResponse]) error
 	// Import takes what a kubelet's state file says into the ledger, in one commit
 	// or not at all. What the ledger has already is left as it is.
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
@@ -231,6 +261,9 @@ func (UnimplementedInspectServiceServer) ListTraces(context.Context, *ListTraces
 }
 func (UnimplementedInspectServiceServer) ListHistory(context.Context, *ListHistoryRequest) (*ListHistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListHistory not implemented")
+}
+func (UnimplementedInspectServiceServer) StreamBundle(*StreamBundleRequest, grpc.ServerStreamingServer[StreamBundleResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamBundle not implemented")
 }
 func (UnimplementedInspectServiceServer) Import(context.Context, *ImportRequest) (*ImportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Import not implemented")
@@ -378,6 +411,17 @@ func _InspectService_ListHistory_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InspectService_StreamBundle_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StreamBundleRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InspectServiceServer).StreamBundle(m, &grpc.GenericServerStream[StreamBundleRequest, StreamBundleResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type InspectService_StreamBundleServer = grpc.ServerStreamingServer[StreamBundleResponse]
+
 func _InspectService_Import_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ImportRequest)
 	if err := dec(in); err != nil {
@@ -458,6 +502,11 @@ var InspectService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "StreamDump",
 			Handler:       _InspectService_StreamDump_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StreamBundle",
+			Handler:       _InspectService_StreamBundle_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
@@ -43,6 +44,8 @@ type Parts struct {
 	Start func() []string
 	// Recovered returns the start's decisions about pods.
 	Recovered func() Recovered
+	// Bundle returns a bundle without the history.
+	Bundle func(ctx context.Context) (*bundle.Bundle, error)
 }
 
 type service struct {

@@ -1,0 +1,371 @@
+package bundle
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// kind is a kind of names. Each has made names of its own.
+type kind string
+
+const (
+	pods       kind = "pod"
+	namespaces kind = "namespace"
+	names      kind = "name"
+	containers kind = "container"
+	ids        kind = "id" // of admissions and runtime containers
+	devices    kind = "device"
+	processes  kind = "process"
+	users      kind = "user"
+	owners     kind = "owner"
+	classes    kind = "class"
+	providers  kind = "provider"
+)
+
+// kept are names that everybody has, and that decisions or readers depend on.
+var kept = map[kind][]string{
+	owners:    {"default", "berthlet", "kubernetes"},
+	classes:   {"system-node-critical", "system-cluster-critical"},
+	providers: {"cpu", "memory", "device", "node", "hugepages"},
+}
+
+// mask replaces names by made ones. It goes over a bundle twice: the first time it collects the
+// names, the second time it replaces them. Made names have the order of the originals, because
+// decisions depend on the order of uids, of containers and of devices.
+type mask struct {
+	names map[kind]map[string]string
+	// made is whether the names are made, so that they are replaced.
+	made bool
+	err  error
+}
+
+// Mask replaces the names of pods, namespaces, containers, users, processes, devices, hosts and
+// paths by made ones, and leaves out what decisions do not depend on: labels, messages, metrics,
+// digests of the original, and the configuration's paths and grants. The other fields stay, so a
+// replay gives the same verdicts. The names of resources and of their domains stay, too.
+func (b *Bundle) Mask() error {
+	m := &mask{names: map[kind]map[string]string{}}
+	m.bundle(b) // collects
+	m.make()
+	masked := m.bundle(b)
+	if m.err != nil {
+		return fmt.Errorf("mask: %w", m.err)
+	}
+	*b = *masked
+	return nil
+}
+
+// make makes the names.
+func (m *mask) make() {
+	for k, all := range m.names {
+		digits := len(fmt.Sprint(len(all)))
+		for i, name := range slices.Sorted(maps.Keys(all)) {
+			all[name] = fmt.Sprintf("%s-%0*d", k, digits, i+1)
+		}
+	}
+	m.made = true
+}
+
+// name returns the made name for a name.
+func (m *mask) name(k kind, name string) string {
+	if name == "" || slices.Contains(kept[k], name) {
+		return name
+	}
+	if !m.made {
+		if m.names[k] == nil {
+			m.names[k] = map[string]string{}
+		}
+		m.names[k][name] = ""
+	}
+	return m.names[k][name]
+}
+
+// device returns the made name of a device; ids are by resource.
+func (m *mask) device(resource, id string) string {
+	return m.name(devices, resource+"\x00"+id)
+}
+
+func (m *mask) bundle(b *Bundle) *Bundle {
+	out := *b
+	out.About.Masked, out.Metrics = true, nil
+	if b.Metrics != nil {
+		out.About.Missing = append(slices.Clone(b.About.Missing), MetricsPart+": it names pods")
+	}
+	if b.Machine != nil {
+		s := b.Machine.Snapshot()
+		s.Name = ""
+		renamed, err := machine.New(s)
+		m.failed(err)
+		out.Machine = renamed
+	}
+	if b.Config != nil {
+		out.Config = masked(b.Config)
+	}
+	out.Devices = slices.Clone(b.Devices)
+	for i := range out.Devices {
+		r := &out.Devices[i]
+		r.Devices = slices.Clone(r.Devices)
+		for j := range r.Devices {
+			r.Devices[j].ID = m.device(r.Name, r.Devices[j].ID)
+		}
+	}
+	if b.State != nil {
+		out.State = m.state(b.State)
+	}
+	out.History = nil
+	for _, l := range b.History {
+		out.History = append(out.History, m.line(l))
+	}
+	return &out
+}
+
+func (m *mask) failed(err error) {
+	if m.err == nil {
+		m.err = err
+	}
+}
+
+// masked returns what decisions depend on of a configuration.
+func masked(c *config.Config) *config.Config {
+	out := config.Default().With(c.Policy())
+	out.Features, out.Verdicts, out.Devices, out.History = c.Features, c.Verdicts, c.Devices, c.History
+	out.Providers.Order, out.Limits.Containers = c.Providers.Order, c.Limits.Containers
+	out.Node.MaxPods, out.Node.PodsPerCore, out.Node.NodeFit, out.Node.LocalStorage = c.Node.MaxPods, c.Node.PodsPerCore, c.Node.NodeFit, c.Node.LocalStorage
+	out.Node.Enforce, out.Cgroups.PerQOS = c.Node.Enforce, c.Cgroups.PerQOS
+	out.Cgroups.Driver, out.Cgroups.Root = c.Cgroups.Driver, "/"
+	if slices.ContainsFunc(out.Node.Enforce, func(e string) bool { return strings.Contains(e, "reserved") }) {
+		out.Node.SystemReservedCgroup, out.Node.KubeReservedCgroup = "system", "kube"
+		if out.Cgroups.Driver == "systemd" {
+			out.Node.SystemReservedCgroup, out.Node.KubeReservedCgroup = "system.slice", "kube.slice"
+		}
+	}
+	return &out
+}
+
+func (m *mask) state(s *ledger.Snapshot) *ledger.Snapshot {
+	out := *s
+	if out.Uncertain != "" {
+		out.Uncertain = "masked"
+	}
+	out.Pods = make([]ledger.PodSnapshot, len(s.Pods))
+	for i, p := range s.Pods {
+		if p.Record != nil {
+			out.Pods[i] = ledger.PodSnapshot{Record: m.record(p.Record), Claims: m.claims(p.Claims)}
+		}
+	}
+	out.Unknown, out.Bindings, out.Providers = nil, nil, nil
+	for _, u := range s.Unknown {
+		out.Unknown = append(out.Unknown, ledger.UnknownSnapshot{UID: m.name(pods, u.UID), Pod: m.unknown(u.Pod)})
+	}
+	for _, b := range s.Bindings {
+		out.Bindings = append(out.Bindings, ledger.BindingSnapshot{ID: m.name(ids, b.ID), Binding: m.binding(b.Binding)})
+	}
+	for _, p := range s.Providers {
+		p.Name = m.name(providers, p.Name)
+		out.Providers = append(out.Providers, p)
+	}
+	return &out
+}
+
+func (m *mask) record(p *ledger.Pod) *ledger.Pod {
+	out := *p
+	out.Pod = *m.pod(&p.Pod)
+	out.Digest = m.digest(&out.Pod, p)
+	out.OwnedBy = m.name(owners, p.OwnedBy)
+	out.AdmissionID, out.ResizeID = m.name(ids, p.AdmissionID), m.name(ids, p.ResizeID)
+	out.EarlierResizeIDs = nil
+	for _, id := range p.EarlierResizeIDs {
+		out.EarlierResizeIDs = append(out.EarlierResizeIDs, m.name(ids, id))
+	}
+	if p.Acknowledged != nil {
+		out.Acknowledged = append([]ledger.Claim{}, m.claims(p.Acknowledged)...)
+	}
+	out.CgroupParent, out.Claims, out.Trace = "", m.claims(p.Claims), nil
+	return &out
+}
+
+// digest returns the digest of a masked pod, if the original has that of its pod. Any other one is
+// of a request that is not known.
+func (m *mask) digest(masked *workload.Pod, p *ledger.Pod) string {
+	own, err := p.Pod.Digest()
+	m.failed(err)
+	if own != p.Digest {
+		return m.name(ids, p.Digest)
+	}
+	digest, err := masked.Digest()
+	m.failed(err)
+	return digest
+}
+
+func (m *mask) pod(p *workload.Pod) *workload.Pod {
+	out := *p
+	out.UID, out.Namespace, out.Name = m.name(pods, p.UID), m.name(namespaces, p.Namespace), m.name(names, p.Name)
+	out.PriorityClassName = m.name(classes, p.PriorityClassName)
+	out.Labels, out.Annotations = nil, nil
+	for name := range p.Annotations {
+		if slices.Contains(workload.UsedAnnotations, name) {
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[name] = "masked"
+		}
+	}
+	out.Containers = slices.Clone(p.Containers)
+	for i := range out.Containers {
+		c := &out.Containers[i]
+		c.Name = m.name(containers, c.Name)
+		c.ExternalDevices = slices.Clone(c.ExternalDevices)
+		for j := range c.ExternalDevices {
+			d := &c.ExternalDevices[j]
+			d.ID = m.device(d.Resource, d.ID)
+		}
+	}
+	return &out
+}
+
+func (m *mask) claims(claims []ledger.Claim) []ledger.Claim {
+	var out []ledger.Claim
+	for _, c := range claims {
+		c.Owner = m.owner(c.Owner)
+		c.Provider, c.Opaque = m.name(providers, c.Provider), nil
+		if d := c.Devices; d != nil {
+			replaced := &ledger.Devices{}
+			for _, one := range d.Devices {
+				one.ID = m.device(c.Resource, one.ID)
+				replaced.Devices = append(replaced.Devices, one)
+			}
+			c.Devices = replaced
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func (m *mask) owner(o ledger.Owner) ledger.Owner {
+	return ledger.Owner{Pod: m.name(pods, o.Pod), Container: m.name(containers, o.Container)}
+}
+
+func (m *mask) binding(b ledger.Binding) ledger.Binding {
+	b.ID, b.Owner, b.CgroupPath = m.name(ids, b.ID), m.owner(b.Owner), ""
+	return b
+}
+
+func (m *mask) unknown(u ledger.UnknownLivePod) ledger.UnknownLivePod {
+	out := ledger.UnknownLivePod{
+		UID: m.name(pods, u.UID), Since: u.Since, Namespace: m.name(namespaces, u.Namespace), Name: m.name(names, u.Name),
+		Source: u.Source, Digest: m.name(ids, u.Digest), QoS: u.QoS, OwnedBy: m.name(owners, u.OwnedBy),
+		Claims: m.claims(u.Claims), DevicesUnknown: u.DevicesUnknown,
+	}
+	for _, b := range u.Bindings {
+		out.Bindings = append(out.Bindings, ledger.RecordedBinding{ID: m.name(ids, b.ID), Container: m.name(containers, b.Container), Own: b.Own})
+	}
+	return out
+}
+
+// line masks an entry. The number and the damage stay.
+func (m *mask) line(l Line) Line {
+	if l.Damage != "" {
+		return Line{Number: l.Number, Damage: "damaged"}
+	}
+	e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+	if err != nil {
+		return Line{Number: l.Number, Damage: "damaged"}
+	}
+	e.Message = maskedMessage(e.Message)
+	if c := e.Caller; c != nil {
+		e.Caller = &ledger.Caller{UID: m.user(c.UID), GID: m.user(c.GID), Name: m.name(processes, c.Name)}
+	}
+	e.Pod, e.Namespace, e.Name, e.Container = m.name(pods, e.Pod), m.name(namespaces, e.Namespace), m.name(names, e.Name), m.name(containers, e.Container)
+	e.AdmissionID, e.Digest = m.name(ids, e.AdmissionID), ""
+	steps := slices.Clone(e.Steps)
+	for i := range steps {
+		steps[i].Provider = m.name(providers, steps[i].Provider)
+	}
+	e.Steps = steps
+	m.request(e)
+	if e.Before != nil {
+		e.Before = m.before(e.Before)
+	}
+	text, err := ledger.HistoryText(e)
+	m.failed(err)
+	return Line{Number: l.Number, Entry: text}
+}
+
+// user returns the made number of a user or group.
+func (m *mask) user(id uint32) uint32 {
+	if id == 0 {
+		return 0
+	}
+	made, n := m.name(users, fmt.Sprintf("%010d", id)), uint32(0)
+	if made == "" {
+		return 0
+	}
+	_, err := fmt.Sscanf(made, string(users)+"-%d", &n)
+	m.failed(err)
+	return n
+}
+
+// maskedMessage keeps only what a replay reads of a message.
+func maskedMessage(text string) string {
+	const swap = "containers with swap"
+	if strings.Contains(text, swap) {
+		return swap
+	}
+	return ""
+}
+
+// request masks the recorded request; one that cannot be read is left out.
+func (m *mask) request(e *ledger.HistoryEntry) {
+	req, err := e.Requested()
+	if err != nil || req == nil {
+		e.Request = nil
+		return
+	}
+	if req.Pod != nil {
+		req.Pod = m.pod(req.Pod)
+	}
+	req.Owner = m.name(owners, req.Owner)
+	req.Changes = slices.Clone(req.Changes)
+	for i := range req.Changes {
+		req.Changes[i].Container = m.name(containers, req.Changes[i].Container)
+	}
+	text, err := json.Marshal(req)
+	m.failed(err)
+	e.Request = text
+}
+
+func (m *mask) before(b *ledger.HistoryBefore) *ledger.HistoryBefore {
+	out := &ledger.HistoryBefore{Rules: b.Rules}
+	for _, p := range b.Pods {
+		masked := ledger.PodBefore{UID: m.name(pods, p.UID), Claims: m.claims(p.Claims)}
+		if p.Record != nil {
+			masked.Record = m.record(p.Record)
+		}
+		out.Pods = append(out.Pods, masked)
+	}
+	for _, u := range b.Unknown {
+		masked := ledger.UnknownBefore{UID: m.name(pods, u.UID)}
+		if u.Pod != nil {
+			pod := m.unknown(*u.Pod)
+			masked.Pod = &pod
+		}
+		out.Unknown = append(out.Unknown, masked)
+	}
+	for _, one := range b.Bindings {
+		masked := ledger.BindingBefore{ID: m.name(ids, one.ID)}
+		if one.Binding != nil {
+			binding := m.binding(*one.Binding)
+			masked.Binding = &binding
+		}
+		out.Bindings = append(out.Bindings, masked)
+	}
+	return out
+}

@@ -1,0 +1,75 @@
+package inspect
+
+import (
+	"encoding/json"
+
+	"google.golang.org/grpc"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/bundle"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// StreamBundle implements InspectService. Only one part of a file is in memory at a time, but for
+// the state.
+func (s *service) StreamBundle(_ *inspectv1.StreamBundleRequest, to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse]) error {
+	b, err := s.Bundle(to.Context())
+	if err != nil {
+		return err
+	}
+	for _, name := range bundle.Parts() {
+		if name == bundle.HistoryPart {
+			err = s.streamHistory(to)
+		} else {
+			var data []byte
+			if data, err = b.Encode(name); err == nil && data != nil {
+				err = sendFile(to, name, data)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendFile sends data of a file in parts; an empty file, too.
+func sendFile(to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse], name string, data []byte) error {
+	for first := true; first || len(data) > 0; first = false {
+		n := min(len(data), partBytes)
+		if err := to.Send(&inspectv1.StreamBundleResponse{Name: name, Data: data[:n]}); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// streamHistory sends the history in lines.
+func (s *service) streamHistory(to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse]) error {
+	var (
+		lines  []byte
+		failed error
+	)
+	err := s.Ledger.History(to.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
+		line, err := bundle.LineOf(e, damage)
+		if err == nil {
+			var text []byte
+			text, err = json.Marshal(line)
+			lines = append(append(lines, text...), '\n')
+		}
+		if err == nil && len(lines) > partBytes {
+			err = sendFile(to, bundle.HistoryPart, lines)
+			lines = nil // a message that is being sent has the old ones
+		}
+		failed = err
+		return err == nil
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return err
+	}
+	return sendFile(to, bundle.HistoryPart, lines)
+}
