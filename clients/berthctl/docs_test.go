@@ -56,6 +56,7 @@ func TestOutputPage(t *testing.T) {
 var noExample = map[string]string{
 	"version":     "differs from build to build",
 	"plugin test": "needs a plugin",
+	"bundle":      "writes a file",
 	"watch":       "does not end",
 	"web":         "prints no data",
 }
@@ -97,6 +98,7 @@ func verbs(f func(name string)) {
 // files of the examples, and where they are.
 var exampleFiles = strings.NewReplacer(
 	"web.yaml", "testdata/docs/web.yaml",
+	"incident.tar.gz", "testdata/docs/incident.tar.gz",
 	"-f cpu_manager_state --pods pods", "-f testdata/import/cpu_manager_state --pods testdata/import/pods",
 )
 

@@ -21,6 +21,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -189,6 +190,29 @@ func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest)
 		}
 	}
 	return nil, errdefs.NotFoundf("no admission is remembered with %v", req)
+}
+
+// StreamBundle sends the bundle of docs/incident.md.
+func (f fakeInspect) StreamBundle(_ *inspectv1.StreamBundleRequest, to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse]) error {
+	b, err := bundle.ReadFile("testdata/docs/incident.tar.gz")
+	if err != nil {
+		return err
+	}
+	for _, name := range bundle.Parts() {
+		data, err := b.Encode(name)
+		if err != nil {
+			return err
+		}
+		if data == nil {
+			continue
+		}
+		for _, part := range [][]byte{data[:len(data)/2], data[len(data)/2:]} {
+			if err := to.Send(&inspectv1.StreamBundleResponse{Name: name, Data: part}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (f fakeInspect) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {

@@ -105,6 +105,17 @@ var goldens = map[string][]step{
 		{args: "get pods --at noon"}, {args: "get pods --at 7 -w"}, {args: "map --at 7 --changes 1h"}, {args: "get devices --at 10m"},
 		{args: "get memory --at 10m"}, {args: "get numa --at 10m"}, {args: "get pods web --at 5"}, {args: "get node --at 7"},
 	},
+	"replay": {
+		{args: "replay --policy best-effort"}, {args: "replay testdata/docs/incident.tar.gz"}, {args: "replay testdata/docs/incident.tar.gz -o wide --machine 2s1n4c2t --reserved-cpus 0,8"},
+		{args: "replay testdata/docs/incident.tar.gz --machine 2s1n4c2t --reserved-cpus 0,8 --explain 0"}, {args: "replay testdata/docs/incident.tar.gz --policy none --keep-policy -o json"},
+		{args: "replay testdata/docs/incident.tar.gz --policy best-effort --map"}, {args: "map --bundle testdata/docs/incident.tar.gz --pod web"},
+		{args: "map --bundle testdata/docs/incident.tar.gz --at 1838538615209989"}, {args: "map --bundle testdata/docs/incident.tar.gz --at 2026-11-23T00:00:00Z"},
+		{args: "map --bundle testdata/docs/incident.tar.gz --pod nobody"}, {args: "simulate --bundle testdata/docs/incident.tar.gz -f -", stdin: podYAML("more")},
+		{args: "simulate --bundle testdata/docs/incident.tar.gz --machine 8c --reserved-cpus 0 -f -", stdin: podYAML("more")},
+		{args: "replay testdata/docs/incident.tar.gz --ledger x"}, {args: "replay --ledger x"}, {args: "replay --ledger nowhere --machine 8c"},
+		{args: "replay testdata/docs/web.yaml"}, {args: "replay nowhere"}, {args: "replay --explain -1"}, {args: "replay", fake: sick},
+		{args: "bundle --machine 8c"}, {args: "bundle --ledger nowhere"}, {args: "bundle -o testdata"}, {args: "replay --help"}, {args: "bundle --help"},
+	},
 	"reload": {
 		{args: "reload"}, {args: "reload --dry-run"}, {args: "reload -o yaml"}, {args: "reload", fake: empty}, {args: "reload", fake: sick},
 		{args: "reload now"}, {args: "reload --help"},

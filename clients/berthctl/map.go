@@ -11,7 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/clients/berthctl/nodemap"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/simulation"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -27,7 +31,8 @@ node. Memory that a pod holds on several NUMA nodes may lie anywhere on them; th
 const mapExample = `  berthctl map
   berthctl map --node 0,2 --detail threads
   berthctl map --pod default/web
-  berthctl map --changes 10m`
+  berthctl map --changes 10m
+  berthctl map --bundle incident.tar.gz --at 2026-11-20T03:00:00Z`
 
 // mapFlags are the flags for drawing a map.
 type mapFlags struct {
@@ -92,11 +97,13 @@ type mapSelection struct {
 	nodes   string
 	pod     string
 	changes string
+	bundle  string
 }
 
 func (s *mapSelection) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.nodes, "node", "", "NUMA nodes to draw, as 3 or 0-1,4 (default all)")
 	fs.StringVar(&s.pod, "pod", "", "pod to point out; all others get one sign")
+	fs.StringVar(&s.bundle, "bundle", "", "draw the state in a file of 'berthctl bundle'")
 	fs.StringVar(&s.changes, "changes", "", "mark the pods that were admitted since then: an age such as 10m, or a time such as 2026-11-20T12:00:00Z")
 }
 
@@ -105,38 +112,116 @@ func (c *ctl) machineMap() *cobra.Command {
 		f   mapFlags
 		sel mapSelection
 	)
-	cmd := c.verb(about{
-		use:   "map [--node N] [--pod POD]",
+	cmd := c.local(about{
+		use:   "map [--node N] [--pod POD] [--bundle FILE]",
 		short: "Draw the machine with the pods on it",
 		long:  mapLong, example: mapExample,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		o, err := f.options(s.ctl)
+	}, func(ctx context.Context, _ []string) error {
+		o, err := f.options(c)
 		if err != nil {
 			return usagef("map", "%v", err)
 		}
-		since, err := s.timeOf("--changes", sel.changes)
-		if err != nil {
-			return usagef("map", "%v", err)
+		if sel.bundle != "" {
+			return c.mapBundle(sel, o)
 		}
-		state, err := s.mapState(ctx, since)
-		if err != nil {
-			return err
-		}
-		if o.Nodes, err = mapNodes(sel.nodes, state); err != nil {
-			return err
-		}
-		if sel.pod != "" {
-			pod, err := s.find(ctx, sel.pod)
-			if err != nil {
-				return err
-			}
-			o.Pod = pod.GetUid()
-		}
-		return s.showMap(state, o)
+		return c.connected(ctx, func(ctx context.Context, s *session) error { return s.mapNow(ctx, sel, o) })
 	})
 	sel.declare(cmd.Flags())
 	f.declare(cmd, "")
 	return c.ofPast(cmd)
+}
+
+// mapNow draws the machine of berthd.
+func (s *session) mapNow(ctx context.Context, sel mapSelection, o nodemap.Options) error {
+	since, err := s.timeOf("--changes", sel.changes)
+	if err != nil {
+		return usagef("map", "%v", err)
+	}
+	state, err := s.mapState(ctx, since)
+	if err != nil {
+		return err
+	}
+	if o.Nodes, err = mapNodes(sel.nodes, state); err != nil {
+		return err
+	}
+	if sel.pod != "" {
+		pod, err := s.find(ctx, sel.pod)
+		if err != nil {
+			return err
+		}
+		o.Pod = pod.GetUid()
+	}
+	return s.showMap(state, o)
+}
+
+// mapBundle draws the machine of a bundle, now or at a moment.
+func (c *ctl) mapBundle(sel mapSelection, o nodemap.Options) error {
+	b, err := bundle.ReadFile(sel.bundle)
+	if err != nil {
+		return err
+	}
+	if b.Machine == nil || b.Config == nil {
+		return fmt.Errorf("%s has no machine or no configuration: make a bundle with --machine and --config", sel.bundle)
+	}
+	since, err := c.timeOf("--changes", sel.changes)
+	if err != nil {
+		return usagef("map", "%v", err)
+	}
+	rec, err := simulation.RecordOf(b, b.Machine)
+	if err != nil {
+		return err
+	}
+	scene := simulation.Scene{Machine: b.Machine, Config: *b.Config, Devices: b.DevicesByResource(), Facts: b.Node}
+	view := rec.View
+	if c.past != nil {
+		moment := ledger.Moment{Time: c.past.GetTime().AsTime(), Revision: c.past.GetRevision()}
+		if view, err = view.At(moment, rec.History); err != nil {
+			return err
+		}
+	}
+	placed, err := scene.State(view)
+	if err != nil {
+		return err
+	}
+	state := simulatedState(scene, placed)
+	state.Revision = view.Revision()
+	i := 0
+	for p := range view.Pods() {
+		state.Pods[i].New = !since.IsZero() && !p.AdmittedAt.Before(since)
+		i++
+	}
+	if o.Nodes, err = mapNodes(sel.nodes, state); err != nil {
+		return err
+	}
+	if sel.pod != "" {
+		at := slices.IndexFunc(state.Pods, func(p nodemap.Pod) bool {
+			_, name, _ := strings.Cut(p.Name, "/")
+			return sel.pod == p.UID || sel.pod == p.Name || sel.pod == name
+		})
+		if at < 0 {
+			return &unknownPodError{sel.pod}
+		}
+		o.Pod = state.Pods[at].UID
+	}
+	return c.showMap(state, o)
+}
+
+// escape escapes the names of a state that others have written.
+func escape(state *nodemap.State) {
+	for i := range state.Pods {
+		p := &state.Pods[i]
+		p.UID, p.Name = table.Printable(p.UID), table.Printable(p.Name)
+		for j := range p.Blocks {
+			p.Blocks[j].Resource = table.Printable(p.Blocks[j].Resource)
+		}
+	}
+	for i := range state.Devices {
+		d := &state.Devices[i]
+		d.Resource, d.ID, d.Pod = table.Printable(d.Resource), table.Printable(d.ID), table.Printable(d.Pod)
+	}
+	for i := range state.Memory {
+		state.Memory[i].Resource = table.Printable(state.Memory[i].Resource)
+	}
 }
 
 // showMap prints a map for people, or its data for programs.

@@ -53,6 +53,7 @@ func simulatedState(scene simulation.Scene, placed simulation.Placement) nodemap
 			})
 		}
 	}
+	escape(&state)
 	return state
 }
 

@@ -1,30 +1,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/clients/simulation"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/topology"
 )
 
 const simulateLong = `Admit pods one after the other on a simulated machine, without a berthd. The output shows what each pod gets, which pods
@@ -37,39 +27,33 @@ A device is ID@NODES, as gpu0@0 or nic@0+1; 4*gpu@0 makes gpu0 to gpu3. A file o
 for each resource. A pod that requests any other extended resource is rejected, unless devices.elsewhere of the
 configuration names the resource. --more counts how many copies of a pod would fit after the others.
 
+--bundle FILE takes machine, configuration and devices from a file of 'berthctl bundle', and the pods that were admitted
+there are on the machine already.
+
 The exit code is 3 if a pod was rejected.`
 
 const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.yaml --pods pods/
   berthctl simulate --machine machine.json --kubelet-config kubelet.yaml --pods pods.yaml --policy single-numa-node
   berthctl simulate --machine 2s2n16c2t --cpu-policy static --reserved-cpus 0,32 --policy restricted \
-    --device example.com/gpu=4*a@0,4*b@2 --pods pods.yaml --more worker.yaml -o json`
+    --device example.com/gpu=4*a@0,4*b@2 --pods pods.yaml --more worker.yaml -o json
+  berthctl simulate --bundle incident.tar.gz --pods web.yaml --map`
 
 // simulate's flags.
 type simulateFlags struct {
-	machine, config, kubelet string
-	pods, more               manifest
-	most                     int
-	policy, scope, cpuPolicy string
-	reserved                 string
-	devices                  string
-	device                   []string
-	explain                  bool
+	sceneFlags
+	bundle     string
+	pods, more manifest
+	most       int
+	explain    bool
 }
 
 func (f *simulateFlags) declare(fs *pflag.FlagSet) {
-	fs.StringVar(&f.machine, "machine", "", "snapshot file or shape of the machine; empty: what the configuration says")
-	fs.StringVar(&f.config, "config", "", "berth's own configuration file")
-	fs.StringVar(&f.kubelet, "kubelet-config", "", "a kubelet's configuration file")
+	f.sceneFlags.declare(fs, "what the configuration says")
+	fs.StringVar(&f.bundle, "bundle", "", "bundle with the machine, the configuration, the devices, and the pods that are admitted already")
 	fs.StringSliceVarP(&f.pods.files, "pods", "f", nil, filesUsage+". The files of a directory are taken in the order of their names")
 	f.pods.readingFlags(fs)
 	fs.StringSliceVar(&f.more.files, "more", nil, "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
-	fs.StringVar(&f.policy, "policy", "", "topology policy in place of the configured one: none, best-effort, restricted, single-numa-node")
-	fs.StringVar(&f.scope, "scope", "", "topology scope in place of the configured one: container, pod")
-	fs.StringVar(&f.cpuPolicy, "cpu-policy", "", "CPU policy in place of the configured one: none, static")
-	fs.StringVar(&f.reserved, "reserved-cpus", "", "list of reserved CPUs, in place of the configured ones")
-	fs.StringArrayVar(&f.device, "device", nil, "devices of a resource, as example.com/gpu=4*a@0,4*b@1; may be repeated")
-	fs.StringVar(&f.devices, "devices", "", "file with devices by resource")
 	fs.BoolVar(&f.explain, "explain", false, "explain every decision, not only rejections")
 }
 
@@ -79,7 +63,7 @@ func (c *ctl) simulate() *cobra.Command {
 		drawn mapFlags
 	)
 	cmd := c.local(about{
-		use:   "simulate --machine FILE|SHAPE --pods FILE|DIR [--config FILE]",
+		use:   "simulate {--machine FILE|SHAPE | --bundle FILE} --pods FILE|DIR [--config FILE]",
 		short: "Admit pods on a simulated machine",
 		long:  simulateLong, example: simulateExample,
 	}, func(ctx context.Context, _ []string) error {
@@ -89,13 +73,22 @@ func (c *ctl) simulate() *cobra.Command {
 		if f.most < 1 {
 			return usagef("simulate", "--most %d: expected at least 1", f.most)
 		}
-		scene, err := f.scene(c)
+		scene, opened, err := f.scene(c)
 		if err != nil {
 			return err
 		}
 		pods, o, err := f.read(c, &scene)
 		if err != nil {
 			return err
+		}
+		known := make(names)
+		if opened != nil {
+			if o.On, err = simulation.RecordOf(opened, scene.Machine); err != nil {
+				return err
+			}
+			if known, err = recordedNames(o.On); err != nil {
+				return err
+			}
 		}
 		picture, err := drawn.options(c)
 		if err != nil {
@@ -113,7 +106,7 @@ func (c *ctl) simulate() *cobra.Command {
 				fmt.Fprintf(c.err, "warning: pod %s/%s: %s\n", p.GetNamespace(), p.GetName(), oneLine(n))
 			}
 		}
-		if err := c.show(out, func(w io.Writer) { c.showSimulation(w, out, f.explain) }); err != nil {
+		if err := c.show(out, func(w io.Writer) { c.showSimulation(w, out, known, f.explain) }); err != nil {
 			return err
 		}
 		if drawn.draw && !c.forPrograms() {
@@ -136,103 +129,14 @@ func (c *ctl) simulate() *cobra.Command {
 }
 
 // scene reads machine, configuration and devices.
-func (f *simulateFlags) scene(c *ctl) (s simulation.Scene, err error) {
-	if s.Config, err = f.configuration(c); err != nil {
-		return s, err
-	}
-	if s.Config.Machine == "" {
-		return s, usagef("simulate", "--machine is missing")
-	}
-	if s.Machine, err = findMachine(s.Config.Machine); err != nil {
-		return s, err
-	}
-	s.Devices, err = f.allDevices()
-	return s, err
-}
-
-// configuration lays the files over the defaults, and the flags over the files.
-func (f *simulateFlags) configuration(c *ctl) (config.Config, error) {
-	cfg := config.Default()
-	if f.kubelet != "" {
-		data, err := os.ReadFile(f.kubelet)
-		if err != nil {
-			return cfg, err
-		}
-		notes, err := cfg.ApplyKubelet(f.kubelet, data)
-		if err != nil {
-			return cfg, err
-		}
-		for _, n := range notes {
-			fmt.Fprintf(c.err, "warning: %s\n", oneLine(n))
+func (f *simulateFlags) scene(c *ctl) (s simulation.Scene, b *bundle.Bundle, err error) {
+	if f.bundle != "" {
+		if b, err = bundle.ReadFile(f.bundle); err != nil {
+			return s, nil, err
 		}
 	}
-	if f.config != "" {
-		data, err := os.ReadFile(f.config)
-		if err != nil {
-			return cfg, err
-		}
-		if err := cfg.ApplyBerth(f.config, data); err != nil {
-			return cfg, err
-		}
-	}
-	cfg.Machine = cmp.Or(f.machine, cfg.Machine)
-	cfg.Topology.Policy = cmp.Or(topology.Policy(f.policy), cfg.Topology.Policy)
-	cfg.Topology.Scope = cmp.Or(f.scope, cfg.Topology.Scope)
-	cfg.CPU.Policy = cmp.Or(f.cpuPolicy, cfg.CPU.Policy)
-	if f.reserved != "" {
-		cpus, err := cpuset.Parse(f.reserved)
-		if err != nil {
-			return cfg, fmt.Errorf("--reserved-cpus: %w", err)
-		}
-		cfg.Reserved.CPUs = cpus
-	}
-	return cfg, nil
-}
-
-// findMachine reads a snapshot file, or makes a machine of a shape.
-func findMachine(fileOrShape string) (*machine.Topology, error) {
-	data, err := os.ReadFile(fileOrShape)
-	if err == nil {
-		return machine.Load(data)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	shape, err := machine.ParseShape(fileOrShape)
-	if err != nil {
-		return nil, fmt.Errorf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
-	}
-	return machine.New(shape)
-}
-
-// allDevices reads the file and the flags.
-func (f *simulateFlags) allDevices() (map[string][]device.Device, error) {
-	texts := map[string]string{}
-	if f.devices != "" {
-		data, err := os.ReadFile(f.devices)
-		if err != nil {
-			return nil, err
-		}
-		if err := yaml.UnmarshalStrict(data, &texts); err != nil {
-			return nil, fmt.Errorf("%s: expected a line \"resource: devices\" for each resource: %w", f.devices, err)
-		}
-	}
-	for _, one := range f.device {
-		resource, text, ok := strings.Cut(one, "=")
-		if !ok || resource == "" {
-			return nil, usagef("simulate", "--device %s: expected resource=devices", one)
-		}
-		texts[resource] = strings.TrimPrefix(texts[resource]+","+text, ",")
-	}
-	out := map[string][]device.Device{}
-	for _, resource := range slices.Sorted(maps.Keys(texts)) {
-		list, err := simulation.ParseDevices(texts[resource])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", resource, err)
-		}
-		out[resource] = list
-	}
-	return out, nil
+	s, err = f.sceneFlags.scene(c, "simulate", b)
+	return s, b, err
 }
 
 // read reads the pods, and assigns missing uids.

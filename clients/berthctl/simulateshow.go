@@ -16,7 +16,8 @@ import (
 )
 
 // showSimulation prints the allocations, the reasons of rejections, and the use of the machine.
-func (c *ctl) showSimulation(w io.Writer, s *admissionv1.Simulation, explain bool) {
+// known are the names of pods that were admitted before.
+func (c *ctl) showSimulation(w io.Writer, s *admissionv1.Simulation, known names, explain bool) {
 	scope := ""
 	if s.GetTopologyPolicy() != "none" {
 		scope = ", " + s.GetTopologyScope() + " scope"
@@ -26,7 +27,6 @@ func (c *ctl) showSimulation(w io.Writer, s *admissionv1.Simulation, explain boo
 		fmt.Fprintf(w, "\n%v", c.simulatedPods(s))
 	}
 	fmt.Fprintf(w, "\n%v", nodeUses(s.GetNodes()))
-	known := make(names)
 	for _, p := range s.GetPods() {
 		known[p.GetUid()] = p.GetNamespace() + "/" + p.GetName()
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -28,6 +29,8 @@ type Scene struct {
 	Config  config.Config
 	// Devices by resource, all of them healthy unless they say otherwise.
 	Devices map[string][]device.Device
+	// Facts of the node beside its machine; zero if they are not known.
+	Facts node.Facts
 }
 
 // Options of a run.
@@ -36,6 +39,8 @@ type Options struct {
 	More *typesv1.Pod
 	// Most bounds how often.
 	Most int
+	// On is a record whose pods are admitted already; nil for none.
+	On *Record
 }
 
 // stage is a scene with everything built.
@@ -69,6 +74,16 @@ func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 	return out, Placement{View: view, Memory: st.managerSet.Memory.State(view), Reserved: st.managerSet.CPU.Reserved()}, nil
 }
 
+// State returns where everything is in a state of a record, which is of the scene's machine.
+func (s Scene) State(view *ledger.View) (Placement, error) {
+	st, err := s.build()
+	if err != nil {
+		return Placement{}, err
+	}
+	view = view.Under(st.managerSet.Rules)
+	return Placement{View: view, Memory: st.managerSet.Memory.State(view), Reserved: st.managerSet.CPU.Reserved()}, nil
+}
+
 func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, *stage, *ledger.View, error) {
 	st, err := s.build()
 	if err != nil {
@@ -79,7 +94,14 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 		TopologyPolicy: string(st.managerSet.Topology.Policy()), TopologyScope: string(st.managerSet.Topology.Scope()),
 		CpuPolicy: st.managerSet.CPU.Describe().Policy,
 	}
-	trial := st.trial(ledger.Empty(st.managerSet.Rules), st.engine.Tries)
+	begin := ledger.Empty(st.managerSet.Rules)
+	if o.On != nil {
+		if !o.On.isOn(s.Machine) {
+			return nil, nil, nil, errdefs.Invalidf("the pods of the bundle are on another machine than the one of --machine: leave out --machine")
+		}
+		begin = o.On.View.Under(st.managerSet.Rules)
+	}
+	trial := st.trial(begin, st.engine.Tries)
 	for _, m := range pods {
 		v, err := st.admit(ctx, trial, m)
 		if err != nil {
@@ -105,6 +127,7 @@ func (s Scene) build() (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Facts = s.Facts
 	managers, err := managerset.New(cfg, s.Machine)
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ import (
 
 // lists are the answers with items, and the fields that have the items.
 var lists = map[protoreflect.FullName]protoreflect.Name{
+	"berth.admission.v1.Replay":             "differences",
 	"berth.admission.v1.Simulation":         "pods",
 	"berth.allocation.v1.ListResponse":      "pods",
 	"berth.cgroup.v1.ListResponse":          "cgroups",

@@ -7,6 +7,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/bundle"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -19,7 +20,7 @@ func (s *service) StreamBundle(_ *inspectv1.StreamBundleRequest, to grpc.ServerS
 	}
 	for _, name := range bundle.Parts() {
 		if name == bundle.HistoryPart {
-			err = s.streamHistory(to)
+			err = s.streamHistory(to, b.State.Recorded)
 		} else {
 			var data []byte
 			if data, err = b.Encode(name); err == nil && data != nil {
@@ -45,13 +46,15 @@ func sendFile(to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse], nam
 	return nil
 }
 
-// streamHistory sends the history in lines.
-func (s *service) streamHistory(to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse]) error {
+// streamHistory sends the history in lines; what cannot be read is a line, too. last is the number
+// of the last entry.
+func (s *service) streamHistory(to grpc.ServerStreamingServer[inspectv1.StreamBundleResponse], last uint64) error {
 	var (
 		lines  []byte
 		failed error
 	)
-	err := s.Ledger.History(to.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
+	each := func(e *ledger.HistoryEntry, damage error) bool {
+		last = max(e.Number, 1) - 1
 		line, err := bundle.LineOf(e, damage)
 		if err == nil {
 			var text []byte
@@ -64,7 +67,12 @@ func (s *service) streamHistory(to grpc.ServerStreamingServer[inspectv1.StreamBu
 		}
 		failed = err
 		return err == nil
-	})
+	}
+	err := s.Ledger.History(to.Context(), 0, each)
+	if errdefs.ClassOf(err) == errdefs.Corrupt {
+		each(&ledger.HistoryEntry{Number: last}, err)
+		err = nil
+	}
 	if err == nil {
 		err = failed
 	}
