@@ -11,6 +11,10 @@ import (
 // other page: the last block is in a bucket of its own, so nothing leads to it but the root. A
 // tree of single entries costs a commit its last leaf, the branches above, and new space at the
 // end of the file.
+//
+// Of a commit that admits a small pod, the history is 15 of 48 KB: 6 KB are the last block, the
+// rest is its share of the moves of full blocks, each of which writes a leaf with up to four blocks
+// again.
 const (
 	// blockEntries and blockBytes limit a block: two pages of 4 KiB. A larger entry is alone.
 	blockEntries = 16
