@@ -58,8 +58,9 @@ function scene(extra = []) {
 
 // The views. Each returns its content; live ones are drawn again when something changes.
 
-/** @type {{only: string, viewBox: string, chosen: number}} */
-const onMap = { only: '', viewBox: '', chosen: -1 };
+// What stays when the map is drawn again; about selects the part of the map that is described.
+/** @type {{only: string, viewBox: string, chosen: number, about: string}} */
+const onMap = { only: '', viewBox: '', chosen: -1, about: '' };
 
 /** @type {Record<string, {live: boolean, show: () => Node|Promise<Node>}>} */
 const views = {
@@ -74,6 +75,7 @@ const views = {
 function machineView() {
   const s = scene();
   const { picture, use } = draw(s, { only: onMap.only });
+  picture.id = 'map'; // so that it keeps the focus
   if (onMap.viewBox) picture.setAttribute('viewBox', onMap.viewBox);
   new MutationObserver(() => { onMap.viewBox = picture.getAttribute('viewBox') || ''; }).observe(picture, { attributeFilter: ['viewBox'] });
   const about = el('div', { class: 'panel', 'aria-live': 'polite', id: 'about' }, el('p', { class: 'soft' }, 'Point at a CPU or a device, or use the arrow keys in the map, to see who has it and why. + and - zoom, 0 shows all.'));
@@ -84,6 +86,9 @@ function machineView() {
     if (cpu) about.replaceChildren(aboutCPU(Number(cpu), s, use));
     else if (device) about.replaceChildren(aboutDevice(String(target?.getAttribute('data-resource')), device, uid));
     else if (uid) about.replaceChildren(el('p', {}, podName(uid)));
+    else return;
+    onMap.about = ['cpu', 'device', 'resource', 'pod'].map((name) => [`data-${name}`, target?.getAttribute(`data-${name}`)])
+      .filter(([name, value]) => value && (name !== 'data-pod' || !device)).map(([name, value]) => `[${name}="${CSS.escape(String(value))}"]`).join('');
   };
   const choose = (/** @type {number} */ id) => {
     picture.querySelector('.chosen')?.classList.remove('chosen');
@@ -111,7 +116,8 @@ function machineView() {
     }),
     s.pods.length > 30 ? el('li', { class: 'soft' }, `and ${s.pods.length - 30} smaller pods`) : null,
     el('li', { class: 'soft' }, 'empty: shared or free   hatched: reserved   × offline or unhealthy   ! held and offline or unhealthy   ? unknown holder'));
-  queueMicrotask(() => { if (onMap.chosen >= 0) picture.querySelector(`[data-cpu="${onMap.chosen}"]`)?.classList.add('chosen'); });
+  if (onMap.chosen >= 0) picture.querySelector(`[data-cpu="${onMap.chosen}"]`)?.classList.add('chosen');
+  if (onMap.about) tell(picture.querySelector(onMap.about));
   return el('section', { 'aria-label': 'Machine' }, about, picture, legend);
 }
 
