@@ -72,6 +72,7 @@ type ratio struct {
 
 var ratios = []ratio{
 	{name{"AdmitOverTheSocket", "8 CPUs and 4 GiB", "512", "berth"}, 1.5},
+	{name{"AdmitWithHistory", "8 CPUs and 4 GiB", "512", "berth"}, 1.05},
 	{name{"ResizeOverTheSocket", "by one CPU", "512", "berth"}, 2},
 	{name{"ManyPods", "processor time of an Admit and a Remove", "5000", "berth"}, 1.3},
 	{name{"ManyPods", "Admit", "5000", "berth"}, 1.3},

@@ -239,7 +239,7 @@ func (r *results) printPromises(w io.Writer) {
 		if i := slices.IndexFunc(s.parts, func(p part) bool { return p.name == times }); i >= 0 {
 			fmt.Fprint(t, head)
 			head = ""
-			fmt.Fprintf(t, "%s, %s of %s\t%v\t%.1f times\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
+			fmt.Fprintf(t, "%s, %s of %s\t%v\t%v times\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
 				s.parts[i], p.most, s.allocs, verdict(s.parts[i].value <= p.most))
 		}
 		if i := slices.IndexFunc(s.parts, func(p part) bool { return p.name == grown }); i >= 0 {

@@ -522,7 +522,7 @@ func TestHistoryBlocks(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(blocks) < 4 || len(blocks) > 20 || largest > 8000 || blocks[0] != ledger.BucketHistoryOpen || slices.Contains(blocks[1:], ledger.BucketHistoryOpen) {
+	if len(blocks) < 3 || len(blocks) > 20 || largest > 12000 || blocks[0] != ledger.BucketHistoryOpen || slices.Contains(blocks[1:], ledger.BucketHistoryOpen) {
 		t.Errorf("blocks %q, the largest has %d bytes", blocks, largest)
 	}
 	var read []string

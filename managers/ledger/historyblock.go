@@ -16,9 +16,9 @@ import (
 // rest is its share of the moves of full blocks, each of which writes a leaf with up to four blocks
 // again.
 const (
-	// blockEntries and blockBytes limit a block: two pages of 4 KiB. A larger entry is alone.
-	blockEntries = 16
-	blockBytes   = 7 << 10
+	// blockEntries and blockBytes limit a block: three pages of 4 KiB. A larger entry is alone.
+	blockEntries = 32
+	blockBytes   = 11 << 10
 )
 
 // block is a list of entries without gaps.
