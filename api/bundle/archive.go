@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -67,8 +67,7 @@ func (b *Bundle) WriteFile(path string) (err error) {
 
 // ReadFile reads a bundle from a file. Errors of class Invalid name the part that is wrong.
 func ReadFile(path string) (*Bundle, error) {
-	// Opening a named pipe would wait for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	f, err := ledgerfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

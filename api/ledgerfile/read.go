@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"syscall"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -29,8 +28,7 @@ const (
 // larger than any ledger, and Unavailable if berthd commits faster than the file can be read, or
 // if the system cannot read it.
 func Read(ctx context.Context, path string) (found ledger.Found, damage error, err error) {
-	// Opening a named pipe would wait for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	f, err := Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return found, nil, errdefs.NotFoundf("read the ledger file: %w", err)

@@ -1,0 +1,3 @@
+package ledgerfile
+
+const nonBlocking = 0 // a browser has no named pipes
