@@ -30,9 +30,10 @@ vm -cgroup hybrid -nodes 2 ./server/internal/host/cgroupfs
 
 # Beside systemd: with slices of its own, and with directories beside them. The loop
 # of kills, damaged ledgers, frozen cgroups and memory on its nodes, with slices.
-loop='MainJob|Resize|Crash|CutOff|DamagedLedger|Orphan|LivingPods|FrozenCgroups|MemoryPinned'
+loop='MainJob|Crash|CutOff|DamagedLedger|Orphan|LivingPods|FrozenCgroups|MemoryPinned'
 vm -systemd -cgroup v2 -nodes 2 ./server/internal/host/cgroupfs ./server/internal/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd)$'
 vm -systemd -cgroup v2 -nodes 2 -env BERTH_TEST_CGROUP_DRIVER=systemd "./server/berthd:$loop"
+vm -systemd -cgroup v2 -cpus 8 -env BERTH_TEST_CGROUP_DRIVER=systemd './server/berthd:^TestResize'
 vm -systemd -cgroup v1 -nodes 2 ./server/internal/host/cgroupfs ./server/internal/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd|TestFrozenCgroups)$'
 
 # Under the unit that berth comes with.
