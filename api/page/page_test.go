@@ -22,6 +22,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
@@ -33,12 +34,16 @@ type conn struct {
 	last    proto.Message
 	fail    error
 	watched []*allocationv1.WatchResponse
+	machine *nodev1.GetMachineResponse
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (c *conn) Invoke(_ context.Context, method string, args, _ any, _ ...grpc.CallOption) error {
+func (c *conn) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if m, ok := reply.(*nodev1.GetMachineResponse); ok && c.machine != nil {
+		proto.Merge(m, c.machine)
+	}
 	c.methods, c.last = append(c.methods, method), args.(proto.Message)
 	return c.fail
 }
@@ -141,6 +146,21 @@ func TestGuard(t *testing.T) {
 		if r.Header.Get("Content-Security-Policy") != policy || r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s %q: headers %v", tt.path, tt.headers, r.Header)
 		}
+	}
+}
+
+// TestMachine: each answer has the machine of that moment, without the snapshot.
+func TestMachine(t *testing.T) {
+	t.Parallel()
+	c := &conn{}
+	h := New(Options{Conn: c})
+	var answers []string
+	for _, fingerprint := range []string{"one", "one", "two", "one"} {
+		c.machine = &nodev1.GetMachineResponse{Fingerprint: fingerprint, SnapshotJson: []byte("{}")}
+		answers = append(answers, text(t, request(t, h, "GET", "/api/v1/machine", "")))
+	}
+	if answers[0] != answers[1] || answers[0] != answers[3] || !strings.Contains(answers[0], `"one"`) || !strings.Contains(answers[2], `"two"`) || strings.Contains(answers[0], "e30=") {
+		t.Errorf("answers %q", answers)
 	}
 }
 
