@@ -205,7 +205,7 @@ func (c *checker) cpus(p *Pod, i int) {
 	}
 	for j := i + 1; j < len(p.Claims); j++ {
 		o := &p.Claims[j]
-		if o.CPUs != nil && set.Overlaps(o.CPUs.Set) && !mayShareCPUs(p, claim, o) {
+		if o.CPUs != nil && set.Overlaps(o.CPUs.Set) && !p.MayShareCPUs(claim, o) {
 			c.add(Structural, RuleCPUOverlap, claim.Owner, o.Owner, claim.Resource,
 				"CPUs %s belong to %s (%s) and to %s (%s)", set.Intersect(o.CPUs.Set),
 				claim.Owner, claim.Provider, o.Owner, o.Provider)
@@ -252,11 +252,11 @@ func nodeCPUs(p *Pod) cpuset.Set {
 	return set
 }
 
-// mayShareCPUs returns whether two claims of a pod may have CPUs in common: a part and its
+// MayShareCPUs returns whether two claims of a pod may have CPUs in common: a part and its
 // pod's set; two sharers of that set; an init container and later containers; an init
 // container and a sidecar that shares the remaining CPUs of the pod's set, although both
 // run at the same time (the kubelet divides the set like this, KEP-5526).
-func mayShareCPUs(p *Pod, a, b *Claim) bool {
+func (p *Pod) MayShareCPUs(a, b *Claim) bool {
 	switch {
 	case a.Owner.Container == "" || b.Owner.Container == "":
 		return !a.CPUs.ofNode() || !b.CPUs.ofNode()

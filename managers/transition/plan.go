@@ -1,0 +1,455 @@
+package transition
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Change is a change of the claims of a pod. Of each claim, From is the content before the first step,
+// and To the wanted content, in the same order: with the same owner, provider and resource, and the same
+// kind of payload, CPUs or memory.
+type Change struct {
+	Pod      string
+	From, To []ledger.Claim
+}
+
+// To returns the change of a pod of a view to some claims. Claims that the pod does not have are of class
+// Invalid.
+func To(view *ledger.View, uid string, claims []ledger.Claim) (Change, error) {
+	c := Change{Pod: uid, To: claims}
+	pod, ok := view.Pod(uid)
+	if !ok {
+		return Change{}, view.NotAdmitted(uid)
+	}
+	for i := range claims {
+		at := find(pod, &claims[i])
+		if at < 0 || claims[i].Owner.Pod != uid {
+			return Change{}, errdefs.Invalidf("pod %s has no claim of %s on %s to change", uid, claims[i].Owner, claims[i].Resource)
+		}
+		c.From = append(c.From, pod.Claims[at])
+	}
+	return c, nil
+}
+
+// Reverse returns the change that undoes this one, after any of its steps.
+func (c Change) Reverse() Change { return Change{Pod: c.Pod, From: c.To, To: c.From} }
+
+// Kind is what a step does.
+type Kind string
+
+const (
+	// Widen: the owner also gets what it will have, or a part of that.
+	Widen Kind = "widen"
+	// Migrate: the pages of the container move to the NUMA nodes that it will have. Its claims stay.
+	Migrate Kind = "migrate"
+	// HandOver: the owner gives back CPUs for which another one waits.
+	HandOver Kind = "hand over"
+	// Narrow: the owner keeps only what it will have.
+	Narrow Kind = "narrow"
+)
+
+// Step is one step of a plan. Each step is one commit of the ledger, except Migrate, which changes no
+// claims.
+type Step struct {
+	Kind  Kind
+	Owner ledger.Owner
+	// Before and After are the claims of the owner that change, in the same order.
+	Before, After []ledger.Claim
+	// To are the NUMA nodes that a Migrate leaves to the owner, and Bytes the most that it moves.
+	To    numa.Mask
+	Bytes uint64
+}
+
+// Apply adds the claims after the step to a draft.
+func (s *Step) Apply(d *ledger.Draft) {
+	if s.Kind != Migrate {
+		d.AddClaims(s.Owner.Pod, s.After...)
+	}
+}
+
+// String describes the step.
+func (s *Step) String() string {
+	if s.Kind == Migrate {
+		return fmt.Sprintf("migrate %s: at most %d bytes to NUMA nodes %s", s.Owner, s.Bytes, s.To)
+	}
+	text := fmt.Sprintf("%s %s:", s.Kind, s.Owner)
+	if from, to := cpusOf(s.Before), cpusOf(s.After); from != to {
+		text += fmt.Sprintf(" CPUs %s to %s", from, to)
+	}
+	if from, to := nodesOf(s.Before), nodesOf(s.After); from != to {
+		text += fmt.Sprintf(" memory of NUMA nodes %s to %s", from, to)
+	}
+	return text
+}
+
+// Cost is what a plan disturbs.
+type Cost struct {
+	// Containers whose CPUs or memory nodes change.
+	Containers int
+	// CPUs that get another owner, or leave the shared pool.
+	CPUs int
+	// Bytes is the most memory that moves between NUMA nodes.
+	Bytes uint64
+}
+
+// Plan is a sequence of steps.
+type Plan struct {
+	Steps []Step
+	Cost  Cost
+}
+
+// New plans the steps from the claims of a view to some changes. The view stays as it is.
+//
+// Errors are of class NotFound for a pod that the view does not have, Invalid for a change that is no
+// change of CPUs or memory that the pod has, and Refused with the reason ResizeDeferred if no order of
+// steps keeps the invariants now.
+func New(view *ledger.View, changes []Change) (*Plan, error) {
+	p := &planner{view: view, capacity: map[string]*ledger.NodeBytes{}}
+	for _, m := range view.Rules().Memory {
+		c := p.capacity[m.Resource]
+		if c == nil {
+			c = &ledger.NodeBytes{}
+			p.capacity[m.Resource] = c
+		}
+		c[m.Node] = m.Allocatable
+	}
+	for _, c := range changes {
+		if err := p.add(c); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		moved := false
+		for _, u := range p.units {
+			if p.advance(u) {
+				moved = true
+			}
+		}
+		p.units = slices.DeleteFunc(p.units, p.reached)
+		switch {
+		case len(p.units) == 0:
+			return &p.plan, nil
+		case moved:
+			p.turns = 0
+		case p.handOver() || p.detour():
+		default:
+			return nil, p.stuck()
+		}
+	}
+}
+
+// planner makes a plan, on one view after the other.
+type planner struct {
+	view     *ledger.View
+	capacity map[string]*ledger.NodeBytes
+	// units are those that do not have yet what they shall have.
+	units []*unit
+	plan  Plan
+	// turns is how many detours were made since the last CPU that reached its place.
+	turns int
+}
+
+// unit is an owner with the claims that it had before the first step, and those that it shall have.
+type unit struct {
+	owner      ledger.Owner
+	from, want []ledger.Claim
+	// part is whether the pod has memory as a whole, so that that of its containers is counted nowhere.
+	part bool
+}
+
+// add makes the units of a change, and adds its cost.
+func (p *planner) add(c Change) error {
+	pod, ok := p.view.Pod(c.Pod)
+	if !ok {
+		return p.view.NotAdmitted(c.Pod)
+	}
+	units := map[ledger.Owner]*unit{}
+	touched := map[string]bool{}
+	if len(c.From) != len(c.To) {
+		return errdefs.Invalidf("the change of pod %s has %d claims before and %d after it", c.Pod, len(c.From), len(c.To))
+	}
+	for i := range c.To {
+		want := &c.To[i]
+		at := find(pod, want)
+		if at < 0 {
+			continue // given back since the change was made, as by an init container
+		}
+		have := &pod.Claims[at]
+		if have.CPUs == nil && have.Memory == nil || (have.CPUs == nil) != (want.CPUs == nil) || (have.Memory == nil) != (want.Memory == nil) {
+			return errdefs.Invalidf("the claim of %s on %s cannot change while containers run: only CPUs and memory can", want.Owner, want.Resource)
+		}
+		if have.CPUs != nil && have.CPUs.Use != want.CPUs.Use {
+			return errdefs.Invalidf("%s has CPUs for use %q, which cannot become %q", want.Owner, have.CPUs.Use, want.CPUs.Use)
+		}
+		if same(have, want) {
+			continue
+		}
+		u := units[want.Owner]
+		if u == nil {
+			u = &unit{owner: want.Owner, part: want.Owner.Container != "" && wholeMemory(pod)}
+			units[want.Owner] = u
+			p.units = append(p.units, u)
+		}
+		u.from, u.want = append(u.from, c.From[i]), append(u.want, *want)
+		p.price(pod, u, have, want, touched)
+	}
+	p.plan.Cost.Containers += len(touched)
+	return nil
+}
+
+// price adds the cost of one claim. Of a pod as a whole, all containers are touched.
+func (p *planner) price(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touched map[string]bool) {
+	if u.owner.Container != "" {
+		touched[u.owner.Container] = true
+	} else {
+		for _, c := range pod.Pod.Containers {
+			touched[c.Name] = true
+		}
+	}
+	if have.CPUs != nil && ofNode(have.CPUs) {
+		p.plan.Cost.CPUs += want.CPUs.Set.Minus(have.CPUs.Set).Len()
+	}
+	if !u.part {
+		p.plan.Cost.Bytes += leaving([]ledger.Claim{*have}, []ledger.Claim{*want})
+	}
+}
+
+// have returns the current claims of a unit, in the order of those that it shall have.
+func (p *planner) have(u *unit) []ledger.Claim {
+	pod, _ := p.view.Pod(u.owner.Pod)
+	out := make([]ledger.Claim, len(u.want))
+	for i := range u.want {
+		out[i] = pod.Claims[find(pod, &u.want[i])]
+	}
+	return out
+}
+
+// reached returns whether a unit has what it shall have.
+func (p *planner) reached(u *unit) bool {
+	return slices.EqualFunc(p.have(u), u.want, func(a, b ledger.Claim) bool { return same(&a, &b) })
+}
+
+// advance makes the steps of a unit that are possible now.
+func (p *planner) advance(u *unit) (moved bool) {
+	have := p.have(u)
+	wide := widened(have, u.want, u.part)
+	if !equal(have, wide) {
+		if !p.make(u, Widen, have, wide) {
+			return false
+		}
+		moved = true
+	}
+	if p.reached(u) {
+		return moved
+	}
+	next, ok := p.possible(u, u.want)
+	if !ok {
+		return moved
+	}
+	if u.owner.Container != "" && !nodesOf(wide).IsSubsetOf(nodesOf(u.want)) {
+		p.plan.Steps = append(p.plan.Steps, Step{
+			Kind: Migrate, Owner: u.owner, Before: wide, After: wide, To: nodesOf(u.want), Bytes: leaving(wide, u.want),
+		})
+	}
+	p.step(next, u, Narrow, wide, u.want)
+	return true
+}
+
+// make adds a step if the invariants allow it.
+func (p *planner) make(u *unit, kind Kind, from, to []ledger.Claim) bool {
+	next, ok := p.possible(u, to)
+	if ok {
+		p.step(next, u, kind, from, to)
+	}
+	return ok
+}
+
+func (p *planner) step(next *ledger.View, u *unit, kind Kind, from, to []ledger.Claim) {
+	p.view = next
+	p.plan.Steps = append(p.plan.Steps, Step{Kind: kind, Owner: u.owner, Before: from, After: to})
+}
+
+// possible returns whether a unit may have some claims now, and the view with them.
+func (p *planner) possible(u *unit, claims []ledger.Claim) (next *ledger.View, ok bool) {
+	for i := range claims {
+		c := &claims[i]
+		if c.CPUs != nil && !c.CPUs.Set.IsSubsetOf(p.free(u, c)) {
+			return nil, false
+		}
+	}
+	if !u.part && p.short(u, claims) != "" {
+		return nil, false
+	}
+	d := ledger.NewDraft(p.view)
+	d.AddClaims(u.owner.Pod, claims...)
+	next = d.View()
+	if next.SharedCPUs().IsEmpty() && !p.view.SharedCPUs().IsEmpty() && anyShares(next) {
+		return nil, false
+	}
+	bad := slices.ContainsFunc(ledger.CheckPod(next, u.owner.Pod), func(f ledger.Finding) bool { return f.Kind == ledger.Structural })
+	return next, !bad
+}
+
+// free returns the CPUs that a claim of a unit may have: those that it has, and those that no other owner
+// has which may not share them.
+func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
+	pod, _ := p.view.Pod(u.owner.Pod)
+	var own, whole, others cpuset.Set
+	for i := range pod.Claims {
+		o := &pod.Claims[i]
+		if o.CPUs == nil {
+			continue
+		}
+		if ofNode(o.CPUs) {
+			own = own.Union(o.CPUs.Set)
+		}
+		if o.CPUs.Use == ledger.CPUPod {
+			whole = whole.Union(o.CPUs.Set)
+		}
+		if (o.Owner != c.Owner || o.Provider != c.Provider) && !pod.MayShareCPUs(c, o) {
+			others = others.Union(o.CPUs.Set)
+		}
+	}
+	free := whole
+	if ofNode(c.CPUs) {
+		free = p.view.AllocatableCPUs().Minus(p.view.Rules().OfflineCPUs).Minus(p.view.ExclusiveCPUs().Minus(own))
+	}
+	return free.Minus(others).Union(pod.Claims[find(pod, c)].CPUs.Set)
+}
+
+// short describes the memory that is missing for some claims; empty if there is enough. Only nodes
+// on which the unit gets more are compared.
+func (p *planner) short(u *unit, claims []ledger.Claim) string {
+	pod, _ := p.view.Pod(u.owner.Pod)
+	var use *ledger.MemoryUse
+	for i := range claims {
+		c := &claims[i]
+		limit := p.capacity[c.Resource]
+		if c.Memory == nil || limit == nil {
+			continue
+		}
+		if use == nil {
+			use = p.view.MemoryUse()
+		}
+		held := use.Held(c.Resource)
+		now, then := bytesOf(pod.Claims[find(pod, c)].Memory), bytesOf(c.Memory)
+		for id := range nodes(c.Memory).All() {
+			if more := then[id] - min(then[id], now[id]); more > 0 && more > limit[id]-min(limit[id], held[id]) {
+				return fmt.Sprintf("%d bytes of %s on NUMA node %d, where %d are free", more, c.Resource, id, limit[id]-min(limit[id], held[id]))
+			}
+		}
+	}
+	return ""
+}
+
+// handOver lets a unit give back CPUs for which others wait, as long as it has enough. If there is none, a
+// unit takes those of its CPUs that are free.
+func (p *planner) handOver() bool {
+	for _, u := range p.units {
+		have := p.have(u)
+		for i := range have {
+			if have[i].CPUs == nil {
+				continue
+			}
+			set := have[i].CPUs.Set
+			surplus := set.Len() - min(u.from[i].CPUs.Set.Len(), u.want[i].CPUs.Set.Len())
+			give := p.awaited(u, set.Minus(u.want[i].CPUs.Set))
+			give = give.Lowest(min(max(surplus, 0), give.Len()))
+			if !give.IsEmpty() && p.replace(u, HandOver, i, set.Minus(give)) {
+				return true
+			}
+		}
+	}
+	for _, u := range p.units {
+		have := p.have(u)
+		for i := range have {
+			c := &have[i]
+			if c.CPUs == nil {
+				continue
+			}
+			gain := u.want[i].CPUs.Set.Minus(c.CPUs.Set).Intersect(p.free(u, c))
+			if !gain.IsEmpty() && p.replace(u, Widen, i, c.CPUs.Set.Union(gain)) {
+				p.turns = 0
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// detour gives a unit of an exchange a CPU that nobody wants, so that it can give back one for which
+// another unit waits.
+func (p *planner) detour() bool {
+	var wanted cpuset.Set
+	for _, u := range p.units {
+		wanted = wanted.Union(cpusOf(u.want))
+	}
+	if p.turns++; p.turns > 1 {
+		return false // the last one helped nobody
+	}
+	for _, u := range p.units {
+		have := p.have(u)
+		for i := range have {
+			c := &have[i]
+			if c.CPUs == nil || p.awaited(u, c.CPUs.Set.Minus(u.want[i].CPUs.Set)).IsEmpty() {
+				continue
+			}
+			spare := p.free(u, c).Minus(c.CPUs.Set).Minus(wanted).Lowest(1)
+			if !spare.IsEmpty() && p.replace(u, Widen, i, c.CPUs.Set.Union(spare)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// replace makes a step that changes the CPUs of one claim.
+func (p *planner) replace(u *unit, kind Kind, i int, set cpuset.Set) bool {
+	have := p.have(u)
+	claims := slices.Clone(have)
+	claims[i] = withCPUs(have[i], set)
+	return p.make(u, kind, have, claims)
+}
+
+// awaited returns those of some CPUs for which other units wait.
+func (p *planner) awaited(u *unit, cpus cpuset.Set) (out cpuset.Set) {
+	for _, o := range p.units {
+		if o == u {
+			continue
+		}
+		have := p.have(o)
+		for i := range have {
+			if have[i].CPUs != nil {
+				out = out.Union(o.want[i].CPUs.Set.Minus(have[i].CPUs.Set).Intersect(cpus))
+			}
+		}
+	}
+	return out
+}
+
+// stuck describes the first unit that cannot get what it wants.
+func (p *planner) stuck() error {
+	for _, u := range p.units {
+		have := p.have(u)
+		wide := widened(have, u.want, u.part)
+		if text := p.short(u, wide); text != "" && !u.part {
+			return errdefs.Refuse(errdefs.ResizeDeferred, "%s needs room for its memory on both sides while it moves: %s", u.owner, text)
+		}
+		for i := range wide {
+			if wide[i].CPUs == nil {
+				continue
+			}
+			if missing := wide[i].CPUs.Set.Minus(p.free(u, &wide[i])); !missing.IsEmpty() {
+				return errdefs.Refuse(errdefs.ResizeDeferred, "%s waits for CPUs %s, and no CPU is free to exchange them", u.owner, missing)
+			}
+		}
+		return errdefs.Refuse(errdefs.ResizeDeferred, "%s cannot get CPUs %s and memory of NUMA nodes %s while others run: the shared CPUs would be used up",
+			u.owner, cpusOf(wide), nodesOf(wide))
+	}
+	return errdefs.Internalf("a plan of %d steps did not end", len(p.plan.Steps))
+}

@@ -1,0 +1,232 @@
+package transition_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/transition"
+)
+
+const nodeBytes = 1000
+
+// allocate draws the claims of pods on a machine, with nothing shared that is exclusive.
+func allocate(t *rapid.T, m *machine.Topology, name string, pods int) map[string][]ledger.Claim {
+	free := rapid.Permutation(m.CPUs().Minus(cpuset.Of(0)).IDs()).Draw(t, name+" cpus")
+	room := make([]uint64, m.NodeMask().Len())
+	for i := range room {
+		room[i] = nodeBytes
+	}
+	out := map[string][]ledger.Claim{}
+	for i := range pods {
+		uid := fmt.Sprintf("p%d", i)
+		var claims []ledger.Claim
+		for c := range 1 + i%2 {
+			container := fmt.Sprintf("c%d", c)
+			if n := rapid.IntRange(1, 4).Draw(t, name+" n"); n < len(free) {
+				claims = append(claims, ledgertest.Exclusive(container, cpuset.Of(free[:n]...).String()))
+				free = free[n:]
+			}
+			node := rapid.IntRange(0, len(room)-1).Draw(t, name+" node")
+			if b := uint64(rapid.IntRange(1, 500).Draw(t, name+" bytes")); b <= room[node] {
+				room[node] -= b
+				claims = append(claims, ledgertest.Memory(container, "memory", numa.Of(node).String(), b))
+			}
+		}
+		out[uid] = ledgertest.With(ledgertest.Pod(uid, "c0", "c1"), claims...).Claims
+	}
+	return out
+}
+
+// TestPlansKeepTheInvariants draws two states of a machine, and the plan between them.
+func TestPlansKeepTheInvariants(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		shape := rapid.SampledFrom([]string{"1s1n8c1t", "1s2n4c2t", "2s4n4c2t", "1s4n3c1t"}).Draw(t, "machine")
+		m := machinetest.Build(shape)
+		rules := ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(0)}
+		for id := range m.NodeMask().All() {
+			rules.Memory = append(rules.Memory, ledger.NodeMemory{Node: id, Resource: "memory", Total: nodeBytes, Allocatable: nodeBytes})
+		}
+		pods := rapid.IntRange(1, 6).Draw(t, "pods")
+		from, wanted := allocate(t, m, "from", pods), allocate(t, m, "to", pods)
+		d := ledger.NewDraft(ledgertest.New(t, rules).View())
+		var changes, back []transition.Change
+		for i := range pods {
+			uid := fmt.Sprintf("p%d", i)
+			d.PutPod(ledgertest.With(ledgertest.Pod(uid, "c0", "c1"), from[uid]...))
+			c := transition.Change{Pod: uid}
+			for _, w := range wanted[uid] {
+				same := func(h ledger.Claim) bool { return h.Owner == w.Owner && h.Resource == w.Resource }
+				if at := slices.IndexFunc(from[uid], same); at >= 0 {
+					c.From, c.To = append(c.From, from[uid][at]), append(c.To, w)
+				}
+			}
+			changes, back = append(changes, c), append(back, c.Reverse())
+		}
+		// A pod that gets no claim on something keeps what it has, which others may want: the
+		// wanted state is not one then.
+		final := ledger.NewDraft(d.View())
+		for _, c := range changes {
+			final.AddClaims(c.Pod, c.To...)
+		}
+		if len(ledger.Check(final.View())) > 0 || overfull(final.View()) {
+			t.Skip("the wanted state is impossible")
+		}
+		start := d.View()
+		plan, err := transition.New(start, changes)
+		if err != nil {
+			if reason, _ := errdefs.ReasonOf(err); reason != errdefs.ResizeDeferred {
+				t.Fatal(err)
+			}
+			return // no free CPU, or no memory for both sides
+		}
+		k := newKernel(t, start)
+		view := start
+		for i, s := range plan.Steps {
+			next := ledger.NewDraft(view)
+			s.Apply(next)
+			after := next.View()
+			invariants(t, start, after, final.View(), s)
+			view = after
+			k.follow(view)
+			// After a crash, the rest is the same.
+			rest, err := transition.New(view, changes)
+			if err != nil {
+				t.Fatalf("after step %d (%s): %v", i, s.String(), err)
+			}
+			reach(t, view, rest, final.View())
+			// Back from here.
+			undo, err := transition.New(view, back)
+			if err != nil {
+				t.Fatalf("undo after step %d (%s): %v", i, s.String(), err)
+			}
+			reach(t, view, undo, start)
+		}
+		reach(t, view, &transition.Plan{}, final.View())
+	})
+}
+
+// overfull returns whether a node has more memory claimed than it has.
+func overfull(v *ledger.View) bool {
+	held := v.MemoryUse().Held("memory")
+	for _, m := range v.Rules().Memory {
+		if held[m.Node] > m.Allocatable {
+			return true
+		}
+	}
+	return false
+}
+
+func invariants(t *rapid.T, start, after, final *ledger.View, s transition.Step) {
+	if f := ledger.Check(after); len(f) > 0 {
+		t.Fatalf("%s: %v", s.String(), f)
+	}
+	if overfull(after) {
+		t.Fatalf("%s: a node is overfull", s.String())
+	}
+	for i := range s.After {
+		c := &s.After[i]
+		was, _ := start.Claim(c.Owner, c.Resource)
+		will, _ := final.Claim(c.Owner, c.Resource)
+		if c.CPUs != nil && c.CPUs.Set.Len() < min(was.CPUs.Set.Len(), will.CPUs.Set.Len()) {
+			t.Fatalf("%s: below the request", s.String())
+		}
+		if total(c.Memory) < min(total(was.Memory), total(will.Memory)) {
+			t.Fatalf("%s: less memory than requested", s.String())
+		}
+	}
+}
+
+func total(blocks []ledger.Block) (sum uint64) {
+	for _, b := range blocks {
+		sum += b.Bytes
+	}
+	return sum
+}
+
+func reach(t *rapid.T, view *ledger.View, plan *transition.Plan, want *ledger.View) {
+	for _, s := range plan.Steps {
+		d := ledger.NewDraft(view)
+		s.Apply(d)
+		view = d.View()
+	}
+	for p := range want.Pods() {
+		got, _ := view.Pod(p.UID())
+		for i := range p.Claims {
+			if got.Claims[i].Content() != p.Claims[i].Content() {
+				t.Fatalf("%s has %s, want %s", p.Claims[i].Owner, got.Claims[i].Content(), p.Claims[i].Content())
+			}
+		}
+	}
+}
+
+// kernel has running containers, placed by the tracker.
+type kernel struct {
+	*rapid.T
+	placement.Tracker
+	now time.Time
+}
+
+func newKernel(t *rapid.T, view *ledger.View) *kernel {
+	k := &kernel{T: t, now: time.Unix(1, 0)}
+	for p := range view.Pods() {
+		for _, c := range p.Pod.Containers {
+			o := ledger.Owner{Pod: p.UID(), Container: c.Name}
+			k.want(view, o)
+			for _, kind := range []placement.EventKind{placement.Plan, placement.Sent, placement.Confirmed, placement.Allow, placement.ShownRunning, placement.KernelRuns} {
+				k.Apply(placement.Event{Kind: kind, ID: o.String(), Name: o.String(), CPUs: view.RunsOn(o), At: k.now})
+			}
+			k.want(view, o)
+		}
+	}
+	return k
+}
+
+func (k *kernel) want(view *ledger.View, o ledger.Owner) {
+	set, own, _ := view.ContainerCPUs(o)
+	if !own {
+		k.Want(o.String(), set, cpuset.Set{})
+		return
+	}
+	k.Want(o.String(), set, set)
+}
+
+// follow has the tracker carry out a view. Every container arrives, and no two are on CPUs that
+// one of them has exclusively, neither in between.
+func (k *kernel) follow(view *ledger.View) {
+	for p := range view.Pods() {
+		for _, c := range p.Pod.Containers {
+			k.want(view, ledger.Owner{Pod: p.UID(), Container: c.Name})
+		}
+	}
+	for range 100 {
+		writes := k.Writes()
+		if len(writes) == 0 {
+			break
+		}
+		for _, w := range writes {
+			k.Apply(placement.Event{Kind: placement.Sent, ID: w.ID, CPUs: w.CPUs, At: k.now})
+			k.Apply(placement.Event{Kind: placement.Confirmed, ID: w.ID, CPUs: w.CPUs, At: k.now})
+		}
+	}
+	for c := range k.All() {
+		if c.PossibleCPUs != c.WantedCPUs {
+			k.Fatalf("%s is on %s, and shall be on %s", c.ID, c.PossibleCPUs, c.WantedCPUs)
+		}
+		if others := k.Intrusions(c.ID); len(others) > 0 {
+			k.Fatalf("%s is on CPUs of %v", c.ID, others)
+		}
+	}
+}
