@@ -38,7 +38,7 @@ type options struct {
 	podsAPI, podResources, nodeName       string
 	manifests, annotation, failure, level string
 	http, serviceAccount                  string
-	release, daemonSet, dev               string
+	release, daemonSet, dev, cgroups      string
 	passNamespaces, cdiDirectories        []string
 }
 
@@ -84,6 +84,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
 	f.StringVar(&o.release, "release-at-end", releaseNever, releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
+	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota; with an empty path pods keep their quotas")
 	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(version.Command("berth-nri"))
@@ -143,6 +144,13 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused,
+	}
+	if o.cgroups != "" {
+		quota, err := newPodQuota(o.cgroups)
+		if err != nil {
+			return err
+		}
+		c.PodQuota = quota.set
 	}
 	if server != nil {
 		c.Allocatable, c.Excess = server.counted, server.take

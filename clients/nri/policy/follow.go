@@ -32,8 +32,11 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
 	for _, pod := range pods {
 		s := p.sandbox(pod)
-		if was := sandboxes[s.id]; was != nil && was.pid == s.pid && was.born != 0 {
-			s.born = was.born
+		if was := sandboxes[s.id]; was != nil {
+			s.quota = was.quota
+			if was.pid == s.pid && was.born != 0 {
+				s.born = was.born
+			}
 		}
 		var err error
 		if s.spec, err = p.find(ctx, s); err != nil {
@@ -366,6 +369,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	if err := compare(ctx); err != nil {
 		return nil, nil, err
 	}
+	p.podQuotas()
 	for _, m := range p.live() {
 		_, _, _ = p.observe(m) // a member that cannot be read keeps its possible CPUs
 		if !m.answered.IsEmpty() {

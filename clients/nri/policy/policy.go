@@ -53,6 +53,9 @@ type Config struct {
 	// is the pod's according to the runtime, and may be empty. Class PermissionDenied means that
 	// the process is in another cgroup.
 	Move func(pid int, cgroup string, cpus cpuset.Set) error
+	// PodQuota sets the CPU quota of a pod's cgroup in microseconds of each period, -1 for none, and
+	// returns the one before. nil if pods keep their quotas; fs.ErrNotExist if the cgroup has gone.
+	PodQuota func(cgroup string, quota int64) (before int64, err error)
 	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
 	// unknown, nil if nobody knows. Excess is called with the sentences of berthd about it, each time
 	// that berthd gets the list of living pods.
@@ -86,6 +89,7 @@ type Policy struct {
 	unreconciled bool               // berthd has not got the list of living pods
 	retry        *time.Timer        // kicks after updates have failed
 	failing      string             // the failure that is in the log
+	quotaFailing string             // the same for the quotas of pods
 	barred       error              // berthd has the containers of a runtime itself
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
@@ -155,6 +159,8 @@ type sandbox struct {
 	qos string
 	// resources has the limits of the pod's cgroup; nil if the runtime does not report them.
 	resources *api.LinuxResources
+	// quota is the quota of the pod's cgroup that was removed; 0 if none was.
+	quota int64
 	// spec is the pod's specification, nil if unknown. whole means that berthd has admitted the
 	// pod under its uid.
 	spec  *typesv1.Pod

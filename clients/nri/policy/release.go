@@ -26,7 +26,7 @@ const looking = 200 * time.Millisecond
 const period = 100_000
 
 // Release moves every container and sandbox process back to all CPUs and memory nodes, and gives
-// containers that had exclusive CPUs their quota again: the node is as it was without berth. From
+// containers that had exclusive CPUs, and their pods, their quota again: the node is as it was without berth. From
 // then on no container is placed. Follow must have ended. Release returns when the processes run
 // on all CPUs, or with an error that names those that do not when the context ends.
 func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) error {
@@ -82,6 +82,9 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sandboxes {
+		if s.quota > 0 && p.restoreQuota(s) != nil && !s.stopped {
+			left = append(left, fmt.Sprintf("the quota of %s/%s", s.namespace, s.name))
+		}
 		if p.Move == nil || s.pid == 0 || s.stopped || s.cpus.IsEmpty() || s.cpus == all.CPUs {
 			continue
 		}
