@@ -2,13 +2,19 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/hack/cluster"
 	"github.com/berthd/berth/hack/containerd"
@@ -17,13 +23,13 @@ import (
 // kubernetes is a cluster whose node has berthd and berth-nri, as docs/node.md starts them.
 type kubernetes struct {
 	*cluster.Cluster
-	t *testing.T
+	t testing.TB
 	// built is where the programs are, socket berthd's.
 	built, socket string
 }
 
 // newKubernetes starts everything. CPU 0 is the system's.
-func newKubernetes(t *testing.T, kubelet map[string]any) *kubernetes {
+func newKubernetes(t testing.TB, kubelet map[string]any) *kubernetes {
 	t.Helper()
 	cluster.Need(t) // before something is built for it
 	built, err := programs.Dir()
@@ -232,4 +238,37 @@ func TestClusterClaim(t *testing.T) {
 	if text := k.Log("berth-nri").String(); strings.Contains(text, "the NUMA nodes of some devices of claims are unknown") {
 		t.Errorf("the device's NUMA node was not found:\n%s", text)
 	}
+}
+
+// requirePlugin is the configuration of docs/kubernetes.md.
+const requirePlugin = `[plugins.'io.containerd.nri.v1.nri'.default_validator]
+  enable = true
+  required_plugins = ["berth"]
+  tolerate_missing_plugins_annotation = "nri.berthd.github.io/tolerate-missing-plugins"
+`
+
+// TestClusterRequiredPlugin: a runtime that requires berth-nri starts no container without it but those with the
+// annotation, and the pods start when berth-nri is there.
+func TestClusterRequiredPlugin(t *testing.T) {
+	k := newKubernetes(t, nil)
+	if err := errors.Join(k.End("berth-nri", os.Interrupt), k.Containerd.Configure(requirePlugin), k.Containerd.Kill(), k.Containerd.Start(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	k.apply("web", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
+	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tolerant", "annotations": {"nri.berthd.github.io/tolerate-missing-plugins": "true"}}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [
+		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"]}]}}`, containerd.ProbeImage))
+	all := "0-" + strconv.Itoa(runtime.NumCPU()-1)
+	tolerant := k.pid("tolerant")
+	k.runsOn("without berth-nri", all, tolerant)
+	k.Eventually("an event of the container that is refused names the plugin", func() bool {
+		var events corev1.EventList
+		err := k.Call(t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dweb,reason%3DFailed", "", &events)
+		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, `required plugin "berth" not present`) })
+	})
+	k.startPlugin()
+	k.runsOn("with berth-nri", "1", k.pid("web"))
+	k.Eventually("the other container leaves that CPU", func() bool {
+		cpus, err := cpusOf(tolerant)
+		return err == nil && !cpus.Contains(1)
+	})
 }

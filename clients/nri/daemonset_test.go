@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/hack/cluster"
 	"github.com/berthd/berth/hack/containerd"
@@ -20,7 +23,10 @@ import (
 // one, so berth requests none.
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../kubernetes/base]
+resources: [../RESOURCES]
+images:
+- {name: localhost/berth/berthd, newTag: TAG}
+- {name: localhost/berth/berth-nri, newTag: TAG}
 patches:
 - target: {kind: DaemonSet, name: berth}
   patch: |
@@ -66,7 +72,17 @@ func TestClusterDaemonSet(t *testing.T) {
 	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{"reservedSystemCPUs": "0"}})
 	k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
 	all, milli := "0-"+strconv.Itoa(runtime.NumCPU()-1), (runtime.NumCPU()-1)*1000
+	older := os.Getenv(olderVariable)
 	k.prepareNode()
+	if older == "" {
+		k.writeOverlay("kubernetes/base", tagOlder)
+	} else {
+		k.load(older, tagOlder)
+		if err := os.CopyFS(k.Path("older"), os.DirFS(filepath.Join(older, "kubernetes"))); err != nil {
+			t.Fatal(err)
+		}
+		k.writeOverlay("older/base", tagOlder)
+	}
 	k.apply("web", `{}`)
 	k.apply("trainer", fmt.Sprintf(`{"limits": {"cpu": "%dm", "memory": "64Mi"}}`, milli))
 	web, trainer := k.pid("web"), k.pid("trainer")
@@ -76,6 +92,9 @@ func TestClusterDaemonSet(t *testing.T) {
 	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
 	k.runsOn("after the installation", range1(runtime.NumCPU()-1), trainer)
 	k.runsOn("after the installation", "0", web)
+	if older == "" {
+		k.Eventually("the pod has no quota", func() bool { return podQuotaOf(t, trainer) == "-1" })
+	}
 	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get", "pods"); !strings.Contains(text, "trainer") {
 		t.Errorf("berthctl in the pod lists\n%s", text)
 	}
@@ -83,12 +102,26 @@ func TestClusterDaemonSet(t *testing.T) {
 		t.Errorf("the scheduler and berthd do not count the same: %v:\n%s", err, text)
 	}
 
-	// An upgrade: no container moves, and the new programs go on.
+	// An upgrade: no container moves, and the new programs go on. So does the way back.
 	moved := k.watch(trainer)
-	k.must("-n", "berth-system", "rollout", "restart", "daemonset/berth")
-	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
+	tags := []string{tagNewer, tagOlder, tagNewer}
+	if older != "" {
+		tags = tags[:1] // the older one may not read the newer one's ledger
+	}
+	for _, tag := range tags {
+		resources := "kubernetes/base"
+		if tag == tagOlder && older != "" {
+			resources = "older/base"
+		}
+		k.writeOverlay(resources, tag)
+		k.must("apply", "-k", c.Path("overlay"))
+		k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
+		if images := k.must("-n", "berth-system", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}"); images != "localhost/berth/berthd:"+tag+" localhost/berth/berth-nri:"+tag {
+			t.Errorf("the upgrade to %s has the images %s", tag, images)
+		}
+	}
 	if where := moved(); len(where) > 0 {
-		t.Errorf("during the upgrade the container of its own ran on %v", where)
+		t.Errorf("during the upgrades the container of its own ran on %v", where)
 	}
 	k.apply("later", `{}`)
 	if got := k.said("later", "affinity"); got != "0" {
@@ -100,28 +133,22 @@ func TestClusterDaemonSet(t *testing.T) {
 	if quota := quotaOf(t, trainer); quota != strconv.Itoa(milli*100) {
 		t.Errorf("after the removal the container has the quota %q, want %d", quota, milli*100)
 	}
+	if quota := podQuotaOf(t, trainer); quota != strconv.Itoa(milli*100) {
+		t.Errorf("after the removal the pod has the quota %q, want %d", quota, milli*100)
+	}
 }
+
+// olderVariable names the directory of the programs of an older build, and its deploy/kubernetes as kubernetes: the
+// upgrade is from those. hack/cluster/test.sh builds it.
+const olderVariable = "BERTH_OLDER"
+
+// Tags of the images.
+const tagOlder, tagNewer = "older", "newer"
 
 // prepareNode loads the images and writes what a node has.
 func (k *kubernetes) prepareNode() {
 	k.t.Helper()
-	version, err := os.ReadFile("../../api/version/VERSION")
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	tag := ":" + strings.TrimSpace(string(version))
-	ctx, cancel := context.WithTimeout(k.t.Context(), timeout)
-	defer cancel()
-	if err := k.Containerd.LoadImages(ctx,
-		containerd.Image{Names: []string{"localhost/berth/berthd" + tag}, Entrypoint: []string{"/usr/bin/berthd"}, Files: map[string]string{
-			"usr/bin/berthd": filepath.Join(k.built, "berthd"), "usr/bin/berthctl": filepath.Join(k.built, "berthctl"),
-		}},
-		containerd.Image{Names: []string{"localhost/berth/berth-nri" + tag}, Entrypoint: []string{"/usr/bin/berth-nri"}, Files: map[string]string{
-			"usr/bin/berth-nri": filepath.Join(k.built, "berth-nri"),
-		}},
-	); err != nil {
-		k.t.Fatal(err)
-	}
+	k.load(k.built, tagOlder, tagNewer)
 	// The cluster's /var/lib is below its directory.
 	config, err := os.ReadFile(k.Path("kubelet.json"))
 	if err == nil {
@@ -133,11 +160,39 @@ func (k *kubernetes) prepareNode() {
 	if err == nil {
 		err = os.Mkdir(k.Path("overlay"), 0o755)
 	}
-	if err == nil {
-		text := strings.NewReplacer("ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(overlay)
-		err = os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644)
-	}
 	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// load makes images of the programs in a directory, with some tags.
+func (k *kubernetes) load(dir string, tags ...string) {
+	k.t.Helper()
+	names := func(program string) (all []string) {
+		for _, tag := range tags {
+			all = append(all, "localhost/berth/"+program+":"+tag)
+		}
+		return all
+	}
+	ctx, cancel := context.WithTimeout(k.t.Context(), timeout)
+	defer cancel()
+	if err := k.Containerd.LoadImages(ctx,
+		containerd.Image{Names: names("berthd"), Entrypoint: []string{"/usr/bin/berthd"}, Files: map[string]string{
+			"usr/bin/berthd": filepath.Join(dir, "berthd"), "usr/bin/berthctl": filepath.Join(dir, "berthctl"),
+		}},
+		containerd.Image{Names: names("berth-nri"), Entrypoint: []string{"/usr/bin/berth-nri"}, Files: map[string]string{
+			"usr/bin/berth-nri": filepath.Join(dir, "berth-nri"),
+		}},
+	); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// writeOverlay writes the kustomization that is applied: manifests below the cluster's directory with the images of a tag.
+func (k *kubernetes) writeOverlay(resources, tag string) {
+	k.t.Helper()
+	text := strings.NewReplacer("RESOURCES", resources, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(overlay)
+	if err := os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		k.t.Fatal(err)
 	}
 }
@@ -157,22 +212,29 @@ func (k *kubernetes) must(args ...string) string {
 	return text
 }
 
-// pid is the process of a pod's container.
+// pid waits until a pod's container runs, and returns its process.
 func (k *kubernetes) pid(pod string) (pid int) {
 	k.t.Helper()
-	k.said(pod, "affinity")
-	var p struct {
-		Status struct {
-			ContainerStatuses []struct{ ContainerID string }
+	k.Eventually("the container of "+pod+" runs", func() bool {
+		var p corev1.Pod
+		if err := k.Call(k.t.Context(), http.MethodGet, podsPath+"/"+pod, "", &p); err != nil {
+			return false
 		}
-	}
-	if err := k.Get(&p, "pod", pod); err != nil || len(p.Status.ContainerStatuses) != 1 {
-		k.t.Fatalf("the containers of pod %s: %+v, %v", pod, p, err)
+		pid = k.process(p)
+		return pid != 0
+	})
+	return pid
+}
+
+// process returns the process of a pod's container, or 0 if it does not run.
+func (k *kubernetes) process(p corev1.Pod) int {
+	if s := p.Status.ContainerStatuses; len(s) != 1 || s[0].State.Running == nil {
+		return 0
 	}
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	pid, err := k.Containerd.Process(k.t.Context(), id)
 	if err != nil {
-		k.t.Fatal(err)
+		return 0
 	}
 	return pid
 }

@@ -377,14 +377,28 @@ func range1(last int) string {
 	return "1-" + strconv.Itoa(last)
 }
 
-// quotaOf reads the CPU quota of a process's cgroup. cgroup v1 has it in a file of its own, v2 with the
-// period.
+// quotaOf reads the CPU quota of a process's cgroup, podQuotaOf that of the cgroup above: -1 is none. cgroup v1
+// has it in a file of its own, v2 with the period.
 func quotaOf(t testing.TB, pid int) string {
 	t.Helper()
-	text, err := os.ReadFile(cgroupFile(t, pid, "cpu", "cpu.cfs_quota_us", "cpu.max"))
+	return quotaIn(t, cgroupFile(t, pid, "cpu", "cpu.cfs_quota_us", "cpu.max"))
+}
+
+func podQuotaOf(t testing.TB, pid int) string {
+	t.Helper()
+	path := cgroupFile(t, pid, "cpu", "cpu.cfs_quota_us", "cpu.max")
+	return quotaIn(t, filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path)))
+}
+
+func quotaIn(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	quota, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	if quota == "max" {
+		return "-1"
+	}
 	return quota
 }

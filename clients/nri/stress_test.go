@@ -90,7 +90,7 @@ func retry(ctx context.Context, call func() error) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
+			return errors.Join(context.Cause(ctx), err)
 		}
 	}
 }

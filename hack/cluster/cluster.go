@@ -2,14 +2,17 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,15 +26,25 @@ import (
 // Variable is the environment variable that names the directory of the programs.
 const Variable = "BERTH_CLUSTER"
 
-// Timeout bounds everything that is waited for; nothing takes that long unless it fails.
-const Timeout = 5 * time.Minute
+const (
+	// defaultTimeout bounds everything that is waited for; nothing takes that long unless it fails.
+	defaultTimeout = 5 * time.Minute
+	// look is how often a condition is looked at. A call of the API server takes a part of it.
+	look = 50 * time.Millisecond
+)
 
 // Options are what a test may choose.
 type Options struct {
-	// Systemd is the cgroup driver, in place of cgroupfs.
+	// Systemd is the cgroup driver, in place of cgroupfs. The kubelet's slices are then below the root, so the
+	// machine must not have another kubelet.
 	Systemd bool
+	// Dir stays with everything that runs, for a machine that is turned off after the test and booted again:
+	// the cluster in it continues. The default is a temporary directory, and the end removes all.
+	Dir string
 	// Kubelet overrides fields of the kubelet's configuration.
 	Kubelet map[string]any
+	// Timeout is for slow machines; the default is 5 minutes.
+	Timeout time.Duration
 	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
 	Image string
 }
@@ -46,6 +59,7 @@ type Cluster struct {
 	t             testing.TB
 	programs, dir string
 	space         *space
+	client        *http.Client
 	running       map[string]*nodetest.Process
 	closed        sync.Once
 }
@@ -67,13 +81,21 @@ func Need(t testing.TB) (programs string) {
 func Run(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	programs := Need(t)
-	// The paths of sockets are short (unix(7)), those of t.TempDir are not.
-	dir, err := os.MkdirTemp("", "cl")
-	if err != nil {
-		t.Fatal(err)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	dir := o.Dir
+	var err error
+	if dir == "" {
+		// The paths of sockets are short (unix(7)), those of t.TempDir are not.
+		if dir, err = os.MkdirTemp("", "cl"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := &Cluster{Options: o, Cgroup: "/berth-" + filepath.Base(dir), t: t, programs: programs, dir: dir, running: map[string]*nodetest.Process{}}
-	c.Containerd = containerd.Prepare(t, o.Systemd)
+	if o.Dir != "" {
+		c.Containerd = containerd.PrepareIn(t, filepath.Join(dir, "cd"), o.Systemd)
+	} else {
+		c.Containerd = containerd.Prepare(t, o.Systemd)
+	}
 	c.Containerd.Spawn = c.Spawn
 	t.Cleanup(c.close) // before the end of containerd: the kubelet would start its pods again
 	c.onInterrupt()
@@ -83,6 +105,7 @@ func Run(t testing.TB, o Options) *Cluster {
 	if c.space, err = newSpace(dir); err != nil {
 		t.Fatal(err)
 	}
+	c.client = newClient(c.space)
 	if err := c.configure(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +116,7 @@ func Run(t testing.TB, o Options) *Cluster {
 // startAll starts the programs, each when what it needs is there.
 func (c *Cluster) startAll() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), Timeout)
+	ctx, cancel := context.WithTimeout(c.t.Context(), c.Timeout)
 	defer cancel()
 	c.StartProgram("etcd")
 	c.StartProgram("kube-apiserver")
@@ -103,21 +126,22 @@ func (c *Cluster) startAll() {
 	if err := c.Containerd.Load(ctx, c.Image, containerd.ProbeImage); err != nil {
 		c.t.Fatal(err)
 	}
-	c.Eventually("the API server is ready", func() bool {
-		text, err := c.Kubectl("get", "--raw", "/readyz")
-		return err == nil && text == "ok"
-	})
+	c.Eventually("the API server is ready", func() bool { return c.Call(ctx, http.MethodGet, "/readyz", "", nil) == nil })
 	c.StartProgram("kube-controller-manager")
 	c.StartProgram("kube-scheduler")
 	c.StartProgram("kubelet")
 	c.Eventually("the node is ready", func() bool {
-		text, err := c.Kubectl("get", "node", Node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.spec.taints}`)
-		return err == nil && strings.TrimSpace(text) == "True"
+		type condition struct{ Type, Status string }
+		var node struct {
+			Spec   struct{ Taints []struct{ Key string } }
+			Status struct{ Conditions []condition }
+		}
+		err := c.Call(ctx, http.MethodGet, "/api/v1/nodes/"+Node, "", &node)
+		return err == nil && len(node.Spec.Taints) == 0 && slices.Contains(node.Status.Conditions, condition{"Ready", "True"})
 	})
 	// A pod cannot be made before its service account is there.
 	c.Eventually("the default service account is there", func() bool {
-		_, err := c.Kubectl("get", "serviceaccount", "default")
-		return err == nil
+		return c.Call(ctx, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil) == nil
 	})
 }
 
@@ -204,7 +228,18 @@ func (c *Cluster) Get(into any, args ...string) error {
 // Eventually waits for a condition.
 func (c *Cluster) Eventually(what string, done func() bool) {
 	c.t.Helper()
-	nodetest.Eventually(c.t, Timeout, what, done)
+	// What a test waits for in its clean-up, it waits for after its own context.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), c.Timeout)
+	defer cancel()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			c.t.Fatalf("waited in vain: %s", what)
+		}
+	}
 }
 
 // onInterrupt removes everything when somebody ends the test.
@@ -243,9 +278,16 @@ func (c *Cluster) remove() {
 		errs = append(errs, c.Containerd.Close())
 	}
 	if c.space != nil {
+		c.client.CloseIdleConnections()
 		c.space.close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	if c.Dir != "" { // the pods run until the machine is turned off
+		if err := errors.Join(errs...); err != nil {
+			c.t.Error(err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	nodetest.KillIn(c.Cgroup)
 	errs = append(errs, nodetest.RemoveCgroups(ctx, c.Cgroup), os.RemoveAll(c.dir))

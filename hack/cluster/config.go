@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,15 +49,15 @@ leaderElection: {leaderElect: false}
 
 // kubeletConfig is the kubelet's configuration but for what a test changes.
 func (c *Cluster) kubeletConfig() map[string]any {
-	driver := "cgroupfs"
+	driver, root := "cgroupfs", c.Cgroup
 	if c.Options.Systemd {
-		driver = "systemd"
+		driver, root = "systemd", "/"
 	}
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
 		"authorization":  map[string]any{"mode": "AlwaysAllow"},
-		"cgroupDriver":   driver, "cgroupRoot": c.Cgroup, "failCgroupV1": false, "failSwapOn": false,
+		"cgroupDriver":   driver, "cgroupRoot": root, "failCgroupV1": false, "failSwapOn": false,
 		"containerRuntimeEndpoint": "unix://" + c.Containerd.Socket,
 		"evictionHard": map[string]any{
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
@@ -80,11 +82,13 @@ func (c *Cluster) configure() error {
 		files[u.name+".kubeconfig"] = strings.ReplaceAll(kubeconfig, "NAME", u.name)
 	}
 	files["tokens.csv"] = tokens.String()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		return err
+	if _, err := os.Stat(c.Path("accounts.key")); errors.Is(err, fs.ErrNotExist) {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			return err
+		}
+		files["accounts.key"] = string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	}
-	files["accounts.key"] = string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	text, err := json.Marshal(c.kubeletConfig())
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package containerd
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -98,7 +100,11 @@ func configure(version, programs, dir string, systemd bool) error {
 			return err
 		}
 	}
-	return os.Symlink(filepath.Join(programs, "runc"), filepath.Join(dir, "oci"))
+	link := filepath.Join(dir, "oci")
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(filepath.Join(programs, "runc"), link)
 }
 
 // slowly stands in for runc, and takes its time for some containers.

@@ -91,13 +91,7 @@ func Run(t testing.TB) *Daemon {
 // where there is no containerd for it.
 func Prepare(t testing.TB, systemd bool) *Daemon {
 	t.Helper()
-	programs := os.Getenv(Variable)
-	if programs == "" {
-		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", Variable)
-	}
-	if os.Geteuid() != 0 {
-		t.Skipf("containerd needs root: the effective user is %d", os.Geteuid())
-	}
+	programs := need(t)
 	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
 	dir, err := os.MkdirTemp("", "cd")
 	if err != nil {
@@ -112,6 +106,46 @@ func Prepare(t testing.TB, systemd bool) *Daemon {
 		defer cancel()
 		return errors.Join(d.close(ctx), os.RemoveAll(dir))
 	})
+	d.closeAfter(t)
+	return d
+}
+
+// PrepareIn is Prepare in a directory that stays with images and pods, for a machine that is turned off
+// after the test and booted again.
+func PrepareIn(t testing.TB, dir string, systemd bool) *Daemon {
+	t.Helper()
+	programs := need(t)
+	for _, name := range volatile {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := prepare(programs, dir, systemd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.closed = sync.OnceValue(func() error { return errors.Join(d.Kill(), d.conn.Close()) })
+	d.closeAfter(t)
+	return d
+}
+
+// volatile is what a machine has on a file system in memory.
+var volatile = []string{"state", "runc"}
+
+// need skips a test without containerd or the rights for it, and returns the folder of the programs.
+func need(t testing.TB) (programs string) {
+	t.Helper()
+	programs = os.Getenv(Variable)
+	if programs == "" {
+		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", Variable)
+	}
+	if os.Geteuid() != 0 {
+		t.Skipf("containerd needs root: the effective user is %d", os.Geteuid())
+	}
+	return programs
+}
+
+func (d *Daemon) closeAfter(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(d.log())
@@ -120,7 +154,6 @@ func Prepare(t testing.TB, systemd bool) *Daemon {
 			t.Error(err)
 		}
 	})
-	return d
 }
 
 // Close ends it and its pods and removes what is left of it. The end of the test does that too.
@@ -198,12 +231,25 @@ func (d *Daemon) until(ctx context.Context, what string, done func() (bool, erro
 
 // Kill ends containerd at once; shims and containers go on.
 func (d *Daemon) Kill() error {
+	if d.cmd == nil {
+		return nil // it was never started
+	}
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	err := <-d.done
 	d.done <- err // for whoever asks next
 	return nil
+}
+
+// Configure adds to its configuration from its next start on.
+func (d *Daemon) Configure(text string) error {
+	f, err := os.OpenFile(filepath.Join(d.dir, "config.toml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // log gives the end of what it has written.

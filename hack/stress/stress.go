@@ -54,8 +54,10 @@ type Node interface {
 
 // Options are the size of a run.
 type Options struct {
-	// Units is how many there are in all, Alive how many at most at a time.
+	// Units is how many there are in all, Alive how many at most at a time. With Time, a run lasts at least so
+	// long.
 	Units, Alive int
+	Time         time.Duration
 	// Seed decides who comes, goes and is killed when.
 	Seed uint64
 	// Probe is the program hack/probe, CPU one that may be held.
@@ -92,8 +94,8 @@ func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Optio
 	t.Logf("seed %d", o.Seed)
 	r := &run{Node: n, Options: o, detector: d, random: rand.New(rand.NewPCG(o.Seed, 0))}
 	var err error
-	rounds := 0
-	for err == nil && r.made < o.Units {
+	rounds, started := 0, time.Now()
+	for err == nil && (r.made < o.Units || time.Since(started) < o.Time) {
 		rounds++
 		err = r.round(ctx, rounds)
 	}
@@ -115,7 +117,7 @@ func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Optio
 		kept = append(kept, found)
 	}
 	report.Overlaps = kept
-	t.Logf("%d units in %d rounds; %v; overlaps of sandboxes: %d", r.made, rounds, report, sandboxes)
+	t.Logf("%d units in %d rounds and %v; %v; overlaps of sandboxes: %d", r.made, rounds, time.Since(started).Round(time.Second), report, sandboxes)
 	if len(kept) > 0 {
 		t.Errorf("%d overlaps", len(kept))
 	}
@@ -272,7 +274,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Variable is the environment variable that requests a run, with the number of units.
+// Variable is the environment variable that requests a run, with the number of units, or with how long it lasts.
 const Variable = "BERTH_STRESS"
 
 // SeedVariable is the environment variable that repeats a run's choices.
@@ -282,14 +284,19 @@ const SeedVariable = "BERTH_STRESS_SEED"
 // was, or where there is no CPU to hold beside the first one.
 func Configured(t *testing.T) Options {
 	t.Helper()
-	units, err := strconv.Atoi(os.Getenv(Variable))
+	text := os.Getenv(Variable)
+	units, err := strconv.Atoi(text)
+	var length time.Duration
 	if err != nil {
-		t.Skipf("needs several minutes: %s is the number of containers, as in 200; make test-all sets it", Variable)
+		length, err = time.ParseDuration(text)
+	}
+	if err != nil {
+		t.Skipf("needs several minutes: %s is the number of containers, as in 200, or a duration, as in 10m; make test-all sets it", Variable)
 	}
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
 	}
-	o := Options{Units: units, Alive: 40, Seed: uint64(time.Now().UnixNano()), CPU: 1}
+	o := Options{Units: units, Time: length, Alive: 40, Seed: uint64(time.Now().UnixNano()), CPU: 1}
 	if text := os.Getenv(SeedVariable); text != "" {
 		if o.Seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatalf("%s: %v", SeedVariable, err)

@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// StatusError is an answer of the API server that is no success.
+type StatusError struct {
+	Code int
+	Text string
+}
+
+func (e *StatusError) Error() string { return fmt.Sprintf("API server: %d: %s", e.Code, e.Text) }
+
+// Call sends a request to the API server as an administrator, and decodes the answer; a test that calls often
+// cannot start kubectl each time.
+func (c *Cluster) Call(ctx context.Context, method, path, body string, into any) error {
+	answer, err := c.Open(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	if into == nil {
+		_, err = io.Copy(io.Discard, answer)
+		return err
+	}
+	return json.NewDecoder(answer).Decode(into)
+}
+
+// Open is Call for an answer that is read piece by piece, such as a watch.
+func (c *Cluster) Open(ctx context.Context, method, path, body string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, method, apiServer+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+admin)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= http.StatusMultipleChoices {
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			return nil, err
+		}
+		return nil, &StatusError{response.StatusCode, string(text)}
+	}
+	return response.Body, nil
+}
+
+// newClient returns a client whose connections begin in the space. The API server has signed its certificate itself.
+func newClient(s *space) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = s.do(func() error {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // loopback of the test's own network
+	}}
+}
