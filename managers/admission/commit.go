@@ -107,7 +107,7 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		v, err := e.refuse(ctx, draft, c, err)
 		return confirmation{}, v, err
 	}
-	if condition, why := heldBack(e.Ledger.View(), draft.View(), c.uid()); condition != "" {
+	if condition, why := heldBack(e.Ledger.View(), c.uid(), claimsOf(draft.View(), c.uid())); condition != "" {
 		v, err := e.deferred(view, c, condition, why)
 		return confirmation{}, v, err
 	}
@@ -438,11 +438,18 @@ func (e *Engine) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft,
 	if now.SameFacts(planned.Base()) {
 		return nil
 	}
-	_, known := now.Pod(c.uid())
-	switch {
-	case known, now.Rules().ConfigDigest != c.rules,
-		heldBackNow(now, d.View(), c.uid()),
-		newFinding(ledger.CheckPod(planned.View(), c.uid()), ledger.CheckPod(d.View(), c.uid())):
+	if _, known := now.Pod(c.uid()); known || now.Rules().ConfigDigest != c.rules {
+		return errOvertaken
+	}
+	return overtaken(planned.View(), now, d.View(), c.uid(), claimsOf(d.View(), c.uid()))
+}
+
+// overtaken returns errOvertaken if a pod cannot have new claims any more. planned is the view
+// of the plan, now the current one, and next the current one with the plan.
+func overtaken(planned, now, next *ledger.View, uid string, claims []ledger.Claim) error {
+	condition, _ := heldBack(now, uid, claims)
+	if condition != "" || newFinding(ledger.CheckPod(planned, uid), ledger.CheckPod(next, uid)) ||
+		ledger.Overcommitment(next, uid) > ledger.Overcommitment(planned, uid) {
 		return errOvertaken
 	}
 	return nil

@@ -380,12 +380,10 @@ func conflict(view *ledger.View, p *ledger.Pod) error {
 		Coded(errdefs.AllocationsContradict, "pod_uid", p.UID())
 }
 
-// heldBack returns why a planned pod cannot be admitted on a view: an unknown pod may have
-// its claims. The condition is empty if there is no such reason. Running pods do not wait
-// for each other.
-func heldBack(view *ledger.View, planned *ledger.View, uid string) (condition, why string) {
-	p, ok := planned.Pod(uid)
-	if !ok || len(p.Claims) == 0 {
+// heldBack returns why claims cannot be given to a pod now: an unknown pod may have them. The
+// condition is empty if there is no such reason. Running pods do not wait for each other.
+func heldBack(view *ledger.View, uid string, claims []ledger.Claim) (condition, why string) {
+	if len(claims) == 0 {
 		return "", ""
 	}
 	if why := view.Uncertain(); why != "" {
@@ -394,7 +392,7 @@ func heldBack(view *ledger.View, planned *ledger.View, uid string) (condition, w
 	if view.UnknownLive(uid) {
 		return "", ""
 	}
-	devices := slices.ContainsFunc(p.Claims, func(c ledger.Claim) bool { return c.Devices != nil })
+	devices := slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Devices != nil })
 	for u := range view.UnknownLivePods() {
 		const end = "until the agent has admitted or removed it, or has sent Sync without it"
 		switch {
@@ -407,8 +405,10 @@ func heldBack(view *ledger.View, planned *ledger.View, uid string) (condition, w
 	return "", ""
 }
 
-// heldBackNow is heldBack for a plan before its commit.
-func heldBackNow(view, planned *ledger.View, uid string) bool {
-	condition, _ := heldBack(view, planned, uid)
-	return condition != ""
+// claimsOf returns the claims of a pod on a view.
+func claimsOf(view *ledger.View, uid string) []ledger.Claim {
+	if p, ok := view.Pod(uid); ok {
+		return p.Claims
+	}
+	return nil
 }

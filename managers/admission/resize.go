@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -163,7 +164,7 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		have, _ := view.Pod(r.wanted.UID)
 		reserved := *have
 		reserved.Pod = larger(&have.Pod, &r.wanted)
-		reserved.Claims = r.both(have.Claims)
+		reserved.Claims = r.both(have)
 		e.reserved.put(&reserved)
 	}
 	return view, out, err
@@ -188,23 +189,63 @@ func larger(a, b *workload.Pod) workload.Pod {
 }
 
 // both returns a pod's claims with what it has and what it gets: nothing of it is free.
-func (r *resizing) both(have []ledger.Claim) []ledger.Claim {
-	out := slices.Clone(have)
-	for _, c := range r.claims {
+func (r *resizing) both(have *ledger.Pod) []ledger.Claim {
+	out := slices.Clone(have.Claims)
+	for _, c := range r.grown(have) {
 		i := slices.IndexFunc(out, func(o ledger.Claim) bool {
 			return o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource
 		})
-		if i < 0 {
+		switch {
+		case i < 0:
 			continue
-		}
-		if c.CPUs != nil {
+		case c.CPUs != nil:
 			c.CPUs = &ledger.CPUs{Set: c.CPUs.Set.Union(out[i].CPUs.Set), Use: c.CPUs.Use}
-		} else if total(c.Memory) < total(out[i].Memory) {
-			continue
+		case len(c.Memory) > 0:
+			c.Memory = []ledger.Block{largerBlock(out[i].Memory, c.Memory)}
 		}
 		out[i] = c
 	}
 	return out
+}
+
+// largerBlock returns a block that has of each NUMA node the larger amount of two lists of blocks.
+func largerBlock(a, b []ledger.Block) ledger.Block {
+	out := ledger.Block{Nodes: nodesOf(a).Union(nodesOf(b))}
+	for id := range out.Nodes.All() {
+		if n := max(on(a, id), on(b, id)); n > 0 {
+			out.Parts = append(out.Parts, ledger.Part{Node: id, Bytes: n})
+			out.Bytes += n
+		}
+	}
+	return out
+}
+
+func on(blocks []ledger.Block, node int) (bytes uint64) {
+	for i := range blocks {
+		bytes += blocks[i].On(numa.Of(node))
+	}
+	return bytes
+}
+
+// grown returns the changed claims with something that the pod does not have yet.
+func (r *resizing) grown(have *ledger.Pod) []ledger.Claim {
+	return slices.DeleteFunc(slices.Clone(r.claims), func(c ledger.Claim) bool {
+		old, ok := have.Claim(c.Owner.Container, c.Resource)
+		if !ok || old.Provider != c.Provider {
+			return false
+		}
+		if c.CPUs != nil && old.CPUs != nil {
+			return c.CPUs.Set.IsSubsetOf(old.CPUs.Set)
+		}
+		return total(c.Memory) <= total(old.Memory) && nodesOf(c.Memory).IsSubsetOf(nodesOf(old.Memory))
+	})
+}
+
+func nodesOf(blocks []ledger.Block) (nodes numa.Mask) {
+	for _, b := range blocks {
+		nodes = nodes.Union(b.Nodes)
+	}
+	return nodes
 }
 
 func total(blocks []ledger.Block) (bytes uint64) {
@@ -264,6 +305,9 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	}
 	r.amounts = draft.View()
 	draft.AddClaims(uid, r.claims...)
+	if _, why := heldBack(view, uid, r.grown(have)); why != "" {
+		return r.refuse(have, view, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why))
+	}
 	changed, _ := draft.View().Pod(uid)
 	restarts := workload.Restarts(&have.Pod, &r.wanted)
 	disturbs := disruption(have, changed, restarts)
@@ -404,12 +448,12 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	if err != nil {
 		return Resized{}, errors.Join(err, undo())
 	}
-	rules := before.Rules().ConfigDigest
 	view, err := e.update(ctx, func(d *ledger.Draft) error {
-		if d.Base().Rules().ConfigDigest != rules {
+		now := d.Base()
+		if now.Rules().ConfigDigest != before.Rules().ConfigDigest {
 			return errOvertaken
 		}
-		have, ok := d.View().Pod(uid)
+		have, ok := now.Pod(uid)
 		if !ok {
 			return errdefs.Conflictf("the pod left meanwhile")
 		}
@@ -417,7 +461,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 		record.Claims, record.Acknowledged = have.Claims, nil
 		d.PutPod(&record)
 		d.AddClaims(uid, r.claims...)
-		return nil
+		return overtaken(out.View, now, d.View(), uid, r.grown(have))
 	})
 	if err != nil {
 		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), restore(), undo())

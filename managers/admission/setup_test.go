@@ -57,7 +57,7 @@ func (b setup) open(t ledgertest.T) *fixture {
 	reserved := cpuset.Of(0)
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: reserved, Options: b.options,
-		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, PodLevelResources: true, PodLevelResourceManagers: b.whole},
+		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, PodLevelResources: true, PodLevelResourceManagers: b.whole, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
 	entries := []hint.Entry{{Provider: cpus, Mode: hint.Required}}
@@ -75,14 +75,16 @@ func (b setup) open(t ledgertest.T) *fixture {
 	}
 	entries = append(entries, hint.Entry{Provider: device.New(inventory, b.plugins), Mode: hint.Required})
 
+	var baseline []ledger.NodeMemory
 	if b.memory {
-		config := memory.Config{Policy: memory.PolicyStatic, SystemReserved: map[workload.Resource]uint64{}}
+		config := memory.Config{Policy: memory.PolicyStatic, ResizePinned: true, SystemReserved: map[workload.Resource]uint64{}}
 		for _, node := range m.Nodes() {
 			config.Reserved = append(config.Reserved, memory.Reservation{Node: node.ID, Resource: workload.Memory, Bytes: 1 << 30})
 			config.SystemReserved[workload.Memory] += 1 << 30
 		}
 		manager, err := memory.New(config, m)
 		must(t, err)
+		baseline = manager.Baseline()
 		entries = append(entries, hint.Entry{Provider: manager, Mode: hint.Required})
 	}
 	if b.fit {
@@ -98,7 +100,7 @@ func (b setup) open(t ledgertest.T) *fixture {
 	policy, err := topology.New(topology.Config{Policy: b.policy, Scope: b.scope}, m.NodeMask(), m.Distances())
 	must(t, err)
 
-	l := ledgertest.New(t, ledger.Rules{Machine: m, ReservedCPUs: reserved, StrictReservation: cpus.StrictReservation()})
+	l := ledgertest.New(t, ledger.Rules{Machine: m, ReservedCPUs: reserved, StrictReservation: cpus.StrictReservation(), Memory: baseline})
 	_, err = l.Update(context.Background(), func(d *ledger.Draft) error {
 		for _, p := range b.pods {
 			d.PutPod(p)

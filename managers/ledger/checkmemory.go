@@ -158,6 +158,52 @@ func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys 
 	}
 }
 
+// Overcommitment returns by how many bytes all pods together exceed what pods may have, on the
+// NUMA nodes where a pod has memory. Unlike those of Check, its cost does not grow with the
+// number of pods.
+func Overcommitment(v *View, uid string) (excess uint64) {
+	p, ok := v.pods.Get(uid)
+	if !ok {
+		return 0
+	}
+	var use *MemoryUse
+	for i := range p.Claims {
+		for _, b := range p.Claims[i].Memory {
+			have, known := v.rules.memory(p.Claims[i].Resource)
+			if !known {
+				continue
+			}
+			if use == nil {
+				use = v.MemoryUse()
+			}
+			held := use.Held(p.Claims[i].Resource)
+			var holds, has uint64
+			for id := range b.Nodes.All() {
+				holds, has = saturate(holds, held[id]), saturate(has, have[id])
+			}
+			if holds > has {
+				excess = saturate(excess, holds-has)
+			}
+		}
+	}
+	return excess
+}
+
+// memory returns what pods may have of a memory resource, by node id; the machine's whole memory
+// if it is not allocated by node.
+func (r Rules) memory(resource string) (bytes NodeBytes, ok bool) {
+	for _, m := range r.Memory {
+		if m.Resource == resource && m.Node >= 0 && m.Node < len(bytes) {
+			bytes[m.Node], ok = m.Allocatable, true
+		}
+	}
+	if ok {
+		return bytes, true
+	}
+	whole, ok := nodeMemory(r.Machine, workload.Resource(resource))
+	return whole, ok
+}
+
 // nodeMemory returns the bytes of a memory resource by node id; false if the resource is
 // not memory or the machine's amount is unknown.
 func nodeMemory(m *machine.Topology, resource workload.Resource) (bytes [numa.MaxNodes]uint64, ok bool) {
