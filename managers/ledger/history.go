@@ -243,11 +243,7 @@ func (e *HistoryEntry) Concerns(uid string) bool {
 // entry begins the entry of a call; of berthd itself, if the context has none. history.mu must
 // be held.
 func (l *Ledger) entry(ctx context.Context) *HistoryEntry {
-	e := &HistoryEntry{Time: l.history.now()}
-	if e.Time.Before(l.history.latest) {
-		e.Time = l.history.latest
-	}
-	l.history.latest = e.Time
+	e := &HistoryEntry{Time: l.history.date()}
 	c := CallOf(ctx)
 	if c == nil {
 		return e

@@ -309,18 +309,59 @@ func TestOvertakenRefusal(t *testing.T) {
 	}
 }
 
-// Entries are in the order of their times also if the clock is set back.
+// Entries are in the order of their times also if the clock is set back, while berthd runs or
+// before a start, whatever is damaged of the newest ones.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	j := ledgertest.NewJournal()
+	start := func() *ledger.Ledger {
+		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: alone, Now: func() time.Time { return now }})
+		return l
+	}
+	l := start()
 	for _, uid := range []string{"a", "b", "c"} {
 		put(t, l, uid)
 		now = now.Add(-time.Hour)
 	}
-	all := entries(t, l)
-	if !slices.IsSortedFunc(all, func(a, b *ledger.HistoryEntry) int { return a.Time.Compare(b.Time) }) {
-		t.Errorf("entries are not in the order of their times: %v", all)
+	j = j.Reopen()
+	l = start()
+	put(t, l, "d")
+	j = j.Reopen()
+	if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool {
+		j.Alter(e.Bucket, e.Key, func([]byte) []byte { return []byte("{}") })
+		return false
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l = start()
+	put(t, l, "e")
+	var all []*ledger.HistoryEntry
+	for _, e := range entries(t, l) {
+		if !e.Time.IsZero() { // it is not damaged
+			all = append(all, e)
+		}
+	}
+	if len(all) != 7 || !slices.IsSortedFunc(all, func(a, b *ledger.HistoryEntry) int { return a.Time.Compare(b.Time) }) {
+		t.Errorf("%d entries are not in the order of their times: %v", len(all), all)
+	}
+}
+
+// The refusals of a second are those of the clock, and not of the entries' times, which stand still
+// after the clock was set back.
+func TestRefusalsAfterClockSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	refuse := func() { l.Refused(t.Context(), ledger.Refusal{Verdict: "rejected", View: l.View()}) }
+	refuse()
+	now = now.Add(-time.Hour)
+	for range 60 {
+		now = now.Add(time.Second)
+		refuse()
+	}
+	if n := len(entries(t, l)); n != 62 || l.HistoryOmitted() != 0 { // with the start
+		t.Errorf("%d entries, %d omitted", n, l.HistoryOmitted())
 	}
 }
 

@@ -49,7 +49,7 @@ type history struct {
 	start    *HistoryEntry   // the start of this process; nil if there is no history
 	started  uint64          // its number; 0 while it is held
 	refusals map[uint32]*refusals
-	latest   time.Time // of the newest entry: a clock that is set back does not reorder entries
+	latest   time.Time // of the newest entry that can be read, also from before the start
 	omitted  uint64    // refusals of all users that were not recorded
 	pasts    []past    // the newest computed states
 	stored   stored
@@ -81,6 +81,15 @@ func (h *history) now() time.Time {
 	return h.clock().UTC().Truncate(time.Millisecond) // as people see and write it
 }
 
+// date returns the time of the next entry. After the clock was set back, it is that of the entry
+// before, because readers rely on the order of the times. mu must be held.
+func (h *history) date() time.Time {
+	if now := h.now(); now.After(h.latest) {
+		h.latest = now
+	}
+	return h.latest
+}
+
 // open reads which entries are stored. If the last one is not that of the last commit, what
 // happened before is not known. After an error of class Corrupt the history begins anew; entries
 // that can be read are still listed.
@@ -103,21 +112,27 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 		next = h.kept[n-1].first + 1
 	}
 	var damage error
+	newest := true
 	err := store.ReadHistory(ctx, "", func(stored Entry) bool {
 		first, all, err := readBlock(stored)
 		if first == 0 {
 			return true
 		}
-		next, damage = first+uint64(max(1, len(all))), err
-		switch {
-		case stored.Bucket != BucketHistoryOpen:
-		case err != nil:
-			h.unread = append(h.unread, Entry{Bucket: stored.Bucket, Key: stored.Key})
-		default:
-			h.last, h.size = reopen(stored, first, len(all)), len(stored.Value)
-			h.bytes += h.size
+		if n := len(all); n > 0 {
+			h.latest = all[n-1].Time
 		}
-		return false
+		if newest {
+			newest, next, damage = false, first+uint64(max(1, len(all))), err
+			switch {
+			case stored.Bucket != BucketHistoryOpen:
+			case err != nil:
+				h.unread = append(h.unread, Entry{Bucket: stored.Bucket, Key: stored.Key})
+			default:
+				h.last, h.size = reopen(stored, first, len(all)), len(stored.Value)
+				h.bytes += h.size
+			}
+		}
+		return err != nil // older blocks are read for a time only
 	})
 	err = cmp.Or(unread, err, damage)
 	h.begins = v.recorded+1 != max(1, next) || err != nil
@@ -143,7 +158,9 @@ func (l *Ledger) started(st *state, v *View) {
 	if h.store == nil {
 		return
 	}
-	e := &HistoryEntry{Time: h.now(), Revision: v.Revision(), Call: startCall}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := &HistoryEntry{Time: h.date(), Revision: v.Revision(), Call: startCall}
 	if !st.fresh {
 		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
 		is := rulesBefore(v)
@@ -152,8 +169,6 @@ func (l *Ledger) started(st *state, v *View) {
 			e.Before = &HistoryBefore{Rules: &was}
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.start, h.held = e, append(h.held, e)
 }
 
@@ -220,7 +235,7 @@ func (h *history) admits(e *HistoryEntry) bool {
 		r = &refusals{}
 		h.refusals[uid] = r
 	}
-	if second := e.Time.Unix(); second != r.second {
+	if second := h.now().Unix(); second != r.second { // an entry's time stands still after the clock was set back
 		r.second, r.count = second, 0
 	}
 	if r.count >= RefusalsPerSecond || len(h.held) >= heldRefusals {
