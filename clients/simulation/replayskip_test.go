@@ -151,6 +151,30 @@ func TestReplayConfigurations(t *testing.T) {
 	check("of an earlier berthd", scene, 2, 1, 0)
 }
 
+// TestReplayAfterRestart: the start with another configuration is not written before the next
+// commit, and verdicts from before it are still those of the earlier configuration.
+func TestReplayAfterRestart(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, "2s1n4c1t", 1000)
+	for _, cpus := range []int{2, 2, 3, 3} { // the last two do not fit
+		n.admit(cpus, 1, 0)
+	}
+	n.halt()
+	n.config.Topology.Policy = topology.BestEffort
+	n.start()
+	b, err := n.client.Bundle(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newest := b.History[0].Number; newest != b.State.Recorded+1 {
+		t.Fatalf("the state has the entries up to %d, and the newest one is %d: no start waits", b.State.Recorded, newest)
+	}
+	out := replayed(t, b, simulation.Scene{Machine: b.Machine, Config: *b.Config})
+	if out.GetDiffer() != 0 || out.GetVerdicts() != 0 || len(out.GetSkipped()) != 1 || out.GetSkipped()[0].GetReason() != "configuration" || out.GetSkipped()[0].GetCount() != 4 {
+		t.Errorf("%v", out)
+	}
+}
+
 // FuzzReplay: the state and the history of a bundle are any text. They are refused, or replayed.
 func FuzzReplay(f *testing.F) {
 	opened, err := bundle.ReadFile("../berthctl/testdata/docs/incident.tar.gz")

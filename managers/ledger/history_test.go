@@ -480,6 +480,48 @@ func TestHistoryIsInTheCommit(t *testing.T) {
 	}
 }
 
+// A snapshot has the rules of its start before the entry of the start is written. The state before
+// the start has the earlier ones.
+func TestRewindOverWaitingStart(t *testing.T) {
+	t.Parallel()
+	j, clock := ledgertest.NewJournal(), newClock()
+	o := ledger.Options{Journal: j, Rules: rules(), History: enough, Now: clock.now}
+	o.Rules.ConfigDigest = "old"
+	l, _ := ledgertest.Open(t, o)
+	put(t, l, "a")
+	put(t, l, "b")
+	o.Journal = j.Reopen()
+	o.Rules.ConfigDigest, o.Rules.ReservedCPUs = "new", cpuset.Of(0)
+	l, _ = ledgertest.Open(t, o)
+	for _, written := range []bool{false, true} {
+		if written {
+			put(t, l, "c")
+		}
+		all := entries(t, l)
+		start := slices.IndexFunc(all, func(e *ledger.HistoryEntry) bool { return e.Call == "Start" && e.Number > 1 })
+		v, err := l.View().Snapshot().View(o.Rules.Machine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewinder := ledger.NewRewinder(v)
+		for _, e := range slices.Backward(all[start-1:]) {
+			rewinder.Next(e, nil)
+		}
+		if got := rewinder.View.Rules(); got.ConfigDigest != "old" || !got.ReservedCPUs.IsEmpty() || rewinder.Oldest.Pod != "b" || rewinder.Why != "" {
+			t.Errorf("written %v: before the start the rules are %+v, after entry %+v, %s", written, got, rewinder.Oldest, rewinder.Why)
+		}
+		for at, want := range map[time.Time]string{all[start].Time: "new", all[start].Time.Add(-time.Millisecond): "old"} {
+			past, err := l.At(t.Context(), ledger.Moment{Time: at})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := past.Rules().ConfigDigest; got != want {
+				t.Errorf("written %v: at %s the configuration is %s, want %s", written, at, got, want)
+			}
+		}
+	}
+}
+
 // What happened while no history was kept is not computed from what was kept before.
 func TestHistoryInterrupted(t *testing.T) {
 	t.Parallel()

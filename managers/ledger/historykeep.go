@@ -46,8 +46,6 @@ type history struct {
 	mu       sync.Mutex
 	held     []*HistoryEntry // wait for a commit, in order; without numbers
 	next     uint64          // number of the next entry
-	start    *HistoryEntry   // the start of this process; nil if there is no history
-	started  uint64          // its number; 0 while it is held
 	refusals map[uint32]*refusals
 	latest   time.Time // of the newest entry that can be read, also from before the start
 	omitted  uint64    // refusals of all users that were not recorded
@@ -160,7 +158,7 @@ func (l *Ledger) started(st *state, v *View) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := &HistoryEntry{Time: h.date(), Revision: v.Revision(), Call: startCall}
+	e := &HistoryEntry{Time: h.date(), Revision: v.Revision(), Call: startCall, Begins: h.begins}
 	if !st.fresh {
 		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
 		is := rulesBefore(v)
@@ -169,7 +167,7 @@ func (l *Ledger) started(st *state, v *View) {
 			e.Before = &HistoryBefore{Rules: &was}
 		}
 	}
-	h.start, h.held = e, append(h.held, e)
+	h.held = append(h.held, e)
 }
 
 // Refusal is a verdict that does not admit.
@@ -252,7 +250,6 @@ func (h *history) admits(e *HistoryEntry) bool {
 type recording struct {
 	entries []Entry
 	held    int         // how many of the held entries are among them
-	from    uint64      // number of the first one
 	next    uint64      // number after the last one
 	last    block       // the last block after the commit
 	size    int         // of last, as it is stored
@@ -281,7 +278,7 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 	if len(entries) == 0 {
 		return r, nil
 	}
-	r.last, r.from, r.next = h.last, number, number
+	r.last, r.next = h.last, number
 	for i, entry := range entries {
 		e := *entry
 		e.Begins = e.Begins || i == 0 && h.begins
@@ -360,8 +357,7 @@ func (h *history) committed(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = h.inStore()
-	h.written(r, r.from)
-	h.next = r.next
+	h.held, h.next = slices.Delete(h.held, 0, r.held), r.next
 }
 
 // lost forgets all entries, after the journal was created again without them. Those that
@@ -372,16 +368,7 @@ func (h *history) lost(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = stored{}
-	h.written(r, h.next)
-	h.next = max(h.next, r.next)
-}
-
-// written removes the held entries of a recording. The first one has a number. mu must be held.
-func (h *history) written(r recording, first uint64) {
-	if h.started == 0 && r.held > 0 && h.held[0] == h.start {
-		h.started = first
-	}
-	h.held = slices.Delete(h.held, 0, r.held)
+	h.held, h.next = slices.Delete(h.held, 0, r.held), max(h.next, r.next)
 }
 
 // History yields the entries below a number, the newest first; 0 is above all. Entries that

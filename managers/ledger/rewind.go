@@ -48,7 +48,7 @@ func NewRewinder(v *View) *Rewinder { return &Rewinder{View: v} }
 
 // Next gives the rewinder the next older entry, after which View is the state right after
 // it. It returns false, and changes nothing, if that state is not known. Entries after the
-// view's are ignored.
+// view's are ignored, except for a start: a view has its rules before the entry is written.
 func (r *Rewinder) Next(e *HistoryEntry, damage error) bool {
 	expected := r.View.recorded
 	if r.Oldest != nil {
@@ -57,7 +57,7 @@ func (r *Rewinder) Next(e *HistoryEntry, damage error) bool {
 	switch {
 	case r.Why != "":
 	case r.Oldest == nil && e.Number > expected:
-		return true
+		return damage != nil || e.Call != startCall || r.step(e)
 	case r.Oldest != nil && r.Oldest.Begins:
 		r.Why = "the state before that was not recorded"
 	case damage != nil:
@@ -143,7 +143,7 @@ func (l *Ledger) At(ctx context.Context, m Moment) (*View, error) {
 	if past, ok := h.computed(v, m); ok {
 		return past, nil
 	}
-	past, err := l.rewind(ctx, v, m)
+	past, err := v.At(m, func(each func(*HistoryEntry, error) bool) error { return l.History(ctx, 0, each) })
 	if err != nil {
 		return nil, err
 	}
@@ -182,29 +182,6 @@ func (h *history) compute(from *View, m Moment, view *View) {
 		h.pasts = slices.Delete(h.pasts, 0, 1)
 	}
 	h.pasts = append(h.pasts, past{from, view, m})
-}
-
-// rewind computes At from a view.
-func (l *Ledger) rewind(ctx context.Context, v *View, m Moment) (*View, error) {
-	h := &l.history
-	if m.Revision > v.Revision() {
-		return nil, errdefs.Preconditionf("revision %d is none of this ledger, which is at %d", m.Revision, v.Revision()).Coded(errdefs.RevisionUnknown)
-	}
-	h.mu.Lock()
-	start, started := h.start, h.started
-	h.mu.Unlock()
-	r := NewRewinder(v)
-	if started == 0 || v.recorded < started { // the start has no number yet
-		if m.covers(start) {
-			return v, nil
-		}
-		before, err := v.undo(start)
-		if err != nil {
-			return nil, r.notKept(m)
-		}
-		r.View = before
-	}
-	return r.find(m, func(each func(*HistoryEntry, error) bool) error { return l.History(ctx, v.recorded+1, each) })
 }
 
 // find rewinds to a moment.
