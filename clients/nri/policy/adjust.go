@@ -13,6 +13,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // adjustment converts a container's allocation for the runtime. CPU weight, quota and memory stay
@@ -58,6 +59,18 @@ func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdju
 
 // memoryNodes spells the memory nodes of a container as the kernel and the kubelet do.
 func memoryNodes(l *typesv1.LinuxResources) string { return convert.Nodes(l.GetCpusetMems()).Commas() }
+
+// pinnedNodes spells the memory nodes of a container of berthd's list; empty if it has no memory of
+// certain nodes.
+func pinnedNodes(c *typesv1.ContainerAllocation) string {
+	var nodes numa.Mask
+	for _, claim := range c.GetClaims() {
+		for _, b := range claim.GetMemory().GetBlocks() {
+			nodes = nodes.Union(convert.Nodes(b.GetNumaNodes()))
+		}
+	}
+	return nodes.Commas()
+}
 
 // deviceNode describes a device file by its numbers. NRI has no place for the
 // permissions: the runtime allows everything on a device that a plugin adds.

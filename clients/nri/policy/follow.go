@@ -379,7 +379,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	for _, w := range p.writable(everyone) {
 		m := p.members[w.ID]
 		p.apply(m, placement.Sent, w.CPUs)
-		m.pushed, m.moved = w.CPUs, false
+		m.pushed = w.CPUs
 		updates = append(updates, update(m, w.CPUs))
 	}
 	return updates, answered, nil
@@ -465,6 +465,8 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 		}
 		if became != nil {
 			names = append(names, m.title())
+		} else if u.GetLinux().GetResources().GetCpu().GetMems() == m.mems {
+			m.moved = false
 		}
 		again = again || !m.answered.IsEmpty()
 		p.outcome(m, sent, became)

@@ -52,6 +52,8 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	if m.own != own {
 		// An update by Follow adds CPUs, when others have left them.
 		p.send(m, m.own.Intersect(own))
+	}
+	if m.own != own || m.moved {
 		p.kick()
 	}
 	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {

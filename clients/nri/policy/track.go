@@ -40,7 +40,7 @@ func (p *Policy) some(s *sandbox, is func(*member) bool) bool {
 	return false
 }
 
-// want sets the members' CPUs from the ledger. The caller holds mu.
+// want sets the members' CPUs and memory nodes from the ledger. The caller holds mu.
 func (p *Policy) want(ctx context.Context) error {
 	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
@@ -53,13 +53,14 @@ func (p *Policy) want(ctx context.Context) error {
 	if p.shared, err = cpuset.Parse(state.GetShared().GetList()); err != nil {
 		return errdefs.Internalf("shared CPUs: %w", err)
 	}
-	placed, exclusive := map[string]cpuset.Set{}, map[string]bool{}
+	placed, exclusive, mems := map[string]cpuset.Set{}, map[string]bool{}, map[string]string{}
 	for _, pod := range list.GetPods() {
 		for _, c := range pod.GetContainers() {
 			if placed[pod.GetUid()+"/"+c.GetContainerName()], err = cpuset.Parse(c.GetCpus().GetList()); err != nil {
 				return errdefs.Internalf("CPUs of container %s: %w", c.GetContainerName(), err)
 			}
 			exclusive[pod.GetUid()+"/"+c.GetContainerName()] = c.GetExclusiveCpus()
+			mems[pod.GetUid()+"/"+c.GetContainerName()] = pinnedNodes(c)
 		}
 	}
 	for _, m := range p.live() {
@@ -69,6 +70,9 @@ func (p *Policy) want(ctx context.Context) error {
 		}
 		if exclusive[m.key+"/"+m.name] && !m.own.IsEmpty() {
 			m.own = cpus // a resize may have changed them
+		}
+		if now := mems[m.key+"/"+m.name]; now != "" && now != m.mems {
+			m.mems, m.moved = now, true
 		}
 		p.tracker.Want(m.id, cpus, m.own)
 	}
@@ -223,8 +227,10 @@ func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out [
 	for _, m := range p.live() {
 		c, _ := p.tracker.Get(m.id)
 		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
-		if m.moved && !listed && c.Phase != placement.Starting && !c.WantedCPUs.IsEmpty() && chosen(m, c) {
-			out = append(out, placement.Write{ID: m.id, CPUs: c.WantedCPUs})
+		// Other containers may still be on some of the CPUs that it gets.
+		cpus := p.tracker.Grantable(m.id, c.WantedCPUs)
+		if m.moved && !listed && !m.unlisted && c.Phase != placement.Starting && !cpus.IsEmpty() && m.pushed != cpus && chosen(m, c) {
+			out = append(out, placement.Write{ID: m.id, CPUs: cpus})
 		}
 	}
 	return out
