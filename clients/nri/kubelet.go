@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,6 +31,8 @@ type kubelet struct {
 	path string
 	conn *grpc.ClientConn
 	pods podsv1alpha1.PodsClient
+	// answered means that this kubelet has the API.
+	answered atomic.Bool
 }
 
 // newKubelet connects when it is first needed: the kubelet may start later, or have no such API.
@@ -63,6 +68,10 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
 	answer, err := k.pods.GetPod(ctx, &podsv1alpha1.GetPodRequest{PodUID: uid})
+	if status.Code(err) == codes.Unavailable && !k.answered.Load() && k.unused() {
+		return nil, nil
+	}
+	k.answered.Store(k.answered.Load() || err == nil)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
@@ -79,6 +88,16 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	}
 	takeAllocated(&pod)
 	return podspec.FromPod(&pod, podspec.Options{})
+}
+
+// unused reports whether no process listens on the socket. A kubelet that had the API and was replaced
+// by an older one leaves the file.
+func (k *kubelet) unused() bool {
+	conn, err := net.DialTimeout("unix", k.path, podsTimeout)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // takeAllocated replaces the requested amounts with those that the kubelet has allocated. The pod

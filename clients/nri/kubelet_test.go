@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // podsServer answers as a kubelet does.
@@ -48,20 +52,30 @@ func TestKubeletSource(t *testing.T) {
 	if pod, err := k.Pod(t.Context(), "u"); pod != nil || err != nil {
 		t.Errorf("without a kubelet: %v, %v", pod, err)
 	}
-	kubelet := &podsServer{pod: resized()}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
+	listen := func() net.Listener {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		return l
 	}
+	_ = listen().Close()
+	if pod, err := k.Pod(t.Context(), "u"); pod != nil || err != nil {
+		t.Errorf("the socket of an earlier kubelet: %v, %v", pod, err)
+	}
+	_ = os.Remove(path)
+	kubelet, l := &podsServer{pod: resized()}, listen()
 	server := grpc.NewServer()
 	podsv1alpha1.RegisterPodsServer(server, kubelet)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 
-	pod, err := k.Pod(t.Context(), "u")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var pod *typesv1.Pod
+	nodetest.Eventually(t, time.Minute, "the kubelet answers", func() bool {
+		pod, err = k.Pod(t.Context(), "u")
+		return pod != nil && err == nil
+	})
 	if got := pod.GetSpec().GetContainers()[0].GetResources().GetRequests()["cpu"]; got != "1" || pod.GetMetadata().GetUid() != "u" {
 		t.Errorf("while a resize waits: got %s of cpu, pod %v; want the 1 that the kubelet has allocated", got, pod.GetMetadata())
 	}
@@ -77,6 +91,10 @@ func TestKubeletSource(t *testing.T) {
 	kubelet.err = status.Error(codes.ResourceExhausted, "too many")
 	if _, err := k.Pod(t.Context(), "u"); err == nil {
 		t.Error("a kubelet that has too many calls counts as one that does not know the pod")
+	}
+	server.Stop()
+	if _, err := k.Pod(t.Context(), "u"); err == nil {
+		t.Error("a kubelet that has answered and restarts counts as one that does not have the API")
 	}
 }
 

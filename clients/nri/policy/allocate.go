@@ -30,6 +30,7 @@ func (p *Policy) admit(ctx context.Context, req *admissionv1.AdmitRequest) error
 		switch {
 		case berth.IsStateUncertain(err) && !again:
 		case err != nil:
+			p.unsure(err)
 			return err
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
 			return nil
@@ -41,6 +42,28 @@ func (p *Policy) admit(ctx context.Context, req *admissionv1.AdmitRequest) error
 		if err := p.syncPods(ctx); err != nil {
 			return err
 		}
+	}
+}
+
+// undecided reports whether an error leaves open what berthd has done: the answer may be lost.
+// Refusals and errors in the request are decided.
+func undecided(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return true
+	}
+	return errors.As(err, new(*berth.Error)) && !berth.IsInvalid(err) && !berth.IsPrecondition(err) && !berth.IsNotFound(err)
+}
+
+// errUnspecified is the error of an admission while the source of a pod's specification does not
+// answer.
+var errUnspecified = errdefs.Unavailablef("the specification of the pod is not known yet")
+
+// unsure lets reconcile find out what berthd has done in a call that has failed. If the pod ends
+// before the call is repeated, nothing else would release what berthd has committed.
+func (p *Policy) unsure(err error) {
+	if undecided(err) || berth.NeedsAdmission(err) {
+		p.unreconciled = true
+		p.kick()
 	}
 }
 
@@ -119,6 +142,9 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 			return a, err
 		}
 		// A container that the specification does not have: one for debugging.
+	}
+	if s.spec == nil && s.unfound && !s.whole && !s.apart {
+		return nil, errUnspecified
 	}
 	m.ofPod = p.sharesPod(m)
 	pod, err := m.apart()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
@@ -23,7 +22,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	}
 	err := p.barred
 	if err == nil {
-		s.spec, err = p.find(ctx, s)
+		err = p.search(ctx, s)
 	}
 	if err == nil {
 		err = p.enter(ctx, s)
@@ -34,8 +33,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	}
 	p.Log.Log(ctx, level(err), "a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
 	if p.passes(s) {
-		s.spec = nil
-		return nil
+		return nil // CreateContainer tries again, and decides
 	}
 	delete(p.sandboxes, s.id)
 	return refusal("admit the pod", err)
@@ -99,7 +97,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
 		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
-		p.unreconciled = p.unreconciled || berth.IsUnavailable(err) || ctx.Err() != nil
+		p.unreconciled = p.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
 			adjust.SetLinuxCPUSetCPUs(cpus.String())
 		}
@@ -129,6 +127,11 @@ func (p *Policy) introduce(m *member, cpus cpuset.Set) {
 func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust *api.ContainerAdjustment, err error) {
 	if p.barred != nil {
 		return cpus, nil, p.barred
+	}
+	if m.pod.spec == nil && !m.pod.apart {
+		if err := p.search(ctx, m.pod); err != nil {
+			return cpus, nil, err
+		}
 	}
 	a, err := p.allocateOrAdmit(ctx, m)
 	if err != nil {
@@ -184,6 +187,11 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 		p.take(s, c, nil)
 		if m = p.members[c.GetId()]; m == nil {
 			return nil
+		}
+	}
+	if m.match == unplaced {
+		if err == nil && m.pod.unfound {
+			err = p.search(ctx, m.pod)
 		}
 		if err == nil {
 			err = p.restore(ctx, m)

@@ -11,9 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -38,10 +36,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 				s.born = was.born
 			}
 		}
-		var err error
-		if s.spec, err = p.find(ctx, s); err != nil {
-			p.Log.Warn("find a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
-		}
+		s.unfound = true // reconcile searches for its specification
 	}
 	for _, c := range containers {
 		if s := p.sandboxes[c.GetPodSandboxId()]; s != nil {
@@ -62,6 +57,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		p.retain(m, sandboxes)
 	}
 	p.Log.Info("synchronized with the runtime", "pods", len(pods), "containers", len(p.members))
+	p.unreconciled = true
 	if err := p.reconcile(ctx); err != nil {
 		p.Log.Warn("running containers stay as they are for now", "error", err)
 		return nil, nil
@@ -78,7 +74,7 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 	s.names[c.GetName()] = false
 	r := c.GetLinux().GetResources()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems()}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), match: unplaced}
 	if known != nil {
 		m.allowed = known.allowed
 		if known.pid == int(c.GetPid()) {
@@ -142,90 +138,6 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		m.pod.names[m.name] = false
 	}
 	p.members[m.id] = m
-}
-
-// reconcile brings berthd's ledger and the members together. The caller holds mu.
-func (p *Policy) reconcile(ctx context.Context) error {
-	p.unreconciled = p.synchronized
-	if !p.synchronized {
-		return nil
-	}
-	// Without an answer it is unknown whether berthd moves containers itself.
-	err := Alone(ctx, p.Client)
-	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
-		p.barred = err
-	}
-	if err != nil {
-		return err
-	}
-	if err := p.warnOfDevices(ctx); err != nil {
-		return err
-	}
-	if err := p.syncPods(ctx); err != nil {
-		return err
-	}
-	for _, s := range p.sandboxes {
-		if err := p.recognize(ctx, s); err != nil {
-			return err
-		}
-	}
-	for _, m := range p.live() {
-		if err := p.restore(ctx, m); err != nil {
-			if berth.IsUnavailable(err) {
-				return err
-			}
-			p.Log.Warn("a running container has no allocation, and is moved to the shared CPUs", "container", m.title(), "error", err)
-			m.key, m.own, m.free, m.allowed = "", cpuset.Set{}, false, false
-		}
-	}
-	for _, m := range p.live() {
-		if err := p.reconcileBindings(ctx, m); err != nil {
-			return err
-		}
-	}
-	err = p.want(ctx)
-	p.unreconciled = err != nil
-	return err
-}
-
-// recognize finds out whether berthd has admitted a pod as a whole.
-func (p *Policy) recognize(ctx context.Context, s *sandbox) error {
-	if s.stopped {
-		return nil
-	}
-	_, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: s.uid}})
-	if s.whole = err == nil; s.whole || berth.NeedsAdmission(err) {
-		return nil
-	}
-	return err
-}
-
-// restore gives a container that runs its place, or a place.
-func (p *Policy) restore(ctx context.Context, m *member) error {
-	key := m.pod.key(m.name)
-	if m.pod.whole {
-		key = m.pod.uid
-	}
-	a, err := p.allocate(ctx, m, key)
-	m.pod.apart = m.pod.apart || err == nil && !m.pod.whole
-	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)
-	if berth.NeedsAdmission(err) {
-		a, err = p.allocateOrAdmit(ctx, m)
-	}
-	if err != nil {
-		return err
-	}
-	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)
-	if mems := memoryNodes(a.GetResources()); mems != m.mems {
-		m.mems, m.moved = mems, true
-	}
-	// It may have started before berth-nri did.
-	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0
-	m.allowed = m.pid != 0 && !m.own.IsEmpty()
-	if m.pid == 0 {
-		return nil // StartContainer binds it
-	}
-	return p.bind(ctx, m)
 }
 
 // Updater is a runtime that updates containers on request; package stub's is one.
@@ -362,11 +274,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(ctx)
-	compare := p.want
-	if p.unreconciled {
-		compare = p.reconcile
-	}
-	if err := compare(ctx); err != nil {
+	if err := p.reconcile(ctx); err != nil {
 		return nil, nil, err
 	}
 	p.podQuotas()
@@ -481,10 +389,15 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 		level, p.failing = slog.LevelWarn, text
 	}
 	p.Log.Log(context.Background(), level, "update containers", "containers", names, "error", err)
+	p.kickLater()
+	return false
+}
+
+// kickLater lets Follow compare after a pause. The caller holds mu.
+func (p *Policy) kickLater() {
 	if p.retry == nil {
 		p.retry = time.AfterFunc(pause, p.kick)
 	} else {
 		p.retry.Reset(pause)
 	}
-	return false
 }

@@ -87,7 +87,9 @@ type Policy struct {
 	shared       cpuset.Set         // the last known value
 	synchronized bool               // synchronized with the runtime; nothing is released before
 	unreconciled bool               // berthd has not got the list of living pods
-	retry        *time.Timer        // kicks after updates have failed
+	incomplete   bool               // reconcile has members left
+	searchAt     time.Time          // when reconcile may search for specifications again
+	retry        *time.Timer        // kicks after a failure
 	failing      string             // the failure that is in the log
 	quotaFailing string             // the same for the quotas of pods
 	barred       error              // berthd has the containers of a runtime itself
@@ -165,6 +167,8 @@ type sandbox struct {
 	// pod under its uid.
 	spec  *typesv1.Pod
 	whole bool
+	// unfound means that the search for the specification has failed, or is still to come.
+	unfound bool
 	// dynamic means that the pod has claims of dynamic resource allocation.
 	dynamic bool
 	// apart means that the pod is admitted container by container. It stays so until the pod
@@ -193,6 +197,8 @@ type member struct {
 	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
+	// match is whether reconcile has compared the member with the ledger.
+	match match
 	// own are the exclusive CPUs. free means that the container must have no quota.
 	own  cpuset.Set
 	free bool
@@ -224,6 +230,15 @@ type member struct {
 	// unlisted means that the runtime's last list did not contain the member.
 	unlisted bool
 }
+
+// match is the progress of reconcile with a member.
+type match int
+
+const (
+	compared match = iota // nothing is to be done
+	due                   // its place is known, and is to be compared with the ledger
+	unplaced              // it runs, and it is not known yet whether it has a place: it is not moved
+)
 
 // title is what people call a member.
 func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }

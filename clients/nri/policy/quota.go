@@ -13,10 +13,11 @@ func (p *Policy) podQuotas() {
 	if p.PodQuota == nil || p.released {
 		return
 	}
-	free := map[*sandbox]bool{}
-	for _, m := range p.live() {
-		if m.free {
-			free[m.pod] = true
+	free, unknown := map[*sandbox]bool{}, map[*sandbox]bool{}
+	for _, m := range p.members {
+		if !m.stopped {
+			free[m.pod] = free[m.pod] || m.free
+			unknown[m.pod] = unknown[m.pod] || m.match == unplaced
 		}
 	}
 	failure := ""
@@ -24,7 +25,7 @@ func (p *Policy) podQuotas() {
 		var err error
 		if free[s] {
 			err = p.removeQuota(s)
-		} else if s.quota > 0 && !s.stopped {
+		} else if s.quota > 0 && !s.stopped && !unknown[s] {
 			err = p.restoreQuota(s)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has ended

@@ -110,23 +110,36 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) error {
 	was := m.resources
 	m.resources = r
-	err := p.count(ctx, m)
-	if err != nil {
+	if err := p.count(ctx, m); err != nil {
 		m.resources = was
-	}
-	return err
-}
-
-// reconcileBindings reports a running container's resources to berthd. The container may have
-// been resized while this plugin was not running. If berthd refuses the size, the container stays
-// where it is. If berthd has lost the container, the error makes the caller allocate again.
-func (p *Policy) reconcileBindings(ctx context.Context, m *member) error {
-	err := p.count(ctx, m)
-	if err == nil || berth.IsUnavailable(err) || berth.IsNotFound(err) || ctx.Err() != nil {
 		return err
 	}
-	p.Log.Warn("berthd has other resources for a container than the runtime", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
-	return nil
+	return p.want(ctx)
+}
+
+// resized reports whether berthd counts a container with another size than the runtime has. If not,
+// the pod's specification gets that size, too: its source may know only the first one.
+func (m *member) resized(counted *typesv1.ContainerAllocation) bool {
+	c := &typesv1.Container{Name: m.name, Resources: proto.CloneOf(counted.GetResources())}
+	if m.key == m.pod.uid {
+		before := proto.CloneOf(c)
+		if m.writeTo(c) != nil || !proto.Equal(before, c) {
+			return true
+		}
+		for _, c := range slices.Concat(m.pod.spec.GetSpec().GetInitContainers(), m.pod.spec.GetSpec().GetContainers()) {
+			if c.GetName() == m.name && m.writeTo(c) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	pod, err := m.apart()
+	if err != nil {
+		return true
+	}
+	has, err := declared(pod.GetSpec().GetContainers()[0])
+	was, otherErr := declared(c)
+	return err != nil || otherErr != nil || has != was
 }
 
 // count reports a container's size to berthd, with the other containers of its pod.
@@ -144,43 +157,53 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 		}
 		return p.agreeTo(ctx, pod)
 	case s.spec == nil:
-		return errdefs.Preconditionf("the specification that pod %s was admitted with is not known any more", s.uid)
+		// The source may not have answered when the pod was found.
+		if err := p.search(ctx, s); err != nil {
+			return err
+		}
+		if s.spec == nil {
+			return errdefs.Preconditionf("no source has the specification of pod %s, which was admitted with one", s.uid)
+		}
 	}
-	pod, err := p.grown(m)
-	if err == nil {
-		err = p.agreeTo(ctx, pod)
+	return p.agreeWhole(ctx, m, s.spec)
+}
+
+// agreeWhole gives a pod in berthd the sizes of a specification, and those that its containers have
+// now.
+func (p *Policy) agreeWhole(ctx context.Context, m *member, spec *typesv1.Pod) error {
+	pod, err := p.grown(m, spec)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		s.spec = pod
+	if err := p.agreeTo(ctx, pod); err != nil {
+		return err
 	}
-	return err
+	m.pod.spec = pod
+	return nil
 }
 
 // agreeTo resizes a pod in berthd. A refusal is an error too.
 func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 	answer, err := p.Client.Resize(ctx, berth.ResizeTo(pod))
 	switch {
-	case berth.NeedsAdmission(err):
-		p.unreconciled = true // it has lost the pod
-		p.kick()
-		return err
 	case err != nil:
+		p.unsure(err)
 		return err
 	case answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED:
 		return errdefs.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
 	}
-	return p.want(ctx)
+	return nil
 }
 
-// grown gives a pod's specification with the sizes that its containers have now.
-func (p *Policy) grown(m *member) (*typesv1.Pod, error) {
+// grown gives a specification of a member's pod with the sizes that the containers have now.
+func (p *Policy) grown(m *member, spec *typesv1.Pod) (*typesv1.Pod, error) {
 	sizes := map[string]*member{}
 	for _, other := range append(p.live(), m) {
 		if other.pod == m.pod && other.key == m.pod.uid {
 			sizes[other.name] = other
 		}
 	}
-	pod := proto.Clone(m.pod.spec).(*typesv1.Pod)
+	pod := proto.CloneOf(spec)
 	var errs []error
 	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
 		if of := sizes[c.GetName()]; of != nil {
@@ -234,15 +257,37 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	return nil
 }
 
-// agreed checks that a container about to be created matches its pod's specification. A container
-// that is created again may have been resized meanwhile. Then berthd must accept the size.
+// agreed checks that a container about to be created matches its pod's specification. The pod may
+// have been resized since: the kubelet then has the new specification, and berthd must accept the
+// size. Of a container that is created again, the size is taken from the runtime, too. Other sources
+// than the kubelet count as they were, because a pod's author may be able to write them.
 func (p *Policy) agreed(ctx context.Context, m *member) error {
-	differs := agree(m.pod.spec, m.name, m.resources)
-	if differs == nil || !m.pod.made[m.name] {
+	s := m.pod
+	differs := agree(s.spec, m.name, m.resources)
+	if differs == nil {
+		return nil
+	}
+	spec, err := p.ofKubelet(ctx, s)
+	switch {
+	case err != nil && !s.made[m.name]:
+		return errors.Join(differs, err)
+	case spec != nil && agree(spec, m.name, m.resources) == nil:
+	case s.made[m.name]:
+		spec = s.spec
+	default:
 		return differs
 	}
-	m.key = m.pod.uid
-	if err := p.count(ctx, m); err != nil {
+	if !s.whole {
+		s.spec = spec // it is still to be admitted
+		return nil
+	}
+	m.key = s.uid
+	err = p.agreeWhole(ctx, m, spec)
+	if berth.NeedsAdmission(err) {
+		s.spec = spec
+		return nil
+	}
+	if err != nil {
 		return errors.Join(differs, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -370,6 +371,38 @@ func TestLostMeanwhile(t *testing.T) {
 	}
 	if m := next.members["trainer-1"]; m.own.String() != own {
 		t.Errorf("the container has %s for itself, had %s", m.own, own)
+	}
+}
+
+// TestResizedBeforeItsFirstStart: a pod is resized after its sandbox has started, while an image is
+// pulled. The kubelet's specification counts then, and no other source's.
+func TestResizedBeforeItsFirstStart(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: specsOf("job", "other")}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job, other := pod("job", "guaranteed"), pod("other", "guaranteed")
+	for _, p := range []*api.PodSandbox{job, other} {
+		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := container(job, "main", "job-1", 2000, gib)
+	if _, err := e.create(job, c); err == nil || !strings.Contains(err.Error(), "requests 1000m of cpu") {
+		t.Errorf("another size than the kubelet's: %v", err)
+	}
+	kubelet.err = errors.New("away")
+	if _, err := e.create(job, c); err == nil || !strings.Contains(err.Error(), "from the kubelet") {
+		t.Errorf("another size, and the kubelet does not answer: %v", err)
+	}
+	kubelet.err = nil
+	kubelet.pods["job-uid"], kubelet.pods["other-uid"] = specOf("job", "2"), specOf("other", "64")
+	if cpus := set(t, e.run(job, c)); cpus.Len() != 2 {
+		t.Errorf("the container of 2 CPUs is on %s", cpus)
+	}
+	d.expect("the pod was resized", "job-uid", "main", 2000, gib)
+	if _, err := e.create(other, container(other, "main", "other-1", 64000, gib)); err == nil || !strings.Contains(err.Error(), "Infeasible") {
+		t.Errorf("more CPUs than there are: %v", err)
 	}
 }
 

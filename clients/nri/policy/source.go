@@ -25,6 +25,16 @@ type Source interface {
 	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
 }
 
+// search looks for a pod's specification. An error means that it may be found later.
+func (p *Policy) search(ctx context.Context, s *sandbox) error {
+	spec, err := p.find(ctx, s)
+	s.unfound = err != nil
+	if spec != nil {
+		s.spec = spec
+	}
+	return err
+}
+
 // find returns a pod's specification; nil if no source has it. The kubelet lists all pods, except
 // before its first contact with the API server: static pods start earlier.
 func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
@@ -35,14 +45,12 @@ func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
 	return pod, err
 }
 
-// lookUp tries the sources in their order.
+// lookUp tries the sources in their order. If the kubelet fails and no other source has the pod, it
+// is unknown: without its specification it would be placed container by container for its whole life.
 func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, source string, err error) {
-	if p.Kubelet != nil {
-		if pod, err := p.Kubelet.Pod(ctx, s.uid); err != nil {
-			p.Log.Warn("get a pod from the kubelet; other sources are tried", "pod", s.namespace+"/"+s.name, "error", err)
-		} else if pod != nil {
-			return s.claim(pod, "kubelet"), "kubelet", nil
-		}
+	pod, away := p.ofKubelet(ctx, s)
+	if pod != nil {
+		return pod, "kubelet", nil
 	}
 	if pod, err = p.manifest(s); pod != nil || err != nil {
 		return pod, "manifest", err
@@ -54,7 +62,22 @@ func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, sour
 		}
 		return pod, "annotation", nil
 	}
-	return nil, "", nil
+	return nil, "", away
+}
+
+// ofKubelet gets a pod's specification from the kubelet; nil if the kubelet has none.
+func (p *Policy) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
+	if p.Kubelet == nil {
+		return nil, nil
+	}
+	pod, err := p.Kubelet.Pod(ctx, s.uid)
+	if err != nil {
+		return nil, errdefs.Unavailablef("get pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
+	}
+	if pod == nil {
+		return nil, nil
+	}
+	return s.claim(pod, "kubelet"), nil
 }
 
 // manifest searches the manifests for a pod.

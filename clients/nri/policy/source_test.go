@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -126,6 +129,72 @@ func TestApartStaysApart(t *testing.T) {
 		t.Errorf("the container starts again: %v", err)
 	}
 	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
+
+func specsOf(names ...string) map[string]*typesv1.Pod {
+	out := map[string]*typesv1.Pod{}
+	for _, name := range names {
+		out[name+"-uid"] = specOf(name, "1")
+	}
+	return out
+}
+
+// duoOf is a pod of two containers with so many CPUs, which together do not fit on a NUMA node of the
+// machine.
+func duoOf(name string) *typesv1.Pod {
+	spec := specOf(name, "3")
+	second := specOf(name, "2").Spec.Containers[0]
+	second.Name = "second"
+	spec.Spec.Containers = append(spec.Spec.Containers, second)
+	return spec
+}
+
+// TestPodIsNotSplit: a pod that has to be on one NUMA node and does not fit there is refused as a
+// whole. An error of the kubelet does not change that, and a container that is let pass gets the shared
+// CPUs.
+func TestPodIsNotSplit(t *testing.T) {
+	t.Parallel()
+	for _, pass := range []bool{false, true} {
+		d := startBerthdWith(t, func(c *config.Config) { c.Topology.Policy, c.Topology.Scope = topology.SingleNUMANode, "pod" })
+		kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": duoOf("job")}, err: errors.New("away")}
+		e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Pass: pass})
+		job := pod("job", "guaranteed")
+		for _, row := range []struct {
+			err  error
+			want string
+		}{{errors.New("away"), "get pod default/job from the kubelet"}, {nil, "TopologyAffinityError"}} {
+			kubelet.err = row.err
+			if err := e.policy.RunPodSandbox(t.Context(), job); pass != (err == nil) || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("pass %v: %v, want %q", pass, err, row.want)
+			}
+			for name, milli := range map[string]int64{"main": 3000, "second": 2000} {
+				c := container(job, name, name+"-1", milli, gib)
+				if !pass {
+					if _, err := e.create(job, c); err == nil || !strings.Contains(err.Error(), row.want) {
+						t.Errorf("container %s: %v, want %q", name, err, row.want)
+					}
+				} else if cpus := e.run(job, c); cpus != "0-7" {
+					t.Errorf("container %s is let pass on CPUs %s", name, cpus)
+				}
+			}
+		}
+		if got := d.uids(); len(got) > 0 {
+			t.Errorf("pass %v: berthd has %v", pass, got)
+		}
+	}
+}
+
+// TestStaticPodsStart: a kubelet that does not answer yet keeps no pod with a manifest from starting.
+func TestStaticPodsStart(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{err: errors.New("away")}, Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
+	if err := e.policy.RunPodSandbox(t.Context(), pod("web", "guaranteed")); err != nil {
+		t.Error(err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"web-uid"}) {
 		t.Errorf("berthd has %v", got)
 	}
 }

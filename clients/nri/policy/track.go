@@ -9,8 +9,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
@@ -42,36 +40,31 @@ func (p *Policy) some(s *sandbox, is func(*member) bool) bool {
 
 // want sets the members' CPUs and memory nodes from the ledger. The caller holds mu.
 func (p *Policy) want(ctx context.Context) error {
-	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+	l, err := p.list(ctx)
 	if err != nil {
 		return err
-	}
-	state, err := p.Client.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
-	if err != nil {
-		return err
-	}
-	if p.shared, err = cpuset.Parse(state.GetShared().GetList()); err != nil {
-		return errdefs.Internalf("shared CPUs: %w", err)
-	}
-	placed, exclusive, mems := map[string]cpuset.Set{}, map[string]bool{}, map[string]string{}
-	for _, pod := range list.GetPods() {
-		for _, c := range pod.GetContainers() {
-			if placed[pod.GetUid()+"/"+c.GetContainerName()], err = cpuset.Parse(c.GetCpus().GetList()); err != nil {
-				return errdefs.Internalf("CPUs of container %s: %w", c.GetContainerName(), err)
-			}
-			exclusive[pod.GetUid()+"/"+c.GetContainerName()] = c.GetExclusiveCpus()
-			mems[pod.GetUid()+"/"+c.GetContainerName()] = pinnedNodes(c)
-		}
 	}
 	for _, m := range p.live() {
-		cpus, known := placed[m.key+"/"+m.name]
-		if !known || cpus.IsEmpty() {
+		c := l.of(m)
+		switch {
+		case m.match == unplaced:
+			continue
+		case m.key != "" && c == nil: // berthd has lost it
+			p.unreconciled = true
+			p.kick()
+			continue
+		}
+		cpus, err := cpuset.Parse(c.GetCpus().GetList())
+		if err != nil {
+			return errdefs.Internalf("CPUs of container %s: %w", m.name, err)
+		}
+		if cpus.IsEmpty() {
 			cpus = p.shared
 		}
-		if exclusive[m.key+"/"+m.name] && !m.own.IsEmpty() {
+		if c.GetExclusiveCpus() && !m.own.IsEmpty() {
 			m.own = cpus // a resize may have changed them
 		}
-		if now := mems[m.key+"/"+m.name]; now != "" && now != m.mems {
+		if now := pinnedNodes(c); now != "" && now != m.mems {
 			m.mems, m.moved = now, true
 		}
 		p.tracker.Want(m.id, cpus, m.own)

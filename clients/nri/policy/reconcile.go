@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// reconcile brings berthd's ledger and the members together, and sets the members' CPUs from the
+// ledger. On a large node this takes several passes, and what a pass has done stays done: the lock is
+// free between passes, so that events are handled. The caller holds mu.
+func (p *Policy) reconcile(ctx context.Context) error {
+	if p.unreconciled && p.synchronized {
+		if err := p.report(ctx); err != nil {
+			return err
+		}
+		p.incomplete = true
+		for _, m := range p.live() {
+			m.match = max(m.match, due)
+		}
+	}
+	p.unreconciled = false
+	enough, cancel := halfOf(ctx)
+	defer cancel()
+	p.searchAgain(enough)
+	if p.incomplete {
+		if err := p.complete(ctx, func() bool { return enough.Err() != nil }); err != nil {
+			return err
+		}
+	}
+	return p.want(ctx)
+}
+
+// halfOf limits a context to half of the time that it has left.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(at)/2)
+}
+
+// report sends the list of living pods to a berthd that moves no containers itself.
+func (p *Policy) report(ctx context.Context) error {
+	// Without an answer it is unknown whether berthd moves containers itself.
+	err := Alone(ctx, p.Client)
+	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
+		p.barred = err
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.warnOfDevices(ctx); err != nil {
+		return err
+	}
+	return p.syncPods(ctx)
+}
+
+// searchAgain looks for the specifications of pods for which that has failed. If it fails again, the
+// next try is later, because the lock is held meanwhile.
+func (p *Policy) searchAgain(ctx context.Context) {
+	if p.Now().Before(p.searchAt) {
+		return
+	}
+	for _, s := range p.sandboxes {
+		if !s.unfound || s.stopped {
+			continue
+		}
+		if ctx.Err() != nil {
+			p.kick()
+			return
+		}
+		if err := p.search(ctx, s); err != nil {
+			p.Log.Warn("find a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
+			p.searchAt = p.Now().Add(compareInterval)
+			return
+		}
+		for _, m := range p.members {
+			if m.pod == s {
+				m.match, p.incomplete = max(m.match, due), true
+			}
+		}
+	}
+}
+
+// listing is what berthd's ledger has at one moment.
+type listing struct {
+	pods       map[string]*typesv1.PodAllocation       // by uid
+	containers map[string]*typesv1.ContainerAllocation // by uid/name
+}
+
+// of returns a member's part; nil if berthd has none.
+func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
+
+// list reads the ledger, and the shared CPUs. If it has a pod that does not live, an answer was lost,
+// and berthd needs the list of living pods again.
+func (p *Policy) list(ctx context.Context) (l listing, err error) {
+	answer, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+	if err != nil {
+		return l, err
+	}
+	if p.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
+		return l, errdefs.Internalf("shared CPUs: %w", err)
+	}
+	l = listing{map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}}
+	living, err := p.living(ctx)
+	for _, pod := range answer.GetPods() {
+		l.pods[pod.GetUid()] = pod
+		for _, c := range pod.GetContainers() {
+			l.containers[pod.GetUid()+"/"+c.GetContainerName()] = c
+		}
+		if _, lives := slices.BinarySearch(living, pod.GetUid()); err == nil && !lives && pod.GetOwner() == cmp.Or(p.Client.Owner(), ledger.DefaultOwner) {
+			p.unreconciled = true
+		}
+	}
+	return l, nil
+}
+
+// complete compares the members with the ledger, until enough. A member without a place gets one, and
+// berthd gets the sizes that the runtime has. The members may have been resized while this plugin was
+// not running.
+func (p *Policy) complete(ctx context.Context, enough func() bool) error {
+	l, err := p.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.sandboxes {
+		if !s.stopped {
+			s.whole = l.pods[s.uid] != nil
+		}
+	}
+	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match == compared })
+	done := 0 // each pass does something
+	for _, m := range left {
+		if m.placed(l) {
+			continue
+		}
+		if done++; done > 1 && enough() {
+			p.kick()
+			return nil
+		}
+		if err := p.place(ctx, m); err != nil {
+			return err
+		}
+	}
+	if l, err = p.list(ctx); err != nil {
+		return err
+	}
+	p.incomplete = false
+	for _, m := range left {
+		if m.match != due {
+			p.incomplete = p.incomplete || m.match == unplaced
+			continue
+		}
+		if done++; done > 1 && enough() {
+			p.incomplete = true
+			p.kick()
+			return nil
+		}
+		if err := p.compareSize(ctx, m, l.of(m)); err != nil {
+			p.incomplete = true
+			return err
+		}
+	}
+	if p.incomplete {
+		p.kickLater()
+	}
+	return nil
+}
+
+// placed reports whether a member has in the ledger what it has here.
+func (m *member) placed(l listing) bool {
+	c := l.of(m)
+	return m.match == due && m.key != "" && c != nil && c.GetExclusiveCpus() == !m.own.IsEmpty() &&
+		(m.pid == 0 || slices.Contains(c.GetContainerIds(), m.id))
+}
+
+// place restores a member. One that berthd refuses is unmanaged. One whose pod has no known
+// specification stays where it is, and a later pass tries again. The error is that of a berthd which
+// does not answer.
+func (p *Policy) place(ctx context.Context, m *member) error {
+	err := p.restore(ctx, m)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil, berth.IsUnavailable(err):
+		return err
+	case errors.Is(err, errUnspecified):
+		m.key, m.match = "", unplaced
+	default:
+		p.Log.Log(ctx, level(err), "a running container has no allocation, and is moved to the shared CPUs", "container", m.title(), "error", err)
+		m.key, m.own, m.free, m.allowed, m.match = "", cpuset.Set{}, false, false, compared
+	}
+	return nil
+}
+
+// compareSize reports a running container's size to berthd, if berthd counts another one. If berthd
+// refuses the size, the container stays where it is. The error is that of a berthd which does not
+// answer.
+func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.ContainerAllocation) error {
+	if counted == nil || !m.resized(counted) {
+		m.match = compared // want notices one that berthd has lost
+		return nil
+	}
+	err := p.count(ctx, m)
+	if berth.IsUnavailable(err) || ctx.Err() != nil {
+		return err
+	}
+	m.match = compared
+	if err != nil {
+		p.Log.Warn("berthd has other resources for a container than the runtime", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
+	}
+	return nil
+}
+
+// restore gives a container that runs its place, or a place.
+func (p *Policy) restore(ctx context.Context, m *member) error {
+	key := m.pod.key(m.name)
+	if m.pod.whole {
+		key = m.pod.uid
+	}
+	a, err := p.allocate(ctx, m, key)
+	m.pod.apart = m.pod.apart || err == nil && !m.pod.whole
+	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)
+	if berth.NeedsAdmission(err) {
+		a, err = p.allocateOrAdmit(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	m.match = due
+	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)
+	if mems := memoryNodes(a.GetResources()); mems != m.mems {
+		m.mems, m.moved = mems, true
+	}
+	// It may have started before berth-nri did.
+	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0
+	m.allowed = m.pid != 0 && !m.own.IsEmpty()
+	if m.pid == 0 {
+		return nil // StartContainer binds it
+	}
+	return p.bind(ctx, m)
+}
