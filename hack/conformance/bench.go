@@ -70,8 +70,7 @@ type bench[S, R any] interface {
 	removed(s S, pod *workload.Pod, container string) (R, S)
 }
 
-// operation is an operation on a recorded state; operated is its outcome. Chose is
-// cpuBench.chose, which no recording has.
+// operation is an operation on a recorded state; operated is its outcome.
 type (
 	operation[S any] struct {
 		Op        string          `json:"op"`
@@ -84,61 +83,30 @@ type (
 		Result R        `json:"result"`
 		After  S        `json:"after"`
 		Quirks []string `json:"quirks,omitempty"`
-		Chose  string   `json:"chose,omitempty"`
 	}
 )
-
-// sequence is a machine's life; lived is what came of it.
-type (
-	sequence[S any] struct {
-		Pods    map[string]vector.Pod `json:"pods"`
-		Initial S                     `json:"initial"`
-		Steps   []step                `json:"steps"`
-	}
-	step struct {
-		Op        string          `json:"op"`
-		Pod       string          `json:"pod"`
-		Container string          `json:"container"`
-		Affinity  vector.Affinity `json:"affinity"`
-	}
-	lived[R, S any] struct {
-		Steps []stepped[R, S] `json:"steps"`
-	}
-	stepped[R, S any] struct {
-		Result *R     `json:"result"`
-		State  S      `json:"state"`
-		Chose  string `json:"chose,omitempty"`
-		// uid is the pod whose reusable memory is compared, if any.
-		uid string
-	}
-)
-
-// decide carries an operation out.
-func decide[S, R any](b bench[S, R], in operation[S]) (out operated[R, S], err error) {
-	out.Result, out.After, err = operate(b, in.Op, in.Before, in.Pod.Pod, in.Container, in.Affinity)
-	return out, err
-}
 
 // operate plans for a container, or without a name for the pod as a whole; or it removes a
 // container.
-func operate[S, R any](b bench[S, R], op string, s S, pod *workload.Pod, container string, affinity vector.Affinity) (res R, next S, err error) {
-	switch op {
+func operate[S, R any](b bench[S, R], in operation[S]) (out operated[R, S], err error) {
+	pod, container := in.Pod.Pod, in.Container
+	switch in.Op {
 	case "allocate", "allocate_pod":
 	case "remove":
-		res, next = b.removed(s, pod, container)
-		return res, next, nil
+		out.Result, out.After = b.removed(in.Before, pod, container)
+		return out, nil
 	default:
-		return res, s, fmt.Errorf("unknown operation %q", op)
+		return out, fmt.Errorf("unknown operation %q", in.Op)
 	}
-	view, req := b.view(s, pod, container), request(pod, container)
-	claims, refusal := b.Plan(context.Background(), view, req, affinity.Hint())
+	view, req := b.view(in.Before, pod, container), request(pod, container)
+	claims, refusal := b.Plan(context.Background(), view, req, in.Affinity.Hint())
 	if refusal != nil {
 		claims = nil
 	}
 	draft := ledger.NewDraft(view)
 	draft.AddClaims(pod.UID, claims...)
-	res, next = b.planned(s, view, draft.View(), req.Owner(), claims, refusal)
-	return res, next, nil
+	out.Result, out.After = b.planned(in.Before, view, draft.View(), req.Owner(), claims, refusal)
+	return out, nil
 }
 
 // eachStep joins the differences of all steps.
@@ -162,8 +130,6 @@ func otherError(err error) *vector.Error {
 type podHints struct {
 	ContainerHints map[string]vector.Hints `json:"container_hints"`
 	PodHints       vector.Hints            `json:"pod_hints"`
-	// Chose is cpuBench.chose.
-	Chose string `json:"chose,omitempty"`
 }
 
 // hintsFor gets a manager's hints for a pod. view returns the state before the next container, or
@@ -196,5 +162,5 @@ func (h podHints) differs(want podHints) string {
 	if !reflect.DeepEqual(want.PodHints.Canonical(), h.PodHints) {
 		return "hints for the pod"
 	}
-	return otherReserve(h.Chose)
+	return ""
 }

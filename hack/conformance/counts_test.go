@@ -88,7 +88,7 @@ func published(t *testing.T) (dir string, env *Env) {
 func eachCase[In, Want any](t *testing.T, name string, do func(env *Env, in In, want Want)) {
 	t.Helper()
 	dir, env := published(t)
-	if err := eachLine(filepath.Join(dir, name+".jsonl.gz"), func(line []byte) error {
+	if err := eachRaw(filepath.Join(dir, name+".jsonl.gz"), func(line json.RawMessage) error {
 		var in In
 		var want Want
 		if err := errors.Join(json.Unmarshal(line, &in), json.Unmarshal(line, &want)); err != nil {

@@ -29,9 +29,6 @@ type cpuBench struct {
 	*cpu.Manager
 	machine *machine.Topology
 	base    *ledger.View
-	// chose are the CPUs that the manager would have reserved, if the recorded ones
-	// are others and may be.
-	chose string
 }
 
 func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
@@ -40,19 +37,16 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	chose := ""
 	if m.Reserved() != s.Reserved {
-		chose = m.Reserved().String()
-		if cfg.ReservedCPUs = s.Reserved; !s.overwritten(topo, m.Reserved(), s.Reserved) {
-			return nil, fmt.Errorf("reserved CPUs: expected %q, got %q", s.Reserved, chose)
+		if !s.overwritten(topo, m.Reserved(), s.Reserved) {
+			return nil, fmt.Errorf("reserved CPUs: expected %q, got %q", s.Reserved, m.Reserved())
 		}
+		env.listed, cfg.ReservedCPUs = overwrites, s.Reserved
 		if m, err = cpu.New(cfg, topo); err != nil {
 			return nil, err
 		}
 	}
-	b := newCPUBench(m, topo)
-	b.chose = chose
-	return b, nil
+	return newCPUBench(m, topo), nil
 }
 
 // overwritten reports whether two things hold. The recorded reserved CPUs follow from the
@@ -67,14 +61,6 @@ func (s cpuSetup) misreserved(topo *machine.Topology, recorded cpuset.Set) bool 
 	return s.Given == nil && s.Options[cpu.DistributeAcrossNUMA] == "true" &&
 		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, true) == nil &&
 		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, false) != nil
-}
-
-// unlikeReserve describes such a choice in a case.
-func (s cpuSetup) unlikeReserve(env *Env) string {
-	if s.misreserved(env.machine(s.Topology), s.Reserved) {
-		return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", s.Reserved)
-	}
-	return ""
 }
 
 func newCPUBench(m *cpu.Manager, topo *machine.Topology) *cpuBench {

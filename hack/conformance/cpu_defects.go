@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -115,9 +114,6 @@ func (in cpuAllocateIn) choice(env *Env) cpuChoice {
 }
 
 func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocated) string {
-	if why := in.unlikeReserve(env); why != "" {
-		return why
-	}
 	if in.Op == "remove" {
 		want.Result = cpuResult{}
 	}
@@ -135,11 +131,6 @@ func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) cpuset.
 
 // cpuAllocateDiffers checks rules that hold for every answer of the reference.
 func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAllocated) (string, error) {
-	if got.Chose != "" {
-		if got.Chose = ""; compareCPUAllocate(in, want, got) == "" {
-			return overwrites, nil
-		}
-	}
 	if had := in.Before.PodAssignments[in.Pod.UID]; in.Op == "allocate_pod" && !had.IsEmpty() {
 		if got.Result.CPUSet != had || got.After.Default != in.Before.Default {
 			return "", fmt.Errorf("the pod held %q and now holds %q", had, got.Result.CPUSet)
@@ -218,106 +209,9 @@ func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 	return c.Requests.WholeCPUs()
 }
 
-func (in cpuSequencesIn) choice(topo *machine.Topology, before cpuState, step step) cpuChoice {
-	return in.cpuSetup.choice(topo, before, in.Pods[step.Pod].Pod, step.Container, step.Affinity)
-}
-
-// unsoundAt returns the first recorded step that cannot be right; -1 if there is none.
-func (in cpuSequencesIn) unsoundAt(env *Env, want cpuLived) (step int, why string) {
-	topo, before := env.machine(in.Topology), in.Initial
-	for i, w := range want.Steps {
-		if w.Result != nil {
-			if why := in.choice(topo, before, in.Steps[i]).unsound(*w.Result, w.State); why != "" {
-				return i, why
-			}
-		}
-		before = w.State
-	}
-	return -1, ""
-}
-
-func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuLived) string {
-	if why := in.unlikeReserve(env); why != "" {
-		return why
-	}
-	_, why := in.unsoundAt(env, want)
-	return why
-}
-
-// cpuHintsDiffer accepts only a difference of the reserved CPUs; hints must be equal.
-func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got podHints) (string, error) {
-	got.Chose = ""
-	if diff := compareCPUHints(in, want, got); diff != "" {
-		return "", errors.New(diff)
-	}
-	return overwrites, nil
-}
-
-// cpuSequencesDiffer checks that berth agrees with the recording before its first wrong step, and
-// follows the rules from there on.
-func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuLived, got []cpuStepped) (string, error) {
-	if len(got) > 0 && got[0].Chose != "" {
-		got = slices.Clone(got)
-		if got[0].Chose = ""; compareCPUSequences(in, want, got) == "" {
-			return overwrites, nil
-		}
-	}
-	wrong, _ := in.unsoundAt(env, want)
-	if wrong < 0 {
-		return "", errors.New("the recording is sound")
-	}
-	if diff := compareCPUSequences(in, cpuLived{want.Steps[:wrong]}, got); diff != "" {
-		return "", errors.New(diff)
-	}
-	topo := env.machine(in.Topology)
-	if err := in.stepByStep(env, topo, want, wrong); err != nil {
-		return "", err
-	}
-	before := in.Initial
-	for i, step := range in.Steps {
-		if i >= wrong && step.Op == "allocate" && got[i].Result.Allocated {
-			if err := in.choice(topo, before, step).check(*got[i].Result, got[i].State, false); err != nil {
-				return "", fmt.Errorf("step %d: %w", i, err)
-			}
-		}
-		before = got[i].State
-	}
-	if crossing(topo) {
-		return doubled, nil
-	}
-	return torn, nil
-}
-
-// stepByStep decides the steps from one on by themselves, each on the recorded
-// state before it without the defect in it. A step that was recorded rightly has to
-// lead to the recorded result and state, any other one keeps the rules.
-func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuLived, from int) error {
-	b, err := in.bench(env)
-	if err != nil {
-		return err
-	}
-	for i := max(from, 1); i < len(in.Steps); i++ {
-		step, w := in.Steps[i], want.Steps[i]
-		before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
-		res, state, err := in.decideStep(b, step, before)
-		choice, diff := in.choice(topo, before, step), ""
-		switch {
-		case err != nil:
-		case w.Result == nil || res == nil:
-			diff = state.differs(after)
-		case choice.unsound(*w.Result, after) != "":
-			err = choice.check(*res, state, false)
-		default:
-			diff = cmp.Or(res.differs(*w.Result), state.differs(after))
-		}
-		if diff != "" {
-			err = errors.New(diff)
-		}
-		if err != nil {
-			return fmt.Errorf("step %d by itself: %w: %s %s", i, err, render(res), render(state))
-		}
-	}
-	return nil
+// cpuAllocateRepair repairs the states around a step.
+func cpuAllocateRepair(in *cpuAllocateIn, want *cpuAllocated) {
+	in.Before, want.After = in.mended(in.Before, in.Pod.UID), in.mended(want.After, in.Pod.UID)
 }
 
 // mended is a recorded state without the CPUs that the defect has added to the shared pool: CPUs

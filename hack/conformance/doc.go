@@ -17,6 +17,8 @@
 //   - input, recording: the two halves of a case. A suite's decide function gets
 //     the input and calls the managers' exported functions. It gets neither the
 //     case's id nor the recording.
+//   - sequence: a case with many operations. Each step is judged as a case of its own, on the
+//     recorded state before it.
 //   - skip: a case that needs a feature that is not built yet, with the reason.
 //     There is none at present.
 //   - listed difference: a case in which the reference is wrong and berth decides

@@ -260,29 +260,6 @@ func sameBlocks(a, b map[string][]memoryBlock) bool {
 	return true
 }
 
-// overlapping reports whether a node belongs to several groups.
-func (s memoryState) overlapping() bool {
-	for id, node := range s.Nodes {
-		for _, other := range node.Cells {
-			if !slices.Contains(node.Cells, id) || !slices.Equal(s.Nodes[other].Cells, node.Cells) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// cutsGroup reports whether an affinity names some nodes of a group and not the
-// others.
-func (s memoryState) cutsGroup(a vector.Affinity) bool {
-	for id := range a.NUMA.All() {
-		if !numa.Of(s.Nodes[id].Cells...).IsSubsetOf(a.NUMA.Mask) {
-			return true
-		}
-	}
-	return false
-}
-
 // groupSums adds up the held amounts by group and resource.
 func (s memoryState) groupSums() map[reuseKey]uint64 {
 	sums := map[reuseKey]uint64{}

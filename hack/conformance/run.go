@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -95,7 +93,7 @@ func (r *runner) run(f file) (Result, error) {
 	res := Result{Name: f.label(), Skips: tally{}, Listed: tally{}}
 	begin := time.Now()
 	at := slices.IndexFunc(suites, func(s Suite) bool { return s.Name == f.name })
-	err := eachLine(f.path, func(line []byte) error {
+	err := eachRaw(f.path, func(line json.RawMessage) error {
 		o := outcome{verdict: failed, note: noSuite}
 		id := ""
 		if at >= 0 {
@@ -147,7 +145,7 @@ func (r *runner) guarded(s Suite, variants []json.RawMessage) outcome {
 				done <- outcome{verdict: failed, note: fmt.Sprintf("panic: %v\n%s", p, debug.Stack())}
 			}
 		}()
-		done <- s.run(r.env, variants)
+		done <- s.judge(r.env, variants)
 	}()
 	timer := time.NewTimer(r.deadline)
 	defer timer.Stop()
@@ -159,8 +157,26 @@ func (r *runner) guarded(s Suite, variants []json.RawMessage) outcome {
 	}
 }
 
+// judge judges a case by the first of its variants that fits.
+func (s Suite) judge(env *Env, variants []json.RawMessage) outcome {
+	var first outcome
+	for i, raw := range variants {
+		o := s.run(env, raw)
+		if o.verdict != failed {
+			return o
+		}
+		if i == 0 {
+			first = o
+		}
+	}
+	if n := len(variants); n > 1 {
+		first.note = fmt.Sprintf("none of %d variants; the first: %s", n, first.note)
+	}
+	return first
+}
+
 // split returns the variants of a line: the line itself if it is stable.
-func split(line []byte, unstable bool) ([]json.RawMessage, error) {
+func split(line json.RawMessage, unstable bool) ([]json.RawMessage, error) {
 	if !unstable {
 		return []json.RawMessage{line}, nil
 	}
@@ -177,9 +193,8 @@ func split(line []byte, unstable bool) ([]json.RawMessage, error) {
 	return u.Variants, nil
 }
 
-// eachLine calls do with every line of a file that is not blank. The bytes are
-// do's to keep.
-func eachLine(path string, do func([]byte) error) error {
+// eachRaw calls do with every case of a file. The bytes are do's to keep.
+func eachRaw(path string, do func(json.RawMessage) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -191,19 +206,18 @@ func eachLine(path string, do func([]byte) error) error {
 			return err
 		}
 	}
-	lines := bufio.NewReaderSize(in, 1<<20)
+	cases := json.NewDecoder(in)
 	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 {
-			if err := do(line); err != nil {
-				return fmt.Errorf("line %d: %w", n, err)
-			}
-		}
+		var raw json.RawMessage
+		err := cases.Decode(&raw)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if err == nil {
+			err = do(raw)
+		}
 		if err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
+			return fmt.Errorf("case %d: %w", n, err)
 		}
 	}
 }

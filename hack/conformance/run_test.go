@@ -14,21 +14,26 @@ import (
 
 // toyIn and toyWant are the halves of a made-up case.
 type toyIn struct {
-	Do string `json:"do"`
+	Do     string   `json:"do"`
+	Pod    struct{} `json:"pod"`
+	Before string   `json:"before"`
 }
 
 type toyWant struct {
 	Answer string        `json:"answer"`
 	Error  *vector.Error `json:"error"`
+	After  string        `json:"after"`
 }
 
-// toys is a suite that follows its input.
-func toys() Suite {
+// toys follow their input. A step of a sequence has the state before it as its answer.
+func toys() Plan[toyIn, toyWant, string] {
 	calls := 0
-	return Define("toys", Plan[toyIn, toyWant, string]{
-		Decide: func(_ *Env, in toyIn) (string, error) {
+	return Plan[toyIn, toyWant, string]{
+		Decide: func(env *Env, in toyIn) (string, error) {
 			calls++
 			switch in.Do {
+			case "set up otherwise":
+				env.listed = "D7"
 			case "skip":
 				return "", Skip("option %s not built yet", "x")
 			case "panic":
@@ -37,6 +42,8 @@ func toys() Suite {
 				select {}
 			case "waver":
 				return strings.Repeat("x", calls), nil
+			case "state":
+				return in.Before, nil
 			}
 			return in.Do, nil
 		},
@@ -53,7 +60,8 @@ func toys() Suite {
 			}
 			return ""
 		},
-	})
+		Repair: func(in *toyIn, _ *toyWant) { in.Before = strings.TrimSuffix(in.Before, "!") },
+	}
 }
 
 func TestVerdicts(t *testing.T) {
@@ -72,6 +80,8 @@ func TestVerdicts(t *testing.T) {
 		{"listed, reference panicked", `{"do":"D7","answer":"b","error":{"class":"panic"}}`, false, listed, "D7"},
 		{"listed, unsound by itself", `{"do":"D7","answer":"1 = 2"}`, false, listed, "D7"},
 		{"not in the list", `{"do":"D8","answer":"b","quirks":["slice_aliasing"]}`, false, failed, `answer; docs/deviations.md has no entry "D8"`},
+		{"set up otherwise", `{"do":"set up otherwise","answer":"set up otherwise"}`, false, listed, "D7"},
+		{"set up otherwise, and unequal", `{"do":"set up otherwise","answer":"b"}`, false, failed, "answer"},
 		{"skip", `{"do":"skip","answer":"b"}`, false, skipped, "option x not built yet"},
 		{"panic", `{"do":"panic"}`, false, failed, "panic: boom"},
 		{"hang", `{"do":"hang"}`, false, failed, "not decided within 50ms"},
@@ -81,6 +91,13 @@ func TestVerdicts(t *testing.T) {
 		{"unknown quirk", `{"do":"a","answer":"a","quirks":["odd"]}`, false, failed, `unknown quirk "odd"`},
 		{"second variant", `{"variants":[{"do":"a","answer":"b"},{"do":"a","answer":"a"}]}`, true, passed, ""},
 		{"no variant", `{"variants":[{"do":"a","answer":"b"},{"do":"a","answer":"c"}]}`, true, failed, "none of 2 variants"},
+		{"sequence", sequence(`{"do":"state","answer":"1","pod":"p","state":"2"}`, `{"do":"state","answer":"2","pod":"p","state":"3"}`), false, passed, ""},
+		{"repaired", sequence(`{"do":"a","answer":"a","pod":"p","state":"2!"}`, `{"do":"state","answer":"2","pod":"p","state":"3"}`), false, passed, ""},
+		{"listed step", sequence(`{"do":"D7","answer":"1 = 2","pod":"p","state":"2"}`, `{"do":"a","answer":"a","pod":"p","state":"3"}`), false, listed, "D7"},
+		{"behind a listed step", sequence(`{"do":"D7","answer":"1 = 2","pod":"p","state":"2"}`, `{"do":"a","answer":"b","pod":"p","state":"3"}`), false, failed, "step 1: answer"},
+		{"marked, but not in this step", sequence(`{"do":"a","answer":"a","pod":"p","state":"2","error":{"class":"panic"}}`, `{"do":"D7","answer":"b","pod":"p","state":"3"}`), false, failed, "step 1: answer"},
+		{"step without a pod", sequence(`{"do":"a","answer":"a","pod":"q","state":"2"}`), false, failed, "decode input: step 0"},
+		{"step with an unknown key", sequence(`{"do":"a","answer":"a","pod":"p","state":"2","mood":"x"}`), false, failed, `step 0: unknown key "mood"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -92,12 +109,21 @@ func TestVerdicts(t *testing.T) {
 			if row.name == "hang" {
 				r.deadline = 50 * time.Millisecond
 			}
-			got := r.guarded(toys(), variants)
+			suite := Define("toys", toys())
+			if strings.Contains(row.line, "steps") {
+				suite = DefineSequence("toys", toys())
+			}
+			got := r.guarded(suite, variants)
 			if got.verdict != row.want || !strings.HasPrefix(got.note, row.note) {
 				t.Errorf("got %d %q, want %d %q", got.verdict, got.note, row.want, row.note)
 			}
 		})
 	}
+}
+
+// sequence is a line with steps.
+func sequence(steps ...string) string {
+	return `{"pods":{"p":{}},"initial":"1","steps":[` + strings.Join(steps, ",") + `]}`
 }
 
 func TestFolder(t *testing.T) {

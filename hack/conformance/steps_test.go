@@ -8,55 +8,9 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// TestStepsAfterADifference: behind the step at which a recording goes wrong, every
-// step that was recorded rightly counts. Each of them is changed in turn, and every
-// change is found.
-func TestStepsAfterADifference(t *testing.T) {
-	t.Parallel()
-	exact := 0
-	eachCase(t, "cpu_sequences", func(env *Env, in cpuSequencesIn, want cpuLived) {
-		wrong, _ := in.unsoundAt(env, want)
-		if wrong < 0 {
-			return
-		}
-		got, err := decideCPUSequences(env, in)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		topo, err := env.Machines.Get(in.Topology)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		for i := max(wrong, 1); i < len(in.Steps); i++ {
-			step, w := in.Steps[i], &want.Steps[i]
-			if step.Op != "allocate" || !w.Result.OK || !w.Result.Allocated {
-				continue
-			}
-			before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
-			if in.choice(topo, before, step).unsound(*w.Result, after) != "" {
-				continue
-			}
-			exact++
-			recorded := *w.Result
-			w.Result.OK = false
-			if _, err := cpuSequencesDiffer(env, in, want, got); err == nil {
-				t.Errorf("step %d of %s: another verdict is not noticed", i, in.Topology)
-			}
-			*w.Result = recorded
-		}
-	})
-	if exact < 50 {
-		t.Errorf("%d steps", exact)
-	}
-	t.Logf("%d allocations behind a difference are judged exactly", exact)
-}
-
-// TestPodStepsAfterADifference is the same for whole pods: of every step another
-// verdict is found, and of every one that lets a pod in also other CPUs, other
-// devices and other groups of memory. Steps of sequences without a difference lead by
-// themselves, too, to what was recorded.
+// TestPodStepsAfterADifference changes every correctly recorded step after the first defect of a
+// recording. The runner detects another verdict, and for an admitted pod also other CPUs, devices
+// and groups of memory. Recordings without a defect are judged step by step, too.
 func TestPodStepsAfterADifference(t *testing.T) {
 	t.Parallel()
 	until, exact, all := 0, 0, 0

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -16,16 +17,19 @@ import (
 type Suite struct {
 	// Name is the file's name without its extension.
 	Name string
-	// run decides a case, given as its variants (exactly one for a stable case).
-	run func(env *Env, variants []json.RawMessage) outcome
+	// run decides and judges a case.
+	run func(env *Env, raw json.RawMessage) outcome
 }
 
-// Env is what all cases of a run share.
+// Env is the data of a case outside of its line.
 type Env struct {
 	// Machines are the machines of topologies.json.
 	Machines vector.Machines
 	// Deviations are the ids of docs/deviations.md.
 	Deviations map[string]bool
+	// listed is the entry of a difference in the set-up, which the recording proves. The answers
+	// are then decided with the recorded set-up, and compared as in every other case.
+	listed string
 }
 
 // machine returns the machine of a name. It panics without one: the case fails then.
@@ -56,6 +60,9 @@ type Plan[In, Want, Got any] struct {
 	// answers, such as giving something to two owners. It uses only the recording; empty means
 	// sound.
 	Unsound func(env *Env, in In, want Want) (why string)
+	// Repair removes from the state before and after a step what an earlier defect has left in it.
+	// It is called for the steps of a sequence, except the first.
+	Repair func(in *In, want *Want)
 	// Unread are the paths of known keys that neither half declares, because they are not
 	// compared.
 	Unread []string
@@ -63,7 +70,63 @@ type Plan[In, Want, Got any] struct {
 
 // Define makes a suite of a plan.
 func Define[In, Want, Got any](name string, p Plan[In, Want, Got]) Suite {
-	return Suite{Name: name, run: p.run}
+	return Suite{name, func(env *Env, raw json.RawMessage) outcome { return p.run(env, raw, false) }}
+}
+
+// DefineSequence makes a suite of sequences of operations. Each step is a case of the plan, on the
+// recorded state before it. So a step after a listed difference is judged like a step before it.
+func DefineSequence[In, Want, Got any](name string, p Plan[In, Want, Got]) Suite {
+	return Suite{name, func(env *Env, raw json.RawMessage) outcome {
+		steps, err := splitSequence(raw)
+		if err != nil {
+			return outcome{verdict: failed, note: "decode input: " + err.Error()}
+		}
+		var first outcome
+		for i, step := range steps {
+			switch o := p.run(env, step, i > 0); {
+			case o.verdict == failed || o.verdict == skipped:
+				o.note = fmt.Sprintf("step %d: %s", i, o.note)
+				return o
+			case first.verdict == passed:
+				first = o
+			}
+		}
+		return first
+	}}
+}
+
+// splitSequence returns every step as a case of its own: with the keys that all steps share, its
+// pod, and the states before and after it.
+func splitSequence(raw json.RawMessage) (cases []json.RawMessage, err error) {
+	var shared map[string]json.RawMessage
+	var s struct {
+		Pods    map[string]json.RawMessage   `json:"pods"`
+		Initial json.RawMessage              `json:"initial"`
+		Steps   []map[string]json.RawMessage `json:"steps"`
+	}
+	if err := errors.Join(json.Unmarshal(raw, &shared), json.Unmarshal(raw, &s)); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"pods", "initial", "steps"} {
+		delete(shared, key)
+	}
+	before := s.Initial
+	for i, step := range s.Steps {
+		var uid string
+		if err := json.Unmarshal(step["pod"], &uid); err != nil || s.Pods[uid] == nil || step["state"] == nil {
+			return nil, fmt.Errorf("step %d: no pod %s or no state, %w", i, step["pod"], err)
+		}
+		step["pod"], step["before"], step["after"] = s.Pods[uid], before, step["state"]
+		before = step["state"]
+		delete(step, "state")
+		maps.Copy(step, shared)
+		text, err := json.Marshal(step)
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, text)
+	}
+	return cases, nil
 }
 
 // skip is the error of a case that cannot be decided yet.
@@ -111,36 +174,40 @@ var quirks = []string{
 }
 
 // understood refuses a case with a key that no half of the suite reads, or with an unknown quirk.
-func (p Plan[In, Want, Got]) understood(variants []json.RawMessage) error {
-	for _, raw := range variants {
-		at, err := unknownKey(raw, p.Unread, reflect.TypeFor[header](), reflect.TypeFor[In](), reflect.TypeFor[Want]())
-		if err != nil {
-			return fmt.Errorf("decode input: %w", err)
-		}
-		if at != "" {
-			return fmt.Errorf("unknown key %q", at)
-		}
-		var h header
-		if err := json.Unmarshal(raw, &h); err != nil {
-			return fmt.Errorf("decode input: %w", err)
-		}
-		for _, q := range h.Quirks {
-			if !slices.Contains(quirks, q) {
-				return fmt.Errorf("unknown quirk %q, expected any of %q", q, quirks)
-			}
+func (p Plan[In, Want, Got]) understood(raw json.RawMessage) error {
+	at, err := unknownKey(raw, p.Unread, reflect.TypeFor[header](), reflect.TypeFor[In](), reflect.TypeFor[Want]())
+	if err != nil {
+		return fmt.Errorf("decode input: %w", err)
+	}
+	if at != "" {
+		return fmt.Errorf("unknown key %q", at)
+	}
+	var h header
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return fmt.Errorf("decode input: %w", err)
+	}
+	for _, q := range h.Quirks {
+		if !slices.Contains(quirks, q) {
+			return fmt.Errorf("unknown quirk %q, expected any of %q", q, quirks)
 		}
 	}
 	return nil
 }
 
-func (p Plan[In, Want, Got]) run(env *Env, variants []json.RawMessage) outcome {
-	if err := p.understood(variants); err != nil {
+// run decides and judges a case. repair is set if an earlier step may have shown a defect.
+func (p Plan[In, Want, Got]) run(env *Env, raw json.RawMessage, repair bool) outcome {
+	if err := p.understood(raw); err != nil {
 		return outcome{verdict: failed, note: err.Error()}
 	}
 	var in In
-	if err := json.Unmarshal(variants[0], &in); err != nil {
+	var want Want
+	if err := errors.Join(json.Unmarshal(raw, &in), json.Unmarshal(raw, &want)); err != nil {
 		return outcome{verdict: failed, note: "decode input: " + err.Error()}
 	}
+	if repair && p.Repair != nil {
+		p.Repair(&in, &want)
+	}
+	env = &Env{Machines: env.Machines, Deviations: env.Deviations}
 	got, err := p.Decide(env, in)
 	if why := (skip{}); errors.As(err, &why) {
 		return outcome{verdict: skipped, note: why.reason}
@@ -152,46 +219,25 @@ func (p Plan[In, Want, Got]) run(env *Env, variants []json.RawMessage) outcome {
 	if err != nil || !reflect.DeepEqual(got, again) {
 		return outcome{verdict: failed, note: "decided twice, two answers", want: render(got), got: render(again)}
 	}
-	var first outcome
-	for i, raw := range variants {
-		o := p.judge(env, in, raw, got)
-		if o.verdict == passed || o.verdict == listed {
-			return o
-		}
-		if i == 0 {
-			first = o
-		}
+	diff, entry := p.Compare(in, want, got), env.listed
+	bad := func(why string) outcome {
+		return outcome{verdict: failed, note: diff + why, want: render(want), got: render(got)}
 	}
-	if n := len(variants); n > 1 {
-		first.note = fmt.Sprintf("none of %d variants; the first: %s", n, first.note)
-	}
-	return first
-}
-
-// judge holds a decision against one recording.
-func (p Plan[In, Want, Got]) judge(env *Env, in In, raw json.RawMessage, got Got) outcome {
-	var want Want
-	if err := json.Unmarshal(raw, &want); err != nil {
-		return outcome{verdict: failed, note: "decode recording: " + err.Error()}
-	}
-	diff := p.Compare(in, want, got)
-	if diff == "" {
-		return outcome{verdict: passed}
-	}
-	bad := outcome{verdict: failed, note: diff, want: render(want), got: render(got)}
-	if p.Differs == nil || !defect(raw) && (p.Unsound == nil || p.Unsound(env, in, want) == "") {
-		return bad
-	}
-	deviation, err := p.Differs(env, in, want, got)
 	switch {
-	case err != nil:
-		bad.note += "; not a listed difference: " + err.Error()
-		return bad
-	case !env.Deviations[deviation]:
-		bad.note += fmt.Sprintf("; docs/deviations.md has no entry %q", deviation)
-		return bad
+	case diff == "" && entry == "":
+		return outcome{verdict: passed}
+	case diff == "":
+	case p.Differs == nil || !defect(raw) && (p.Unsound == nil || p.Unsound(env, in, want) == ""):
+		return bad("")
+	default:
+		if entry, err = p.Differs(env, in, want, got); err != nil {
+			return bad("; not a listed difference: " + err.Error())
+		}
 	}
-	return outcome{verdict: listed, note: deviation}
+	if !env.Deviations[entry] {
+		return bad(fmt.Sprintf("; docs/deviations.md has no entry %q", entry))
+	}
+	return outcome{verdict: listed, note: entry}
 }
 
 // defect reports whether a case shows a defect of the reference: it carries a

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpu"
@@ -72,13 +71,18 @@ func (r cpuResult) sameError(want cpuResult) bool {
 	return r.OK || want.OK || r.Error.Class == want.Error.Class && r.Error.Type == want.Error.Type
 }
 
-// cpuAllocate: one operation of the static policy.
-var cpuAllocate = Define("cpu_allocate", Plan[cpuAllocateIn, cpuAllocated, cpuAllocated]{
-	Decide:  decideCPUAllocate,
-	Compare: compareCPUAllocate,
-	Differs: cpuAllocateDiffers,
-	Unsound: cpuAllocateUnsound,
-})
+// cpuAllocate: one operation of the static policy. cpuSequences: many of them in a row.
+var (
+	cpuOperation = Plan[cpuAllocateIn, cpuAllocated, cpuAllocated]{
+		Decide:  decideCPUAllocate,
+		Compare: compareCPUAllocate,
+		Differs: cpuAllocateDiffers,
+		Unsound: cpuAllocateUnsound,
+		Repair:  cpuAllocateRepair,
+	}
+	cpuAllocate  = Define("cpu_allocate", cpuOperation)
+	cpuSequences = DefineSequence("cpu_sequences", cpuOperation)
+)
 
 type cpuAllocateIn struct {
 	cpuSetup
@@ -92,35 +96,17 @@ func decideCPUAllocate(env *Env, in cpuAllocateIn) (got cpuAllocated, err error)
 	if err != nil {
 		return got, err
 	}
-	got, err = decide(b, in.operation)
-	got.Chose = b.chose
-	return got, err
+	return operate(b, in.operation)
 }
 
-func compareCPUAllocate(_ cpuAllocateIn, want cpuAllocated, got cpuAllocated) string {
-	if diff := got.Result.differs(want.Result); diff != "" {
-		return diff
-	}
-	if diff := got.After.differs(want.After); diff != "" {
-		return diff
-	}
-	return otherReserve(got.Chose)
-}
-
-// otherReserve is the difference of a manager that would have reserved other CPUs.
-func otherReserve(chose string) string {
-	if chose == "" {
-		return ""
-	}
-	return "reserved CPUs"
+func compareCPUAllocate(_ cpuAllocateIn, want, got cpuAllocated) string {
+	return cmp.Or(got.Result.differs(want.Result), got.After.differs(want.After))
 }
 
 // cpuHints: hints for every container of a pod, and for the pod.
 var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, podHints, podHints]{
 	Decide:  decideCPUHints,
-	Compare: compareCPUHints,
-	Differs: cpuHintsDiffer,
-	Unsound: func(env *Env, in cpuHintsIn, _ podHints) string { return in.unlikeReserve(env) },
+	Compare: func(_ cpuHintsIn, want, got podHints) string { return got.differs(want) },
 })
 
 type cpuHintsIn struct {
@@ -134,77 +120,5 @@ func decideCPUHints(env *Env, in cpuHintsIn) (podHints, error) {
 	if err != nil {
 		return podHints{}, err
 	}
-	got, err := hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) *ledger.View { return b.view(in.State, pod, next) })
-	got.Chose = b.chose
-	return got, err
-}
-
-func compareCPUHints(_ cpuHintsIn, want, got podHints) string { return got.differs(want) }
-
-// cpuSequences: a machine's life.
-var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuLived, []cpuStepped]{
-	Decide:  decideCPUSequences,
-	Compare: compareCPUSequences,
-	Differs: cpuSequencesDiffer,
-	Unsound: cpuSequencesUnsound,
-})
-
-type cpuSequencesIn struct {
-	cpuSetup
-	sequence[cpuState]
-}
-
-type (
-	cpuLived   = lived[cpuResult, cpuState]
-	cpuStepped = stepped[cpuResult, cpuState]
-)
-
-func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepped, error) {
-	b, err := in.bench(env)
-	if err != nil {
-		return nil, err
-	}
-	var got []cpuStepped
-	state := in.Initial
-	for i, step := range in.Steps {
-		var res *cpuResult
-		if res, state, err = in.decideStep(b, step, state); err != nil {
-			return nil, fmt.Errorf("step %d: %w", i, err)
-		}
-		got = append(got, cpuStepped{Result: res, State: state, Chose: b.chose})
-	}
-	return got, nil
-}
-
-func (in cpuSequencesIn) decideStep(b *cpuBench, step step, state cpuState) (*cpuResult, cpuState, error) {
-	pod := in.Pods[step.Pod].Pod
-	res, next, err := operate(b, step.Op, state, pod, step.Container, step.Affinity)
-	next.Reusable = state.Reusable
-	if step.Op == "allocate" && res.OK && res.Allocated {
-		next.Reusable = handedOn(state.Reusable, pod, step.Container, res.CPUSet)
-	}
-	return &res, next, err
-}
-
-// handedOn is what the reference remembers as reusable after a container got
-// CPUs: that of its pod only.
-func handedOn(reusable cpuSets, pod *workload.Pod, container string, set cpuset.Set) cpuSets {
-	if pod.Container(container).Role.Feeds() {
-		return cpuSets{pod.UID: reusable[pod.UID].Union(set)}
-	}
-	return cpuSets{pod.UID: reusable[pod.UID].Minus(set)}
-}
-
-func compareCPUSequences(_ cpuSequencesIn, want cpuLived, got []cpuStepped) string {
-	diff := eachStep(len(want.Steps), func(i int) string {
-		w, diff := want.Steps[i], ""
-		if w.Result != nil && got[i].Result != nil {
-			diff = got[i].Result.differs(*w.Result)
-		}
-		return cmp.Or(diff, got[i].State.differs(w.State))
-	})
-	if diff == "" && len(got) > 0 {
-		return otherReserve(got[0].Chose)
-	}
-	return diff
+	return hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) *ledger.View { return b.view(in.State, pod, next) })
 }

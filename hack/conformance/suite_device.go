@@ -127,6 +127,7 @@ func deviceMachine(nodes []int) (*machine.Topology, error) {
 
 // seed adds the claims of the devices' owners. Other allocated devices belong to the pod nobody.
 func (s deviceState) seed(records seed, known map[string]map[string]ledger.Device) {
+	owned := map[string]map[string]bool{}
 	hold := func(uid, container, resource string, ids []string) {
 		claim := ledger.Claim{Provider: device.Name, Resource: resource, Devices: &ledger.Devices{}}
 		for _, id := range slices.Sorted(slices.Values(ids)) {
@@ -134,6 +135,7 @@ func (s deviceState) seed(records seed, known map[string]map[string]ledger.Devic
 			if !listed {
 				d.ID = id
 			}
+			put(owned, resource, id, true)
 			claim.Devices.Devices = append(claim.Devices.Devices, d)
 		}
 		records.hold(uid, container, claim)
@@ -146,22 +148,14 @@ func (s deviceState) seed(records seed, known map[string]map[string]ledger.Devic
 		}
 	}
 	for resource, ids := range s.Allocated {
-		owned := func(id string) bool { return s.owns(resource, id) }
-		if leaked := slices.DeleteFunc(slices.Clone(ids), owned); len(leaked) > 0 {
+		leaked := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return owned[resource][id] })
+		if len(leaked) > 0 {
 			hold(nobody, "c", resource, leaked)
 		}
 	}
 }
 
-func (s deviceState) owns(resource, id string) bool {
-	for uid := range s.PodDevices {
-		if s.podOwns(uid, resource, id) {
-			return true
-		}
-	}
-	return false
-}
-
+// podOwns reports whether a container of a pod owns a device.
 func (s deviceState) podOwns(uid, resource, id string) bool {
 	for _, resources := range s.PodDevices[uid] {
 		if slices.Contains(resources[resource], id) {

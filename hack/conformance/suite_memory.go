@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,13 +59,17 @@ func (r memoryResult) differs(want memoryResult) string {
 	return ""
 }
 
-// memoryAllocate: one operation of the static policy.
-var memoryAllocate = Define("memory_allocate", Plan[memoryAllocateIn, memoryAllocated, memoryAllocated]{
-	Decide:  decideMemoryAllocate,
-	Compare: compareMemoryAllocate,
-	Differs: memoryAllocateDiffers,
-	Unsound: memoryAllocateUnsound,
-})
+// memoryAllocate: one operation of the static policy. memorySequences: many of them in a row.
+var (
+	memoryOperation = Plan[memoryAllocateIn, memoryAllocated, memoryAllocated]{
+		Decide:  decideMemoryAllocate,
+		Compare: compareMemoryAllocate,
+		Differs: memoryAllocateDiffers,
+		Unsound: memoryAllocateUnsound,
+	}
+	memoryAllocate  = Define("memory_allocate", memoryOperation)
+	memorySequences = DefineSequence("memory_sequences", memoryOperation)
+)
 
 type memoryAllocateIn struct {
 	memorySetup
@@ -81,7 +83,7 @@ func decideMemoryAllocate(_ *Env, in memoryAllocateIn) (got memoryAllocated, err
 	if err != nil {
 		return got, err
 	}
-	return decide(b, in.operation)
+	return operate(b, in.operation)
 }
 
 func compareMemoryAllocate(in memoryAllocateIn, want memoryAllocated, got memoryAllocated) string {
@@ -233,115 +235,4 @@ func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got podHi
 		}
 	}
 	return memoryDeviation(want.Quirks)
-}
-
-// memorySequences: a machine's life.
-var memorySequences = Define("memory_sequences", Plan[memorySequencesIn, memoryLived, []memoryStepped]{
-	Decide:  decideMemorySequences,
-	Compare: compareMemorySequences,
-})
-
-type memorySequencesIn struct {
-	memorySetup
-	sequence[memoryState]
-}
-
-type (
-	memoryLived   = lived[memoryResult, memoryState]
-	memoryStepped = stepped[memoryResult, memoryState]
-)
-
-// decideMemorySequences decides the steps twice: once each on the state that the previous step
-// led to, with the reference's counting of releases, and once in one continuous ledger, where a
-// release removes claims. Both must agree in every decision and in the amounts of every group.
-// This ends when a part of a group is considered alone, because its free memory depends on the
-// counting of releases.
-func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepped, error) {
-	b, err := in.bench(in.Initial)
-	if err != nil {
-		return nil, err
-	}
-	life := &memoryLife{bench: b, view: b.base, partly: map[string]bool{}}
-	var got []memoryStepped
-	state, comparable := in.Initial, true
-	for i, step := range in.Steps {
-		pod := in.Pods[step.Pod].Pod
-		var res memoryResult
-		comparable = comparable && (step.Op != "allocate" || !state.cutsGroup(step.Affinity))
-		res, state, err = operate(b, step.Op, state, pod, step.Container, step.Affinity)
-		g := memoryStepped{Result: &res}
-		if step.Op == "allocate" && res.OK && len(res.Blocks) > 0 {
-			g.uid = pod.UID
-		}
-		if comparable = comparable && !state.overlapping(); err == nil && comparable {
-			err = life.follow(step, pod, res, state)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", i, err)
-		}
-		g.State = state
-		got = append(got, g)
-	}
-	return got, nil
-}
-
-// memoryLife is a ledger that is used for a whole sequence.
-type memoryLife struct {
-	bench *memoryBench
-	view  *ledger.View
-	// partly are the pods with some init containers removed and others not. Here the rest keeps
-	// its reusable memory, while the reference has subtracted the part of the removed ones.
-	partly map[string]bool
-}
-
-// follow executes one step and compares its result with the expected one.
-func (l *memoryLife) follow(step step, pod *workload.Pod, result memoryResult, state memoryState) error {
-	draft := ledger.NewDraft(l.view)
-	record, known := l.view.Pod(pod.UID)
-	if !known {
-		record = &ledger.Pod{Pod: *pod}
-		draft.PutPod(record)
-	}
-	if step.Op == "remove" {
-		kept := *record
-		kept.Claims = slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool {
-			return c.Owner.Container == step.Container
-		})
-		draft.PutPod(&kept)
-		if c := pod.Container(step.Container); c != nil && c.Role.Feeds() {
-			l.partly[pod.UID] = true
-		}
-		if len(kept.Claims) == 0 || !slices.ContainsFunc(kept.Claims, func(c ledger.Claim) bool {
-			return pod.Container(c.Owner.Container).Role.Feeds()
-		}) {
-			delete(l.partly, pod.UID)
-		}
-	} else {
-		claims, refusal := l.bench.Plan(context.Background(), draft.View(), request(pod, step.Container), step.Affinity.Hint())
-		draft.AddClaims(pod.UID, claims...)
-		held, _ := draft.View().Pod(pod.UID)
-		mine := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(held, step.Container)}
-		if diff := mine.differs(result); diff != "" {
-			return fmt.Errorf("in a living ledger: %s: %s", diff, render(mine))
-		}
-	}
-	l.view = draft.View()
-	if findings := ledger.Check(l.view); len(findings) > 0 {
-		return fmt.Errorf("in a living ledger: %s", findings[0])
-	}
-	mine := memoryState{}.with(l.bench.State(l.bench.base), l.bench.State(l.view), record, nil)
-	if len(l.partly) == 0 && !maps.Equal(mine.groupSums(), state.groupSums()) {
-		return fmt.Errorf("in a living ledger, groups hold %v instead of %v", mine.groupSums(), state.groupSums())
-	}
-	return nil
-}
-
-func compareMemorySequences(_ memorySequencesIn, want memoryLived, got []memoryStepped) string {
-	return eachStep(len(want.Steps), func(i int) string {
-		w, diff := want.Steps[i], ""
-		if w.Result != nil {
-			diff = got[i].Result.differs(*w.Result)
-		}
-		return cmp.Or(diff, got[i].State.differs(w.State, got[i].uid))
-	})
 }

@@ -1,11 +1,11 @@
 package vector
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
@@ -85,8 +85,8 @@ func (h Hints) Answers() []hint.ResourceAnswer {
 }
 
 // Lists is a provider's answer in its canonical recorded form: for each resource
-// null, empty, or the options without repetitions in the order of the nodes'
-// ids. Two answers mean the same if and only if their forms are equal. A nil
+// null, empty, or the options without repetitions in the order of kinds and
+// nodes. Two answers mean the same if and only if their forms are equal. A nil
 // Lists is no preference at all.
 func Lists(answers []hint.ResourceAnswer) (Hints, error) {
 	var out Hints
@@ -136,7 +136,17 @@ func canonical(list []Affinity) []Affinity {
 		return nil
 	}
 	out := append([]Affinity{}, list...)
-	key := func(a Affinity) string { return fmt.Sprint(a.NUMA.Named, a.NUMA.Mask, a.Preferred) }
-	slices.SortFunc(out, func(a, b Affinity) int { return strings.Compare(key(a), key(b)) })
+	kind := func(a Affinity) (n int) {
+		if a.Preferred {
+			n++
+		}
+		if a.NUMA.Named {
+			n += 2
+		}
+		return n
+	}
+	slices.SortFunc(out, func(a, b Affinity) int {
+		return cmp.Or(cmp.Compare(kind(a), kind(b)), cmp.Compare(a.NUMA.Mask, b.NUMA.Mask))
+	})
 	return slices.Compact(out)
 }
