@@ -150,7 +150,7 @@ type App struct {
 	metrics         *metrics.Set
 	access          *rpc.Access
 	policies        *policies
-	schedulers      schedulers
+	schedulers      *schedulers
 	// readersLimit is the rate limit of podresources.
 	readersLimit *rate.Limiter
 	// reloaded is the configuration that a reload has put into force; nil before.

@@ -33,13 +33,16 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/page"
+	"github.com/berthd/berth/api/version"
 	cgroups "github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/host/sysctl"
@@ -66,7 +69,7 @@ func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
 	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
 	a.policies = &policies{app: a}
-	a.schedulers.node = a.wholeNode
+	a.schedulers = &schedulers{node: a.wholeNode}
 	frame := rpc.Config{
 		Access: a.access,
 		Bounds: rpc.Bounds{
@@ -92,7 +95,7 @@ func (a *App) buildServers(context.Context) error {
 	a.Ledger.Follow(a.history.Committed)
 	engine := newVerdicts(a.Engine, a.metrics, a.Log.With("part", "admission"), a.Now)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
-	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read, &a.schedulers))
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read, a.schedulers))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Slot: rpc.Slot, Turn: rpc.Turn,
@@ -160,6 +163,23 @@ func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
 		}
 	}
 	return s
+}
+
+// bundle returns what decisions can be computed again from, without the history.
+func (a *App) bundle(ctx context.Context) (*bundle.Bundle, error) {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return nil, err
+	}
+	config := a.files()
+	b := &bundle.Bundle{
+		About:   bundle.About{Format: bundle.Format, Time: a.Now().UTC(), Berthd: version.Of().Version, Kernel: strings.TrimSpace(string(kernel))},
+		Machine: a.Machine, Config: &config, Devices: bundle.Resources(a.inventory.Snapshot()),
+		Node:  nodes.Facts{MaxPIDs: a.facts.MaxPIDs, StorageBytes: a.facts.StorageBytes},
+		State: a.Ledger.View().Snapshot(),
+	}
+	b.Metrics, err = a.metrics.Text(ctx)
+	return b, err
 }
 
 // registerNode registers the services about the node as a whole and its cgroups.
