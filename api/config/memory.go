@@ -131,10 +131,7 @@ func (c Config) reservedMemory() ([]memory.Reservation, error) {
 func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	out := memory.Config{
 		Policy: c.Memory.Policy, AllowUnreserved: c.Memory.AllowUnreserved, DisjointNUMAGroups: c.Memory.DisjointNUMAGroups,
-		Features: memory.Features{
-			PodLevelResources:        c.Features.PodLevelResources,
-			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
-		},
+		Features:     c.WorkloadFeatures(),
 		ResizePinned: c.Features.ExclusiveMemoryResize,
 	}
 	var err error

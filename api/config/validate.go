@@ -239,9 +239,7 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 		TopologyPolicy: string(c.Topology.Policy),
 		Features: cpu.Features{
 			AlphaOptions: c.Features.CPUAlphaOptions, BetaOptions: c.Features.CPUBetaOptions,
-			PodLevelResources:        c.Features.PodLevelResources,
-			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
-			ResizeExclusiveCPUs:      c.Features.ExclusiveCPUResize,
+			Features: c.WorkloadFeatures(), ResizeExclusiveCPUs: c.Features.ExclusiveCPUResize,
 		},
 	}, nil
 }

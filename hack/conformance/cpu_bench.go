@@ -87,10 +87,9 @@ func (s cpuSetup) config(topologyPolicy string) cpu.Config {
 
 func cpuFeatures(g vector.Gates) cpu.Features {
 	return cpu.Features{
-		AlphaOptions:             g.On(vector.CPUManagerPolicyAlphaOptions),
-		BetaOptions:              g.On(vector.CPUManagerPolicyBetaOptions),
-		PodLevelResources:        g.On(vector.PodLevelResources),
-		PodLevelResourceManagers: g.On(vector.PodLevelResourceManagers),
+		AlphaOptions: g.On(vector.CPUManagerPolicyAlphaOptions),
+		BetaOptions:  g.On(vector.CPUManagerPolicyBetaOptions),
+		Features:     g.Features(),
 	}
 }
 

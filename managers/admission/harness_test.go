@@ -350,7 +350,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 	m := machinetest.Build("2s1n8c1t")
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: m.CPUs().Intersect(m.CPUsInNode(0).Lowest(1).Union(m.CPUsInNode(1).Lowest(1))),
-		Features: cpu.Features{BetaOptions: true, PodLevelResources: true, ResizeExclusiveCPUs: true},
+		Features: cpu.Features{BetaOptions: true, Features: workload.Features{PodLevelResources: true}, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
 	l, _ := ledgertest.Open(t, ledger.Options{

@@ -57,7 +57,7 @@ func (b setup) open(t ledgertest.T) *fixture {
 	reserved := cpuset.Of(0)
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: reserved, Options: b.options,
-		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, PodLevelResources: true, PodLevelResourceManagers: b.whole, ResizeExclusiveCPUs: true},
+		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, Features: workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
 	entries := []hint.Entry{{Provider: cpus, Mode: hint.Required}}

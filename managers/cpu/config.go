@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // The policies, as the kubelet's cpuManagerPolicy spells them.
@@ -49,11 +50,7 @@ type Config struct {
 type Features struct {
 	// AlphaOptions and BetaOptions allow the options of these levels.
 	AlphaOptions, BetaOptions bool
-	// PodLevelResources honours resources of the pod as a whole (KEP-2837).
-	PodLevelResources bool
-	// PodLevelResourceManagers gives such pods CPUs (KEP-5526). It needs
-	// PodLevelResources and has no effect without.
-	PodLevelResourceManagers bool
+	workload.Features
 	// ResizeExclusiveCPUs lets a resize in place change the number of exclusive CPUs (KEP-5554).
 	ResizeExclusiveCPUs bool
 }

@@ -1,17 +1,12 @@
 package cpu
 
-import (
-	"github.com/berthd/berth/managers/workload"
-)
+import "github.com/berthd/berth/managers/workload"
 
 // demand answers how many CPUs of its own a pod and its containers get.
 type demand struct{ workload.Share }
 
 func (m *Manager) demand(pod *workload.Pod) demand {
-	return demand{pod.Share(workload.Features{
-		PodLevelResources:        m.features.PodLevelResources,
-		PodLevelResourceManagers: m.features.PodLevelResourceManagers,
-	})}
+	return demand{pod.Share(m.features.Features)}
 }
 
 // of is the number of CPUs of its own that a container gets; 0 means that it

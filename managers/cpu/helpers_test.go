@@ -37,7 +37,7 @@ func set(list string) cpuset.Set {
 }
 
 var (
-	allFeatures = Features{AlphaOptions: true, BetaOptions: true, PodLevelResources: true, PodLevelResourceManagers: true, ResizeExclusiveCPUs: true}
+	allFeatures = Features{AlphaOptions: true, BetaOptions: true, Features: workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}, ResizeExclusiveCPUs: true}
 	anywhere    = hint.Hint{Any: true}
 )
 

@@ -98,8 +98,8 @@ func TestPlanTakesNothing(t *testing.T) {
 		{"fraction", pod("p", "c=1500m"), allFeatures, PolicyStatic},
 		{"zero", pod("p", "c=0"), allFeatures, PolicyStatic},
 		{"burstable", burstable, allFeatures, PolicyStatic},
-		{"pod-level resources without managers", podLevel, Features{PodLevelResources: true}, PolicyStatic},
-		{"pod-level resources switched off", podLevel, Features{PodLevelResourceManagers: true}, PolicyStatic},
+		{"pod-level resources without managers", podLevel, Features{Features: workload.Features{PodLevelResources: true}}, PolicyStatic},
+		{"pod-level resources switched off", podLevel, Features{Features: workload.Features{PodLevelResourceManagers: true}}, PolicyStatic},
 		{"container with other limits", unlike, allFeatures, PolicyStatic},
 	} {
 		cfg := Config{Policy: row.policy, Features: row.features, ReservedMilliCPU: 1000}

@@ -41,7 +41,7 @@ type Config struct {
 	// group, and widens its node set to the group instead. The kubelet lets it in,
 	// and then the node belongs to two groups (kubernetes#113035).
 	DisjointNUMAGroups bool
-	Features           Features
+	Features           workload.Features
 	// ResizePinned lets a resize in place change pinned memory (KEP-5554).
 	ResizePinned bool
 }
@@ -52,9 +52,6 @@ type Reservation struct {
 	Resource workload.Resource
 	Bytes    uint64
 }
-
-// Features are the feature gates that the manager looks at.
-type Features = workload.Features
 
 const invalidObject = "the configuration of the memory manager"
 

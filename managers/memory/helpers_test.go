@@ -90,7 +90,7 @@ type testNode struct {
 }
 
 // allFeatures are on in tests.
-var allFeatures = Features{PodLevelResources: true, PodLevelResourceManagers: true}
+var allFeatures = workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 
 func newNode(t ledgertest.T, topo *machine.Topology, change ...func(*Config)) *testNode {
 	t.Helper()

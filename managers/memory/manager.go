@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Name of the provider in claims, traces and metrics.
@@ -17,7 +18,7 @@ const Name = "memory"
 type Manager struct {
 	policy   string
 	apart    bool
-	features Features
+	features workload.Features
 	resizes  bool // pinned memory may change in place
 	warnings []string
 

@@ -22,7 +22,7 @@ import (
 
 // memoryFixture is a memory manager on four nodes with pages of two sizes, of whose
 // memory the system keeps some.
-func memoryFixture(t ledgertest.T, features memory.Features) (*memory.Manager, *ledger.Ledger, kubelet.Settings) {
+func memoryFixture(t ledgertest.T, features workload.Features) (*memory.Manager, *ledger.Ledger, kubelet.Settings) {
 	t.Helper()
 	shape, err := machine.ParseShape("4n2c,mem=8Gi,huge=2Mi:64,huge=1Gi:2")
 	if err != nil {
@@ -53,7 +53,7 @@ func asks(name string, role workload.Role, bytes int64) workload.Container {
 
 func TestReadMemory(t *testing.T) {
 	t.Parallel()
-	_, l, settings := memoryFixture(t, memory.Features{})
+	_, l, settings := memoryFixture(t, workload.Features{})
 	pods := map[string]*workload.Pod{
 		"one": {UID: "one", Containers: []workload.Container{asks("i", workload.Init, 4*gi), asks("c", workload.App, 9*gi)}},
 	}
@@ -170,7 +170,7 @@ func TestMemoryComesBack(t *testing.T) {
 	t.Parallel()
 	formats := map[int]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		m, l, settings := memoryFixture(t, memory.Features{PodLevelResources: true, PodLevelResourceManagers: true})
+		m, l, settings := memoryFixture(t, workload.Features{PodLevelResources: true, PodLevelResourceManagers: true})
 		draft := ledger.NewDraft(l.View())
 		for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
 			p := memoryPod(t, fmt.Sprint("pod", i))

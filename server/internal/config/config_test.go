@@ -327,7 +327,7 @@ reservedMemory:
 			SystemReserved: map[workload.Resource]uint64{workload.Memory: 1 << 30},
 			KubeReserved:   map[workload.Resource]uint64{workload.Memory: 500 << 20},
 			HardEviction:   map[workload.Resource]uint64{workload.Memory: 1 << 30},
-			Features:       memory.Features{PodLevelResources: true},
+			Features:       workload.Features{PodLevelResources: true},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)

@@ -40,7 +40,7 @@ func buildMemory(t *testing.T) *fixture {
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 	manager, err := memory.New(memory.Config{
 		Policy: memory.PolicyStatic, AllowUnreserved: true,
-		Features: memory.Features{PodLevelResources: true, PodLevelResourceManagers: true},
+		Features: workload.Features{PodLevelResources: true, PodLevelResourceManagers: true},
 	}, m)
 	if err != nil {
 		t.Fatal(err)
