@@ -155,7 +155,7 @@ func explainHelp(w io.Writer, t *typesv1.Trace) {
 	}
 	for i, s := range list {
 		if i == 0 {
-			fmt.Fprint(w, "\nit would fit if\n")
+			fmt.Fprint(w, "\nit would fit\n")
 		}
 		or := ", or"
 		if i == len(list)-1 {

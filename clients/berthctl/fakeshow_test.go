@@ -60,8 +60,8 @@ func traces() []*typesv1.Trace {
 				},
 			},
 			Suggestions: []*typesv1.Suggestion{
-				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "container app requested 1 example.com/gpu instead of 2", Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}}},
-				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "pod default/web were removed", RemovePodUids: []string{webUID}},
+				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "with 1 example.com/gpu instead of 2 for container app", Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}}},
+				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "without pod default/web", RemovePodUids: []string{webUID}},
 			},
 			Tried: 9,
 		},

@@ -152,7 +152,7 @@ func TestClusterDevice(t *testing.T) {
 		event, _ = k.Kubectl("get", "events", "--field-selector", "involvedObject.name=trainer,reason=FailedCreatePodSandBox", "-o", "jsonpath={.items[0].message}")
 		return event != ""
 	})
-	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf("0 free of the %d cpu that are needed", own), "example.com/gpu gpu0 is on NUMA node 0", "it would fit if pod default/blocker were removed"} {
+	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf("0 free of the %d cpu that are needed", own), "example.com/gpu gpu0 is on NUMA node 0", "it would fit without pod default/blocker"} {
 		if !strings.Contains(event, want) {
 			t.Errorf("the event lacks %q:\n%s", want, event)
 		}

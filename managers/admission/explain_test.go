@@ -98,10 +98,10 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@1 2/3 held 2 b/main",
 			},
 			suggestions: []string{
-				"container main requested 1 CPU instead of 3",
-				"the topology manager's policy were best-effort instead of single-numa-node",
-				"pod default/a were removed",
-				"pod default/b were removed",
+				"with 1 CPU instead of 3 for container main",
+				"with topology policy best-effort instead of single-numa-node",
+				"without pod default/a",
+				"without pod default/b",
 			},
 		},
 		"wider than a node": {
@@ -112,8 +112,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 3/5 held 0 1 reserved",
 			},
 			suggestions: []string{
-				"container main requested 4 CPUs instead of 5",
-				"the topology manager's policy were restricted instead of single-numa-node",
+				"with 4 CPUs instead of 5 for container main",
+				"with topology policy restricted instead of single-numa-node",
 			},
 		},
 		"restricted, fragmented": {
@@ -125,19 +125,19 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 1/3 held 2 1 reserved a/main",
 			},
 			suggestions: []string{
-				"container main requested 2 CPUs instead of 3",
-				"the topology manager's policy were best-effort instead of restricted",
-				"pod default/a were removed",
-				"pod default/b were removed",
+				"with 2 CPUs instead of 3 for container main",
+				"with topology policy best-effort instead of restricted",
+				"without pod default/a",
+				"without pod default/b",
 			},
 		},
 		"restricted, unlike widths": {
 			setup: setup{shape: "2s1n4c1t", policy: topology.Restricted, devices: two},
 			pod:   sized("x", 5, 1, 1), reason: errdefs.TopologyAffinityError,
 			suggestions: []string{
-				"container main requested 4 CPUs instead of 5",
-				"container main requested no example.com/gpu instead of 1",
-				"the topology manager's policy were best-effort instead of restricted",
+				"with 4 CPUs instead of 5 for container main",
+				"with no example.com/gpu instead of 1 for container main",
+				"with topology policy best-effort instead of restricted",
 			},
 		},
 		"too few CPUs": {
@@ -148,8 +148,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 2/3 held 1 1 reserved a/main",
 			},
 			suggestions: []string{
-				"container main requested 2 CPUs instead of 3",
-				"pod default/a were removed",
+				"with 2 CPUs instead of 3 for container main",
+				"without pod default/a",
 			},
 		},
 		"node full of requests": {
@@ -157,21 +157,21 @@ func TestRejectionsAreExplained(t *testing.T) {
 			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
 			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
 			shortages:   []string{"cpu@ 3/4 held 4 large small"},
-			suggestions: []string{"container main requested 3 CPUs instead of 4", "pod default/large were removed"},
+			suggestions: []string{"with 3 CPUs instead of 4 for container main", "without pod default/large"},
 		},
 		"node lacks part of a CPU": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("a", 6500)},
 			pod:   sharing("x", 900), reason: "OutOfcpu", provider: "node",
 			shortages:   []string{"cpu@ 0/1 held 7 0 counted in whole CPUs: 900m is requested, and 500m is left a"},
-			suggestions: []string{"pod default/a were removed"},
+			suggestions: []string{"without pod default/a"},
 		},
 		"nothing left to share": {
 			setup: setup{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
 			there: []workload.Pod{sharing("a", 1000)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages:   []string{"cpu@ 2/3 held 1 a"},
-			suggestions: []string{"container main requested 2 CPUs instead of 3", "pod default/a were removed"},
+			suggestions: []string{"with 2 CPUs instead of 3 for container main", "without pod default/a"},
 		},
 		"node full of pods": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
@@ -179,7 +179,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   sharing("x", 1), reason: "OutOfpods", provider: "node",
 			shortages: []string{"pods@ 0/1 held 3 a b c"},
 			suggestions: []string{
-				"pod default/a were removed", "pod default/b were removed", "pod default/c were removed",
+				"without pod default/a", "without pod default/b", "without pod default/c",
 			},
 		},
 		"two pods must go": {
@@ -190,16 +190,16 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 1/3 held 2 1 reserved a/main b/main",
 			},
 			suggestions: []string{
-				"container main requested 1 CPU instead of 3",
-				"pods default/a and default/b were removed",
+				"with 1 CPU instead of 3 for container main",
+				"without pods default/a and default/b",
 			},
 		},
 		"torn core": {
 			setup: setup{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
 			suggestions: []string{
-				"container main requested 2 CPUs instead of 3",
-				"container main requested 4 CPUs instead of 3",
+				"with 2 CPUs instead of 3 for container main",
+				"with 4 CPUs instead of 3 for container main",
 			},
 		},
 		"too few whole cores": {
@@ -210,8 +210,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 4/6 held 2 2 reserved or on a core with a reserved CPU a/main",
 			},
 			suggestions: []string{
-				"container main requested 4 CPUs instead of 6",
-				"pod default/a were removed",
+				"with 4 CPUs instead of 6 for container main",
+				"without pod default/a",
 			},
 		},
 		"devices held": {
@@ -222,8 +222,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 1/2 held 1 a/main",
 			},
 			suggestions: []string{
-				"container main requested 1 example.com/gpu instead of 2",
-				"pod default/a were removed",
+				"with 1 example.com/gpu instead of 2 for container main",
+				"without pod default/a",
 			},
 		},
 		"devices sick": {
@@ -233,7 +233,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 1/2 held 0 1 unhealthy",
 			},
 			suggestions: []string{
-				"container main requested 1 example.com/gpu instead of 2",
+				"with 1 example.com/gpu instead of 2 for container main",
 			},
 		},
 		"plugin away": {
@@ -243,7 +243,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 0/1 held 0 2 of a plugin that is away",
 			},
 			suggestions: []string{
-				"container main requested no example.com/gpu instead of 1",
+				"with no example.com/gpu instead of 1 for container main",
 			},
 		},
 		"too little memory": {
@@ -255,9 +255,9 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"memory@1 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages b/main",
 			},
 			suggestions: []string{
-				"container main requested 3Gi of memory instead of 5Gi",
-				"pod default/a were removed",
-				"pod default/b were removed",
+				"with 3Gi of memory instead of 5Gi for container main",
+				"without pod default/a",
+				"without pod default/b",
 			},
 		},
 		"everything short": {
@@ -269,7 +269,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 2/9 held 1 1 reserved a/main",
 			},
 			suggestions: []string{
-				"container main requested 2 CPUs instead of 9 and 1 example.com/gpu instead of 4",
+				"with 2 CPUs instead of 9 and 1 example.com/gpu instead of 4 for container main",
 			},
 		},
 		"three pods must go": {
@@ -278,7 +278,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{"cpu@0 0/3 held 4 1 reserved a/main b/main c/main d/main"},
 			suggestions: []string{
-				"pods default/a, default/b and default/d were removed",
+				"without pods default/a, default/b and default/d",
 			},
 		},
 		"pod as a whole": {
@@ -286,10 +286,10 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   whole("x", 5, 1<<30+1), reason: errdefs.TopologyAffinityError,
 			shortages: []string{"cpu@0 3/5 held 0 1 reserved"},
 			suggestions: []string{
-				"the pod requested 3 CPUs instead of 5",
+				"with 3 CPUs instead of 5 for the pod",
 				// Then it shares CPUs: only this scope gives it some as a whole.
-				"the topology manager's scope were container instead of pod",
-				"the topology manager's policy were none instead of single-numa-node",
+				"with topology scope container instead of pod",
+				"with topology policy none instead of single-numa-node",
 			},
 		},
 		"huge pages": {
@@ -297,7 +297,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"hugepages-2Mi@0 8388608/20971520 held 0"},
 			suggestions: []string{
-				"container main requested 8Mi of hugepages-2Mi instead of 20Mi",
+				"with 8Mi of hugepages-2Mi instead of 20Mi for container main",
 			},
 		},
 		"odd bytes": {
@@ -305,7 +305,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"memory@0 2147483648/3221225473 held 0 1073741824 reserved or huge pages"},
 			suggestions: []string{
-				"container main requested 2Gi of memory instead of 3221225473",
+				"with 2Gi of memory instead of 3221225473 for container main",
 			},
 		},
 		"plugin refuses": {

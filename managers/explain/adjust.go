@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -256,9 +255,8 @@ type adjustment struct {
 
 func (s *search) offerRequest(set ...adjustment) {
 	offer := ledger.Suggestion{Kind: ledger.SuggestRequest}
-	var parts []string
-	owner := ""
-	for _, a := range set {
+	text, owner := "with ", ""
+	for i, a := range set {
 		who := "the pod"
 		change := ledger.RequestChange{Resource: string(a.resource), From: a.own(a.now), To: a.own(a.to)}
 		if a.container >= 0 {
@@ -266,14 +264,16 @@ func (s *search) offerRequest(set ...adjustment) {
 			who = "container " + change.Container
 		}
 		offer.Requests = append(offer.Requests, change)
-		text := fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.asked))
-		if who != owner {
-			text = who + " requested " + text
+		if i > 0 && who != owner {
+			text += " for " + owner
 		}
+		if i > 0 {
+			text += " and "
+		}
+		text += fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.asked))
 		owner = who
-		parts = append(parts, text)
 	}
-	offer.Text = strings.Join(parts, " and ")
+	offer.Text = text + " for " + owner
 	s.found = append(s.found, offer)
 }
 

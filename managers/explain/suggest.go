@@ -102,10 +102,10 @@ func (s *search) policies() {
 		}
 		offer := ledger.Suggestion{
 			Kind: ledger.SuggestPolicy, Policy: string(m.Policy()), Scope: string(m.Scope()),
-			Text: fmt.Sprintf("the topology manager's scope were %s instead of %s", m.Scope(), now.Scope()),
+			Text: fmt.Sprintf("with topology scope %s instead of %s", m.Scope(), now.Scope()),
 		}
 		if loosened = loosened || looser; looser {
-			offer.Text = fmt.Sprintf("the topology manager's policy were %s instead of %s", m.Policy(), now.Policy())
+			offer.Text = fmt.Sprintf("with topology policy %s instead of %s", m.Policy(), now.Policy())
 		}
 		s.found = append(s.found, offer)
 	}
@@ -232,10 +232,10 @@ func (s *search) offerRemoval(pods ...*ledger.Pod) {
 		names = append(names, p.Pod.Namespace+"/"+p.Pod.Name)
 	}
 	if len(pods) == 1 {
-		offer.Text = "pod " + names[0] + " were removed"
+		offer.Text = "without pod " + names[0]
 	} else {
 		last := len(names) - 1
-		offer.Text = "pods " + strings.Join(names[:last], ", ") + " and " + names[last] + " were removed"
+		offer.Text = "without pods " + strings.Join(names[:last], ", ") + " and " + names[last]
 	}
 	s.found = append(s.found, offer)
 }

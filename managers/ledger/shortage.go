@@ -90,7 +90,7 @@ const (
 // Suggestion is one change with which a rejected pod fits, verified by a dry run.
 type Suggestion struct {
 	Kind SuggestionKind `json:"kind"`
-	// Text completes the sentence "the pod would fit if …".
+	// Text completes the sentence "the pod would fit …": "with topology policy best-effort …".
 	Text string `json:"text"`
 	// Requests are the new amounts.
 	Requests []RequestChange `json:"requests,omitempty"`

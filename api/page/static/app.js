@@ -206,7 +206,7 @@ function explanation(t) {
   const help = (t.suggestions || []).map((/** @type {any} */ s) => s.text);
   return el('div', { class: 'explanation' }, el('h3', {}, `${t.namespace}/${t.name} `, verdict(t)), t.message ? el('p', {}, t.message) : null,
     missing.length ? el('h3', {}, 'Missing') : null, missing.length ? list(missing) : null,
-    help.length ? el('h3', {}, 'It would fit if') : null, help.length ? list(help) : null,
+    help.length ? el('h3', {}, 'It would fit') : null, help.length ? list(help) : null,
     el('h3', {}, 'Steps'), list(steps));
 }
 

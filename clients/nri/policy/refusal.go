@@ -35,7 +35,7 @@ func rejection(answer *admissionv1.AdmitResponse, devices []*admissionv1.Externa
 		}
 	}
 	if len(help) > 0 {
-		parts = append(parts, "it would fit if "+strings.Join(help, ", or if "))
+		parts = append(parts, "it would fit "+strings.Join(help, ", or "))
 	}
 	if text := fixedBy(devices); text != "" {
 		parts = append(parts, text)

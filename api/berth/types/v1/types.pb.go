@@ -3019,7 +3019,7 @@ func (x *Shortage) GetMoreHolders() int32 {
 type Suggestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  SuggestionKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.types.v1.SuggestionKind" json:"kind,omitempty"`
-	// Completes the sentence "the pod would fit if ...".
+	// Completes the sentence "the pod would fit ...": "without pod default/web".
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// With REQUEST: the amounts to request, all of them together.
 	Requests []*RequestChange `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty"`
