@@ -13,6 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/node"
@@ -27,6 +28,9 @@ const (
 
 // parse reads a text with one document of the expected type, and returns it as encoding/json would.
 func parse(path string, data []byte, apiVersion, kind string) (map[string]any, error) {
+	if err := yamltext.CheckAliases(data); err != nil {
+		return nil, errdefs.Invalidf("%s: %w", path, err)
+	}
 	if found := documents(data); found > 1 {
 		return nil, errdefs.Invalidf("%s: expected one document, found %d", path, found)
 	}
@@ -92,6 +96,9 @@ func object(path string, text []byte, apiVersion, kind string) (map[string]any, 
 // expected, which the kubelet refuses.
 func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, notes []string, err error) {
 	note := func(format string, args ...any) { notes = append(notes, path+": "+fmt.Sprintf(format, args...)) }
+	if err := yamltext.CheckAliases(data); err != nil {
+		return k, nil, errdefs.Invalidf("%s: %w", path, err)
+	}
 	if found := documents(data); found > 1 {
 		note("only the first of %d documents is read", found)
 	}

@@ -6,15 +6,15 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"sigs.k8s.io/yaml"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/yamltext"
 )
 
 // ReadPod reads a pod as the API does: fields that berth does not have are left out. A pod
 // without uid or namespace, as it is before an API server has it, gets them.
 func ReadPod(text []byte) (*typesv1.Pod, error) {
-	raw, err := yaml.YAMLToJSONStrict(text)
+	raw, err := yamltext.ToJSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("the pod is no YAML: %w", err)
 	}

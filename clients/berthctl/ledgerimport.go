@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/podspec"
 )
@@ -121,7 +121,7 @@ func loadContainers(path string) (map[string]*typesv1.ContainerRef, error) {
 		Name   string `json:"containerName"`
 	}
 	var names map[string]container
-	if err := yaml.UnmarshalStrict(text, &names); err != nil { // also without ids that are there twice
+	if err := yamltext.Unmarshal(text, &names); err != nil { // also without ids that are there twice
 		return nil, fmt.Errorf(`%s: expected {"ID": {"podUid": "UID", "containerName": "NAME"}}: %w`, path, err)
 	}
 	out := make(map[string]*typesv1.ContainerRef, len(names))

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/clients/simulation"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
@@ -142,7 +142,7 @@ func (f *sceneFlags) allDevices(verb string) (map[string][]device.Device, error)
 		if err != nil {
 			return nil, err
 		}
-		if err := yaml.UnmarshalStrict(data, &texts); err != nil {
+		if err := yamltext.Unmarshal(data, &texts); err != nil {
 			return nil, fmt.Errorf("%s: expected a line \"resource: devices\" for each resource: %w", f.devices, err)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/api/yamltext"
 )
 
 // object is a document before anybody knows what it is.
@@ -127,7 +128,7 @@ func yamlDocuments(in *bufio.Reader) func() (object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("not YAML: %w", err)
 		}
-		raw, err := yaml.YAMLToJSONStrict(text)
+		raw, err := yamltext.ToJSON(text)
 		if err != nil {
 			return nil, fmt.Errorf("not YAML: %w", err)
 		}

@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -27,9 +30,14 @@ var DefaultDirectories = []string{"/etc/cdi", "/var/run/cdi"}
 const (
 	// maxFiles bounds the files of a directory, maxFile the bytes of a file, and maxBytes those of
 	// all files. The runtime waits while they are read.
+	// YAML costs many times what JSON costs.
 	maxFiles = 256
 	maxFile  = 1 << 20
+	maxYAML  = 256 << 10
 	maxBytes = 4 << 20
+	// settled is the age from which a change of a file changes its version: its times have the
+	// resolution of the kernel's clock tick.
+	settled = time.Second
 )
 
 // Reader reads CDI directories.
@@ -38,6 +46,24 @@ type Reader struct {
 	Directories []string
 	// Dev and Sys are the directories of device nodes and of sysfs, usually /dev and /sys.
 	Dev, Sys string
+
+	mu sync.Mutex // guards read
+	// read has the files of the last call, also of one that ran out of time, so that the next call
+	// goes on.
+	read map[version]result
+}
+
+// version identifies the content of a file: a file that is changed or replaced has another one.
+type version struct {
+	device, inode    uint64
+	size             int64
+	modified, change syscall.Timespec
+}
+
+// result is what reading a file has given.
+type result struct {
+	spec *specification
+	err  error
 }
 
 // specification is a file of a CDI directory, as far as it says which device nodes there are.
@@ -94,11 +120,19 @@ func (r *Reader) Nodes(ctx context.Context, names []string) (map[string]numa.Mas
 // find looks for names in all directories. A later directory replaces what an earlier one says. A
 // name that two files of one directory have is ambiguous, and the runtime refuses it, too.
 func (r *Reader) find(ctx context.Context, names []string) (map[string]device, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pass := &pass{rest: maxBytes, before: r.read, read: map[version]result{}}
+	defer func() {
+		if ctx.Err() != nil { // it has not come to all files
+			maps.Copy(pass.read, r.read)
+		}
+		r.read = pass.read
+	}()
 	found := map[string]device{}
 	var errs []error
-	rest := int64(maxBytes)
 	for _, dir := range r.Directories {
-		here, err := readDirectory(ctx, dir, names, &rest)
+		here, err := pass.directory(ctx, dir, names)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("CDI directory %s: %w", dir, err))
 		}
@@ -113,9 +147,14 @@ func (r *Reader) find(ctx context.Context, names []string) (map[string]device, e
 	return found, errors.Join(errs...)
 }
 
-// readDirectory returns what the files of a directory say of the names. rest is how many bytes may
-// still be read.
-func readDirectory(ctx context.Context, dir string, names []string, rest *int64) (map[string][]device, error) {
+// pass is a reading of all directories.
+type pass struct {
+	rest         int64 // how many bytes may still be read
+	before, read map[version]result
+}
+
+// directory returns what the files of a directory say of the names.
+func (p *pass) directory(ctx context.Context, dir string, names []string) (map[string][]device, error) {
 	if err := trust.Check(dir); err != nil {
 		return nil, err
 	}
@@ -146,7 +185,7 @@ func readDirectory(ctx context.Context, dir string, names []string, rest *int64)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		spec, err := readFile(root, name, rest)
+		spec, err := p.file(root, name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("file %.128q: %w", name, err))
 			continue
@@ -160,9 +199,9 @@ func readDirectory(ctx context.Context, dir string, names []string, rest *int64)
 	return found, errors.Join(errs...)
 }
 
-// readFile reads one file. The opened file is examined, because its name may mean another file
-// later, and opening a pipe would wait for its writer.
-func readFile(root *os.Root, name string, rest *int64) (*specification, error) {
+// file reads one file, unless that version was read before. The opened file is examined, because its
+// name may mean another file later, and opening a pipe would wait for its writer.
+func (p *pass) file(root *os.Root, name string) (*specification, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -175,24 +214,48 @@ func readFile(root *os.Root, name string, rest *int64) (*specification, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errdefs.Preconditionf("it is no regular file")
 	}
-	limit := min(maxFile, *rest)
+	limit := min(maxFile, p.rest)
+	if info.Size() > limit {
+		return nil, errTooLarge
+	}
+	p.rest -= info.Size()
+	v := versionOf(info)
+	if known, ok := p.before[v]; ok {
+		p.read[v] = known
+		return known.spec, known.err
+	}
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(text)) > limit {
-		return nil, errdefs.Preconditionf("it is larger than %d bytes, or all CDI files together are larger than %d", maxFile, maxBytes)
+	if int64(len(text)) != info.Size() {
+		return nil, errdefs.Conflictf("it was changed while it was read")
 	}
-	*rest -= int64(len(text))
-	return parse(text)
+	spec, err := parse(text)
+	if time.Since(info.ModTime()) > settled {
+		p.read[v] = result{spec, err}
+	}
+	return spec, err
+}
+
+var errTooLarge = errdefs.Preconditionf("it is larger than %d bytes, or all CDI files together are larger than %d", maxFile, maxBytes)
+
+func versionOf(info fs.FileInfo) (v version) {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		v = version{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+	}
+	return v
 }
 
 // parse reads a specification as JSON or YAML. A key that occurs twice is refused, because readers
 // differ in which one they take.
 func parse(text []byte) (*specification, error) {
 	if !strings.HasPrefix(strings.TrimLeft(string(text), " \t\r\n"), "{") {
+		if len(text) > maxYAML {
+			return nil, errdefs.Preconditionf("it is YAML of more than %d bytes: the driver may write JSON instead, of up to %d", maxYAML, maxFile)
+		}
 		var err error
-		if text, err = yaml.YAMLToJSONStrict(text); err != nil {
+		if text, err = yamltext.ToJSON(text); err != nil {
 			return nil, errdefs.Invalidf("not YAML: %w", err)
 		}
 	}

@@ -1,12 +1,15 @@
 package cdi
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/numa"
 )
@@ -144,6 +147,8 @@ func TestHostileFiles(t *testing.T) {
 		"an endless file":         func(_ *machine, path string) error { return os.Symlink("/dev/zero", path) },
 		"a large file":            text(spec("example.com/bad", "d", device) + strings.Repeat(" ", maxFile)),
 		"aliases":                 text(aliases),
+		"aliases of a long text":  text("kind: example.com/bad\ndevices: []\na: &a " + strings.Repeat("x", 20_000) + "\nb: [" + strings.Repeat("*a,", 20_000) + "]\n"),
+		"large YAML":              text("kind: example.com/bad\ndevices: [{name: d, containerEdits: {deviceNodes: [" + device + "]}}]\n#" + strings.Repeat(" ", maxYAML)),
 		"depth":                   text(`{"kind":"example.com/bad","devices":` + strings.Repeat("[", 100_000)),
 		"depth in YAML":           text("kind: example.com/bad\ndevices: " + strings.Repeat("[", 100_000)),
 		"a key twice":             text(`{"kind": "example.com/bad", "kind": "example.com/good", "devices": []}`),
@@ -216,6 +221,56 @@ func TestBounds(t *testing.T) {
 	}
 	if _, err := (&Reader{Directories: []string{"/nowhere/cdi"}}).Nodes(t.Context(), nil); err != nil {
 		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+// TestFilesAreReadOnce: a call reads the files that have changed. One that runs out of time has read
+// some, and the next one goes on.
+func TestFilesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.device("char", "226:128", "1")
+	m.device("char", "226:129", "0")
+	names := []string{"example.com/a=d", "example.com/b=d"}
+	const node = `{"path": "/dev/x", "type": "c", "major": 226, "minor": %d}`
+	write := func(name, text string, at int64) {
+		m.write(name, text)
+		if err := os.Chtimes(filepath.Join(m.dir, name), time.Unix(at, 0), time.Unix(at, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("etc/a.json", spec("example.com/a", "d", fmt.Sprintf(node, 128)), 1000)
+	write("etc/b.json", spec("example.com/b", "d", fmt.Sprintf(node, 128)), 1000)
+	write("etc/bad.json", "{", 1000)
+	nodes := func() string {
+		got, err := m.Nodes(t.Context(), names)
+		if err == nil || !strings.Contains(err.Error(), "bad.json") {
+			t.Errorf("the damaged file: %v", err)
+		}
+		return got[names[0]].String() + " " + got[names[1]].String()
+	}
+	if got := nodes(); got != "1 1" {
+		t.Errorf("the devices are near to %s", got)
+	}
+	before := maps.Clone(m.read)
+	if got := nodes(); got != "1 1" || !maps.Equal(m.read, before) || len(before) != 3 {
+		t.Errorf("read again: the devices are near to %s; %d files, then %d", got, len(before), len(m.read))
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := m.Nodes(stopped, names); err == nil || !maps.Equal(m.read, before) {
+		t.Errorf("a call that has no time: %v, %d files", err, len(m.read))
+	}
+	write("etc/b.json", spec("example.com/b", "d", fmt.Sprintf(node, 129)), 1001) // of the same size
+	if err := os.Remove(m.dir + "/etc/a.json"); err != nil {
+		t.Fatal(err)
+	}
+	if got := nodes(); got != " 0" || len(m.read) != 2 {
+		t.Errorf("changed: the devices are near to %s, %d files", got, len(m.read))
+	}
+	m.write("etc/b.json", spec("example.com/b", "d", fmt.Sprintf(node, 128))) // just now: it may change unnoticed
+	if got := nodes(); got != " 1" || len(m.read) != 1 {
+		t.Errorf("just written: the devices are near to %s, %d files", got, len(m.read))
 	}
 }
 
