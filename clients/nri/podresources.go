@@ -56,7 +56,7 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]*typesv1.ExternalDevice{}
+	found := newPodDevices()
 	for _, c := range pod.GetContainers() {
 		for _, d := range c.GetDevices() {
 			nodes, err := nodesOf(d)
@@ -64,11 +64,44 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 				return nil, err
 			}
 			for _, id := range d.GetDeviceIds() {
-				out[c.GetName()] = merged(out[c.GetName()], &typesv1.ExternalDevice{Resource: d.GetResourceName(), Id: id, NumaNodes: nodes})
+				if err := found.add(place{c.GetName(), d.GetResourceName(), id}, nodes); err != nil {
+					return nil, fmt.Errorf("the devices of pod %s/%s: %w", namespace, name, err)
+				}
 			}
 		}
 	}
-	return out, r.addDynamic(ctx, pod, out)
+	return found.lists, r.addDynamic(ctx, pod, found)
+}
+
+// maxDevices bounds the devices of a pod. Plugins that count memory in devices have thousands.
+const maxDevices = 100_000
+
+// place is a device of a container.
+type place struct{ container, resource, id string }
+
+// podDevices collects the devices of a pod.
+type podDevices struct {
+	places map[place]*typesv1.ExternalDevice
+	lists  map[string][]*typesv1.ExternalDevice // by container
+}
+
+func newPodDevices() *podDevices {
+	return &podDevices{places: map[place]*typesv1.ExternalDevice{}, lists: map[string][]*typesv1.ExternalDevice{}}
+}
+
+// add adds a device. Kubelets before 1.23 report a device once for each of its NUMA nodes.
+func (p *podDevices) add(at place, nodes numa.Mask) error {
+	if d := p.places[at]; d != nil {
+		d.NumaNodes = convert.SomeNodes(convert.Nodes(d.GetNumaNodes()) | nodes)
+		return nil
+	}
+	if len(p.places) == maxDevices {
+		return errdefs.Exhaustedf("the kubelet reports more than %d", maxDevices)
+	}
+	d := &typesv1.ExternalDevice{Resource: at.resource, Id: at.id, NumaNodes: convert.SomeNodes(nodes)}
+	p.places[at] = d
+	p.lists[at.container] = append(p.lists[at.container], d)
+	return nil
 }
 
 // dynamicResource names the devices of a DRA driver, DRIVER/dra. Their ids are POOL/DEVICE, and
@@ -78,17 +111,17 @@ const dynamicResource = "dra"
 // addDynamic adds devices of dynamic resource allocation. The kubelet reports no NUMA nodes for
 // them, so they are those of their CDI devices. A device without known NUMA nodes is added
 // without any: the pod is not aligned with it, and the log says why.
-func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodResources, out map[string][]*typesv1.ExternalDevice) error {
+func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodResources, out *podDevices) error {
 	var names []string
-	type place struct {
+	type claimed struct {
 		container string
 		device    *podresourcesv1.ClaimResource
 	}
-	var devices []place
+	var devices []claimed
 	for _, c := range pod.GetContainers() {
 		for _, claim := range c.GetDynamicResources() {
 			for _, d := range claim.GetClaimResources() {
-				devices = append(devices, place{c.GetName(), d})
+				devices = append(devices, claimed{c.GetName(), d})
 				for _, name := range d.GetCdiDevices() {
 					names = append(names, name.GetName())
 				}
@@ -115,9 +148,9 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 		if share := p.device.GetShareId(); share != "" {
 			id += "/" + share
 		}
-		out[p.container] = merged(out[p.container], &typesv1.ExternalDevice{
-			Resource: p.device.GetDriverName() + "/" + dynamicResource, Id: id, NumaNodes: convert.SomeNodes(mask),
-		})
+		if err := out.add(place{p.container, p.device.GetDriverName() + "/" + dynamicResource, id}, mask); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -169,26 +202,13 @@ func (r *podResources) pod(ctx context.Context, namespace, name string) (*podres
 	return nil, nil
 }
 
-// nodesOf reads the NUMA nodes of a device; nil if it is near to none.
-func nodesOf(d *podresourcesv1.ContainerDevices) (*typesv1.NUMANodeSet, error) {
-	var mask numa.Mask
+// nodesOf reads the NUMA nodes of a device; empty if it is near to none.
+func nodesOf(d *podresourcesv1.ContainerDevices) (mask numa.Mask, err error) {
 	for _, n := range d.GetTopology().GetNodes() {
 		if n.GetID() < 0 || n.GetID() >= numa.MaxNodes {
-			return nil, errdefs.Invalidf("the kubelet reports a device of %s on NUMA node %d, expected 0 to %d", d.GetResourceName(), n.GetID(), numa.MaxNodes-1)
+			return 0, errdefs.Invalidf("the kubelet reports a device of %s on NUMA node %d, expected 0 to %d", d.GetResourceName(), n.GetID(), numa.MaxNodes-1)
 		}
 		mask = mask.With(int(n.GetID()))
 	}
-	return convert.SomeNodes(mask), nil
-}
-
-// merged adds a device to a container's. Kubelets before 1.23 report a device once for each of its
-// NUMA nodes.
-func merged(list []*typesv1.ExternalDevice, d *typesv1.ExternalDevice) []*typesv1.ExternalDevice {
-	for _, have := range list {
-		if have.GetResource() == d.GetResource() && have.GetId() == d.GetId() {
-			have.NumaNodes = convert.SomeNodes(convert.Nodes(have.GetNumaNodes()) | convert.Nodes(d.GetNumaNodes()))
-			return list
-		}
-	}
-	return append(list, d)
+	return mask, nil
 }

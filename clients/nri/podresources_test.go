@@ -15,9 +15,10 @@ import (
 	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/nri/cdi"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // resourcesServer answers as a kubelet does.
@@ -148,12 +149,12 @@ func TestDynamicDevices(t *testing.T) {
 		{ClaimName: "b", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-2", "gpu.example.com/claim=gone"), {DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-3"}}},
 	}}}}
 	for range 2 {
-		out := map[string][]*typesv1.ExternalDevice{}
+		out := newPodDevices()
 		if err := r.addDynamic(t.Context(), pod, out); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		for _, d := range out["main"] {
+		for _, d := range out.lists["main"] {
 			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
 		}
 		if want := "gpu.example.com/dra n1/gpu-0 1\ngpu.example.com/dra n1/gpu-1/s 1\ngpu.example.com/dra n1/gpu-2 \ngpu.example.com/dra n1/gpu-3 \n"; got != want {
@@ -167,7 +168,27 @@ func TestDynamicDevices(t *testing.T) {
 		claim := pod.Containers[0].DynamicResources[0]
 		claim.ClaimResources = append(claim.ClaimResources, share)
 	}
-	if err := r.addDynamic(t.Context(), pod, map[string][]*typesv1.ExternalDevice{}); err == nil {
+	if err := r.addDynamic(t.Context(), pod, newPodDevices()); err == nil {
 		t.Error("a pod with many devices is not refused")
+	}
+}
+
+// TestManyDevicesOfThePod: plugins may have thousands of devices, and a bound is named.
+func TestManyDevicesOfThePod(t *testing.T) {
+	t.Parallel()
+	found := newPodDevices()
+	for i := range maxDevices {
+		for _, nodes := range []numa.Mask{1, 2} {
+			if err := found.add(place{"main", "example.com/memory", fmt.Sprint(i)}, nodes); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	err := found.add(place{"main", "example.com/memory", "more"}, 0)
+	if errdefs.ClassOf(err) != errdefs.Exhausted || len(found.lists["main"]) != maxDevices {
+		t.Errorf("%d devices, then %v", len(found.lists["main"]), err)
+	}
+	if got := convert.Nodes(found.lists["main"][7].GetNumaNodes()); got != 3 {
+		t.Errorf("a device of two nodes has %s", got)
 	}
 }

@@ -1,12 +1,15 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -36,10 +39,42 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 		if len(list) == 0 {
 			continue
 		}
+		long := func(d *typesv1.ExternalDevice) bool { return len(d.GetId()) > maxDeviceID }
+		if len(list) > maxDevices || slices.ContainsFunc(list, long) {
+			list = grouped(list)
+		}
 		out = append(out, &admissionv1.ExternalDevices{ContainerName: c.GetName(), Devices: list})
 		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(), "devices", fmt.Sprint(list))
 	}
 	return out, nil
+}
+
+// maxDevices is how many devices of a container berthd takes, maxDeviceID the bytes of an id.
+const (
+	maxDevices  = 256
+	maxDeviceID = 1024
+)
+
+// grouped combines the devices that are of the same resource and on the same NUMA nodes. Plugins that
+// share a device, or count its memory, have thousands of ids, and their NUMA nodes are what matters. A
+// group has the id of its first device and the number of the others.
+func grouped(list []*typesv1.ExternalDevice) (out []*typesv1.ExternalDevice) {
+	type kind struct{ resource, nodes string }
+	groups := map[kind][]string{}
+	first := map[kind]*typesv1.ExternalDevice{}
+	for _, d := range list {
+		k := kind{d.GetResource(), convert.Nodes(d.GetNumaNodes()).String()}
+		groups[k], first[k] = append(groups[k], d.GetId()), d
+	}
+	order := func(a, b kind) int { return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.nodes, b.nodes)) }
+	for _, k := range slices.SortedFunc(maps.Keys(groups), order) {
+		id := fmt.Sprintf("%.200s", slices.Min(groups[k])) // characters, which are of up to 4 bytes
+		if more := len(groups[k]) - 1; more > 0 {
+			id = fmt.Sprintf("%s and %d more", id, more)
+		}
+		out = append(out, &typesv1.ExternalDevice{Resource: k.resource, Id: id, NumaNodes: first[k].GetNumaNodes()})
+	}
+	return out
 }
 
 // requestsDevices returns whether a container of a specification requests an extended resource.

@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,5 +102,42 @@ func TestCPUsAreNearDevices(t *testing.T) {
 	devices.err, devices.devices["later"] = nil, []*typesv1.ExternalDevice{gpu("gpu-3", 1)}
 	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err != nil {
 		t.Errorf("when the kubelet is back: %v", err)
+	}
+}
+
+// TestManyDevices: a container with more devices than berthd takes starts, and is aligned with them.
+func TestManyDevices(t *testing.T) {
+	t.Parallel()
+	d := startBerthdWith(t, func(c *config.Config) { c.Topology.Policy = topology.SingleNUMANode })
+	devices := &has{devices: map[string][]*typesv1.ExternalDevice{}}
+	for name, n := range map[string]int{"few": maxDevices, "many": 20_000} {
+		for i := range n {
+			devices.devices[name] = append(devices.devices[name], gpu(fmt.Sprintf("gpu-%05d", n-i), 1))
+		}
+	}
+	devices.devices["many"] = append(devices.devices["many"], &typesv1.ExternalDevice{Resource: "example.com/nic", Id: "nic"})
+	devices.devices["long"] = []*typesv1.ExternalDevice{gpu(strings.Repeat("ü", maxDeviceID), 1)}
+	e := newEngine(t, Config{Client: d.Client, Devices: devices})
+	for name, want := range map[string][]string{"few": nil, "long": {strings.Repeat("ü", 200)}, "many": {"gpu-00001 and 19999 more", "nic"}} {
+		p := pod(name, "guaranteed")
+		c := container(p, "main", name+"-1", 1000, gib)
+		if cpus := e.run(p, c); !strings.Contains("4 5 6 7", cpus) {
+			t.Errorf("%s has CPUs %s, expected one of node 1", name, cpus)
+		}
+		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: name + "-uid.main"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := got.GetPod().GetContainers()[0].GetExternalDevices()
+		if want == nil && len(list) == maxDevices {
+			continue
+		}
+		var ids []string
+		for _, d := range list {
+			ids = append(ids, d.GetId())
+		}
+		if !slices.Equal(ids, want) {
+			t.Errorf("%s: %d devices, %.10q", name, len(ids), ids)
+		}
 	}
 }
