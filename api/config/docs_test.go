@@ -175,3 +175,19 @@ func TestPackagedFile(t *testing.T) {
 	}
 	missing(t, "", reflect.TypeFor[Config](), doc)
 }
+
+// TestDocumentedGate: the feature gate that the documentation names as not implemented causes a warning.
+func TestDocumentedGate(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := regexp.MustCompile("feature gates that berth does not implement, such as `([A-Za-z]+)`").FindSubmatch(text)
+	if gate == nil {
+		t.Fatal("docs/configuration.md names no feature gate that berth does not implement")
+	}
+	if len(gateNotes(map[string]bool{string(gate[1]): true})) == 0 {
+		t.Errorf("feature gate %s causes no warning", gate[1])
+	}
+}

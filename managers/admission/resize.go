@@ -299,8 +299,8 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	record.EarlierResizeIDs, record.ResizeID = resizeIDs(have), r.id
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&record)
-	bus, _ := e.Managers(view)
-	if r.claims, err = bus.Resize(ctx, view, &have.Pod, &r.wanted, r.trace); err != nil {
+	bus, policy := e.Managers(view)
+	if r.claims, err = bus.Resize(ctx, view, &have.Pod, &r.wanted, policy.Widening(), r.trace); err != nil {
 		return r.refuse(have, view, err)
 	}
 	r.amounts = draft.View()

@@ -189,3 +189,25 @@ func TestAdmissionIsPlannedAgainAfterAnImportOfMemory(t *testing.T) {
 	}
 	ledgertest.Check(t, h.ledger)
 }
+
+// A resize to more memory gets other NUMA nodes where an admission of that size would.
+func TestResizeFollowsTheTopologyPolicy(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []topology.Policy{topology.None, topology.BestEffort, topology.Restricted, topology.SingleNUMANode} {
+		for _, gib := range []int64{8, 12, 17} {
+			s := setup{shape: "1s2n4c1t,mem=9Gi", policy: policy, memory: true}
+			want := s.open(t).dryRun(t, withMemory("new", 2, gib)).Outcome
+			h := s.open(t)
+			h.admit(t, withMemory("a", 2, 2))
+			before := h.contents("a")
+			got, err := h.Resize(t.Context(), resizeTo(withMemory("a", 2, gib), false))
+			if err != nil || got.Outcome != want {
+				t.Errorf("%s, %d GiB: %v %s, %v; an admission is %v", policy, gib, got.Outcome, got.Message, err, want)
+			}
+			if want == admission.Rejected && (got.Reason != errdefs.Infeasible || !slices.Equal(h.contents("a"), before) || !strings.Contains(got.Message, `container "main"`)) {
+				t.Errorf("%s, %d GiB: %s %s, has %v", policy, gib, got.Reason, got.Message, h.contents("a"))
+			}
+			ledgertest.Check(t, h.ledger)
+		}
+	}
+}

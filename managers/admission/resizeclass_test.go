@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -21,7 +22,7 @@ type resizer struct {
 	err error
 }
 
-func (r *resizer) Resize(context.Context, *ledger.View, *workload.Pod, *workload.Pod) ([]ledger.Claim, error) {
+func (r *resizer) Resize(context.Context, *ledger.View, *workload.Pod, *workload.Pod, hint.Widening) ([]ledger.Claim, error) {
 	err := r.err
 	r.err = nil
 	return nil, err

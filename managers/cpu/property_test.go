@@ -194,7 +194,7 @@ func (n *testNode) resize(t *rapid.T, old *workload.Pod) *workload.Pod {
 		}
 	}
 	before, _ := n.View().Pod(old.UID)
-	claims, err := n.Resize(t.Context(), n.View(), old, &wanted)
+	claims, err := n.Resize(t.Context(), n.View(), old, &wanted, hint.Widening{})
 	if err != nil {
 		if errdefs.ClassOf(err) != errdefs.Refused {
 			t.Fatalf("resize %s: %v", old.UID, err)

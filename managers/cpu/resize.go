@@ -17,13 +17,15 @@ var _ hint.Resizer = (*Manager)(nil)
 //
 // A container that grows keeps all its CPUs, and gets the nearest free ones: the other threads of
 // its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
-// if the admission had no preference. A container that shrinks first gives back CPUs that are
-// off line, then those that a resize has added, and then those that leave it the most whole cores.
+// if the admission had no preference and the topology policy allows all nodes. A container that
+// shrinks first gives back CPUs that the machine no longer has or that are off line, then those that
+// a resize has added, and then those that leave it the most whole cores. With full-pcpus-only it
+// keeps whole cores as long as it has some.
 //
 // A container cannot change between exclusive and shared CPUs. Without the feature
 // ResizeExclusiveCPUs, another request for CPU is refused, in the kubelet's words, for all
 // Guaranteed pods under the static policy and all pods with exclusive CPUs.
-func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) ([]ledger.Claim, error) {
+func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, w hint.Widening) ([]ledger.Claim, error) {
 	if !workload.RequestsChange(old, wanted, workload.CPU) {
 		return nil, nil
 	}
@@ -39,7 +41,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	if h.podCPUs != nil {
 		return nil, infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())
 	}
-	r := &resize{manager: m, allocation: h, pod: p}
+	r := &resize{manager: m, allocation: h, pod: p, bound: w.OneNode || w.Preferred}
 	var growing []int
 	for i := range wanted.Containers {
 		c, before := &wanted.Containers[i], old.Container(wanted.Containers[i].Name)
@@ -73,8 +75,8 @@ type resize struct {
 	manager *Manager
 	*allocation
 	pod *ledger.Pod
-	// added are the CPUs that leave the shared pool.
-	added  cpuset.Set
+	// bound means that containers stay on the NUMA nodes of their CPUs.
+	bound  bool
 	claims []ledger.Claim
 }
 
@@ -92,10 +94,10 @@ func (r *resize) put(i int, set, admitted cpuset.Set) {
 // held returns the CPUs of a container, and those of them that it has since its admission.
 func (r *resize) held(i int) (set, admitted cpuset.Set) {
 	c := r.allocation.claims[i]
-	if c.Admitted.IsEmpty() {
+	if admitted = c.Set.Intersect(c.Admitted); admitted.IsEmpty() {
 		return c.Set, c.Set
 	}
-	return c.Set, c.Admitted
+	return c.Set, admitted
 }
 
 // shrink leaves a container n CPUs.
@@ -105,22 +107,31 @@ func (r *resize) shrink(i, n int) error {
 		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
 	}
 	set, admitted := r.held(i)
-	if online := set.Minus(r.view.Rules().OfflineCPUs); online.Len() >= n {
-		set, admitted = online, admitted.Intersect(online)
+	here := set.Intersect(m.topo.CPUs())
+	online := here.Minus(r.view.Rules().OfflineCPUs)
+	pools := []cpuset.Set{online, here}
+	if m.options.fullCores {
+		pools = []cpuset.Set{m.wholeCores(online), m.wholeCores(here), online, here}
 	}
 	var keep cpuset.Set
-	var err error
-	if n > admitted.Len() {
-		keep, err = m.extend(admitted, set.Minus(admitted), n)
-	} else {
-		keep, err = m.choose(admitted, n)
+	for _, pool := range pools {
+		need := min(n-keep.Len(), pool.Minus(keep).Len())
+		first := pool.Minus(keep).Intersect(admitted)
+		if first.Len() > need {
+			var err error
+			if first, err = m.choose(first, need); err != nil {
+				return err
+			}
+		}
+		more, err := m.extend(keep.Union(first), pool.Minus(keep), keep.Len()+need)
+		if err != nil {
+			return err
+		}
+		keep = more
 	}
-	if err != nil {
-		return err
-	}
-	before, _ := r.held(i)
+	keep = keep.Union(set.Minus(here).Lowest(n - keep.Len()))
 	r.put(i, keep, admitted.Intersect(keep))
-	gone := before.Minus(keep).Minus(r.union()) // an init container may have them, too
+	gone := set.Minus(keep).Minus(r.union()) // an init container may have them, too
 	r.available = r.available.Union(gone.Intersect(m.allocatable).Minus(r.view.Rules().OfflineCPUs))
 	return nil
 }
@@ -132,10 +143,15 @@ func (r *resize) grow(i, n int) error {
 		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
 	}
 	set, admitted := r.held(i)
+	set, admitted = set.Intersect(m.topo.CPUs()), admitted.Intersect(m.topo.CPUs())
 	c, _ := r.pod.Claim(r.Pod.Containers[i].Name, Resource)
 	within := m.topo.CPUs()
-	if c.Affinity != nil && !c.Affinity.Any {
-		within = m.topo.CPUsInNodes(c.Affinity.Nodes.Union(m.topo.NodesOf(set)))
+	if asked := c.Affinity != nil && !c.Affinity.Any; asked || r.bound && !set.IsEmpty() {
+		nodes := m.topo.NodesOf(set)
+		if asked {
+			nodes = nodes.Union(c.Affinity.Nodes)
+		}
+		within = m.topo.CPUsInNodes(nodes)
 		if m.options.bySocket {
 			within = m.part[socket].Cover(within)
 		}
@@ -157,7 +173,6 @@ func (r *resize) grow(i, n int) error {
 		return err
 	}
 	r.available = r.available.Minus(grown)
-	r.added = r.added.Union(grown.Minus(set))
 	r.put(i, grown, admitted)
 	return nil
 }
@@ -196,7 +211,9 @@ func (m *Manager) wholeCores(set cpuset.Set) cpuset.Set {
 
 // empties refuses a resize that leaves containers in an empty shared pool.
 func (r *resize) empties() error {
-	if !r.view.SharedCPUs().IsSubsetOf(r.added) {
+	draft := ledger.NewDraft(r.view)
+	draft.AddClaims(r.Pod.UID, r.claims...)
+	if r.view.SharedCPUs().IsEmpty() || !draft.View().SharedCPUs().IsEmpty() {
 		return nil
 	}
 	if e := sharing(r.view); e != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -45,7 +46,7 @@ func TestResize(t *testing.T) {
 			}
 			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo}).View())
 			d.PutPod(record)
-			_, err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
+			_, err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted, hint.Widening{})
 			reason, _ := errdefs.ReasonOf(err)
 			if (err != nil) != tt.infeasible || tt.infeasible && reason != errdefs.Infeasible {
 				t.Errorf("got %v, want infeasible: %t", err, tt.infeasible)
@@ -118,7 +119,7 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 				q := workload.Quantities{workload.CPU: int64(n) * 1000, workload.Memory: 1}
 				return &workload.Pod{UID: "a", QoS: workload.Guaranteed, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
 			}
-			claims, err := m.Resize(t.Context(), d.View(), pod(set(tt.have).Len()), pod(tt.n))
+			claims, err := m.Resize(t.Context(), d.View(), pod(set(tt.have).Len()), pod(tt.n), hint.Widening{})
 			if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
 				t.Fatalf("got %v, want reason %q", err, tt.reason)
 			}

@@ -7,18 +7,29 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// Widening is the rule for claims of a resized container that do not fit on their NUMA nodes any
+// more. It follows from the topology policy. The zero value lets claims extend to any nodes.
+type Widening struct {
+	// OneNode: a claim stays on its nodes (policy single-numa-node).
+	OneNode bool
+	// Preferred: a claim extends only to nodes that an admission would prefer for all claims of the
+	// container, or in pod scope of the pod (policy restricted).
+	Preferred bool
+	Scope     Scope
+}
+
 // Resizer decides whether a pod's cpu or memory may change in place.
 type Resizer interface {
 	// Resize compares the changed pod with the current one. It returns the claims that change, each
 	// for one that the pod has. A refusal is a *errdefs.Error of class Refused: errdefs.Infeasible
 	// if the change is never possible on this node, errdefs.ResizeDeferred if it may be possible
 	// later.
-	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod) ([]ledger.Claim, error)
+	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, w Widening) ([]ledger.Claim, error)
 }
 
 // Resize calls every Resizer, in order, and returns the claims that change. An error is a refusal
 // or a required provider's failure.
-func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, trace *ledger.Trace) ([]ledger.Claim, error) {
+func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, w Widening, trace *ledger.Trace) ([]ledger.Claim, error) {
 	req := Request{Pod: wanted, Container: -1}
 	var changed []ledger.Claim
 	for i := range b.entries {
@@ -29,7 +40,7 @@ func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *worklo
 		}
 		var claims []ledger.Claim
 		err := b.call(ctx, e, "resize", req, func(ctx context.Context) (err error) {
-			claims, err = r.Resize(ctx, view, old, wanted)
+			claims, err = r.Resize(ctx, view, old, wanted, w)
 			return err
 		})
 		if err != nil {
@@ -42,7 +53,9 @@ func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *worklo
 		for _, c := range claims {
 			trace.Add(planned(&c))
 		}
-		trace.Add(ledger.Step{Kind: ledger.StepValidated, Provider: e.Provider.Name()})
+		if _, ok := r.(Validator); ok {
+			trace.Add(ledger.Step{Kind: ledger.StepValidated, Provider: e.Provider.Name()})
+		}
 	}
 	return changed, nil
 }

@@ -189,9 +189,11 @@ func (n *NodeState) resource(name string) ResourceState {
 
 // usage shows the state of a resource in short: for each node what is held and
 // what group it is in, as "5Gi[0] 0[1]".
-func (n *testNode) usage(resource string) string {
+func (n *testNode) usage(resource string) string { return n.usageIn(n.View(), resource) }
+
+func (n *testNode) usageIn(view *ledger.View, resource string) string {
 	var out []string
-	for _, s := range n.State(n.View()) {
+	for _, s := range n.State(view) {
 		out = append(out, fmt.Sprintf("%s[%s]", quantity(s.resource(resource).Held), s.Group))
 	}
 	return strings.Join(out, " ")

@@ -163,7 +163,7 @@ func (n *testNode) resizeAny(t *rapid.T, old *workload.Pod) *workload.Pod {
 		}
 	}
 	before, _ := n.View().Pod(old.UID)
-	claims, err := n.Resize(t.Context(), n.View(), old, &wanted)
+	claims, err := n.Resize(t.Context(), n.View(), old, &wanted, hint.Widening{})
 	if err != nil {
 		if errdefs.ClassOf(err) != errdefs.Refused {
 			t.Fatalf("resize: %v", err)

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -14,13 +15,14 @@ import (
 
 var _ hint.Resizer = (*Manager)(nil)
 
-// Resize returns the claims of the containers whose pinned memory changes. A container stays on
-// its NUMA nodes if they have enough. Else the nodes are extended as for an admission, and its huge
-// pages move to the wider nodes, too.
+// Resize returns the claims of the containers whose pinned memory changes. A container that needs
+// less or equal amounts keeps its NUMA nodes, also while they are over-committed. One that needs
+// more stays on its nodes if they have enough. Else the nodes are extended as for an admission, if
+// the topology policy allows it, and its huge pages move to the wider nodes, too.
 //
 // Without ResizePinned, another request for memory is refused, in the kubelet's words, for all
 // Guaranteed pods under the static policy and all pods with pinned memory.
-func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) ([]ledger.Claim, error) {
+func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, w hint.Widening) ([]ledger.Claim, error) {
 	if !workload.RequestsChange(old, wanted, workload.Memory) {
 		return nil, nil
 	}
@@ -46,7 +48,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 			if from == to || growing != (to > from) {
 				continue
 			}
-			claims, err := m.resize(draft, wanted, i)
+			claims, err := m.resize(draft, wanted, i, w)
 			if err != nil {
 				return nil, err
 			}
@@ -56,43 +58,187 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	return changed, nil
 }
 
-// resize plans the memory of one container anew, on its nodes or wider ones.
-func (m *Manager) resize(draft *ledger.Draft, pod *workload.Pod, i int) ([]ledger.Claim, error) {
-	held := m.allocation(draft.View(), pod).claims(pod.Containers[i].Name)
+// resize plans the memory of one container anew.
+func (m *Manager) resize(draft *ledger.Draft, pod *workload.Pod, i int, w hint.Widening) ([]ledger.Claim, error) {
+	c := &pod.Containers[i]
+	h := m.allocation(draft.View(), pod)
+	held, wants := h.claims(c.Name), h.of(c)
 	if len(held) == 0 {
 		return nil, nil
 	}
-	var nodes numa.Mask
+	if !grow(held, wants) {
+		claims := shrunk(held, wants)
+		draft.AddClaims(pod.UID, claims...)
+		return claims, nil
+	}
+	draft.DropClaims(pod.UID, held...)
+	view := draft.View()
+	h = m.allocation(view, pod)
+	r := &resize{view: view, h: h, f: h.table.family(wants, h.leftOver(c, wants)), container: c, held: held, rule: w}
+	planned, err := r.plan()
+	if err != nil {
+		return nil, err
+	}
+	draft.AddClaims(pod.UID, planned...)
+	return planned, nil
+}
+
+// grow returns whether a container needs more of something than it holds.
+func grow(held []ledger.Claim, wants []want) bool {
+	return slices.ContainsFunc(wants, func(w want) bool {
+		i := slices.IndexFunc(held, func(c ledger.Claim) bool { return c.Resource == w.resource })
+		return w.bytes > 0 && (i < 0 || uint64(w.bytes) > bytesOf(&held[i]))
+	})
+}
+
+func bytesOf(c *ledger.Claim) (bytes uint64) {
+	for _, b := range c.Memory {
+		bytes += b.Bytes
+	}
+	return bytes
+}
+
+// shrunk returns the claims of which less is needed, on the same nodes. What is given back is on the
+// highest nodes.
+func shrunk(held []ledger.Claim, wants []want) (out []ledger.Claim) {
 	for _, c := range held {
+		rest := uint64(max(0, amount(wants, c.Resource)))
+		if rest == bytesOf(&c) {
+			continue
+		}
+		c.Memory = slices.Clone(c.Memory)
+		for i, b := range c.Memory {
+			var has ledger.NodeBytes
+			for id := range b.Nodes.All() {
+				has[id] = b.On(numa.Of(id))
+			}
+			n := min(rest, b.Bytes)
+			c.Memory[i] = block(int64(min(n, maxBytes)), b.Nodes, has, &amounts{})
+			rest -= n
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// leftOver is what the init containers before an app container have and no other container has
+// taken over.
+func (h *allocation) leftOver(c *workload.Container, wants []want) (out []reusable) {
+	if c.Role != workload.App {
+		return nil
+	}
+	for i := range h.Pod.Containers {
+		if !h.Pod.Containers[i].Role.Feeds() {
+			continue
+		}
+		for _, claim := range h.claims(h.Pod.Containers[i].Name) {
+			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
+			for _, b := range claim.Memory {
+				if want < 0 || slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == b.Nodes && r.want == want }) {
+					continue
+				}
+				bytes := h.record.ReusableMemory("", claim.Resource, b.Nodes)
+				out = append(out, reusable{b.Nodes, want, int64(min(bytes.Total(), maxBytes))})
+			}
+		}
+	}
+	return out
+}
+
+// resize is a container that needs more memory. The view does not have its claims.
+type resize struct {
+	view      *ledger.View
+	h         *allocation
+	f         *family
+	container *workload.Container
+	held      []ledger.Claim
+	rule      hint.Widening
+}
+
+func (r *resize) plan() ([]ledger.Claim, error) {
+	old := nodesIn(r.held...)
+	affinity := hint.Hint{Nodes: old}
+	if a := r.held[0].Affinity; a != nil {
+		affinity.Preferred = a.Preferred
+	}
+	planned, err := r.h.planIn(r.view, r.f, r.container.Name, affinity, func(w want, nodes numa.Mask) (none ledger.NodeBytes) {
+		if r.container.Role != workload.App {
+			return none
+		}
+		return r.h.record.ReusableMemory("", w.resource, nodes)
+	})
+	switch passes := new(PlacementError); {
+	case err != nil && !errors.As(err, &passes):
+		return nil, notInPlace(errdefs.Infeasible, err)
+	case err != nil || nodesIn(planned...) != old && !r.mayExtend(nodesIn(planned...)):
+		return nil, r.refusal(old)
+	}
+	for at := range planned {
+		same := func(c ledger.Claim) bool { return c.Resource == planned[at].Resource }
+		if was := slices.IndexFunc(r.held, same); was >= 0 {
+			planned[at].Affinity = r.held[was].Affinity
+		}
+	}
+	return planned, nil
+}
+
+func nodesIn(claims ...ledger.Claim) (nodes numa.Mask) {
+	for _, c := range claims {
 		for _, b := range c.Memory {
 			nodes = nodes.Union(b.Nodes)
 		}
 	}
-	affinity := hint.Hint{Nodes: nodes}
-	if a := held[0].Affinity; a != nil {
-		affinity.Preferred = a.Preferred
-	}
-	draft.DropClaims(pod.UID, held...)
-	view := draft.View()
-	h := m.allocation(view, pod)
-	// What earlier init containers hold is not taken over: others may have it by now.
-	f := h.table.family(h.of(&pod.Containers[i]), nil)
-	planned, err := h.planIn(view, f, pod.Containers[i].Name, affinity, func(want, numa.Mask) ledger.NodeBytes { return ledger.NodeBytes{} })
-	if err != nil {
-		reason := errdefs.Infeasible
-		if passes := new(PlacementError); errors.As(err, &passes) {
-			reason = errdefs.ResizeDeferred
+	return nodes
+}
+
+// mayExtend returns whether the topology policy allows the container's memory on other nodes.
+func (r *resize) mayExtend(nodes numa.Mask) bool {
+	return !r.rule.OneNode && (!r.rule.Preferred || nodes.Len() == r.f.least() && !r.bound(nodes))
+}
+
+// bound returns whether another claim prefers other nodes than the given ones. The container's other
+// claims count, in pod scope those of the pod.
+func (r *resize) bound(nodes numa.Mask) bool {
+	return slices.ContainsFunc(r.h.record.Claims, func(c ledger.Claim) bool {
+		if c.Owner.Container != r.container.Name && r.rule.Scope != hint.PodScope {
+			return false
 		}
-		return nil, notInPlace(reason, err)
-	}
-	for at := range planned {
-		same := func(c ledger.Claim) bool { return c.Resource == planned[at].Resource }
-		if was := slices.IndexFunc(held, same); was >= 0 {
-			planned[at].Affinity = held[was].Affinity
+		on := nodesIn(c)
+		switch {
+		case c.CPUs != nil:
+			on = r.view.Machine().NodesOf(c.CPUs.Set)
+		case c.Devices != nil:
+			for _, d := range c.Devices.Devices {
+				on = on.Union(d.Nodes)
+			}
+		case len(c.Memory) == 0 && c.Affinity != nil:
+			on = c.Affinity.Nodes
 		}
+		return !on.IsEmpty() && on != nodes
+	})
+}
+
+// refusal says what the container lacks: at the moment, or for good.
+func (r *resize) refusal(old numa.Mask) error {
+	text := fmt.Sprintf("container %q has memory on NUMA nodes %s and now requests", r.container.Name, old)
+	for i, w := range r.f.wants {
+		var most int64
+		if c := r.f.caps[i]; c != nil {
+			most = c.allocatable.sum(old)
+		}
+		text += fmt.Sprintf(" %s of %s (they have %s for pods, %s are free)", quantity(uint64(w.bytes)), w.resource,
+			quantity(uint64(most)), quantity(uint64(max(0, r.f.free[i].sum(old))+r.f.reused(old, i))))
 	}
-	draft.AddClaims(pod.UID, planned...)
-	return planned, nil
+	all := r.h.m.nodes
+	switch {
+	case r.f.capable(old):
+		return notInPlace(errdefs.ResizeDeferred, errdefs.Unavailablef("%s", text))
+	case !r.f.capable(all):
+		return notInPlace(errdefs.Infeasible, errdefs.Preconditionf("%s, more than all NUMA nodes together have for pods", text))
+	case r.rule.OneNode, r.rule.Preferred && r.bound(all):
+		return notInPlace(errdefs.Infeasible, errdefs.Preconditionf("%s, and the topology policy allows no other nodes for it: remove the pod and admit it again", text))
+	}
+	return notInPlace(errdefs.ResizeDeferred, errdefs.Unavailablef("%s, and wider nodes are not free", text))
 }
 
 // notInPlace is a refusal of this provider to resize.

@@ -45,7 +45,7 @@ func TestResize(t *testing.T) {
 			}
 			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo}).View())
 			d.PutPod(record)
-			_, err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
+			_, err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted, hint.Widening{})
 			reason, _ := errdefs.ReasonOf(err)
 			if (err != nil) != tt.infeasible || tt.infeasible && reason != errdefs.Infeasible {
 				t.Errorf("got %v, want infeasible: %t", err, tt.infeasible)
@@ -84,7 +84,7 @@ func TestResizePinned(t *testing.T) {
 			}
 			wanted := pod("a", "c="+tt.to)
 			before := n.View()
-			claims, err := n.Resize(t.Context(), before, pod("a", "c="+tt.from), wanted)
+			claims, err := n.Resize(t.Context(), before, pod("a", "c="+tt.from), wanted, hint.Widening{})
 			if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
 				t.Fatalf("got %v, want reason %q", err, tt.reason)
 			}

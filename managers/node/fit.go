@@ -154,6 +154,6 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 }
 
 // Resize implements hint.Resizer.
-func (g Guard) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) ([]ledger.Claim, error) {
+func (g Guard) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, _ hint.Widening) ([]ledger.Claim, error) {
 	return nil, g.FitResize(view, old, wanted)
 }

@@ -459,7 +459,7 @@ func TestFitResize(t *testing.T) {
 		{"less", workload.Quantities{workload.CPU: 1000, workload.Memory: mi}, "", ""},
 	}
 	for _, tt := range tests {
-		_, err := Guard{m}.Resize(t.Context(), d.View(), old, &pod("b", tt.requests).Pod)
+		_, err := Guard{m}.Resize(t.Context(), d.View(), old, &pod("b", tt.requests).Pod, hint.Widening{})
 		reason, _ := errdefs.ReasonOf(err)
 		if reason != tt.reason || err != nil && err.Error() != tt.message {
 			t.Errorf("%s: got %q, %v, want %q, %s", tt.name, reason, err, tt.reason, tt.message)

@@ -50,6 +50,11 @@ func asWhole(p *workload.Pod, f workload.Features) bool {
 	return f.PodLevelResources && f.PodLevelResourceManagers && p.HasPodLevel()
 }
 
+// Widening returns the policy's rule for claims that a resize extends to other NUMA nodes.
+func (m *Manager) Widening() hint.Widening {
+	return hint.Widening{OneNode: m.policy == SingleNUMANode, Preferred: m.policy == Restricted, Scope: m.scope}
+}
+
 // Refusal returns the error for a pod that the merge does not admit, with the kubelet's
 // reason and messages.
 func (m *Manager) Refusal(p *workload.Pod, f workload.Features) *errdefs.Error {

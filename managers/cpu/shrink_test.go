@@ -1,0 +1,122 @@
+package cpu
+
+import (
+	"testing"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// with requests numbers of CPUs for the containers a, b and so on of pod p.
+func with(cpus ...int) *workload.Pod {
+	p := &workload.Pod{UID: "p", QoS: workload.Guaranteed}
+	for i, n := range cpus {
+		q := workload.Quantities{workload.CPU: int64(n) * 1000, workload.Memory: 1}
+		p.Containers = append(p.Containers, workload.Container{Name: string(rune('a' + i)), Requests: q, Limits: q})
+	}
+	return p
+}
+
+// TestResizeWithoutSomeCPUs: what a container keeps and gets if some of its CPUs are off line, or not
+// in the machine any more. The cores are {0,8}, {1,9} and so on.
+func TestResizeWithoutSomeCPUs(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2s4c2t")
+	whole := map[string]string{FullPCPUsOnly: "true"}
+	for name, tt := range map[string]struct {
+		options                 map[string]string
+		have, admitted, offline string
+		n                       int
+		want, then              string
+	}{
+		"enough are on line":                     {have: "1-3,9", offline: "3", n: 3, want: "1-2,9"},
+		"fewer are on line":                      {have: "1,4,9", offline: "1,9", n: 2, want: "1,4"},
+		"all are off line":                       {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,9"},
+		"of the admission, as far as they go":    {have: "1-3,9-11", admitted: "2,10", offline: "1,2,9,10", n: 3, want: "2-3,11", then: "2"},
+		"whole cores that are on line":           {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4, want: "1,3,9,11", then: "1,9"},
+		"whole cores, if too few are on line":    {options: whole, have: "1-3,9-11", offline: "10-11", n: 4, want: "1-2,9-10"},
+		"not in the machine":                     {have: "1-3,30-33", n: 6, want: "1-3,30-32"},
+		"not in the machine, fewer than it has":  {have: "1-3,30-33", n: 2, want: "1,2"},
+		"not in the machine, or off line":        {have: "1-3,30-33", offline: "2", n: 3, want: "1-3"},
+		"not in the machine, more":               {have: "1-3,30-33", n: 8, want: "1-4,8-11", then: "1-3"},
+		"of the admission, but it has them lost": {have: "1-3,9-11", admitted: "4-7", n: 4, want: "1-2,9-10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := New(Config{Policy: PolicyStatic, Options: tt.options, ReservedCPUs: set("0"),
+				Features: Features{AlphaOptions: true, BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			claim := ledgertest.Exclusive("a", tt.have)
+			claim.CPUs.Admitted, claim.Affinity = set(tt.admitted), &ledger.Affinity{Any: true}
+			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0"), OfflineCPUs: set(tt.offline)}).View())
+			d.PutPod(ledgertest.With(ledgertest.Pod("p", "a"), claim))
+			claims, err := m.Resize(t.Context(), d.View(), with(set(tt.have).Len()), with(tt.n), hint.Widening{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(claims) != 1 || claims[0].CPUs.Set != set(tt.want) || claims[0].CPUs.Admitted != set(tt.then) {
+				t.Errorf("gets %s with %s, want %s with %s", claims[0].CPUs.Set, claims[0].CPUs.Admitted, tt.want, tt.then)
+			}
+		})
+	}
+}
+
+// TestResizeAndTheSharedPool: a resize is deferred if it takes the last shared CPU, and only then.
+func TestResizeAndTheSharedPool(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("1s8c1t")
+	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Options: map[string]string{"strict-cpu-reservation": "true"},
+		Features: Features{AlphaOptions: true, BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		a, b, offline string
+		to            *workload.Pod
+		reason        errdefs.Reason
+	}{
+		"less, of an empty pool":                      {"1-3", "4-7", "", with(2, 4), ""},
+		"less, of a pool without CPUs on line":        {"1-3", "4-6", "7", with(2, 3), ""},
+		"one container gives what the other one gets": {"1-3", "4-6", "", with(2, 4), ""},
+		"the last one":                                {"1-3", "4-6", "", with(3, 4), errdefs.ResizeDeferred},
+		"the last one but for one off line":           {"1-3", "4-5", "7", with(3, 3), errdefs.ResizeDeferred},
+	} {
+		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0"), StrictReservation: true, OfflineCPUs: set(tt.offline)}).View())
+		a, b := ledgertest.Exclusive("a", tt.a), ledgertest.Exclusive("b", tt.b)
+		a.Affinity, b.Affinity = &ledger.Affinity{Any: true}, &ledger.Affinity{Any: true}
+		d.PutPod(ledgertest.With(ledgertest.Pod("p", "a", "b"), a, b))
+		d.PutPod(ledgertest.Pod("shares", "c"))
+		_, err := m.Resize(t.Context(), d.View(), with(set(tt.a).Len(), set(tt.b).Len()), tt.to, hint.Widening{})
+		if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
+			t.Errorf("%s: %v, want %q", name, err, tt.reason)
+		}
+	}
+}
+
+// TestGrowingUnderTheTopologyPolicy: a container without a preference for nodes gets CPUs of others
+// only if the topology policy allows all nodes. Node 0 has CPUs 0-3 and 8-11.
+func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2s4c2t")
+	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Features: Features{ResizeExclusiveCPUs: true}}, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		w      hint.Widening
+		reason errdefs.Reason
+	}{{hint.Widening{}, ""}, {hint.Widening{OneNode: true}, errdefs.Infeasible}, {hint.Widening{Preferred: true}, errdefs.Infeasible}} {
+		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
+		d.PutPod(ledgertest.With(ledgertest.Pod("p", "a"), ledgertest.Exclusive("a", "1-3")))
+		_, err := m.Resize(t.Context(), d.View(), with(3), with(9), tt.w)
+		if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
+			t.Errorf("%+v: %v, want %q", tt.w, err, tt.reason)
+		}
+	}
+}
