@@ -225,7 +225,7 @@ type member struct {
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
 	moved bool
-	// back means that the runtime was asked to give it all CPUs again.
+	// back means that the runtime says that it has given it all CPUs again.
 	back bool
 	// unlisted means that the runtime's last list did not contain the member.
 	unlisted bool

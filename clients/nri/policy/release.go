@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,9 @@ const period = 100_000
 
 // Release moves every container and sandbox process back to all CPUs and memory nodes, and gives
 // containers that had exclusive CPUs, and their pods, their quota again: the node is as it was without berth. From
-// then on no container is placed. Follow must have ended. Release returns when the processes run
-// on all CPUs, or with an error that names those that do not when the context ends.
+// then on no container is placed. Follow must have ended. Release returns when the runtime has carried
+// out the updates and the processes have left the CPUs that berth gave them, or with an error that names
+// those that have not when the context ends.
 func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) error {
 	p.mu.Lock()
 	p.released = true
@@ -43,7 +45,11 @@ func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) e
 		}
 		var err error
 		if len(updates) > 0 {
-			err = within(ctx, func() error { _, err := runtime.UpdateContainers(updates); return err })
+			err = within(ctx, func() error {
+				failed, err := runtime.UpdateContainers(updates)
+				p.accepted(updates, failed, err)
+				return err
+			})
 			left, _ = p.releases(all)
 		}
 		if len(left) == 0 {
@@ -53,6 +59,21 @@ func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) e
 		case <-tick.C:
 		case <-ctx.Done():
 			return errdefs.Unavailablef("these are not back on CPUs %s: %s (%w)", all.CPUs, strings.Join(left, ", "), errOr(err, ctx.Err()))
+		}
+	}
+}
+
+// accepted notes the updates that the runtime says it has carried out.
+func (p *Policy) accepted(updates, failed []*api.ContainerUpdate, err error) {
+	if err != nil && len(failed) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range updates {
+		refused := slices.ContainsFunc(failed, func(f *api.ContainerUpdate) bool { return f.GetContainerId() == u.GetContainerId() })
+		if m := p.members[u.GetContainerId()]; m != nil && !refused {
+			m.back = true
 		}
 	}
 }
@@ -100,14 +121,21 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 		if m.pid != 0 {
 			cpus, err = p.cpusOf(m.pid, &m.born)
 		}
-		if gone(err) || m.back && (m.pid == 0 || cpus == all.CPUs) {
+		if gone(err) || m.back && (m.pid == 0 || err == nil && p.widened(m, cpus, all)) {
 			continue
 		}
-		m.back = true
 		left = append(left, m.title())
 		updates = append(updates, backUpdate(m, all))
 	}
 	return left, updates
+}
+
+// widened reports whether a process shows an update to all CPUs. Its CPUs stay fewer than all if it has
+// narrowed its own affinity, or if a cgroup above has fewer: then they are not those that berth gave to
+// the container.
+func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
+	c, _ := p.tracker.Get(m.id)
+	return cpus == all.CPUs || cpus != c.AssignedCPUs
 }
 
 // backUpdate gives a container everything, and the quota that berth took from it.

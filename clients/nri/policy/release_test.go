@@ -68,6 +68,45 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestReleaseOfNarrowedProcesses: a process that has chosen CPUs for itself keeps them, and a cgroup above
+// may have fewer CPUs than the machine. Neither is a failure, unless the runtime refuses the update.
+func TestReleaseOfNarrowedProcesses(t *testing.T) {
+	t.Parallel()
+	all := Everything{CPUs: cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7)}
+	for name, within := range map[string]cpuset.Set{"its own choice": cpuset.Of(2), "a cgroup above": cpuset.Of(0, 1, 2, 3, 4, 5)} {
+		d := startBerthd(t)
+		e := newEngine(t, Config{Client: d.Client})
+		inner := e.policy.CPUsOf
+		e.policy.CPUsOf = func(pid int) (cpuset.Set, error) {
+			cpus, err := inner(pid)
+			if pid != sandboxPID {
+				cpus = cpus.Intersect(within)
+			}
+			return cpus, err
+		}
+		shared, own := pod("shared", "burstable"), pod("own", "guaranteed")
+		e.run(shared, container(shared, "main", "shared-1", 100, 0))
+		if cpus := set(t, e.run(own, container(own, "main", "own-1", 2000, gib))); cpus.Len() != 2 {
+			t.Fatalf("%s: the container is on %s", name, cpus)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		tries := 0
+		e.before = func([]*api.ContainerUpdate) {
+			if tries++; tries > 1 {
+				cancel()
+			}
+		}
+		e.fails = map[string]bool{"own-1": true}
+		if err := e.policy.Release(ctx, e, all); err == nil || strings.Contains(err.Error(), "shared") || !strings.Contains(err.Error(), "main of default/own") {
+			t.Errorf("%s, and one update is refused: %v", name, err)
+		}
+		e.fails, e.before = nil, nil
+		if err := e.policy.Release(t.Context(), e, all); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // deaf is a runtime that does nothing.
 type deaf struct{}
 
