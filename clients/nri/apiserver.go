@@ -22,7 +22,6 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +32,8 @@ import (
 const (
 	// maxNode bounds an answer of the API server in bytes. A node object lists images.
 	maxNode = 4 << 20
+	// maxStatus bounds the text of a failure.
+	maxStatus = 64 << 10
 	// nodeEvery is the interval of readings of the node object: its allocatable amounts change when
 	// the kubelet starts with another configuration, or a device plugin registers.
 	nodeEvery = 5 * time.Minute
@@ -53,16 +54,18 @@ type apiServer struct {
 	log      *slog.Logger
 	now      func() time.Time
 	taken    chan struct{} // latest is new
+	shown    chan struct{} // deleting is new
+	patience time.Duration // how long removed waits for a deletion
 
 	mu          sync.Mutex // guards the fields below
 	uid         types.UID
 	labels      map[string]string
-	permitted   bool // the DaemonSet could be read
 	allocatable map[string]string
 	failing     string   // the failure that is in the log
 	latest      []string // the excess, as berthd said last
 	said        string   // the excess that is in the log
 	sent        time.Time
+	deleting    bool // the watch has shown that the DaemonSet is being deleted
 }
 
 // newAPIServer returns nil if berth-nri does not run in a pod with a service account.
@@ -76,7 +79,7 @@ func newAPIServer(accounts, node, set string, log *slog.Logger) (*apiServer, err
 	} else if err != nil {
 		return nil, fmt.Errorf("--service-account: %w", err)
 	}
-	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now, taken: make(chan struct{}, 1)}, nil
+	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now, taken: make(chan struct{}, 1), shown: make(chan struct{}, 1), patience: lostTimeout}, nil
 }
 
 // counted returns what the scheduler counts as allocatable; empty if that is unknown.
@@ -86,54 +89,11 @@ func (a *apiServer) counted() map[string]string {
 	return a.allocatable
 }
 
-// removed reports whether the DaemonSet was removed from this node: it or its namespace is being
-// deleted, or it does not choose the node any more. When it is deleted with the rights to read it,
-// the rights may go first. Therefore a right that has been lost counts, too.
-func (a *apiServer) removed(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	if _, err := a.read(ctx); err != nil {
-		a.log.Debug("read the node's labels", "error", err) // the last ones are known
-	}
-	chosen, err := a.chosen(ctx)
-	var refused *statusError
-	if errors.As(err, &refused) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		lost := refused.code == http.StatusUnauthorized || refused.code == http.StatusForbidden
-		if refused.code == http.StatusNotFound || lost && a.permitted {
-			return true, nil
-		}
-	}
-	return err == nil && !chosen, err
-}
-
-// chosen reports whether the DaemonSet exists and has a pod on this node.
-func (a *apiServer) chosen(ctx context.Context) (bool, error) {
-	namespace, name, _ := strings.Cut(a.set, "/")
-	var space corev1.Namespace
-	if err := a.call(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(namespace), nil, &space); err != nil {
-		return false, fmt.Errorf("get namespace %s: %w", namespace, err)
-	}
-	var set appsv1.DaemonSet
-	if err := a.call(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(namespace)+"/daemonsets/"+url.PathEscape(name), nil, &set); err != nil {
-		return false, fmt.Errorf("get DaemonSet %s: %w", a.set, err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.permitted = true
-	for key, value := range set.Spec.Template.Spec.NodeSelector {
-		if have, ok := a.labels[key]; a.labels != nil && (!ok || have != value) {
-			return false, nil
-		}
-	}
-	return space.DeletionTimestamp == nil && set.DeletionTimestamp == nil, nil
-}
-
 // statusError is an answer of the API server that is no success.
 type statusError struct {
 	error
-	code int
+	code   int
+	status metav1.Status // as far as the answer is one
 }
 
 func (s *statusError) Unwrap() error { return s.error }
@@ -160,9 +120,6 @@ func (a *apiServer) watch(ctx context.Context, changed func()) {
 		case <-timer.C:
 			different, err := a.read(ctx)
 			a.report(err)
-			if a.set != "" {
-				_, _ = a.chosen(ctx) // notes whether it is permitted
-			}
 			if different {
 				changed()
 			}
@@ -261,39 +218,54 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// call calls the API server. The token and the certificates are read for each call, because the
-// kubelet renews them.
-func (a *apiServer) call(ctx context.Context, method, path string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
+// open sends a request to the API server. The token and the certificates are read for each, because
+// the kubelet renews them.
+func (a *apiServer) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	token, err := os.ReadFile(filepath.Join(a.accounts, "token"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	authority, err := os.ReadFile(filepath.Join(a.accounts, "ca.crt"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authority) {
-		return errdefs.Invalidf("%s: expected certificates in PEM", filepath.Join(a.accounts, "ca.crt"))
+		return nil, errdefs.Invalidf("%s: expected certificates in PEM", filepath.Join(a.accounts, "ca.crt"))
 	}
 	var content bytes.Buffer
 	if body != nil {
 		if err := json.NewEncoder(&content).Encode(body); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, a.base+path, &content)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	req.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	defer transport.CloseIdleConnections()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(req)
+	if err != nil || answer.StatusCode < 300 {
+		return answer, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil {
+		return nil, err
+	}
+	var s metav1.Status
+	_ = json.Unmarshal(text, &s) // without a message, the code says enough
+	return nil, &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode, s}
+}
+
+// call makes a call of the API server.
+func (a *apiServer) call(ctx context.Context, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	answer, err := a.open(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -304,10 +276,6 @@ func (a *apiServer) call(ctx context.Context, method, path string, body, into an
 		return err
 	case len(text) > maxNode:
 		return errdefs.Exhaustedf("the answer is larger than %d bytes", maxNode)
-	case answer.StatusCode >= 300:
-		var s metav1.Status
-		_ = json.Unmarshal(text, &s) // without a message, the code says enough
-		return &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode}
 	case into == nil:
 		return nil
 	}

@@ -136,30 +136,50 @@ func TestRemoved(t *testing.T) {
 	type answers struct {
 		code                   int
 		space, set, node, text string
+		event                  string // of the watch
 	}
+	const gone = `{"kind": "Status", "status": "Failure", "reason": "NotFound", "details": {"name": "%s", "kind": "%s"}, "code": 404}`
 	selected := `{"spec": {"template": {"spec": {"nodeSelector": {"role": "a"}}}}}`
 	for name, row := range map[string]struct {
 		before, after answers
 		removed       bool
 		failure       string
 	}{
-		"an upgrade":                        {answers{}, answers{}, false, ""},
-		"it is deleted in the foreground":   {answers{}, answers{set: `{"metadata": {` + deleting + `}}`}, true, ""},
-		"its namespace is deleted":          {answers{}, answers{space: `{"metadata": {` + deleting + `}}`}, true, ""},
-		"it is gone":                        {answers{}, answers{code: 404}, true, ""},
-		"the rights went first":             {answers{}, answers{code: 403}, true, ""},
-		"the account went first":            {answers{}, answers{code: 401}, true, ""},
-		"the rights were never there":       {answers{code: 403}, answers{code: 403}, false, "answers 403"},
-		"the API server does not know":      {answers{}, answers{code: 503}, false, "answers 503"},
-		"the node is chosen":                {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "a"}}}`}, false, ""},
-		"the node is not chosen any more":   {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "b"}}}`}, true, ""},
-		"the node's labels are not known":   {answers{}, answers{set: selected, node: `{"metadata": {"name": "other"}}`}, false, ""},
-		"the API server answers in no JSON": {answers{}, answers{text: "x"}, false, "invalid character"},
+		"an upgrade":                         {answers{}, answers{}, false, ""},
+		"it is deleted in the foreground":    {answers{}, answers{set: `{"metadata": {` + deleting + `}}`}, true, ""},
+		"its namespace is deleted":           {answers{}, answers{space: `{"metadata": {` + deleting + `}}`}, true, ""},
+		"it is gone":                         {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "berth-node", "daemonsets")}, true, ""},
+		"its namespace is gone":              {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "berth-system", "namespaces")}, true, ""},
+		"another object is gone":             {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "other", "daemonsets")}, false, "answers 404"},
+		"a proxy does not find the path":     {answers{}, answers{code: 404, text: "404 page not found"}, false, "answers 404"},
+		"the rights went first":              {answers{}, answers{code: 403, event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}`}, true, ""},
+		"the account went first":             {answers{}, answers{code: 401, event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}`}, true, ""},
+		"the account goes in the foreground": {answers{}, answers{code: 401, event: `{"type": "MODIFIED", "object": {"metadata": {"name": "berth-node", ` + deleting + `}}}`}, true, ""},
+		"its pod was deleted by force":       {answers{}, answers{code: 401}, false, "answers 401"},
+		"it is there again":                  {answers{}, answers{code: 401, event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}{"type": "ADDED", "object": {"metadata": {"name": "berth-node"}}}`}, false, "answers 401"},
+		"the watch has failed":               {answers{}, answers{code: 401, event: `{"type": "ERROR", "object": {"kind": "Status", "code": 410}}`}, false, "answers 401"},
+		"the rights were never there":        {answers{code: 403}, answers{code: 403}, false, "answers 403"},
+		"the API server does not know":       {answers{}, answers{code: 503}, false, "answers 503"},
+		"the node is chosen":                 {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "a"}}}`}, false, ""},
+		"the node is not chosen any more":    {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "b"}}}`}, true, ""},
+		"the node's labels are not known":    {answers{}, answers{set: selected, node: `{"metadata": {"name": "other"}}`}, false, ""},
+		"the API server answers in no JSON":  {answers{}, answers{text: "x"}, false, "invalid character"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := row.before
+			changed := make(chan struct{})
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Has("watch") {
+					if got := r.URL.Query().Get("fieldSelector"); got != "metadata.name=berth-node" {
+						t.Errorf("the watch is of %q", got)
+					}
+					_, _ = io.WriteString(w, `{"type": "ADDED", "object": {"metadata": {"name": "berth-node"}}}`)
+					_ = http.NewResponseController(w).Flush()
+					<-changed
+					_, _ = io.WriteString(w, row.after.event)
+					return
+				}
 				text := map[string]string{
 					"/api/v1/namespaces/berth-system":                             now.space,
 					"/apis/apps/v1/namespaces/berth-system/daemonsets/berth-node": now.set,
@@ -171,9 +191,16 @@ func TestRemoved(t *testing.T) {
 				_, _ = io.WriteString(w, cmp.Or(now.text, text, "{}"))
 			}))
 			t.Cleanup(server.Close)
-			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node", log: slog.New(slog.DiscardHandler)}
+			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node", log: slog.New(slog.DiscardHandler), shown: make(chan struct{}, 1), patience: time.Millisecond}
 			_, _ = a.chosen(t.Context())
+			watched := make(chan error, 1)
+			go func() { watched <- a.watchOnce(t.Context()) }()
+			<-a.shown
 			now = row.after
+			close(changed)
+			if err := <-watched; err == nil {
+				t.Error("a watch ends without an error")
+			}
 			removed, err := a.removed(t.Context())
 			if removed != row.removed || (err == nil) != (row.failure == "") || err != nil && !strings.Contains(err.Error(), row.failure) {
 				t.Errorf("removed: %v, %v", removed, err)

@@ -172,6 +172,10 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	// The connection to the runtime ends last: the containers may be moved before.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	if o.release == releaseRemoved {
+		watching.Go(func() { server.watchSet(serving) })
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -185,6 +189,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	err = o.serve(serving, p, runtime, log)
 	cancel()
 	<-ended
+	watching.Wait()
 	return err
 }
 

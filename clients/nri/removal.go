@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+const (
+	// lostTimeout is how long removed waits for the end of the DaemonSet after the account or its
+	// rights have gone.
+	lostTimeout = 3 * time.Second
+	// watchAgain is the least delay between two watches of the DaemonSet. Up to as much is added, so
+	// that the nodes do not come at the same time.
+	watchAgain = 5 * time.Second
+)
+
+// removed reports whether the DaemonSet was removed from this node: it or its namespace is being
+// deleted, or it does not choose the node any more. When it is deleted together with its account or
+// the rights to read it, these may go first, and an open watch still shows the deletion. A lost account
+// alone is no removal: the token of a pod ends with the pod, also if only the pod was deleted by force.
+func (a *apiServer) removed(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, err := a.read(ctx); err != nil {
+		a.log.Debug("read the node's labels", "error", err) // the last ones are known
+	}
+	chosen, err := a.chosen(ctx)
+	var refused *statusError
+	switch {
+	case err == nil:
+		return !chosen, nil
+	case !errors.As(err, &refused):
+		return false, err
+	case refused.code == http.StatusNotFound && a.names(refused.status):
+		return true, nil
+	case refused.code != http.StatusUnauthorized && refused.code != http.StatusForbidden:
+		return false, err
+	}
+	waiting, stop := context.WithTimeout(ctx, a.patience)
+	defer stop()
+	for {
+		a.mu.Lock()
+		deleting := a.deleting
+		a.mu.Unlock()
+		if deleting {
+			return true, nil
+		}
+		select {
+		case <-a.shown:
+		case <-waiting.Done():
+			return false, err
+		}
+	}
+}
+
+// names reports whether a status is about the DaemonSet or its namespace. Others, such as a proxy's, say
+// nothing about them.
+func (a *apiServer) names(s metav1.Status) bool {
+	namespace, name, _ := strings.Cut(a.set, "/")
+	d := s.Details
+	return s.Reason == metav1.StatusReasonNotFound && d != nil &&
+		(d.Kind == "daemonsets" && d.Name == name || d.Kind == "namespaces" && d.Name == namespace)
+}
+
+// chosen reports whether the DaemonSet exists and has a pod on this node.
+func (a *apiServer) chosen(ctx context.Context) (bool, error) {
+	namespace, name, _ := strings.Cut(a.set, "/")
+	var space corev1.Namespace
+	if err := a.call(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(namespace), nil, &space); err != nil {
+		return false, fmt.Errorf("get namespace %s: %w", namespace, err)
+	}
+	var set appsv1.DaemonSet
+	if err := a.call(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(namespace)+"/daemonsets/"+url.PathEscape(name), nil, &set); err != nil {
+		return false, fmt.Errorf("get DaemonSet %s: %w", a.set, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, value := range set.Spec.Template.Spec.NodeSelector {
+		if have, ok := a.labels[key]; a.labels != nil && (!ok || have != value) {
+			return false, nil
+		}
+	}
+	return space.DeletionTimestamp == nil && set.DeletionTimestamp == nil, nil
+}
+
+// watchSet watches the DaemonSet until the context ends.
+func (a *apiServer) watchSet(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := a.watchOnce(ctx); ctx.Err() == nil && err != nil {
+			a.log.Debug("watch the DaemonSet", "daemon_set", a.set, "error", err)
+		}
+		timer := time.NewTimer(watchAgain + rand.N(watchAgain))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// watchOnce watches the DaemonSet until the API server ends that, as it does after some time. The first
+// event is the object itself, if it exists.
+func (a *apiServer) watchOnce(ctx context.Context) error {
+	namespace, name, _ := strings.Cut(a.set, "/")
+	query := url.Values{"watch": {"true"}, "fieldSelector": {"metadata.name=" + name}}
+	answer, err := a.open(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(namespace)+"/daemonsets?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	bounded := &io.LimitedReader{R: answer.Body}
+	for decoder := json.NewDecoder(bounded); ; {
+		bounded.N = maxNode
+		var event struct {
+			Type   string                       `json:"type"`
+			Object metav1.PartialObjectMetadata `json:"object"`
+		}
+		if err := decoder.Decode(&event); err != nil {
+			return err
+		}
+		if event.Type == "ERROR" || event.Object.Name != name {
+			return errdefs.Internalf("the API server sends %.20q about %.80q", event.Type, cmp.Or(event.Object.Name, "nothing"))
+		}
+		a.mu.Lock()
+		a.deleting = event.Type == "DELETED" || event.Object.DeletionTimestamp != nil
+		a.mu.Unlock()
+		select {
+		case a.shown <- struct{}{}:
+		default: // removed has not come to the one before
+		}
+	}
+}
