@@ -72,7 +72,9 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 }
 
 // resizing returns the wanted values of the pod's tiers, cgroup and containers, their
-// observed values, and the runtime's containers among them. The caller holds mu.
+// observed values, and the runtime's containers among them. The amounts are those of the view.
+// CPUs and memory nodes stay as they are, because the passes move containers, and because the view
+// may be older than the admission of a pod with exclusive CPUs. The caller holds mu.
 func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
 	var none runtimeContainers
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
@@ -105,6 +107,10 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 		if err != nil {
 			return nil, nil, none, err
 		}
+		n.Values.Cpuset = cgroup.ContainerCpuset(l.View(), b.Owner)
+		if o := seen.Find(n.Name); o.State == cgroup.Valid {
+			n.Values.Cpuset = o.Values.Cpuset
+		}
 		nodes = append(nodes, n)
 	}
 	g, err := l.resized(ctx, view, p)
@@ -114,7 +120,12 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 	if err := l.elsewhere(ctx, g, seen); err != nil {
 		return nil, nil, none, err
 	}
-	nodes = append(nodes, g.nodes()...)
+	for _, n := range g.nodes() {
+		if o := seen.Find(n.Name); o.State != cgroup.Absent {
+			n.Values.Cpuset = o.Values.Cpuset
+		}
+		nodes = append(nodes, n)
+	}
 	if l.NoPodCgroups {
 		nodes = made(nodes, seen)
 	}

@@ -275,3 +275,32 @@ func TestEnsurePodHoldsALimitBelowUse(t *testing.T) {
 		}
 	}
 }
+
+// TestResizeMovesNobody: a resize changes amounts. While it waits, a pod with exclusive CPUs may be
+// admitted and start, and the resized container has left these CPUs.
+func TestResizeMovesNobody(t *testing.T) {
+	t.Parallel()
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		b, view := resized(t, facts, record(500, 1000, 4<<20), record(1000, 3000, 16<<20))
+		old := b.ledger.View()
+		b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("x", "2-3")) })
+		b.pass()
+		owner := ledger.Owner{Pod: "x", Container: "c"}
+		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "2", Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: "2", Owner: owner, CgroupPath: path, Own: true}) })
+		b.pass()
+		const resizes = "/kubepods/burstable/poda/c"
+		before := b.seen(resizes).Values.CPUs
+		for what, v := range map[string]*ledger.View{"resized": view, "undone": old} {
+			if err := b.Resize(t.Context(), v, "a"); err != nil {
+				t.Fatal(err)
+			}
+			if after := b.seen(resizes).Values.CPUs; after != before || after.Overlaps(b.seen(path).Values.CPUs) {
+				t.Errorf("%s, %s: the container is moved from %s to %s; another runs on %s", name, what, before, after, b.seen(path).Values.CPUs)
+			}
+		}
+	}
+}

@@ -558,7 +558,8 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 		}
 		if c := p.Pod.Container(g.owner.Container); c != nil {
 			g.values = cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
-			g.values.HugePages = nil // these cannot be resized
+			g.values.Cpuset = cgroup.ContainerCpuset(l.View(), g.owner) // view may be older
+			g.values.HugePages = nil                                    // these cannot be resized
 			out.add(g)
 		}
 	}
