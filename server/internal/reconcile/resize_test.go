@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -302,5 +303,45 @@ func TestResizeMovesNobody(t *testing.T) {
 				t.Errorf("%s, %s: the container is moved from %s to %s; another runs on %s", name, what, before, after, b.seen(path).Values.CPUs)
 			}
 		}
+	}
+}
+
+// TestGivenBackCPUs: a container that could not be taken off the CPUs that a resize gave back still runs
+// on them, and no other container has them as exclusive ones before it has left.
+func TestGivenBackCPUs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V2(), nil)
+	start := func(id, uid, cpus string) string {
+		owner := ledger.Owner{Pod: uid, Container: "c"}
+		b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod(uid, cpus)) })
+		b.pass()
+		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: id, Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: id, Owner: owner, CgroupPath: path, Own: true}) })
+		b.pass()
+		return path
+	}
+	gives, gets := start("1", "x", "1-2"), start("2", "y", "3")
+	b.refuse[gives] = errRefused
+	b.update(func(d *ledger.Draft) {
+		d.PutPod(exclusivePod("x", "1"))
+		d.PutPod(exclusivePod("y", "2-3"))
+	})
+	for range 2 {
+		if b.Follow(t.Context()) == nil && b.Pass(t.Context()) == nil {
+			t.Error("the refused write is not reported")
+		}
+		if x, y := b.seen(gives).Values.CPUs, b.seen(gets).Values.CPUs; x != cpuset.Of(1, 2) || y != cpuset.Of(3) {
+			t.Errorf("the containers are on %s and %s", x, y)
+		}
+	}
+	delete(b.refuse, gives)
+	for range 2 {
+		_ = b.Pass(t.Context())
+	}
+	if x, y := b.seen(gives).Values.CPUs, b.seen(gets).Values.CPUs; x != cpuset.Of(1) || y != cpuset.Of(2, 3) {
+		t.Errorf("after it has left, the containers are on %s and %s", x, y)
 	}
 }
