@@ -59,8 +59,8 @@ func Parts() (names []string) {
 type Bundle struct {
 	About   About
 	Machine *machine.Topology
-	Config  *config.Config
-	Node    node.Facts // without the machine
+	Config  *config.Config // of a read bundle: without its path of a machine
+	Node    node.Facts     // without the machine
 	Devices []Resource
 	State   *ledger.Snapshot
 	// History has the newest entry first.
@@ -250,6 +250,7 @@ func (b *Bundle) Decode(part string, data []byte) (err error) {
 	case ConfigPart:
 		c := config.Default()
 		if err = c.ApplyBerth(part, data); err == nil {
+			c.Machine = "" // a path of the machine that made the bundle: nothing may open it here
 			b.Config = &c
 		}
 	case NodePart:

@@ -179,7 +179,7 @@ func (c *ctl) mapBundle(sel mapSelection, o nodemap.Options) error {
 			return err
 		}
 	}
-	placed, err := scene.State(view)
+	placed, err := scene.State(rec, view)
 	if err != nil {
 		return err
 	}

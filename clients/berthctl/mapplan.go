@@ -17,8 +17,8 @@ import (
 // simulatedState is what a map shows after a simulation.
 func simulatedState(scene simulation.Scene, placed simulation.Placement) nodemap.State {
 	state := nodemap.State{
-		Machine: scene.Machine, Offline: scene.Machine.Offline(), Reserved: placed.Reserved,
-		Shared: scene.Machine.CPUs().Minus(placed.View.ExclusiveCPUs()),
+		Machine: scene.Machine, Offline: scene.Machine.Offline().Union(placed.View.Rules().OfflineCPUs), Reserved: placed.Reserved,
+		Shared: placed.View.SharedCPUs(),
 	}
 	holder := map[[2]string]string{}
 	for p := range placed.View.Pods() {

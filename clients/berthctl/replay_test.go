@@ -1,14 +1,96 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"errors"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/clients/berth"
 )
+
+// incidentParts are the files of the bundle of docs/incident.md.
+func incidentParts(t *testing.T) map[string][]byte {
+	t.Helper()
+	b, err := bundle.ReadFile("testdata/docs/incident.tar.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]byte{}
+	for _, part := range bundle.Parts() {
+		if data, err := b.Encode(part); err != nil {
+			t.Fatal(err)
+		} else if data != nil {
+			out[part] = data
+		}
+	}
+	return out
+}
+
+// archiveOf writes files into an archive, whatever they contain.
+func archiveOf(t *testing.T, parts map[string][]byte) (path string) {
+	t.Helper()
+	var out bytes.Buffer
+	compressed := gzip.NewWriter(&out)
+	archive := tar.NewWriter(compressed)
+	for name, data := range parts {
+		err := archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(data))})
+		if err == nil {
+			_, err = archive.Write(data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path = filepath.Join(t.TempDir(), "bundle.tar.gz")
+	if err := errors.Join(archive.Close(), compressed.Close(), os.WriteFile(path, out.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestBundleNamesNoFile: a bundle without a machine does not lead to a file of this machine. The
+// file here is no machine, so its message would be another one.
+func TestBundleNamesNoFile(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parts := incidentParts(t)
+	delete(parts, bundle.MachinePart)
+	parts[bundle.ConfigPart] = append([]byte("machine: "+secret+"\n"), regexp.MustCompile(`(?m)^machine:.*\n`).ReplaceAll(parts[bundle.ConfigPart], nil)...)
+	path := archiveOf(t, parts)
+	for _, args := range []string{"replay BUNDLE", "simulate --bundle BUNDLE -f -"} {
+		r := invoke(t.Context(), "", podYAML("web"), strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)
+		if r.code != exitUsage || !strings.Contains(r.err, "--machine is missing") {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
+
+// TestMapOfflineCPUs: a map of a bundle has the CPUs that went offline after berthd read the machine.
+func TestMapOfflineCPUs(t *testing.T) {
+	t.Parallel()
+	parts := incidentParts(t)
+	parts[bundle.StatePart] = bytes.Replace(parts[bundle.StatePart], []byte(`"offline": ""`), []byte(`"offline": "15,31"`), 1)
+	path := archiveOf(t, parts)
+	if r := invoke(t.Context(), "", "", "map", "--bundle", path); !strings.Contains(r.out, "10 shared, 2 reserved, offline: 15,31") {
+		t.Errorf("map --bundle: %+v", r)
+	}
+	for _, args := range []string{"replay BUNDLE --map", "simulate --bundle BUNDLE --map -f -"} {
+		r := invoke(t.Context(), "", podYAML("other"), strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)
+		if !strings.Contains(r.out, "offline: 15,31") {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
 
 // TestHostileBundle: names in a bundle are text, whatever they contain. No verb prints their escape
 // codes or line ends.

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 
@@ -160,6 +161,21 @@ func (r *Record) isOn(m *machine.Topology) bool {
 	a, b := m.Snapshot(), r.Machine.Snapshot()
 	a.Name, b.Name = "", ""
 	return reflect.DeepEqual(a, b)
+}
+
+// inForce returns what decides in a state of the record: a configuration, or the policy that a call
+// has set over it. A policy that was set over another configuration does not count, as at a start
+// of berthd. today is Record.Today.
+func inForce(c config.Config, o *ledger.Override, today map[string]string) (config.Config, error) {
+	if o == nil {
+		return c, nil
+	}
+	digest, err := c.Digest()
+	if err != nil || cmp.Or(today[o.Over], o.Over) != digest {
+		return c, err
+	}
+	policy, err := config.ReadPolicy(o.Settings)
+	return c.With(policy), err
 }
 
 // RecordOf returns the record in a bundle. The machine is the bundle's; for one without, it is

@@ -189,21 +189,16 @@ func (r *replay) admitAgain(ctx context.Context, recorded *ledger.View) error {
 	return nil
 }
 
-// force puts the configuration into force, or the policy that replaces it. A policy that was set
-// over another configuration does not count, as at a start of berthd.
+// force puts the configuration into force, or the policy that replaces it.
 func (r *replay) force(o *ledger.Override) error {
-	digest, err := r.scene.Config.Digest()
+	if r.options.KeepPolicy {
+		o = nil
+	}
+	c, err := inForce(r.scene.Config, o, r.today)
 	if err != nil {
 		return err
 	}
-	if o == nil || r.digest(o.Over) != digest || r.options.KeepPolicy {
-		return r.use(r.scene.Config)
-	}
-	policy, err := config.ReadPolicy(o.Settings)
-	if err != nil {
-		return err
-	}
-	return r.use(r.scene.Config.With(policy))
+	return r.use(c)
 }
 
 // use makes the managers of a configuration decide.

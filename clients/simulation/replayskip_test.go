@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/simulation"
@@ -172,6 +176,54 @@ func TestReplayAfterRestart(t *testing.T) {
 	out := replayed(t, b, simulation.Scene{Machine: b.Machine, Config: *b.Config})
 	if out.GetDiffer() != 0 || out.GetVerdicts() != 0 || len(out.GetSkipped()) != 1 || out.GetSkipped()[0].GetReason() != "configuration" || out.GetSkipped()[0].GetCount() != 4 {
 		t.Errorf("%v", out)
+	}
+}
+
+// TestPolicyOfACall: a policy that a call has set decides in a simulation, too, unless the
+// simulation has another configuration than the one that the policy was set over.
+func TestPolicyOfACall(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, "2s1n4c2t", 1000)
+	n.admit(2, 1, 0)
+	ctx := context.Background()
+	if _, err := n.client.Topology().SetPolicy(ctx, &topologyv1.SetPolicyRequest{TopologyPolicy: proto.String("best-effort"), ReservedCpus: &typesv1.CPUSet{List: "0,4"}}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := n.client.Bundle(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, masked := range []bool{false, true} {
+		if masked {
+			if err := b.Mask(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		scene := simulation.Scene{Machine: b.Machine, Config: *b.Config}
+		rec, err := simulation.RecordOf(b, b.Machine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(want topology.Policy) {
+			t.Helper()
+			out, _, err := scene.Run(ctx, nil, simulation.Options{On: rec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.GetTopologyPolicy() != string(want) {
+				t.Errorf("masked %v: %s decides, want %s", masked, out.GetTopologyPolicy(), want)
+			}
+		}
+		check(topology.BestEffort)
+		placed, err := scene.State(rec, rec.View)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := placed.Reserved.String(); got != "0,4" {
+			t.Errorf("masked %v: CPUs %s are reserved", masked, got)
+		}
+		scene.Config.Topology.Policy = topology.Restricted
+		check(topology.Restricted)
 	}
 }
 

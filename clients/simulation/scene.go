@@ -75,16 +75,24 @@ func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 }
 
 // State returns where everything is in a state of a record, which is of the scene's machine.
-func (s Scene) State(view *ledger.View) (Placement, error) {
+func (s Scene) State(rec *Record, view *ledger.View) (p Placement, err error) {
+	if s.Config, err = inForce(s.Config, view.Override(), rec.Today); err != nil {
+		return p, err
+	}
 	st, err := s.build()
 	if err != nil {
-		return Placement{}, err
+		return p, err
 	}
-	view = view.Under(st.managerSet.Rules)
-	return Placement{View: view, Memory: st.managerSet.Memory.State(view), Reserved: st.managerSet.CPU.Reserved()}, nil
+	return Placement{View: view, Memory: st.managerSet.Memory.State(view), Reserved: view.Rules().ReservedCPUs}, nil
 }
 
 func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, *stage, *ledger.View, error) {
+	if o.On != nil {
+		var err error
+		if s.Config, err = inForce(s.Config, o.On.View.Override(), o.On.Today); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	st, err := s.build()
 	if err != nil {
 		return nil, nil, nil, err
