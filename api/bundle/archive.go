@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,11 @@ func (b *Bundle) Write(w io.Writer) error {
 		if int64(len(data)) > p.most {
 			return errdefs.Preconditionf("%s has %d bytes, and a bundle takes at most %d", p.name, len(data), p.most)
 		}
+		if p.name == StatePart || p.name == DevicesPart { // the others have limits of their own
+			if err := checkValues(data, mostValues); err != nil {
+				return errdefs.Preconditionf("%s: %w", p.name, err)
+			}
+		}
 		header := &tar.Header{Name: p.name, Mode: 0o600, Size: int64(len(data)), ModTime: b.About.Time, Format: tar.FormatPAX}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
@@ -45,10 +51,10 @@ func (b *Bundle) Write(w io.Writer) error {
 
 // WriteFile writes the bundle to a file that only its user can read. The file appears under its
 // name when it is complete, and replaces one of that name; a symbolic link is replaced and not
-// followed.
+// followed. Anything else of that name, such as a directory or a device, is an error.
 func (b *Bundle) WriteFile(path string) (err error) {
-	if info, err := os.Lstat(path); err == nil && info.IsDir() {
-		return errdefs.Preconditionf("%s is a directory: name a file", path)
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return errdefs.Preconditionf("%s is no regular file, and would be replaced: name a file", path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-bundle-") // with mode 0600, and no other one is opened
 	if err != nil {
@@ -174,10 +180,16 @@ func (c *Collector) Add(name string, data []byte) error {
 	return nil
 }
 
-// Bundle returns the bundle after the last part.
+// Bundle returns the bundle after the last part. Without about.json or state.json it is an error of class
+// Invalid: the stream ended too early.
 func (c *Collector) Bundle() (*Bundle, error) {
 	if err := c.decode(); err != nil {
 		return nil, err
+	}
+	for _, name := range []string{AboutPart, StatePart} {
+		if !c.seen[name] {
+			return nil, errdefs.Invalidf("the bundle has no %s", name)
+		}
 	}
 	return &c.bundle, nil
 }

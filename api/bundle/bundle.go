@@ -241,6 +241,13 @@ func indented(v any) ([]byte, error) {
 // Decode reads a part into the bundle. Errors are of class Invalid and name the part.
 func (b *Bundle) Decode(part string, data []byte) (err error) {
 	switch part {
+	case AboutPart, MachinePart, NodePart, DevicesPart, StatePart:
+		err = checkValues(data, mostValues)
+	}
+	if err != nil {
+		return errdefs.Invalidf("%s: %w", part, err)
+	}
+	switch part {
 	case AboutPart:
 		if err = strictly(data, &b.About); err == nil && b.About.Format != Format {
 			err = fmt.Errorf("the format is %d, and this berthctl reads %d", b.About.Format, Format)
@@ -275,8 +282,34 @@ func (b *Bundle) Decode(part string, data []byte) (err error) {
 	return nil
 }
 
-// longestLine is more than any line of the history has.
-const longestLine = 4 << 20
+// mostValues limits the values in a part, longestLine and lineValues a line of the history, and
+// mostLines the lines. A berthd with 5,000 pods of three containers has fewer values. Without these limits a file
+// of a few KB takes gigabytes of memory: an empty value of three bytes takes hundreds of them.
+const (
+	mostValues  = 1 << 20
+	longestLine = 4 << 20
+	lineValues  = 1 << 17
+	mostLines   = config.MostHistoryEntries + 1024 // some wait for a commit
+)
+
+// checkValues refuses JSON with more values than a limit.
+func checkValues(text []byte, most int) error {
+	n, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == '{' || c == '[' || c == ','):
+			n++
+		}
+	}
+	if n > most {
+		return fmt.Errorf("it has more than %d values, which is the most", most)
+	}
+	return nil
+}
 
 // readHistory reads lines with descending numbers.
 func (b *Bundle) readHistory(data []byte) error {
@@ -286,6 +319,12 @@ func (b *Bundle) readHistory(data []byte) error {
 		var l Line
 		if len(line) > longestLine {
 			return fmt.Errorf("line %d has %d bytes, and an entry has at most %d", n, len(line), longestLine)
+		}
+		if n > mostLines {
+			return fmt.Errorf("there are more than %d lines, which is the most", mostLines)
+		}
+		if err := checkValues(line, lineValues); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if err := strictly(line, &l); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -235,6 +236,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.Config.Machine = "" // a path of another machine
 	if got, want := text(t, again), text(t, b); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -262,6 +264,24 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if err := parts.Add(bundle.AboutPart, nil); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a part twice: %v", err)
+	}
+}
+
+// TestStreamEndsEarly: what ends before the state is no bundle.
+func TestStreamEndsEarly(t *testing.T) {
+	t.Parallel()
+	for missing, parts := range map[string]map[string]string{
+		"about.json": {}, "state.json": {bundle.AboutPart: about, bundle.NodePart: "{}"},
+	} {
+		var c bundle.Collector
+		for name, data := range parts {
+			if err := c.Add(name, []byte(data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Bundle(); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), missing) {
+			t.Errorf("%s is missing: %v", missing, err)
+		}
 	}
 }
 
@@ -345,6 +365,9 @@ func TestHostileArchives(t *testing.T) {
 		"devices":          {packed(t, good, file("devices.json", `[{"name":3}]`)), "devices.json: "},
 		"history":          {packed(t, good, file("history.jsonl", "{\"number\":2}\nx\n")), "history.jsonl: line 2: invalid character 'x'"},
 		"history in order": {packed(t, good, file("history.jsonl", "{\"number\":2}\n{\"number\":2}\n")), "history.jsonl: line 2: entry 2 follows entry 2"},
+		"values":           {packed(t, good, file("devices.json", `[{"name":"a","connected":true,"devices":[`+strings.Repeat("{},", 1<<19)+"{}]}]")), "devices.json: it has more than 1048576 values"},
+		"values of state":  {packed(t, good, file("state.json", `{"revision":1,"machine":"\\\"","config":"","pods":[],"containers":[`+strings.Repeat("null,", 1<<20)+"{}]}")), "state.json: it has more than 1048576 values"},
+		"values of a line": {packed(t, good, file("history.jsonl", `{"number":2,"entry":[`+strings.Repeat("[],", 1<<16)+"0]}")), "history.jsonl: line 1: it has more than 131072 values"},
 		"long line":        {packed(t, good, file("history.jsonl", `{"damage":"`+strings.Repeat("x", 5<<20)+`"}`)), "history.jsonl: line 1 has"},
 	} {
 		if _, err := bundle.Read(bytes.NewReader(row.archive)); err == nil || !strings.Contains(err.Error(), row.want) {
@@ -428,8 +451,17 @@ func TestWriteFile(t *testing.T) {
 	if text, err := os.ReadFile(victim); err != nil || string(text) != "mine" {
 		t.Errorf("the link's target is %q, %v", text, err)
 	}
-	if err := b.WriteFile(dir); errdefs.ClassOf(err) != errdefs.Precondition {
-		t.Errorf("a directory: %v", err)
+	socket, err := net.Listen("unix", filepath.Join(dir, "socket")) // as a device, it is no regular file
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, socket.Addr().String()} {
+		if err := b.WriteFile(path); errdefs.ClassOf(err) != errdefs.Precondition {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := socket.Close(); err != nil {
+		t.Fatal(err)
 	}
 	broken := &bundle.Bundle{Metrics: make([]byte, 65<<20)}
 	if err := broken.WriteFile(plain); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), bundle.MetricsPart) {

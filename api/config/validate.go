@@ -69,11 +69,11 @@ func (c Config) Validate() error {
 
 		"limits.podResourcesBurst": c.Limits.PodResourcesBurst,
 	}
-	if n := c.History.Entries; n < 0 || n > mostHistory {
-		vs.Addf("history.entries", "expected 0, which keeps no history, to %d, got %d", mostHistory, n)
+	if n := c.History.Entries; n < 0 || n > MostHistoryEntries {
+		vs.Addf("history.entries", "expected 0, which keeps no history, to %d, got %d", MostHistoryEntries, n)
 	}
-	if n := c.History.Bytes; n < leastHistoryBytes {
-		vs.Addf("history.bytes", "expected at least %d, got %d", leastHistoryBytes, n)
+	if n := c.History.Bytes; n < leastHistoryBytes || n > mostHistoryBytes {
+		vs.Addf("history.bytes", "expected %d to %d, got %d", leastHistoryBytes, mostHistoryBytes, n)
 	}
 	for _, field := range slices.Sorted(maps.Keys(numbers)) {
 		if n := numbers[field]; n <= 0 {
@@ -337,9 +337,11 @@ func (c Config) QoSConfig(facts cgroup.Facts, memoryBytes int64) (qos.Config, er
 	return qos.Config{Cgroup: cg, ReservedMemory: reserved}, nil
 }
 
-// mostHistory limits the entries of the history, of which berthd keeps the sizes in memory.
-// leastHistoryBytes is the size of the largest entry.
+// MostHistoryEntries limits the entries of the history, of which berthd keeps the sizes in memory.
+// leastHistoryBytes is the size of the largest entry. With mostHistoryBytes, bundles take the whole
+// history, and berthctl reads the ledger's file.
 const (
-	mostHistory       = 1_000_000
-	leastHistoryBytes = 1 << 20
+	MostHistoryEntries = 1_000_000
+	leastHistoryBytes  = 1 << 20
+	mostHistoryBytes   = 256 << 20
 )

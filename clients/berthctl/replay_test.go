@@ -4,10 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -89,6 +92,45 @@ func TestMapOfflineCPUs(t *testing.T) {
 		if !strings.Contains(r.out, "offline: 15,31") {
 			t.Errorf("%s: %+v", args, r)
 		}
+	}
+}
+
+// TestCostOfReplay: what a replay costs grows with the history and not with the square of it, also
+// if one entry unbinds all containers. It measures, so it is not parallel.
+func TestCostOfReplay(t *testing.T) {
+	parts := incidentParts(t)
+	newest, older, _ := bytes.Cut(parts[bundle.HistoryPart], []byte("\n"))
+	var line struct {
+		Number uint64         `json:"number"`
+		Entry  map[string]any `json:"entry"`
+	}
+	if err := json.Unmarshal(newest, &line); err != nil {
+		t.Fatal(err)
+	}
+	cost := func(n int) uint64 {
+		var bindings []any
+		for i := range n {
+			bindings = append(bindings, map[string]any{"id": fmt.Sprint(i), "binding": map[string]any{"owner": map[string]any{"pod": line.Entry["pod"], "container": "c"}, "sequence": i}})
+		}
+		line.Entry["before"], line.Entry["verdict"] = map[string]any{"bindings": bindings}, ""
+		changed, err := json.Marshal(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts[bundle.HistoryPart] = append(append(changed, '\n'), older...)
+		path := archiveOf(t, parts)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if r := invoke(t.Context(), "", "", "replay", path); r.code != exitDone {
+			t.Fatalf("%d containers: %+v", n, r)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	const n = 1000
+	cost(n) // what is made once
+	if small, large := cost(n), cost(8*n); large > 16*small {
+		t.Errorf("%d containers cost %d bytes, and %d cost %d", n, small, 8*n, large)
 	}
 }
 

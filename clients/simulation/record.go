@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -63,18 +65,27 @@ type timeline struct {
 	older int
 }
 
-// read computes the states between the entries. Refusals have their place by the revision that
-// they were decided on: they are written with the next commit.
-func (r *Record) read() (timeline, error) {
+// mostChanges limits the changes that a timeline has in memory, those of some 100,000 calls.
+const mostChanges = 1 << 18
+
+// read computes the states between the entries, from mostChanges of the newest changes. Refusals
+// have their place by the revision that they were decided on: they are written with the next
+// commit. An error is that of History, or of ctx.
+func (r *Record) read(ctx context.Context) (timeline, error) {
 	var out timeline
-	rewinder := ledger.NewRewinder(r.View)
+	rewinder, changes := ledger.NewRewinder(r.View), 0
 	next := func(e *ledger.HistoryEntry, damage error) bool {
+		if changes > mostChanges {
+			rewinder.Why = fmt.Sprintf("a replay takes %d changes, and there are more", mostChanges)
+		}
 		last, after := rewinder.Oldest, rewinder.View
 		if !rewinder.Next(e, damage) {
 			return false
 		}
 		if last != nil {
-			out.entries = append(out.entries, between(rewinder.View, after, last))
+			entry := between(rewinder.View, after, last)
+			out.entries = append(out.entries, entry)
+			changes += 1 + len(entry.changes) + len(entry.unknown)
 		}
 		return true
 	}
@@ -82,9 +93,9 @@ func (r *Record) read() (timeline, error) {
 		if out.older > 0 || !next(e, damage) {
 			out.older++
 		}
-		return true
+		return ctx.Err() == nil
 	})
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return out, err
 	}
 	if out.older == 0 && rewinder.Oldest != nil && rewinder.Oldest.Number > 0 {

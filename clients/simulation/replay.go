@@ -73,7 +73,7 @@ var skipTexts = [][2]string{
 //
 // Errors are those of Run and of Record.History.
 func (s Scene) Replay(ctx context.Context, rec *Record, o ReplayOptions) (*admissionv1.Replay, Placement, error) {
-	line, err := rec.read()
+	line, err := rec.read(ctx)
 	if err != nil {
 		return nil, Placement{}, err
 	}
@@ -437,7 +437,14 @@ func (r *replay) apply(e *recorded) (ok bool) {
 		return ok
 	}
 	d := ledger.NewDraft(r.view)
-	for _, c := range e.changes {
+	next := func() { // so that no view has to be made of many changes, again and again
+		r.view = d.View()
+		d = ledger.NewDraft(r.view)
+	}
+	for i, c := range e.changes {
+		if ofContainer := c.Kind == ledger.Bound || c.Kind == ledger.Unbound; !ofContainer || i > 0 && c.Kind != e.changes[i-1].Kind {
+			next()
+		}
 		switch c.Kind {
 		case ledger.PodRemoved:
 			d.RemovePod(c.Pod.UID())
@@ -446,20 +453,21 @@ func (r *replay) apply(e *recorded) (ok bool) {
 		case ledger.Unbound:
 			d.Unbind(c.Binding.ID)
 		case ledger.Bound:
-			if _, here := d.View().Pod(c.Binding.Owner.Pod); here {
+			if _, here := r.view.Pod(c.Binding.Owner.Pod); here {
 				d.Bind(c.Binding)
 			}
 		}
 	}
 	for _, u := range e.unknown {
-		switch _, admitted := d.View().Pod(u.uid); {
+		next()
+		switch _, admitted := r.view.Pod(u.uid); {
 		case u.pod == nil:
 			d.ForgetUnknownLive(u.uid)
 		case !admitted && r.out.GetSameMachine():
 			d.PutUnknownLive(*u.pod)
 		}
 	}
-	r.view = d.View()
+	next()
 	return ok
 }
 

@@ -23,31 +23,32 @@ func compareBindings(a, b Binding) int {
 		cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
 }
 
-// with returns the bindings with one added or replaced.
-func (s bindings) with(b Binding) bindings {
-	s = s.without(b.ID)
-	s.byID = s.byID.Set(b.ID, b)
-	have, _ := s.byPod.Get(b.Owner.Pod)
-	at, _ := slices.BinarySearchFunc(have, b, compareBindings)
-	list := make([]Binding, 0, len(have)+1)
-	list = append(append(append(list, have[:at]...), b), have[at:]...)
-	s.byPod = s.byPod.Set(b.Owner.Pod, list)
-	return s
-}
-
-// without returns the bindings without an id.
-func (s bindings) without(id string) bindings {
-	b, ok := s.byID.Get(id)
-	if !ok {
-		return s
+// with returns the bindings with changes by id; nil removes one. The list of each pod is made once,
+// because a pod may have thousands of them.
+func (s bindings) with(changes map[string]*Binding) bindings {
+	added := map[string][]Binding{}
+	for id, b := range changes {
+		if old, ok := s.byID.Get(id); ok {
+			added[old.Owner.Pod] = added[old.Owner.Pod] // its list changes
+			s.byID = s.byID.Delete(id)
+		}
+		if b != nil {
+			s.byID = s.byID.Set(id, *b)
+			added[b.Owner.Pod] = append(added[b.Owner.Pod], *b)
+		}
 	}
-	s.byID = s.byID.Delete(id)
-	have, _ := s.byPod.Get(b.Owner.Pod)
-	list := slices.DeleteFunc(slices.Clone(have), func(o Binding) bool { return o.ID == id })
-	if len(list) == 0 {
-		s.byPod = s.byPod.Delete(b.Owner.Pod)
-	} else {
-		s.byPod = s.byPod.Set(b.Owner.Pod, list)
+	for pod, list := range added {
+		have, _ := s.byPod.Get(pod)
+		for _, b := range have {
+			if _, changed := changes[b.ID]; !changed {
+				list = append(list, b)
+			}
+		}
+		if slices.SortFunc(list, compareBindings); len(list) == 0 {
+			s.byPod = s.byPod.Delete(pod)
+		} else {
+			s.byPod = s.byPod.Set(pod, list)
+		}
 	}
 	return s
 }

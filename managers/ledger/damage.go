@@ -162,12 +162,13 @@ func (p *Pod) newest() uint64 { return max(p.AdmittedGeneration, p.ChangedGenera
 // release removes the bindings of removed pods, and unknown living pods that are in the
 // ledger.
 func (st *state) release() {
+	gone := map[string]*Binding{}
 	for b := range st.view.Bindings() {
 		id := b.ID
 		if p, ok := st.view.pods.Get(b.Owner.Pod); ok && p.Pod.Container(b.Owner.Container) != nil {
 			continue
 		}
-		st.view.bindings = st.view.bindings.without(id)
+		gone[id] = nil
 		lost, ok := st.lost[b.Owner.Pod]
 		if !ok {
 			st.damage = append(st.damage, Finding{
@@ -181,6 +182,7 @@ func (st *state) release() {
 		}
 		lost.Bindings[id] = b
 	}
+	st.view.bindings = st.view.bindings.with(gone)
 	for uid := range st.view.unknown.All() {
 		if _, known := st.view.pods.Get(uid); known || uid == "" || strings.Contains(uid, "/") {
 			st.view.unknown = st.view.unknown.Delete(uid)

@@ -137,6 +137,7 @@ func (st *state) stored(bucket, key string, err error) {
 type decoder struct {
 	*state
 	records map[string]*storedPod
+	bound   map[string]*Binding
 	claims  map[string][]storedClaim // by the pod's uid
 	torn    map[string]string        // why, by the uid in the key of an unreadable claim
 }
@@ -232,7 +233,7 @@ func (d *decoder) entry(e Entry) error {
 			return err
 		}
 		b.ID = e.Key
-		d.view.bindings = d.view.bindings.with(b)
+		set(&d.bound, b.ID, &b)
 		return nil
 	case BucketResources:
 		return decodeInto(e, d.view.resources, func(r *SeenResource) { r.Name = e.Key })
@@ -356,6 +357,7 @@ func (d *decoder) trace(e Entry) error {
 // join combines a pod's record, claims and trace. A pod is whole if its record is intact
 // and its claims match the record.
 func (d *decoder) join() {
+	d.view.bindings = d.view.bindings.with(d.bound)
 	for _, uid := range sortedKeys(d.records) {
 		d.pod(uid, d.records[uid])
 	}

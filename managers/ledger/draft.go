@@ -216,11 +216,10 @@ func (d *Draft) apply(generation uint64) *View {
 			break
 		}
 	}
-	for id, bound := range d.bindings {
+	v.bindings = v.bindings.with(d.bindings)
+	for _, bound := range d.bindings {
 		if bound == nil {
-			v.bindings, v.unbound = v.bindings.without(id), generation
-		} else {
-			v.bindings = v.bindings.with(*bound)
+			v.unbound = generation
 		}
 	}
 	v.resources = overlay(v.resources, d.resources)

@@ -312,7 +312,7 @@ func (e *HistoryEntry) changed(old, next *View) bool {
 			e.bound(old, b.Owner)
 		case Bound:
 			// A replaced binding was unbound first, and has its earlier value already.
-			if !slices.ContainsFunc(before.Bindings, func(b BindingBefore) bool { return b.ID == c.Binding.ID }) {
+			if _, replaced := old.Binding(c.Binding.ID); !replaced {
 				before.Bindings = append(before.Bindings, BindingBefore{ID: c.Binding.ID})
 			}
 			e.bound(next, c.Binding.Owner)

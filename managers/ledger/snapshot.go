@@ -124,6 +124,12 @@ func (s *Snapshot) View(m *machine.Topology) (*View, error) {
 		binding.ID = b.ID
 		d.Bind(binding)
 	}
+	for _, name := range s.Resources {
+		d.PutResource(SeenResource{Name: name})
+	}
+	for _, p := range s.Providers {
+		d.PutExternalProvider(ExternalProvider{Name: p.Name, Required: p.Required, Resources: p.Resources})
+	}
 	v := d.apply(0)
 	v.override, v.uncertain, v.recorded = s.Override, s.Uncertain, s.Recorded
 	v.epoch.base = s.Epoch
@@ -131,14 +137,6 @@ func (s *Snapshot) View(m *machine.Topology) (*View, error) {
 		return nil, errdefs.Corruptf("revision %d is none of epoch %d", s.Revision, s.Epoch)
 	}
 	v.back(s.Revision)
-	for _, name := range s.Resources {
-		v.resources = overlay(v.resources, map[string]*SeenResource{name: {Name: name}})
-	}
-	for _, p := range s.Providers {
-		v.externalProviders = overlay(v.externalProviders, map[string]*ExternalProvider{
-			p.Name: {Name: p.Name, Required: p.Required, Resources: p.Resources},
-		})
-	}
 	if f, bad := firstStructural(Check(v)); bad {
 		return nil, errdefs.Corruptf("%s", f.Text)
 	}
