@@ -26,8 +26,8 @@ const (
 	longestRequest = 64 << 10
 	longestMessage = 1 << 10
 	largestEntry   = 1 << 20
-	// heldRefusals limits the refusals that wait for a commit, and refusers the users whose
-	// refusals are counted at the same time.
+	// heldRefusals limits the refusals that wait for a commit, as largestEntry limits the size of
+	// their requests, and refusers the users whose refusals are counted at the same time.
 	heldRefusals = 256
 	refusers     = 256
 )

@@ -380,6 +380,49 @@ func TestEntryOfSeveralPods(t *testing.T) {
 	}
 }
 
+// Each refusal is recorded or counted, also those that find no room. A user with large requests
+// leaves room for others, and loses requests before it loses refusals.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	refusals := map[uint32]int{}
+	refuse := func(uid uint32, size, times int) {
+		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Caller: &ledger.Caller{UID: uid}, Request: &ledger.HistoryRequest{Owner: strings.Repeat("x", size)}})
+		for range times {
+			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", View: l.View()})
+			refusals[uid]++
+		}
+	}
+	for range 40 {
+		now = now.Add(time.Second)
+		refuse(1, 60<<10, 12)
+	}
+	refuse(2, 60<<10, 4)
+	put(t, l, "a")
+	now = now.Add(time.Second)
+	refuse(1, 0, 1)
+	recorded, requests, omitted := map[uint32]int{}, map[uint32]int{}, 0
+	for _, e := range entries(t, l) {
+		if e.Verdict == "" {
+			continue
+		}
+		recorded[e.Caller.UID]++
+		if refusals[e.Caller.UID] -= 1 + int(e.Omitted); len(e.Request) > 0 {
+			requests[e.Caller.UID]++
+		} else if e.RequestBytes < 60<<10 {
+			t.Errorf("entry %+v", e)
+		}
+		omitted += int(e.Omitted)
+	}
+	if refusals[1] != 0 || refusals[2] != 0 || omitted != int(l.HistoryOmitted()) {
+		t.Errorf("%v are neither recorded nor counted, %d are counted in all, %d in entries", refusals, l.HistoryOmitted(), omitted)
+	}
+	if recorded[1] < 100 || recorded[2] != 4 || requests[1] < 8 || requests[2] != 4 {
+		t.Errorf("recorded %v, with requests %v", recorded, requests)
+	}
+}
+
 // What waits for a commit is bounded in bytes, too.
 func TestHeldRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -387,7 +430,7 @@ func TestHeldRefusalsAreBounded(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: func() time.Time { now = now.Add(time.Second); return now }})
 	large := &workload.Pod{UID: "r", PriorityClassName: strings.Repeat("p", 60<<10)}
-	for range 100 {
+	for range 200 {
 		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Request: &ledger.HistoryRequest{Pod: large}})
 		l.Refused(ctx, ledger.Refusal{Verdict: "rejected", View: l.View()})
 	}
@@ -522,27 +565,40 @@ func TestRewindOverWaitingStart(t *testing.T) {
 	}
 }
 
-// What happened while no history was kept is not computed from what was kept before.
+// Without entries in the configuration the first commit removes the stored ones. What happened
+// meanwhile is not computed from what was kept before.
 func TestHistoryInterrupted(t *testing.T) {
 	t.Parallel()
-	j, clock := ledgertest.NewJournal(), newClock()
-	l := recording(t, j, clock, enough)
-	put(t, l, "a")
-	old := l.View().Revision()
-	j = j.Reopen()
-	l = recording(t, j, clock, ledger.HistoryLimits{})
-	put(t, l, "b")
-	if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
-		t.Errorf("without a history: %v", err)
-	}
-	j = j.Reopen()
-	l = recording(t, j, clock, enough)
-	put(t, l, "c")
-	if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "was not recorded") {
-		t.Errorf("after a pause: %v", err)
-	}
-	if all := entries(t, l); len(all) != 4 || !all[2].Begins {
-		t.Errorf("%d entries, %+v", len(all), all[2])
+	for name, limits := range map[string]ledger.HistoryLimits{"open block": enough, "closed blocks": alone} {
+		j, clock := ledgertest.NewJournal(), newClock()
+		l := recording(t, j, clock, limits)
+		put(t, l, "a")
+		put(t, l, "b")
+		old := l.View().Revision()
+		j = j.Reopen()
+		l = recording(t, j, clock, ledger.HistoryLimits{})
+		put(t, l, "c")
+		put(t, l, "d")
+		if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
+			t.Errorf("%s: without a history: %v", name, err)
+		}
+		left := 0
+		if err := j.ReadHistory(t.Context(), "", func(ledger.Entry) bool { left++; return true }); err != nil || left > 0 {
+			t.Errorf("%s: %d blocks are left, %v", name, left, err)
+		}
+		j = j.Reopen()
+		l = recording(t, j, clock, limits)
+		begin := l.View().Revision()
+		put(t, l, "e")
+		if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
+			t.Errorf("%s: after a pause: %v", name, err)
+		}
+		if v, err := l.At(t.Context(), ledger.Moment{Revision: begin}); err != nil || v.NumPods() != 4 {
+			t.Errorf("%s: after the start: %v", name, err)
+		}
+		if all := entries(t, l); len(all) != 2 {
+			t.Errorf("%s: %d entries", name, len(all))
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ type history struct {
 	bytes  int         // of all blocks
 	last   block       // the one in BucketHistoryOpen; without entries, if there is none
 	size   int         // of last, as it is stored
-	unread []Entry     // removes a last block that is damaged, with the next commit
+	unread []Entry     // removes blocks that are damaged, or that are kept no longer, with the next commit
 	begins bool        // the state before the next entry is unknown
 
 	mu       sync.Mutex
@@ -93,8 +93,11 @@ func (h *history) date() time.Time {
 // that can be read are still listed.
 func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	store, ok := o.Journal.(HistoryStore)
-	if !ok || o.History.Entries <= 0 {
+	if !ok {
 		return nil
+	}
+	if o.History.Entries <= 0 {
+		return h.remove(ctx, store)
 	}
 	h.store, h.limits, h.clock, h.refusals = store, o.History, o.Now, map[uint32]*refusals{}
 	if h.limits.Bytes <= 0 {
@@ -137,6 +140,19 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	h.next = max(v.recorded+1, next)
 	h.stored = h.inStore()
 	return err
+}
+
+// remove removes all entries with the next commit.
+func (h *history) remove(ctx context.Context, store HistoryStore) error {
+	err := store.HistorySizes(ctx, func(key string, _ int) {
+		h.unread = append(h.unread, Entry{Bucket: BucketHistory, Key: key})
+	})
+	return cmp.Or(err, store.ReadHistory(ctx, "", func(stored Entry) bool {
+		if stored.Bucket == BucketHistoryOpen {
+			h.unread = append(h.unread, Entry{Bucket: stored.Bucket, Key: stored.Key})
+		}
+		return stored.Bucket == BucketHistoryOpen
+	}))
 }
 
 // inStore returns what is in the store. Ledger.mu must be held.
@@ -189,7 +205,9 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := l.entry(ctx)
-	if !h.admits(e) {
+	count := h.refusalsOf(e)
+	if count.count >= RefusalsPerSecond || !h.fits(e) {
+		h.omit(count)
 		return
 	}
 	e.Verdict, e.Reason = r.Verdict, r.Reason
@@ -202,29 +220,30 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 		e.Revision = r.View.Revision()
 	}
 	if e.request(CallOf(ctx)) != nil {
+		h.omit(count)
 		return
 	}
-	if h.heldBytes()+len(e.Request)+len(e.Message) > largestEntry {
-		h.omitted++
+	if !h.fits(e) { // rather the refusal than its request
+		e.Request, e.RequestBytes = nil, len(e.Request)
+	}
+	if !h.fits(e) {
+		h.omit(count)
 		return
 	}
+	count.count++
+	e.Omitted, count.omitted = count.omitted, 0
 	h.held = append(h.held, e)
 }
 
-// heldBytes is about the size of what waits for a commit. mu must be held.
-func (h *history) heldBytes() (n int) {
-	for _, e := range h.held {
-		n += len(e.Request) + len(e.Message)
-	}
-	return n
+// omit counts a refusal that is not recorded. mu must be held.
+func (h *history) omit(r *refusals) {
+	r.omitted++
+	h.omitted++
 }
 
-// admits returns whether one more refusal of a user is recorded. mu must be held.
-func (h *history) admits(e *HistoryEntry) bool {
-	uid := ^uint32(0) // for callers that are unknown
-	if e.Caller != nil {
-		uid = e.Caller.UID
-	}
+// refusalsOf returns those of an entry's user in this second. mu must be held.
+func (h *history) refusalsOf(e *HistoryEntry) *refusals {
+	uid := e.user()
 	r := h.refusals[uid]
 	if r == nil {
 		if len(h.refusals) >= refusers {
@@ -236,14 +255,29 @@ func (h *history) admits(e *HistoryEntry) bool {
 	if second := h.now().Unix(); second != r.second { // an entry's time stands still after the clock was set back
 		r.second, r.count = second, 0
 	}
-	if r.count >= RefusalsPerSecond || len(h.held) >= heldRefusals {
-		r.omitted++
-		h.omitted++
-		return false
+	return r
+}
+
+// user returns the user that called.
+func (e *HistoryEntry) user() uint32 {
+	if e.Caller == nil {
+		return ^uint32(0) // unknown
 	}
-	r.count++
-	e.Omitted, r.omitted = r.omitted, 0
-	return true
+	return e.Caller.UID
+}
+
+// fits returns whether a refusal may wait for a commit. A user has at most half of the room that
+// the others leave, so that there is some for the next one. mu must be held.
+func (h *history) fits(e *HistoryEntry) bool {
+	n, bytes := 1, len(e.Request) // of the user, with this one
+	room, roomBytes := heldRefusals-len(h.held), largestEntry
+	for _, held := range h.held {
+		roomBytes -= len(held.Request)
+		if held.user() == e.user() {
+			n, bytes = n+1, bytes+len(held.Request)
+		}
+	}
+	return n <= room && (len(e.Request) == 0 || bytes <= roomBytes)
 }
 
 // recording is what a commit writes to the history.
@@ -262,7 +296,7 @@ type recording struct {
 func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err error) {
 	h := &l.history
 	if h.store == nil {
-		next.recorded = 0
+		next.recorded, r.entries = 0, h.unread
 		return r, nil
 	}
 	h.mu.Lock()
@@ -342,6 +376,9 @@ func (r *recording) drop(h *history) {
 // committed notes that a commit has written its recording. Ledger.mu must be held.
 func (h *history) committed(r recording) {
 	if r.next == 0 {
+		if h.store == nil {
+			h.unread = nil
+		}
 		return
 	}
 	h.bytes += r.size - h.size
