@@ -53,7 +53,11 @@ func (b *Bundle) Write(w io.Writer) error {
 // name when it is complete, and replaces one of that name; a symbolic link is replaced and not
 // followed. Anything else of that name, such as a directory or a device, is an error.
 func (b *Bundle) WriteFile(path string) (err error) {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+	switch info, err := os.Lstat(path); {
+	case err != nil: // there is none, or what creates the file says why it cannot
+	case info.IsDir():
+		return errdefs.Preconditionf("%s is a directory: name a file", path)
+	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
 		return errdefs.Preconditionf("%s is no regular file, and would be replaced: name a file", path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-bundle-") // with mode 0600, and no other one is opened
