@@ -242,7 +242,7 @@ var errTooLarge = errdefs.Preconditionf("it is larger than %d bytes, or all CDI 
 
 func versionOf(info fs.FileInfo) (v version) {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		v = version{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+		v = version{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}
 	}
 	return v
 }

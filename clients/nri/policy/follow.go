@@ -60,6 +60,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.unreconciled = true
 	if err := p.reconcile(ctx); err != nil {
 		p.Log.Warn("running containers stay as they are for now", "error", err)
+		p.kickLater()
 		return nil, nil
 	}
 	p.kick() // sweep finds the members that have ended
