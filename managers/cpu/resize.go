@@ -109,21 +109,24 @@ func (r *resize) shrink(i, n int) error {
 	set, admitted := r.held(i)
 	here := set.Intersect(m.topo.CPUs())
 	online := here.Minus(r.view.Rules().OfflineCPUs)
-	pools := []cpuset.Set{online, here}
+	type preference struct{ pool, first cpuset.Set }
+	order := []preference{{online, admitted}, {here, admitted}}
 	if m.options.fullCores {
-		pools = []cpuset.Set{m.wholeCores(online), m.wholeCores(here), online, here}
+		whole := m.wholeCores(admitted)
+		order = append([]preference{{m.wholeCores(online), whole}, {m.wholeCores(here), whole}}, order...)
 	}
 	var keep cpuset.Set
-	for _, pool := range pools {
-		need := min(n-keep.Len(), pool.Minus(keep).Len())
-		first := pool.Minus(keep).Intersect(admitted)
+	for _, p := range order {
+		pool := p.pool.Minus(keep)
+		need := min(n-keep.Len(), pool.Len())
+		first := pool.Intersect(p.first)
 		if first.Len() > need {
 			var err error
 			if first, err = m.choose(first, need); err != nil {
 				return err
 			}
 		}
-		more, err := m.extend(keep.Union(first), pool.Minus(keep), keep.Len()+need)
+		more, err := m.extend(keep.Union(first), pool, keep.Len()+need)
 		if err != nil {
 			return err
 		}
@@ -146,7 +149,7 @@ func (r *resize) grow(i, n int) error {
 	set, admitted = set.Intersect(m.topo.CPUs()), admitted.Intersect(m.topo.CPUs())
 	c, _ := r.pod.Claim(r.Pod.Containers[i].Name, Resource)
 	within := m.topo.CPUs()
-	if asked := c.Affinity != nil && !c.Affinity.Any; asked || r.bound && !set.IsEmpty() {
+	if asked := c.Affinity != nil && !c.Affinity.Any; asked || r.bound {
 		nodes := m.topo.NodesOf(set)
 		if asked {
 			nodes = nodes.Union(c.Affinity.Nodes)

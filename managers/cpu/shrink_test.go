@@ -1,8 +1,13 @@
 package cpu
 
 import (
+	"context"
+	"strconv"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -119,4 +124,58 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", tt.w, err, tt.reason)
 		}
 	}
+}
+
+// TestShrinkKeepsWhatRuns: a container that shrinks keeps CPUs that it has, as many as it requests, and
+// of those on line as many as it can. With full-pcpus-only it tears no core of which it has all CPUs
+// as long as it has enough whole cores.
+func TestShrinkKeepsWhatRuns(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2s4c2t")
+	rapid.Check(t, func(t *rapid.T) {
+		whole := rapid.Bool().Draw(t, "whole cores")
+		subset := func(label string, of cpuset.Set) (out cpuset.Set) {
+			for id := range of.All() {
+				if rapid.Bool().Draw(t, label) {
+					out = out.Union(cpuset.Of(id))
+				}
+			}
+			return out
+		}
+		all := topo.CPUs().Minus(cpuset.Of(0, 8))
+		have := subset("has", all).Union(subset("gone", cpuset.Of(20, 21, 22)))
+		step := 1
+		if whole {
+			step = 2
+		}
+		if have.Len() <= step {
+			return
+		}
+		n := step * rapid.IntRange(1, (have.Len()-1)/step).Draw(t, "n")
+		offline := subset("off line", all)
+		options := map[string]string{FullPCPUsOnly: strconv.FormatBool(whole)}
+		m, err := New(Config{Policy: PolicyStatic, Options: options, ReservedCPUs: set("0,8"), Features: Features{BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim := ledgertest.Exclusive("a", have.String())
+		claim.CPUs.Admitted = subset("admitted", have)
+		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0,8"), OfflineCPUs: offline}).View())
+		d.PutPod(ledgertest.With(ledgertest.Pod("p", "a"), claim))
+		claims, err := m.Resize(context.Background(), d.View(), with(have.Len()), with(n), hint.Widening{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep, admitted := claims[0].CPUs.Set, claims[0].CPUs.Admitted
+		if keep.Len() != n || !keep.IsSubsetOf(have) || !admitted.IsSubsetOf(keep) {
+			t.Fatalf("of %s it keeps %s with %s, want %d", have, keep, admitted, n)
+		}
+		online := have.Intersect(topo.CPUs()).Minus(offline)
+		if runs := keep.Intersect(online).Len(); !whole && runs != min(n, online.Len()) {
+			t.Errorf("of %s, of which %s are off line, it keeps %s", have, offline, keep)
+		}
+		if cores := m.wholeCores(have); whole && cores.Len() >= n && m.wholeCores(keep) != keep {
+			t.Errorf("of the whole cores %s it keeps %s", cores, keep)
+		}
+	})
 }
