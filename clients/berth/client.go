@@ -15,6 +15,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -153,6 +154,9 @@ func (c *Client) Memory() memoryv1.MemoryServiceClient {
 func (c *Client) Device() devicev1.DeviceServiceClient {
 	return devicev1.NewDeviceServiceClient(c.conn)
 }
+
+// Fit shows what the NUMA nodes have left.
+func (c *Client) Fit() fitv1.FitServiceClient { return fitv1.NewFitServiceClient(c.conn) }
 
 // Topology shows the topology manager.
 func (c *Client) Topology() topologyv1.TopologyServiceClient {

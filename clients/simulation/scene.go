@@ -2,8 +2,6 @@ package simulation
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
@@ -14,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -228,64 +227,22 @@ func (s *stage) room(ctx context.Context, view *ledger.View, o Options) (*admiss
 	return room, nil
 }
 
-// uses adds up what there is on each node and what is taken of it.
-func (s *stage) uses(view *ledger.View) []*admissionv1.NodeUse {
-	held := s.managerSet.Memory.State(view)
-	var out []*admissionv1.NodeUse
-	for _, node := range s.Machine.Nodes() {
+// uses adds up what there is on each node and what is taken of it. Memory that is placed anywhere is
+// left out.
+func (s *stage) uses(view *ledger.View) (out []*admissionv1.NodeUse) {
+	for _, node := range fit.Nodes(view, s.managerSet, s.devices) {
 		cpus := s.Machine.CPUsInNode(node.ID)
-		taken := cpus.Intersect(view.ExclusiveCPUs())
 		use := &admissionv1.NodeUse{
-			NumaNode: uint32(node.ID), Cpus: convert.CPUSet(cpus), TakenCpus: convert.CPUSet(taken),
-			Resources: s.deviceUses(view, node.ID),
+			NumaNode: uint32(node.ID), Cpus: convert.CPUSet(cpus), TakenCpus: convert.CPUSet(cpus.Intersect(view.ExclusiveCPUs())),
 		}
-		if free := cpus.Intersect(view.AllocatableCPUs()); !free.IsEmpty() {
-			use.Resources = append(use.Resources, &admissionv1.ResourceUse{
-				Resource: string(workload.CPU), Allocatable: uint64(free.Len()), Taken: uint64(taken.Len()),
-			})
-		}
-		for i := range held {
-			if held[i].Node != node.ID {
+		for _, r := range node.Resources {
+			isCPU := r.Name == string(workload.CPU)
+			if isCPU && r.Allocatable == 0 || !isCPU && !r.Aligned {
 				continue
 			}
-			for _, r := range held[i].Resources {
-				use.Resources = append(use.Resources, &admissionv1.ResourceUse{Resource: r.Resource, Allocatable: r.Allocatable, Taken: r.Held})
-			}
+			use.Resources = append(use.Resources, &admissionv1.ResourceUse{Resource: r.Name, Allocatable: r.Allocatable, Taken: r.Allocatable - r.Available})
 		}
-		slices.SortFunc(use.Resources, func(a, b *admissionv1.ResourceUse) int { return strings.Compare(a.GetResource(), b.GetResource()) })
 		out = append(out, use)
-	}
-	return out
-}
-
-// deviceUses counts the devices that are near to a node.
-func (s *stage) deviceUses(view *ledger.View, node int) (out []*admissionv1.ResourceUse) {
-	taken := map[string]map[string]bool{}
-	for c := range view.Claims() {
-		if c.Devices == nil {
-			continue
-		}
-		if taken[c.Resource] == nil {
-			taken[c.Resource] = map[string]bool{}
-		}
-		for _, d := range c.Devices.Devices {
-			taken[c.Resource][d.ID] = true
-		}
-	}
-	for resource, list := range s.Devices {
-		use := &admissionv1.ResourceUse{Resource: resource}
-		for _, d := range list {
-			if !d.Nodes.Contains(node) || !d.Healthy {
-				continue
-			}
-			use.Allocatable++
-			if taken[resource][d.ID] {
-				use.Taken++
-			}
-		}
-		if use.Allocatable > 0 {
-			out = append(out, use)
-		}
 	}
 	return out
 }

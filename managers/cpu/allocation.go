@@ -19,11 +19,17 @@ type allocation struct {
 	podCPUs *ledger.CPUs
 }
 
+// Available returns the CPUs that containers can still get for themselves: those that are neither
+// reserved nor offline and that nobody has. Under the policy none they can get none of them.
+func (m *Manager) Available(view *ledger.View) cpuset.Set {
+	return m.allocatable.Minus(view.ExclusiveCPUs()).Minus(view.Rules().OfflineCPUs)
+}
+
 func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
 	h := &allocation{
 		demand:    m.demand(pod),
 		view:      view,
-		available: m.allocatable.Minus(view.ExclusiveCPUs()).Minus(view.Rules().OfflineCPUs),
+		available: m.Available(view),
 		claims:    make([]*ledger.CPUs, len(pod.Containers)),
 	}
 	record, ok := view.Pod(pod.UID)

@@ -32,6 +32,16 @@ func newUsage(view *ledger.View, snap *Snapshot) *usage {
 	return b
 }
 
+// Available returns the devices that containers can still get, by resource: the healthy ones that
+// nobody has, in the order of their ids.
+func Available(view *ledger.View, snap *Snapshot) map[string][]Device {
+	b, out := newUsage(view, snap), map[string][]Device{}
+	for r := range snap.Resources() {
+		out[r.Name] = b.available(r)
+	}
+	return out
+}
+
 // resource returns a known resource that has not expired, and whether the name
 // concerns this manager at all: because the resource is known, or because there
 // are claims on it.

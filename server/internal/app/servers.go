@@ -26,6 +26,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -52,6 +53,7 @@ import (
 	"github.com/berthd/berth/server/internal/rpc/admission"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
 	"github.com/berthd/berth/server/internal/rpc/cgroup"
+	"github.com/berthd/berth/server/internal/rpc/fit"
 	"github.com/berthd/berth/server/internal/rpc/hintbus"
 	"github.com/berthd/berth/server/internal/rpc/inspect"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
@@ -110,6 +112,7 @@ func (a *App) buildServers(context.Context) error {
 	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
 	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryOn, a.kernelFree()))
 	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
+	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, Managers: a.Managers.On, Inventory: a.Device.Inventory}))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
 	if err := a.registerNode(a.main); err != nil {
 		return err

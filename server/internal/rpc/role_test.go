@@ -20,6 +20,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -44,6 +45,7 @@ func everything() *grpc.Server {
 	lifecyclev1.RegisterLifecycleServiceServer(s, lifecyclev1.UnimplementedLifecycleServiceServer{})
 	nodev1.RegisterNodeServiceServer(s, nodev1.UnimplementedNodeServiceServer{})
 	qosv1.RegisterQOSServiceServer(s, qosv1.UnimplementedQOSServiceServer{})
+	fitv1.RegisterFitServiceServer(s, fitv1.UnimplementedFitServiceServer{})
 	topologyv1.RegisterTopologyServiceServer(s, topologyv1.UnimplementedTopologyServiceServer{})
 	podresourcesv1.RegisterPodResourcesListerServer(s, podresourcesv1.UnimplementedPodResourcesListerServer{})
 	v1alpha1.RegisterPodResourcesListerServer(s, v1alpha1.UnimplementedPodResourcesListerServer{})
