@@ -28,6 +28,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/clients/nri/policy"
+	"github.com/berthd/berth/clients/nri/publish"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -40,6 +41,8 @@ type options struct {
 	http, serviceAccount                  string
 	release, daemonSet, dev, cgroups      string
 	passNamespaces, cdiDirectories        []string
+	publish                               bool
+	publishSpread                         time.Duration
 }
 
 const long = `berth-nri connects a container runtime (containerd 1.7 or later, CRI-O) to berthd.
@@ -82,6 +85,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
 	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
+	f.BoolVar(&o.publish, "publish", false, "in a pod, keep the node's NodeResourceTopology object equal to what berthd says, so that the scheduler knows what each NUMA node has left")
+	f.DurationVar(&o.publishSpread, "publish-spread", publish.DefaultSpread, "longest delay of a write of that object that other nodes may make at the same time: the first one, or after another configuration; pods' changes are written after at most a second")
 	f.StringVar(&o.release, "release-at-end", releaseNever, releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
 	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota; with an empty path pods keep their quotas")
@@ -108,6 +113,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if err := o.checkEnd(); err != nil {
 		return err
 	}
+	if o.publishSpread < publish.Interval {
+		return errdefs.Invalidf("--publish-spread %s: expected %s or more", o.publishSpread, publish.Interval)
+	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
 	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri", Owner: "kubernetes"})
 	if err != nil {
@@ -123,11 +131,11 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer closeSource()
-	devices, closeDevices, err := o.devices(log)
+	devices, err := o.devices(log)
 	if err != nil {
 		return err
 	}
-	defer closeDevices()
+	defer devices.close()
 	runtime := &connection{}
 	var p *policy.Policy
 	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
@@ -139,8 +147,11 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if server == nil && o.release == releaseRemoved {
 		return errdefs.Preconditionf("--release-at-end %s needs a service account, and there is none in %q (--service-account)", releaseRemoved, o.serviceAccount)
 	}
+	if server == nil && o.publish {
+		return errdefs.Preconditionf("--publish needs a service account, and there is none in %q (--service-account)", o.serviceAccount)
+	}
 	c := policy.Config{
-		Client: client, Kubelet: source, Devices: devices, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
+		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused,
@@ -154,6 +165,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	if server != nil {
 		c.Allocatable, c.Excess = server.counted, server.take
+	}
+	if devices != nil {
+		c.Devices = devices
 	}
 	p = policy.New(c)
 	if o.http != "" {
@@ -169,6 +183,10 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	tasks.Go(func() { p.Follow(ctx, runtime) })
 	if server != nil {
 		tasks.Go(func() { server.watch(ctx, p.Recount) })
+	}
+	if o.publish {
+		t := newTopology(client, devices, server, count, o.publishSpread)
+		tasks.Go(func() { t.run(ctx) })
 	}
 	// The connection to the runtime ends last: the containers may be moved before.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -215,24 +233,20 @@ func (o *options) source() (policy.Source, func(), error) {
 	return k, func() { _ = k.close() }, nil
 }
 
-// devices is the kubelet's PodResources API, unless it is switched off, and what closes it.
-func (o *options) devices(log *slog.Logger) (policy.DeviceSource, func(), error) {
+// devices is the kubelet's PodResources API; nil if it is switched off.
+func (o *options) devices(log *slog.Logger) (*podResources, error) {
 	if o.podResources == "" {
-		return nil, func() {}, nil
+		return nil, nil
 	}
 	if !filepath.IsAbs(o.podResources) {
-		return nil, nil, errdefs.Invalidf("--pod-resources %q: expected the absolute path of a socket", o.podResources)
+		return nil, errdefs.Invalidf("--pod-resources %q: expected the absolute path of a socket", o.podResources)
 	}
 	for _, dir := range o.cdiDirectories {
 		if !filepath.IsAbs(dir) {
-			return nil, nil, errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
+			return nil, errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
 		}
 	}
-	r, err := newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r, func() { _ = r.close() }, nil
+	return newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}, log)
 }
 
 // serve connects to the runtime, again and again.

@@ -33,7 +33,7 @@ patches:
     - {op: test, path: /spec/template/spec/containers/1/name, value: berth-nri}
     - {op: add, path: /spec/template/spec/containers/1/args/-, value: --nri-socket=/var/run/nri/SOCKET}
     - {op: add, path: /spec/template/spec/containers/1/args/-, value: --log-level=debug}
-- target: {kind: DaemonSet, name: berth}
+MORE- target: {kind: DaemonSet, name: berth}
   patch: |
     apiVersion: apps/v1
     kind: DaemonSet
@@ -75,7 +75,7 @@ func TestClusterDaemonSet(t *testing.T) {
 	older := os.Getenv(olderVariable)
 	k.prepareNode()
 	if older == "" {
-		k.writeOverlay("kubernetes/base", tagOlder)
+		k.writeOverlay(publishing, tagOlder)
 	} else {
 		k.load(older, tagOlder)
 		if err := os.CopyFS(k.Path("older"), os.DirFS(filepath.Join(older, "kubernetes"))); err != nil {
@@ -88,6 +88,8 @@ func TestClusterDaemonSet(t *testing.T) {
 	web, trainer := k.pid("web"), k.pid("trainer")
 	k.runsOn("before the installation", all, web, trainer)
 
+	k.must("apply", "-k", c.Path("kubernetes", "crd"))
+	k.must("wait", "--for=condition=Established", "--timeout=60s", "crd/noderesourcetopologies.topology.node.k8s.io")
 	k.must("apply", "-k", c.Path("overlay"))
 	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
 	k.runsOn("after the installation", range1(runtime.NumCPU()-1), trainer)
@@ -109,7 +111,7 @@ func TestClusterDaemonSet(t *testing.T) {
 		tags = tags[:1] // the older one may not read the newer one's ledger
 	}
 	for _, tag := range tags {
-		resources := "kubernetes/base"
+		resources := publishing
 		if tag == tagOlder && older != "" {
 			resources = "older/base"
 		}
@@ -128,7 +130,14 @@ func TestClusterDaemonSet(t *testing.T) {
 		t.Errorf("after the upgrade a container on the shared CPUs runs on %s", got)
 	}
 
+	k.checkTopology()
+	k.writesOwnTopologyOnly()
+
 	k.must("delete", "-k", c.Path("overlay"), "--wait=true", "--timeout=120s")
+	k.Eventually("the NodeResourceTopology object is removed", func() bool {
+		text, err := k.Kubectl("get", "noderesourcetopologies", "-o", "name")
+		return err == nil && text == ""
+	})
 	k.runsOn("after the removal", all, web, trainer, k.pid("later"))
 	if quota := quotaOf(t, trainer); quota != strconv.Itoa(milli*100) {
 		t.Errorf("after the removal the container has the quota %q, want %d", quota, milli*100)
@@ -141,6 +150,12 @@ func TestClusterDaemonSet(t *testing.T) {
 // olderVariable names the directory of the programs of an older build, and its deploy/kubernetes as kubernetes: the
 // upgrade is from those. hack/cluster/test.sh builds it.
 const olderVariable = "BERTH_OLDER"
+
+// publishing is the overlay with NodeResourceTopology objects, and spread what makes them appear at once.
+const (
+	publishing = "kubernetes/overlays/node-resource-topology"
+	spread     = "    - {op: add, path: /spec/template/spec/containers/1/args/-, value: --publish-spread=1s}\n"
+)
 
 // Tags of the images.
 const tagOlder, tagNewer = "older", "newer"
@@ -191,7 +206,11 @@ func (k *kubernetes) load(dir string, tags ...string) {
 // writeOverlay writes the kustomization that is applied: manifests below the cluster's directory with the images of a tag.
 func (k *kubernetes) writeOverlay(resources, tag string) {
 	k.t.Helper()
-	text := strings.NewReplacer("RESOURCES", resources, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(overlay)
+	more := ""
+	if resources == publishing {
+		more = spread
+	}
+	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(overlay)
 	if err := os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		k.t.Fatal(err)
 	}

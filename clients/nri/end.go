@@ -57,6 +57,11 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 			return
 		}
 	}
+	if o.publish {
+		if err := server.deleteTopology(ctx); err != nil {
+			log.Info("the NodeResourceTopology object is left to the garbage collector, which removes it with the namespace", "node", o.nodeName, "error", err)
+		}
+	}
 	all, err := everything("/sys/devices/system")
 	if err == nil {
 		releasing, cancel := context.WithTimeout(ctx, releaseTimeout)

@@ -29,6 +29,8 @@ type counters struct {
 	registry *prometheus.Registry
 	refusals *prometheus.CounterVec
 	repeated prometheus.Counter
+	// writes of the NodeResourceTopology object
+	writes *prometheus.CounterVec
 
 	mu      sync.Mutex // guards reasons
 	reasons map[string]bool
@@ -43,8 +45,11 @@ func newCounters(ready func() error) *counters {
 		repeated: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "berth_nri_repeated_refusals_total", Help: "Tries of rejected pods that were refused without a call of berthd, because nothing had become free.",
 		}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_nri_topology_writes_total", Help: "Writes of the node's NodeResourceTopology object, by result: ok or failed.",
+		}, []string{"result"}),
 	}
-	c.registry.MustRegister(c.refusals, c.repeated, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	c.registry.MustRegister(c.refusals, c.repeated, c.writes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "berth_nri_ready", Help: "1 if berth-nri is connected to the runtime and to berthd.",
 	}, func() float64 {
 		if ready() != nil {

@@ -45,7 +45,12 @@ func newPodResources(path string, names *cdi.Reader, log *slog.Logger) (*podReso
 	return &podResources{path: path, conn: conn, lister: podresourcesv1.NewPodResourcesListerClient(conn), cdi: names, log: log}, nil
 }
 
-func (r *podResources) close() error { return r.conn.Close() }
+// close ends the connection; of nil it does nothing.
+func (r *podResources) close() {
+	if r != nil {
+		_ = r.conn.Close()
+	}
+}
 
 // Devices implements policy.DeviceSource.
 func (r *podResources) Devices(ctx context.Context, namespace, name string) (map[string][]*typesv1.ExternalDevice, error) {

@@ -69,7 +69,7 @@ func TestKubeletDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.close() })
+	t.Cleanup(r.close)
 	if got, err := r.Devices(t.Context(), "default", "web"); got != nil || err != nil {
 		t.Errorf("without a kubelet: %v, %v", got, err)
 	}

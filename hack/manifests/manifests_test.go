@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -40,6 +41,9 @@ type objects struct {
 	accounts   []*corev1.ServiceAccount
 	maps       []*corev1.ConfigMap
 	sets       []*appsv1.DaemonSet
+
+	policies       []*admissionv1.ValidatingAdmissionPolicy
+	policyBindings []*admissionv1.ValidatingAdmissionPolicyBinding
 	// Rules by kind, namespace and name of their role; subjects by the same key.
 	rules    map[string][]rbacv1.PolicyRule
 	subjects map[string][]rbacv1.Subject
@@ -115,6 +119,10 @@ func (o *objects) add(document []byte) error {
 		return decode(document, &o.maps)
 	case "apps/v1 DaemonSet":
 		return decode(document, &o.sets)
+	case "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":
+		return decode(document, &o.policies)
+	case "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding":
+		return decode(document, &o.policyBindings)
 	case "rbac.authorization.k8s.io/v1 ClusterRole":
 		var r rbacv1.ClusterRole
 		err := yaml.UnmarshalStrict(document, &r)
@@ -171,6 +179,15 @@ func TestObjects(t *testing.T) {
 			}
 			if len(o.subjects) != len(o.rules) {
 				t.Errorf("%d bindings of %d roles", len(o.subjects), len(o.rules))
+			}
+			if len(o.policies) != len(o.policyBindings) {
+				t.Errorf("%d bindings of %d policies", len(o.policyBindings), len(o.policies))
+			}
+			for i, p := range o.policies {
+				user := fmt.Sprintf("%q", "system:serviceaccount:"+account.Namespace+":"+account.Name)
+				if o.policyBindings[i].Spec.PolicyName != p.Name || !strings.HasSuffix(p.Spec.MatchConditions[0].Expression, user) {
+					t.Errorf("the policy %s is not bound, or not for %s: %+v", p.Name, user, p.Spec.MatchConditions)
+				}
 			}
 			checkPod(t, set, account.Name, o.maps[0].Name)
 		})
@@ -334,14 +351,16 @@ func TestDocs(t *testing.T) {
 			t.Errorf("docs/kubernetes.md does not have %s `%s`", what, word)
 		}
 	}
-	o := build(t, root+"deploy/kubernetes")
-	for _, rules := range o.rules {
-		for _, r := range rules {
-			for _, resource := range r.Resources {
-				has("the right", strings.Join(r.Verbs, ", ")+" "+resource)
+	for _, dir := range kustomizations(t) {
+		for _, rules := range build(t, dir).rules {
+			for _, r := range rules {
+				for _, resource := range r.Resources {
+					has("the right", strings.Join(r.Verbs, ", ")+" "+resource)
+				}
 			}
 		}
 	}
+	o := build(t, root+"deploy/kubernetes")
 	pod := o.sets[0].Spec.Template.Spec
 	for _, v := range pod.Volumes {
 		if v.HostPath != nil {
