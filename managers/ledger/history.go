@@ -22,10 +22,11 @@ const (
 	RefusalsPerSecond = 10
 
 	// longestRequest limits a recorded request, and longestMessage its message. largestEntry
-	// limits a whole entry; a larger one has no earlier values.
+	// limits a whole entry, and mostParts a change that has several.
 	longestRequest = 64 << 10
 	longestMessage = 1 << 10
 	largestEntry   = 1 << 20
+	mostParts      = 32 << 20
 	// heldRefusals limits the refusals that wait for a commit, as largestEntry limits the size of
 	// their requests, and refusers the users whose refusals are counted at the same time.
 	heldRefusals = 256
@@ -72,6 +73,9 @@ type HistoryEntry struct {
 	RequestBytes int             `json:"request_bytes,omitempty"`
 	// Before has the earlier values of what the call changed.
 	Before *HistoryBefore `json:"before,omitempty"`
+	// Part means that the change was too large for one entry: the entries before this one, or
+	// after it, that have the same revision are of the same call.
+	Part bool `json:"part,omitempty"`
 	// Begins means that the state before this entry cannot be computed.
 	Begins bool `json:"begins,omitempty"`
 }

@@ -523,6 +523,84 @@ func TestHistoryIsInTheCommit(t *testing.T) {
 	}
 }
 
+// A change that is too large for one entry has several, from which the state before it is computed,
+// also by a bundle. A change that is too large for the history ends it, and says so.
+func TestLargeChange(t *testing.T) {
+	t.Parallel()
+	large := func(uid string, size int, set ...int) *ledger.Pod {
+		p := ledgertest.Pod(uid, "c")
+		p.Pod.Labels = map[string]string{"l": strings.Repeat("x", size)}
+		for _, cpu := range set {
+			p.Claims = append(p.Claims, ledger.Claim{
+				Owner: ledger.Owner{Pod: uid, Container: "c"}, Provider: "cpu", Resource: "cpu", CPUs: &ledger.CPUs{Set: cpuset.Of(cpu), Use: ledger.CPUExclusive},
+			})
+		}
+		return p
+	}
+	for name, row := range map[string]struct {
+		size, bytes int
+		wrong       string
+	}{
+		"several entries":         {100 << 10, 64 << 20, ""},
+		"too large for the limit": {100 << 10, 4 << 20, "too large"},
+		"a pod is too large":      {2 << 20, 64 << 20, "too large"},
+	} {
+		clock := newClock()
+		l := recording(t, ledgertest.NewJournal(), clock, ledger.HistoryLimits{Entries: 1000, Bytes: row.bytes})
+		update := func(change func(d *ledger.Draft)) {
+			t.Helper()
+			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		update(func(d *ledger.Draft) {
+			d.PutPod(large("changed-1", row.size, 1))
+			d.PutPod(large("changed-2", row.size, 2))
+			for i := range 25 {
+				d.PutPod(large(fmt.Sprint("removed-", i), row.size))
+				d.Bind(ledger.Binding{ID: fmt.Sprint("id-", i), Owner: ledger.Owner{Pod: fmt.Sprint("removed-", i), Container: "c"}})
+			}
+			d.PutUnknownLive(ledger.UnknownLivePod{UID: "unknown", Since: clock.time})
+		})
+		before, revision := state(t, l.View()), l.View().Revision()
+		call := &ledger.Call{Name: "SyncPods", Time: clock.time, Caller: &ledger.Caller{UID: 7}}
+		if _, err := l.Update(ledger.WithCall(t.Context(), call), func(d *ledger.Draft) error {
+			for i := range 25 {
+				d.RemovePod(fmt.Sprint("removed-", i))
+			}
+			d.PutPod(large("changed-1", row.size, 2)) // they exchange their CPUs
+			d.PutPod(large("changed-2", row.size, 1))
+			d.PutPod(large("unknown", 1))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		parts := 0
+		for _, e := range entries(t, l) {
+			if e.Part && e.Call == "SyncPods" && e.Caller.UID == 7 && e.Revision == l.View().Revision() {
+				parts++
+			}
+		}
+		if (parts > 2) != (row.wrong == "") {
+			t.Errorf("%s: the call has %d parts", name, parts)
+		}
+		if v, err := l.At(t.Context(), ledger.Moment{Revision: revision + 1}); err != nil || state(t, v) != state(t, l.View()) {
+			t.Errorf("%s: after the call: %v", name, err)
+		}
+		v, err := l.At(t.Context(), ledger.Moment{Revision: revision})
+		switch {
+		case row.wrong != "":
+			if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), row.wrong) {
+				t.Errorf("%s: %v, want %q", name, err, row.wrong)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case state(t, v) != before:
+			t.Errorf("%s: before the call there was another state", name)
+		}
+	}
+}
+
 // A snapshot has the rules of its start before the entry of the start is written. The state before
 // the start has the earlier ones.
 func TestRewindOverWaitingStart(t *testing.T) {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -82,15 +83,84 @@ func reopen(stored Entry, first uint64, count int) block {
 	return block{first: first, count: count, text: slices.Clip(text[:len(text)-1])}
 }
 
-// HistoryText returns an entry as JSON.
+// tooLarge is the message of a change that was too large to be recorded.
+const tooLarge = "the change is too large for the history: what was there before it is not recorded"
+
+// HistoryText returns an entry as JSON. One that is too large has no earlier values.
 func HistoryText(e *HistoryEntry) ([]byte, error) {
 	text, err := json.Marshal(e)
-	if err == nil && len(text) > largestEntry && e.Before != nil {
-		short := *e
-		short.Before, short.Begins = nil, true
-		return json.Marshal(&short)
+	if err != nil || len(text) <= largestEntry || e.Before == nil {
+		return text, err
 	}
-	return text, err
+	short := *e
+	short.Before, short.Begins, short.Message = nil, true, cmp.Or(e.Message, tooLarge)
+	return json.Marshal(&short)
+}
+
+// parts returns the JSON of a commit's entry. A change that is too large for an entry has several,
+// of which the last one is also that of the call. If it has more than most bytes, or if one pod is
+// too large, its earlier values are not recorded.
+func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
+	text, err := json.Marshal(e)
+	if err != nil || len(text) <= largestEntry || e.Before == nil {
+		return [][]byte{text}, err
+	}
+	last := *e
+	last.Part, last.Before = true, nil
+	if text, err = json.Marshal(&last); err != nil {
+		return nil, err
+	}
+	room := largestEntry - len(text) - 1<<10 // for names of fields
+	part, size := &HistoryBefore{}, 0
+	total := 0
+	for _, one := range e.Before.each() {
+		if text, err = json.Marshal(one); err != nil {
+			return nil, err
+		}
+		if total += len(text); len(text) > room || total > min(most, mostParts) {
+			text, err = HistoryText(e)
+			return [][]byte{text}, err
+		}
+		added := len(text)
+		if size += added; size > room {
+			other := &HistoryEntry{
+				Time: e.Time, Revision: e.Revision, Call: e.Call, Caller: e.Caller, Pod: e.Pod, Namespace: e.Namespace, Name: e.Name,
+				Container: e.Container, Part: true, Before: part, Begins: last.Begins,
+			}
+			if text, err = json.Marshal(other); err != nil {
+				return nil, err
+			}
+			all, last.Begins = append(all, text), false
+			part, size = &HistoryBefore{}, added
+		}
+		part.Pods, part.Unknown, part.Bindings = append(part.Pods, one.Pods...), append(part.Unknown, one.Unknown...), append(part.Bindings, one.Bindings...)
+	}
+	part.Rules = e.Before.Rules
+	last.Before = part
+	text, err = json.Marshal(&last)
+	return append(all, text), err
+}
+
+// each returns the earlier values without the rules, one by one, in an order in which the change
+// can be made again. Those of a uid are together, because a pod must not be admitted and unknown.
+func (b *HistoryBefore) each() (all []HistoryBefore) {
+	unknown := map[string][]UnknownBefore{}
+	for _, u := range b.Unknown {
+		unknown[u.UID] = append(unknown[u.UID], u)
+	}
+	for _, p := range b.Pods {
+		all = append(all, HistoryBefore{Pods: []PodBefore{p}, Unknown: unknown[p.UID]})
+		delete(unknown, p.UID)
+	}
+	for _, u := range b.Unknown {
+		if one, left := unknown[u.UID]; left {
+			all = append(all, HistoryBefore{Unknown: one})
+		}
+	}
+	for _, c := range b.Bindings {
+		all = append(all, HistoryBefore{Bindings: []BindingBefore{c}})
+	}
+	return all
 }
 
 // ReadHistoryText reads the JSON of an entry with a number.

@@ -300,26 +300,35 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		return r, nil
 	}
 	h.mu.Lock()
-	number, entries, e := h.next, slices.Clone(h.held), l.entry(ctx)
+	number, held, e := h.next, slices.Clone(h.held), l.entry(ctx)
 	h.mu.Unlock()
-	r.held = len(entries)
-	if e.changed(old, next) {
-		if err := e.admitted(CallOf(ctx)); err != nil {
-			return r, err
-		}
-		entries = append(entries, e)
-	}
-	if len(entries) == 0 {
-		return r, nil
-	}
-	r.last, r.next = h.last, number
-	for i, entry := range entries {
+	r.held = len(held)
+	var texts [][]byte
+	for i, entry := range held {
 		e := *entry
 		e.Begins = e.Begins || i == 0 && h.begins
 		text, err := HistoryText(&e)
 		if err != nil {
 			return r, err
 		}
+		texts = append(texts, text)
+	}
+	if e.changed(old, next) {
+		if err := e.admitted(CallOf(ctx)); err != nil {
+			return r, err
+		}
+		e.Begins = len(held) == 0 && h.begins
+		parts, err := e.parts(h.limits.Bytes / 2)
+		if err != nil {
+			return r, err
+		}
+		texts = append(texts, parts...)
+	}
+	if len(texts) == 0 {
+		return r, nil
+	}
+	r.last, r.next = h.last, number
+	for _, text := range texts {
 		r.add(text, h.limits)
 	}
 	if h.last.count > 0 && r.last.first != h.last.first {

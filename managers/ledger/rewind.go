@@ -60,6 +60,9 @@ func (r *Rewinder) Next(e *HistoryEntry, damage error) bool {
 		return damage != nil || e.Call != startCall || r.step(e)
 	case r.Oldest != nil && r.Oldest.Begins:
 		r.Why = "the state before that was not recorded"
+		if r.Oldest.Message == tooLarge {
+			r.Why = "the change of that time was too large to be recorded"
+		}
 	case damage != nil:
 		r.Why = damage.Error()
 	case e.Number != expected:
@@ -104,6 +107,9 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 		set(&d.bindings, b.Bindings[i].ID, b.Bindings[i].Binding)
 	}
 	before := d.apply(v.generation)
+	if e.Part { // pods of several parts may have exchanged CPUs
+		before.derive()
+	}
 	before.facts.sums.known() // so that sums do not lead to all later views
 	if r := b.Rules; r != nil {
 		if r.Machine != v.rules.Machine.Fingerprint() {
