@@ -18,12 +18,15 @@ import (
 
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -166,8 +169,34 @@ func TestNoSecrets(t *testing.T) {
 func TestMask(t *testing.T) {
 	t.Parallel()
 	b := full(t)
+	noted := b.Machine.Snapshot()
+	noted.Description, noted.Notes = "rack 7 of secretcustomer", []string{"/sys/secretfile was not read"}
+	var err error
+	if b.Machine, err = machine.New(noted); err != nil {
+		t.Fatal(err)
+	}
+	fingerprint := b.State.Machine
+	b.Config.Topology.Options = map[string]string{topology.OptionMaxNodes: "9", "secretoption": "true"}
+	b.Config.CPU.Options = map[string]string{cpu.FullPCPUsOnly: "secretvalue"}
+	b.State.Override = &ledger.Override{Over: "over", Settings: json.RawMessage(`{"topology":{"policy":"none","options":{"secretoption":"x"}}}`)}
+	for i, l := range b.History {
+		e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Before == nil {
+			continue
+		}
+		e.Before.Rules = &ledger.RulesBefore{Machine: fingerprint, Config: "digest", Override: b.State.Override}
+		if b.History[i], err = bundle.LineOf(e, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := b.Mask(); err != nil {
 		t.Fatal(err)
+	}
+	if b.State.Machine != fingerprint || b.State.Override.Over != "over" || b.Config.Topology.Options[topology.OptionMaxNodes] != "9" {
+		t.Errorf("machine %s, override %+v, options %v", b.State.Machine, b.State.Override, b.Config.Topology.Options)
 	}
 	all := text(t, b)
 	for _, word := range []string{"secret", "hunter2", "3e7f", "4242", "4343", "4444", "aHVudGVyMg"} {

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -48,9 +51,11 @@ type mask struct {
 }
 
 // Mask replaces the names of pods, namespaces, containers, users, processes, devices, hosts and
-// paths by made ones, and leaves out what decisions do not depend on: labels, messages, metrics,
-// digests of the original, and the configuration's paths and grants. The other fields stay, so a
-// replay gives the same verdicts. The names of resources and of their domains stay, too.
+// paths, and digests of pods by made ones, and leaves out what decisions do not depend on: labels,
+// messages, metrics, notes about the machine, and the configuration's paths and grants. The other
+// fields stay, so a replay gives the same verdicts. The names of resources and of their domains stay,
+// too. So do the fingerprint of the machine and the digests of configurations, which anybody can
+// compute from the fields that stay. An error is about a policy that cannot be read.
 func (b *Bundle) Mask() error {
 	m := &mask{names: map[kind]map[string]string{}}
 	m.bundle(b) // collects
@@ -101,7 +106,7 @@ func (m *mask) bundle(b *Bundle) *Bundle {
 	}
 	if b.Machine != nil {
 		s := b.Machine.Snapshot()
-		s.Name = ""
+		s.Name, s.Description, s.Notes = "", "", nil
 		renamed, err := machine.New(s)
 		m.failed(err)
 		out.Machine = renamed
@@ -135,7 +140,7 @@ func (m *mask) failed(err error) {
 
 // masked returns what decisions depend on of a configuration.
 func masked(c *config.Config) *config.Config {
-	out := config.Default().With(c.Policy())
+	out := config.Default().With(maskedPolicy(c.Policy()))
 	out.Features, out.Verdicts, out.Devices, out.History = c.Features, c.Verdicts, c.Devices, c.History
 	out.Providers.Order, out.Limits.Containers = c.Providers.Order, c.Limits.Containers
 	out.Node.MaxPods, out.Node.PodsPerCore, out.Node.NodeFit, out.Node.LocalStorage = c.Node.MaxPods, c.Node.PodsPerCore, c.Node.NodeFit, c.Node.LocalStorage
@@ -150,8 +155,39 @@ func masked(c *config.Config) *config.Config {
 	return &out
 }
 
+// maskedPolicy leaves out options that no berthd takes, which may be any text.
+func maskedPolicy(p config.Policy) config.Policy {
+	plain := func(options map[string]string, names []string) {
+		maps.DeleteFunc(options, func(name, value string) bool {
+			_, notBool := strconv.ParseBool(value)
+			_, notNumber := strconv.Atoi(value)
+			return !slices.Contains(names, name) || notBool != nil && notNumber != nil
+		})
+	}
+	plain(p.CPU.Options, cpu.OptionNames())
+	plain(p.Topology.Options, topology.OptionNames())
+	return p
+}
+
+// policy masks a stored policy.
+func (m *mask) policy(text json.RawMessage) json.RawMessage {
+	p, err := config.ReadPolicy(text)
+	m.failed(err)
+	out, err := maskedPolicy(p).Marshal()
+	m.failed(err)
+	return out
+}
+
+func (m *mask) override(o *ledger.Override) *ledger.Override {
+	if o == nil {
+		return nil
+	}
+	return &ledger.Override{Settings: m.policy(o.Settings), Over: o.Over, SetAt: o.SetAt}
+}
+
 func (m *mask) state(s *ledger.Snapshot) *ledger.Snapshot {
 	out := *s
+	out.Override = m.override(s.Override)
 	if out.Uncertain != "" {
 		out.Uncertain = "masked"
 	}
@@ -332,6 +368,9 @@ func (m *mask) request(e *ledger.HistoryEntry) {
 	if req.Pod != nil {
 		req.Pod = m.pod(req.Pod)
 	}
+	if req.Policy != nil {
+		req.Policy = m.policy(req.Policy)
+	}
 	req.Owner = m.name(owners, req.Owner)
 	req.Changes = slices.Clone(req.Changes)
 	for i := range req.Changes {
@@ -343,7 +382,12 @@ func (m *mask) request(e *ledger.HistoryEntry) {
 }
 
 func (m *mask) before(b *ledger.HistoryBefore) *ledger.HistoryBefore {
-	out := &ledger.HistoryBefore{Rules: b.Rules}
+	out := &ledger.HistoryBefore{}
+	if b.Rules != nil {
+		rules := *b.Rules
+		rules.Override = m.override(rules.Override)
+		out.Rules = &rules
+	}
 	for _, p := range b.Pods {
 		masked := ledger.PodBefore{UID: m.name(pods, p.UID), Claims: m.claims(p.Claims)}
 		if p.Record != nil {

@@ -170,7 +170,7 @@ func (r *Record) isOn(m *machine.Topology) bool {
 		return m.Fingerprint() == r.Fingerprint
 	}
 	a, b := m.Snapshot(), r.Machine.Snapshot()
-	a.Name, b.Name = "", ""
+	a.Name, a.Description, a.Notes = b.Name, b.Description, b.Notes // a masked record has none
 	return reflect.DeepEqual(a, b)
 }
 
