@@ -29,7 +29,9 @@ func (s bindings) with(changes map[string]*Binding) bindings {
 	added := map[string][]Binding{}
 	for id, b := range changes {
 		if old, ok := s.byID.Get(id); ok {
-			added[old.Owner.Pod] = added[old.Owner.Pod] // its list changes
+			if _, changes := added[old.Owner.Pod]; !changes {
+				added[old.Owner.Pod] = nil
+			}
 			s.byID = s.byID.Delete(id)
 		}
 		if b != nil {
