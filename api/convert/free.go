@@ -9,20 +9,50 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
+	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 )
 
-// FreeResources returns what the NUMA nodes of a view's machine have left. pods are those of the
-// fingerprint.
-func FreeResources(view *ledger.View, set *managerset.Set, nodes []fit.Node, pods iter.Seq[*ledger.Pod]) *fitv1.FreeResources {
+// Fit returns when pods fit on a view, and what the NUMA nodes have left there.
+func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome) *fitv1.FitResponse {
+	out := &fitv1.FitResponse{Free: free}
+	for i := range outcomes {
+		o := &outcomes[i]
+		p := &fitv1.PodFit{
+			Uid: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name, Fit: EnumOf[fitv1.FitTime](string(o.When)),
+			Reason: string(o.Verdict.Reason), Message: o.Verdict.Message,
+		}
+		switch o.When {
+		case fit.Now:
+			out.Now++
+		case fit.Later:
+			out.Later++
+		case fit.Never:
+			out.Never++
+		}
+		out.Pods = append(out.Pods, p)
+	}
+	return out
+}
+
+// FreeResources returns what the NUMA nodes of a view's machine have left. The fingerprint is of the
+// pods of an owner, or of all with an empty one; elsewhere are resources on NUMA nodes that other programs
+// have.
+func FreeResources(view *ledger.View, set *managerset.Set, devices *device.Snapshot, owner string, elsewhere []string) *fitv1.FreeResources {
+	nodes := fit.Nodes(view, set, devices)
+	onNodes := func(resource string) bool {
+		return slices.Contains(elsewhere, resource) || slices.ContainsFunc(nodes, func(n fit.Node) bool {
+			return slices.ContainsFunc(n.Resources, func(r fit.Resource) bool { return r.Name == resource })
+		})
+	}
 	out := &fitv1.FreeResources{
 		Revision:       view.Revision(),
 		TopologyPolicy: string(set.Topology.Policy()), TopologyScope: string(set.Topology.Scope()),
 		CpuPolicy: set.CPU.Describe().Policy, MemoryPolicy: set.Memory.Describe().Policy,
-		PodsFingerprint: podsFingerprint(pods),
+		PodsFingerprint: podsFingerprint(fit.ExclusivePods(view, owner, onNodes)),
 	}
 	for _, n := range nodes {
 		node := &fitv1.NUMANode{NumaNode: uint32(n.ID), Distances: distances(view.Machine(), n.ID)}

@@ -23,6 +23,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -80,6 +81,7 @@ func (f *fake) start(t *testing.T) string {
 		cpuv1.RegisterCPUServiceServer(r, fakeCPU{fake: f})
 		memoryv1.RegisterMemoryServiceServer(r, fakeMemory{fake: f})
 		devicev1.RegisterDeviceServiceServer(r, fakeDevice{fake: f})
+		fitv1.RegisterFitServiceServer(r, fakeFit{fake: f})
 		topologyv1.RegisterTopologyServiceServer(r, fakeTopology{fake: f})
 		nodev1.RegisterNodeServiceServer(r, fakeNode{fake: f})
 		inspectv1.RegisterInspectServiceServer(r, fakeInspect{fake: f})

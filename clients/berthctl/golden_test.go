@@ -116,6 +116,14 @@ var goldens = map[string][]step{
 		{args: "replay testdata/docs/web.yaml"}, {args: "replay nowhere"}, {args: "replay --explain -1"}, {args: "replay", fake: sick},
 		{args: "bundle --machine 8c"}, {args: "bundle --ledger nowhere"}, {args: "bundle -o testdata"}, {args: "replay --help"}, {args: "bundle --help"},
 	},
+	"fit": {
+		{args: "fit"}, {args: "fit", fake: empty}, {args: "fit -f -", stdin: podYAML("web")}, {args: "fit -f - -o json", stdin: podYAML("web")},
+		{args: "fit -f - -f testdata/docs/web.yaml -f testdata/docs/worker.yaml", stdin: podYAML("big")}, {args: "fit -o yaml"},
+		{args: "fit -f testdata/docs/web.yaml --bundle testdata/docs/incident.tar.gz"}, {args: "fit --bundle testdata/docs/incident.tar.gz -o json"},
+		{args: "fit -f testdata/docs/worker.yaml --bundle testdata/docs/incident.tar.gz --policy single-numa-node"},
+		{args: "fit --bundle x --ledger y"}, {args: "fit --ledger y"}, {args: "fit --ledger nowhere --machine 8c"}, {args: "fit --bundle nowhere"},
+		{args: "fit --policy none"}, {args: "fit -f nowhere"}, {args: "fit pod"}, {args: "fit --help"},
+	},
 	"reload": {
 		{args: "reload"}, {args: "reload --dry-run"}, {args: "reload -o yaml"}, {args: "reload", fake: empty}, {args: "reload", fake: sick},
 		{args: "reload now"}, {args: "reload --help"},

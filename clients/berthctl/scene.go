@@ -44,6 +44,11 @@ func (f *sceneFlags) declare(fs *pflag.FlagSet, without string) {
 	fs.StringVar(&f.devices, "devices", "", "file with devices by resource")
 }
 
+// given reports whether any of the flags has a value.
+func (f *sceneFlags) given() bool {
+	return f.machine+f.config+f.kubelet+f.policy+f.scope+f.cpuPolicy+f.reserved+f.devices != "" || len(f.device) > 0
+}
+
 // scene reads machine, configuration and devices. What no flag names is the bundle's, which may be
 // nil.
 func (f *sceneFlags) scene(c *ctl, verb string, b *bundle.Bundle) (s simulation.Scene, err error) {

@@ -107,15 +107,17 @@ func useCells(n *admissionv1.NodeUse, resources []string) []string {
 	return row
 }
 
+// unitText prints bytes with a unit, and numbers.
+func unitText(resource string, n uint64) string {
+	if resource == "memory" || strings.HasPrefix(resource, "hugepages-") {
+		return table.Bytes(n)
+	}
+	return strconv.FormatUint(n, 10)
+}
+
 // useText prints the used and the allocatable amount, and the percentage.
 func useText(r *admissionv1.ResourceUse) string {
-	amount := func(n uint64) string {
-		if r.GetResource() == "memory" || strings.HasPrefix(r.GetResource(), "hugepages-") {
-			return table.Bytes(n)
-		}
-		return strconv.FormatUint(n, 10)
-	}
-	text := amount(r.GetTaken()) + "/" + amount(r.GetAllocatable())
+	text := unitText(r.GetResource(), r.GetTaken()) + "/" + unitText(r.GetResource(), r.GetAllocatable())
 	if r.GetAllocatable() > 0 {
 		text += fmt.Sprintf(" (%.0f%%)", 100*float64(r.GetTaken())/float64(r.GetAllocatable()))
 	}

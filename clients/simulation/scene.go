@@ -5,6 +5,7 @@ import (
 	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
@@ -101,12 +102,9 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 		TopologyPolicy: string(st.managerSet.Topology.Policy()), TopologyScope: string(st.managerSet.Topology.Scope()),
 		CpuPolicy: st.managerSet.CPU.Describe().Policy,
 	}
-	begin := ledger.Empty(st.managerSet.Rules)
-	if o.On != nil {
-		if !o.On.isOn(s.Machine) {
-			return nil, nil, nil, errdefs.Invalidf("the pods of the bundle are on another machine than the one of --machine: leave out --machine")
-		}
-		begin = o.On.View.Under(st.managerSet.Rules)
+	begin, err := st.begin(o.On)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	trial := st.trial(begin, st.engine.Tries)
 	for _, m := range pods {
@@ -123,6 +121,43 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 		}
 	}
 	return out, st, trial.View(), nil
+}
+
+// Fit returns which pods fit on the scene, or with a record on what it has there, and what the NUMA nodes
+// have left. Errors are those of Run.
+func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, on *Record) (*fitv1.FitResponse, error) {
+	st, err := s.build()
+	if err != nil {
+		return nil, err
+	}
+	begin, err := st.begin(on)
+	if err != nil {
+		return nil, err
+	}
+	var read []workload.Pod
+	for _, m := range pods {
+		pod, err := st.read.Pod(m)
+		if err != nil {
+			return nil, err
+		}
+		read = append(read, pod)
+	}
+	outcomes, err := fit.Try(ctx, st.engine, begin, st.managerSet, read)
+	if err != nil {
+		return nil, err
+	}
+	return convert.Fit(convert.FreeResources(begin, st.managerSet, st.devices, "", nil), outcomes), nil
+}
+
+// begin is the state before the first pod.
+func (s *stage) begin(on *Record) (*ledger.View, error) {
+	switch {
+	case on == nil:
+		return ledger.Empty(s.managerSet.Rules), nil
+	case !on.isOn(s.Machine):
+		return nil, errdefs.Invalidf("the pods of the bundle are on another machine than the one of --machine: leave out --machine")
+	}
+	return on.View.Under(s.managerSet.Rules), nil
 }
 
 // build makes the managers.
@@ -240,7 +275,7 @@ func (s *stage) uses(view *ledger.View) (out []*admissionv1.NodeUse) {
 			if isCPU && r.Allocatable == 0 || !isCPU && !r.Aligned {
 				continue
 			}
-			use.Resources = append(use.Resources, &admissionv1.ResourceUse{Resource: r.Name, Allocatable: r.Allocatable, Taken: r.Allocatable - r.Available})
+			use.Resources = append(use.Resources, &admissionv1.ResourceUse{Resource: r.Name, Allocatable: r.Allocatable, Taken: r.Held})
 		}
 		out = append(out, use)
 	}

@@ -81,6 +81,7 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.cpu.v1.CPUService/GetState":               {invalid, notKept, unknown, corrupt},
 	"berth.cpu.v1.CPUService/GetTopologyHints":       {invalid, unsupported},
 	"berth.cpu.v1.CPUService/GetAllocatable":         {},
+	"berth.fit.v1.FitService/Fit":                    {invalid, unsupported, specDiffers, notKept, unknown, corrupt},
 	"berth.fit.v1.FitService/GetFreeResources":       {invalid, notKept, unknown, corrupt},
 	"berth.memory.v1.MemoryService/GetState":         {invalid, notKept, unknown, corrupt},
 	"berth.memory.v1.MemoryService/GetTopologyHints": {invalid, unsupported},

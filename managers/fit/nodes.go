@@ -24,6 +24,9 @@ type Node struct {
 type Resource struct {
 	Name                             string
 	Capacity, Allocatable, Available uint64
+	// Held is what pods hold of Allocatable. The rest is available, unless the node is used together
+	// with others.
+	Held uint64
 	// Aligned is false for a resource that is not placed on NUMA nodes.
 	Aligned bool
 }
@@ -59,6 +62,7 @@ func cpuAmount(view *ledger.View, m *cpu.Manager, node int) Resource {
 	if out.Aligned {
 		out.Available = uint64(allocatable.IntersectLen(m.Available(view)))
 	}
+	out.Held = out.Allocatable - out.Available
 	return out
 }
 
@@ -66,7 +70,7 @@ func cpuAmount(view *ledger.View, m *cpu.Manager, node int) Resource {
 // others is not available to a request on this node alone.
 func memoryAmounts(s memory.NodeState) (out []Resource) {
 	for _, r := range s.Resources {
-		one := Resource{Name: r.Resource, Aligned: true, Capacity: r.Total, Allocatable: r.Allocatable, Available: r.Free}
+		one := Resource{Name: r.Resource, Aligned: true, Capacity: r.Total, Allocatable: r.Allocatable, Available: r.Free, Held: r.Held}
 		if s.Group.Len() > 1 {
 			one.Available = 0
 		}
@@ -107,7 +111,7 @@ func deviceAmounts(devices *device.Snapshot, free map[string][]device.Device, no
 				one.Available++
 			}
 		}
-		if one.Capacity > 0 {
+		if one.Held = one.Allocatable - one.Available; one.Capacity > 0 {
 			out = append(out, one)
 		}
 	}

@@ -35,6 +35,7 @@ var lists = map[protoreflect.FullName]protoreflect.Name{
 	"berth.cpu.v1.GetStateResponse":         "assignments",
 	"berth.device.v1.GetStateResponse":      "resources",
 	"berth.device.v1.ListResourcesResponse": "resources",
+	"berth.fit.v1.FitResponse":              "pods",
 	"berth.hint.v1.ListProvidersResponse":   "providers",
 	"berth.inspect.v1.DumpResponse":         "entries",
 	"berth.inspect.v1.ListTracesResponse":   "traces",

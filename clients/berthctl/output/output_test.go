@@ -15,6 +15,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -51,7 +52,7 @@ func TestRules(t *testing.T) {
 
 // printed are the messages that verbs print.
 var printed = []proto.Message{
-	&admissionv1.AdmitResponse{}, &admissionv1.ResizeResponse{}, &admissionv1.RemovePodResponse{}, &admissionv1.SyncPodsResponse{}, &admissionv1.Simulation{}, &admissionv1.Replay{},
+	&admissionv1.AdmitResponse{}, &admissionv1.ResizeResponse{}, &admissionv1.RemovePodResponse{}, &admissionv1.SyncPodsResponse{}, &admissionv1.Simulation{}, &admissionv1.Replay{}, &fitv1.FitResponse{},
 	&allocationv1.AllocateResponse{}, &allocationv1.ListResponse{}, &allocationv1.WatchResponse{}, &typesv1.PodAllocation{}, &typesv1.Pod{},
 	&cgroupv1.ListResponse{}, &hintv1.ListProvidersResponse{}, &cpuv1.GetStateResponse{}, &memoryv1.GetStateResponse{}, &devicev1.GetStateResponse{}, &devicev1.ListResourcesResponse{}, &devicev1.ForgetResourceResponse{},
 	&inspectv1.DumpResponse{}, &inspectv1.CheckResponse{}, &inspectv1.GetStartReportResponse{}, &inspectv1.GetTraceResponse{}, &inspectv1.ListTracesResponse{}, &inspectv1.ListHistoryResponse{}, &inspectv1.ImportResponse{}, &inspectv1.ExportResponse{},

@@ -206,8 +206,14 @@ func (noPreference) Allocate(context.Context, string, []string) ([]byte, error) 
 // object is what berth-nri would publish now.
 func (n *node) object(t *rapid.T) []byte {
 	view := n.trial.View()
-	pods := func(yield func(*ledger.Pod) bool) {}
-	text, err := json.Marshal(New("n", nil, convert.FreeResources(view, n.set, fit.Nodes(view, n.set, n.devices), pods), nil))
+	for _, node := range fit.Nodes(view, n.set, n.devices) {
+		for _, r := range node.Resources {
+			if r.Available > r.Allocatable || r.Allocatable > r.Capacity || r.Held > r.Allocatable {
+				t.Fatalf("node %d: %+v", node.ID, r)
+			}
+		}
+	}
+	text, err := json.Marshal(New("n", nil, convert.FreeResources(view, n.set, n.devices, "", nil), nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ var costly = map[string]bool{
 	"/berth.device.v1.DeviceService/GetState":         true,
 	"/berth.device.v1.DeviceService/GetTopologyHints": true,
 	"/berth.device.v1.DeviceService/ListResources":    true,
+	"/berth.fit.v1.FitService/Fit":                    true,
 	"/berth.fit.v1.FitService/GetFreeResources":       true,
 	"/berth.inspect.v1.InspectService/Check":          true,
 	"/berth.inspect.v1.InspectService/Dump":           true,

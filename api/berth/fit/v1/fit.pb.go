@@ -22,6 +22,284 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// FitTime is when a pod fits.
+type FitTime int32
+
+const (
+	FitTime_FIT_TIME_UNSPECIFIED FitTime = 0
+	FitTime_FIT_TIME_NOW         FitTime = 1
+	// Not now, but if no other pod were there.
+	FitTime_FIT_TIME_LATER FitTime = 2
+	// Not even then, with the devices and the policy of now.
+	FitTime_FIT_TIME_NEVER FitTime = 3
+)
+
+// Enum value maps for FitTime.
+var (
+	FitTime_name = map[int32]string{
+		0: "FIT_TIME_UNSPECIFIED",
+		1: "FIT_TIME_NOW",
+		2: "FIT_TIME_LATER",
+		3: "FIT_TIME_NEVER",
+	}
+	FitTime_value = map[string]int32{
+		"FIT_TIME_UNSPECIFIED": 0,
+		"FIT_TIME_NOW":         1,
+		"FIT_TIME_LATER":       2,
+		"FIT_TIME_NEVER":       3,
+	}
+)
+
+func (x FitTime) Enum() *FitTime {
+	p := new(FitTime)
+	*p = x
+	return p
+}
+
+func (x FitTime) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FitTime) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_fit_v1_fit_proto_enumTypes[0].Descriptor()
+}
+
+func (FitTime) Type() protoreflect.EnumType {
+	return &file_berth_fit_v1_fit_proto_enumTypes[0]
+}
+
+func (x FitTime) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FitTime.Descriptor instead.
+func (FitTime) EnumDescriptor() ([]byte, []int) {
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{0}
+}
+
+// FitRequest has the pods.
+type FitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 256. Each has a uid of its own. One that is admitted already fits; with another
+	// specification it is FAILED_PRECONDITION with POD_SPEC_DIFFERS, as in Admit.
+	Pods []*v1.Pod `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT. The decisions are
+	// made with the devices and the policy of now.
+	At            *v1.Moment `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitRequest) Reset() {
+	*x = FitRequest{}
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitRequest) ProtoMessage() {}
+
+func (x *FitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
+func (*FitRequest) Descriptor() ([]byte, []int) {
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *FitRequest) GetPods() []*v1.Pod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *FitRequest) GetAt() *v1.Moment {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+// FitResponse says which pods fit.
+type FitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Pods []*PodFit `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	// How many fit now, later and never.
+	Now   uint32 `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
+	Later uint32 `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`
+	Never uint32 `protobuf:"varint,4,opt,name=never,proto3" json:"never,omitempty"`
+	// What there was for the first pod. The fingerprint is of the pods of all owners.
+	Free          *FreeResources `protobuf:"bytes,5,opt,name=free,proto3" json:"free,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitResponse) Reset() {
+	*x = FitResponse{}
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitResponse) ProtoMessage() {}
+
+func (x *FitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
+func (*FitResponse) Descriptor() ([]byte, []int) {
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FitResponse) GetPods() []*PodFit {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *FitResponse) GetNow() uint32 {
+	if x != nil {
+		return x.Now
+	}
+	return 0
+}
+
+func (x *FitResponse) GetLater() uint32 {
+	if x != nil {
+		return x.Later
+	}
+	return 0
+}
+
+func (x *FitResponse) GetNever() uint32 {
+	if x != nil {
+		return x.Never
+	}
+	return 0
+}
+
+func (x *FitResponse) GetFree() *FreeResources {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+// PodFit is when a pod fits.
+type PodFit struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Fit       FitTime                `protobuf:"varint,4,opt,name=fit,proto3,enum=berth.fit.v1.FitTime" json:"fit,omitempty"`
+	// Why it does not fit now, as in AdmitResponse; empty if it does.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodFit) Reset() {
+	*x = PodFit{}
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodFit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodFit) ProtoMessage() {}
+
+func (x *PodFit) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodFit.ProtoReflect.Descriptor instead.
+func (*PodFit) Descriptor() ([]byte, []int) {
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PodFit) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodFit) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodFit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PodFit) GetFit() FitTime {
+	if x != nil {
+		return x.Fit
+	}
+	return FitTime_FIT_TIME_UNSPECIFIED
+}
+
+func (x *PodFit) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PodFit) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // GetFreeResourcesRequest may name a state of the past.
 type GetFreeResourcesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -39,7 +317,7 @@ type GetFreeResourcesRequest struct {
 
 func (x *GetFreeResourcesRequest) Reset() {
 	*x = GetFreeResourcesRequest{}
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[0]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -51,7 +329,7 @@ func (x *GetFreeResourcesRequest) String() string {
 func (*GetFreeResourcesRequest) ProtoMessage() {}
 
 func (x *GetFreeResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[0]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -64,7 +342,7 @@ func (x *GetFreeResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFreeResourcesRequest.ProtoReflect.Descriptor instead.
 func (*GetFreeResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{0}
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetFreeResourcesRequest) GetAt() *v1.Moment {
@@ -98,7 +376,7 @@ type GetFreeResourcesResponse struct {
 
 func (x *GetFreeResourcesResponse) Reset() {
 	*x = GetFreeResourcesResponse{}
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[1]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -110,7 +388,7 @@ func (x *GetFreeResourcesResponse) String() string {
 func (*GetFreeResourcesResponse) ProtoMessage() {}
 
 func (x *GetFreeResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[1]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -123,7 +401,7 @@ func (x *GetFreeResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFreeResourcesResponse.ProtoReflect.Descriptor instead.
 func (*GetFreeResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{1}
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetFreeResourcesResponse) GetFree() *FreeResources {
@@ -155,7 +433,7 @@ type FreeResources struct {
 
 func (x *FreeResources) Reset() {
 	*x = FreeResources{}
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[2]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -167,7 +445,7 @@ func (x *FreeResources) String() string {
 func (*FreeResources) ProtoMessage() {}
 
 func (x *FreeResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[2]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -180,7 +458,7 @@ func (x *FreeResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreeResources.ProtoReflect.Descriptor instead.
 func (*FreeResources) Descriptor() ([]byte, []int) {
-	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{2}
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FreeResources) GetRevision() uint64 {
@@ -246,7 +524,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[3]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -258,7 +536,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[3]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -271,7 +549,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{3}
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NUMANode) GetNumaNode() uint32 {
@@ -313,7 +591,7 @@ type NodeResource struct {
 
 func (x *NodeResource) Reset() {
 	*x = NodeResource{}
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[4]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -325,7 +603,7 @@ func (x *NodeResource) String() string {
 func (*NodeResource) ProtoMessage() {}
 
 func (x *NodeResource) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_fit_v1_fit_proto_msgTypes[4]
+	mi := &file_berth_fit_v1_fit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -338,7 +616,7 @@ func (x *NodeResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeResource.ProtoReflect.Descriptor instead.
 func (*NodeResource) Descriptor() ([]byte, []int) {
-	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{4}
+	return file_berth_fit_v1_fit_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeResource) GetResource() string {
@@ -380,7 +658,24 @@ var File_berth_fit_v1_fit_proto protoreflect.FileDescriptor
 
 const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\n" +
-	"\x16berth/fit/v1/fit.proto\x12\fberth.fit.v1\x1a\x1aberth/types/v1/types.proto\"~\n" +
+	"\x16berth/fit/v1/fit.proto\x12\fberth.fit.v1\x1a\x1aberth/types/v1/types.proto\"]\n" +
+	"\n" +
+	"FitRequest\x12'\n" +
+	"\x04pods\x18\x01 \x03(\v2\x13.berth.types.v1.PodR\x04pods\x12&\n" +
+	"\x02at\x18\x02 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xa6\x01\n" +
+	"\vFitResponse\x12(\n" +
+	"\x04pods\x18\x01 \x03(\v2\x14.berth.fit.v1.PodFitR\x04pods\x12\x10\n" +
+	"\x03now\x18\x02 \x01(\rR\x03now\x12\x14\n" +
+	"\x05later\x18\x03 \x01(\rR\x05later\x12\x14\n" +
+	"\x05never\x18\x04 \x01(\rR\x05never\x12/\n" +
+	"\x04free\x18\x05 \x01(\v2\x1b.berth.fit.v1.FreeResourcesR\x04free\"\xa7\x01\n" +
+	"\x06PodFit\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12'\n" +
+	"\x03fit\x18\x04 \x01(\x0e2\x15.berth.fit.v1.FitTimeR\x03fit\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"~\n" +
 	"\x17GetFreeResourcesRequest\x12&\n" +
 	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12%\n" +
@@ -408,9 +703,15 @@ const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12 \n" +
 	"\vallocatable\x18\x03 \x01(\x04R\vallocatable\x12\x1c\n" +
 	"\tavailable\x18\x04 \x01(\x04R\tavailable\x12\x18\n" +
-	"\aaligned\x18\x05 \x01(\bR\aaligned2o\n" +
+	"\aaligned\x18\x05 \x01(\bR\aaligned*]\n" +
+	"\aFitTime\x12\x18\n" +
+	"\x14FIT_TIME_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fFIT_TIME_NOW\x10\x01\x12\x12\n" +
+	"\x0eFIT_TIME_LATER\x10\x02\x12\x12\n" +
+	"\x0eFIT_TIME_NEVER\x10\x032\xab\x01\n" +
 	"\n" +
-	"FitService\x12a\n" +
+	"FitService\x12:\n" +
+	"\x03Fit\x12\x18.berth.fit.v1.FitRequest\x1a\x19.berth.fit.v1.FitResponse\x12a\n" +
 	"\x10GetFreeResources\x12%.berth.fit.v1.GetFreeResourcesRequest\x1a&.berth.fit.v1.GetFreeResourcesResponseB0Z.github.com/berthd/berth/api/berth/fit/v1;fitv1b\x06proto3"
 
 var (
@@ -425,29 +726,42 @@ func file_berth_fit_v1_fit_proto_rawDescGZIP() []byte {
 	return file_berth_fit_v1_fit_proto_rawDescData
 }
 
-var file_berth_fit_v1_fit_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_berth_fit_v1_fit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_berth_fit_v1_fit_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_berth_fit_v1_fit_proto_goTypes = []any{
-	(*GetFreeResourcesRequest)(nil),  // 0: berth.fit.v1.GetFreeResourcesRequest
-	(*GetFreeResourcesResponse)(nil), // 1: berth.fit.v1.GetFreeResourcesResponse
-	(*FreeResources)(nil),            // 2: berth.fit.v1.FreeResources
-	(*NUMANode)(nil),                 // 3: berth.fit.v1.NUMANode
-	(*NodeResource)(nil),             // 4: berth.fit.v1.NodeResource
-	nil,                              // 5: berth.fit.v1.NUMANode.DistancesEntry
-	(*v1.Moment)(nil),                // 6: berth.types.v1.Moment
+	(FitTime)(0),                     // 0: berth.fit.v1.FitTime
+	(*FitRequest)(nil),               // 1: berth.fit.v1.FitRequest
+	(*FitResponse)(nil),              // 2: berth.fit.v1.FitResponse
+	(*PodFit)(nil),                   // 3: berth.fit.v1.PodFit
+	(*GetFreeResourcesRequest)(nil),  // 4: berth.fit.v1.GetFreeResourcesRequest
+	(*GetFreeResourcesResponse)(nil), // 5: berth.fit.v1.GetFreeResourcesResponse
+	(*FreeResources)(nil),            // 6: berth.fit.v1.FreeResources
+	(*NUMANode)(nil),                 // 7: berth.fit.v1.NUMANode
+	(*NodeResource)(nil),             // 8: berth.fit.v1.NodeResource
+	nil,                              // 9: berth.fit.v1.NUMANode.DistancesEntry
+	(*v1.Pod)(nil),                   // 10: berth.types.v1.Pod
+	(*v1.Moment)(nil),                // 11: berth.types.v1.Moment
 }
 var file_berth_fit_v1_fit_proto_depIdxs = []int32{
-	6, // 0: berth.fit.v1.GetFreeResourcesRequest.at:type_name -> berth.types.v1.Moment
-	2, // 1: berth.fit.v1.GetFreeResourcesResponse.free:type_name -> berth.fit.v1.FreeResources
-	3, // 2: berth.fit.v1.FreeResources.nodes:type_name -> berth.fit.v1.NUMANode
-	5, // 3: berth.fit.v1.NUMANode.distances:type_name -> berth.fit.v1.NUMANode.DistancesEntry
-	4, // 4: berth.fit.v1.NUMANode.resources:type_name -> berth.fit.v1.NodeResource
-	0, // 5: berth.fit.v1.FitService.GetFreeResources:input_type -> berth.fit.v1.GetFreeResourcesRequest
-	1, // 6: berth.fit.v1.FitService.GetFreeResources:output_type -> berth.fit.v1.GetFreeResourcesResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	10, // 0: berth.fit.v1.FitRequest.pods:type_name -> berth.types.v1.Pod
+	11, // 1: berth.fit.v1.FitRequest.at:type_name -> berth.types.v1.Moment
+	3,  // 2: berth.fit.v1.FitResponse.pods:type_name -> berth.fit.v1.PodFit
+	6,  // 3: berth.fit.v1.FitResponse.free:type_name -> berth.fit.v1.FreeResources
+	0,  // 4: berth.fit.v1.PodFit.fit:type_name -> berth.fit.v1.FitTime
+	11, // 5: berth.fit.v1.GetFreeResourcesRequest.at:type_name -> berth.types.v1.Moment
+	6,  // 6: berth.fit.v1.GetFreeResourcesResponse.free:type_name -> berth.fit.v1.FreeResources
+	7,  // 7: berth.fit.v1.FreeResources.nodes:type_name -> berth.fit.v1.NUMANode
+	9,  // 8: berth.fit.v1.NUMANode.distances:type_name -> berth.fit.v1.NUMANode.DistancesEntry
+	8,  // 9: berth.fit.v1.NUMANode.resources:type_name -> berth.fit.v1.NodeResource
+	1,  // 10: berth.fit.v1.FitService.Fit:input_type -> berth.fit.v1.FitRequest
+	4,  // 11: berth.fit.v1.FitService.GetFreeResources:input_type -> berth.fit.v1.GetFreeResourcesRequest
+	2,  // 12: berth.fit.v1.FitService.Fit:output_type -> berth.fit.v1.FitResponse
+	5,  // 13: berth.fit.v1.FitService.GetFreeResources:output_type -> berth.fit.v1.GetFreeResourcesResponse
+	12, // [12:14] is the sub-list for method output_type
+	10, // [10:12] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_berth_fit_v1_fit_proto_init() }
@@ -460,13 +774,14 @@ func file_berth_fit_v1_fit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_fit_v1_fit_proto_rawDesc), len(file_berth_fit_v1_fit_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   6,
+			NumEnums:      1,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_berth_fit_v1_fit_proto_goTypes,
 		DependencyIndexes: file_berth_fit_v1_fit_proto_depIdxs,
+		EnumInfos:         file_berth_fit_v1_fit_proto_enumTypes,
 		MessageInfos:      file_berth_fit_v1_fit_proto_msgTypes,
 	}.Build()
 	File_berth_fit_v1_fit_proto = out.File

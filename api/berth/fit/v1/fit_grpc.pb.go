@@ -19,6 +19,7 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
+	FitService_Fit_FullMethodName              = "/berth.fit.v1.FitService/Fit"
 	FitService_GetFreeResources_FullMethodName = "/berth.fit.v1.FitService/GetFreeResources"
 )
 
@@ -26,8 +27,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// FitService shows what each NUMA node has left, as a scheduler needs it.
+// FitService shows what each NUMA node has left and which pods fit, as a scheduler needs it. It
+// changes nothing and calls no plugin.
 type FitServiceClient interface {
+	// Fit decides about pods one after the other, as Admit would: each pod sees what the pods before
+	// it that fit would get. External providers are left out.
+	Fit(ctx context.Context, in *FitRequest, opts ...grpc.CallOption) (*FitResponse, error)
 	// GetFreeResources returns what each NUMA node has of each resource, and what of it no pod has.
 	GetFreeResources(ctx context.Context, in *GetFreeResourcesRequest, opts ...grpc.CallOption) (*GetFreeResourcesResponse, error)
 }
@@ -38,6 +43,16 @@ type fitServiceClient struct {
 
 func NewFitServiceClient(cc grpc.ClientConnInterface) FitServiceClient {
 	return &fitServiceClient{cc}
+}
+
+func (c *fitServiceClient) Fit(ctx context.Context, in *FitRequest, opts ...grpc.CallOption) (*FitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FitResponse)
+	err := c.cc.Invoke(ctx, FitService_Fit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *fitServiceClient) GetFreeResources(ctx context.Context, in *GetFreeResourcesRequest, opts ...grpc.CallOption) (*GetFreeResourcesResponse, error) {
@@ -54,8 +69,12 @@ func (c *fitServiceClient) GetFreeResources(ctx context.Context, in *GetFreeReso
 // All implementations must embed UnimplementedFitServiceServer
 // for forward compatibility.
 //
-// FitService shows what each NUMA node has left, as a scheduler needs it.
+// FitService shows what each NUMA node has left and which pods fit, as a scheduler needs it. It
+// changes nothing and calls no plugin.
 type FitServiceServer interface {
+	// Fit decides about pods one after the other, as Admit would: each pod sees what the pods before
+	// it that fit would get. External providers are left out.
+	Fit(context.Context, *FitRequest) (*FitResponse, error)
 	// GetFreeResources returns what each NUMA node has of each resource, and what of it no pod has.
 	GetFreeResources(context.Context, *GetFreeResourcesRequest) (*GetFreeResourcesResponse, error)
 	mustEmbedUnimplementedFitServiceServer()
@@ -68,6 +87,9 @@ type FitServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedFitServiceServer struct{}
 
+func (UnimplementedFitServiceServer) Fit(context.Context, *FitRequest) (*FitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fit not implemented")
+}
 func (UnimplementedFitServiceServer) GetFreeResources(context.Context, *GetFreeResourcesRequest) (*GetFreeResourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetFreeResources not implemented")
 }
@@ -90,6 +112,24 @@ func RegisterFitServiceServer(s grpc.ServiceRegistrar, srv FitServiceServer) {
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&FitService_ServiceDesc, srv)
+}
+
+func _FitService_Fit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(FitServiceServer).Fit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: FitService_Fit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(FitServiceServer).Fit(ctx, req.(*FitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _FitService_GetFreeResources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -117,6 +157,10 @@ var FitService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "berth.fit.v1.FitService",
 	HandlerType: (*FitServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Fit",
+			Handler:    _FitService_Fit_Handler,
+		},
 		{
 			MethodName: "GetFreeResources",
 			Handler:    _FitService_GetFreeResources_Handler,

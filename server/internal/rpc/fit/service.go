@@ -1,23 +1,27 @@
-// Package fit serves berth.fit.v1: what the NUMA nodes have left. It changes nothing.
+// Package fit serves berth.fit.v1: what the NUMA nodes have left, and which pods fit. It changes nothing.
 package fit
 
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
-// maxResources bounds the names in a request.
-const maxResources = 256
+// maxResources and maxPods bound the elements of a request.
+const (
+	maxResources = 256
+	maxPods      = 256
+)
 
 // Parts are what the service reads.
 type Parts struct {
@@ -26,6 +30,9 @@ type Parts struct {
 	Managers func(view *ledger.View) *managerset.Set
 	// Inventory returns what the device plugins have reported.
 	Inventory func() *device.Snapshot
+	// Read reads the pods of requests, and Admission is the engine's configuration.
+	Read      convert.Reader
+	Admission admission.Config
 }
 
 type service struct {
@@ -54,17 +61,40 @@ func (s *service) GetFreeResources(ctx context.Context, req *fitv1.GetFreeResour
 	if err != nil {
 		return nil, err
 	}
-	return &fitv1.GetFreeResourcesResponse{Free: s.free(view, req.GetOwner(), req.GetNumaResources())}, nil
+	return &fitv1.GetFreeResourcesResponse{
+		Free: convert.FreeResources(view, s.Managers(view), s.Inventory(), req.GetOwner(), req.GetNumaResources()),
+	}, nil
 }
 
-// free is the answer about a view. elsewhere are resources of other programs on NUMA nodes.
-func (s *service) free(view *ledger.View, owner string, elsewhere []string) *fitv1.FreeResources {
-	set := s.Managers(view)
-	nodes := fit.Nodes(view, set, s.Inventory())
-	onNodes := func(resource string) bool {
-		return slices.Contains(elsewhere, resource) || slices.ContainsFunc(nodes, func(n fit.Node) bool {
-			return slices.ContainsFunc(n.Resources, func(r fit.Resource) bool { return r.Name == resource })
-		})
+// Fit implements FitService.
+func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitResponse, error) {
+	var vs errdefs.Violations
+	if n := len(req.GetPods()); n < 1 || n > maxPods {
+		vs.Addf("pods", "expected 1 to %d pods, got %d", maxPods, n)
+		return nil, vs.Err("request")
 	}
-	return convert.FreeResources(view, set, nodes, fit.ExclusivePods(view, owner, onNodes))
+	pods, uids := make([]workload.Pod, len(req.GetPods())), map[string]bool{}
+	for i, m := range req.GetPods() {
+		var err error
+		if pods[i], err = s.Read.Pod(m); err != nil {
+			return nil, fmt.Errorf("pods[%d]: %w", i, err)
+		}
+		if uids[pods[i].UID] {
+			vs.Addf(fmt.Sprintf("pods[%d].metadata.uid", i), "%.80q is the uid of an earlier pod, too", pods[i].UID)
+		}
+		uids[pods[i].UID] = true
+	}
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	view, err := rpc.ViewAt(ctx, s.Ledger, req.GetAt())
+	if err != nil {
+		return nil, err
+	}
+	set := s.Managers(view)
+	outcomes, err := fit.Try(ctx, s.Admission, view, set, pods)
+	if err != nil {
+		return nil, err
+	}
+	return convert.Fit(convert.FreeResources(view, set, s.Inventory(), "", nil), outcomes), nil
 }

@@ -1,6 +1,9 @@
 package fit_test
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
@@ -55,6 +59,9 @@ func serve(t *testing.T, memoryPolicy string) fitv1.FitServiceClient {
 		{ID: "g0", Healthy: true, Nodes: numa.Of(0), Topology: true}, {ID: "g1", Healthy: true, Nodes: numa.Of(0).With(1), Topology: true},
 		{ID: "g2", Nodes: numa.Of(1), Topology: true}, {ID: "g3", Healthy: true},
 	}, time.Time{})
+	if set, err = set.Join([]hint.Entry{{Provider: device.New(inv, nobody{}), Mode: hint.Required}}, nil); err != nil {
+		t.Fatal(err)
+	}
 	l := ledgertest.New(t, set.Rules)
 	put := func(p *ledger.Pod, name, owner string, qos workload.QoSClass, requests workload.Quantities) {
 		t.Helper()
@@ -72,8 +79,21 @@ func serve(t *testing.T, memoryPolicy string) fitv1.FitServiceClient {
 	put(ledgertest.Pod("b", "main"), "nic", "batch", workload.Burstable, workload.Quantities{"cpu": 1000, "example.com/nic": 1})
 	put(ledgertest.Pod("c", "main"), "web", "kubernetes", workload.Burstable, workload.Quantities{"cpu": 1000, "memory": mi})
 	return fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Ledger: l, Managers: func(*ledger.View) *managerset.Set { return set }, Inventory: inv.Snapshot}))
+		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{
+			Ledger: l, Managers: func(*ledger.View) *managerset.Set { return set }, Inventory: inv.Snapshot,
+			Admission: admission.Config{Resources: admission.Resources{Unknown: admission.RejectUnknown}},
+		}))
 	}))
+}
+
+// nobody is behind the devices: no plugin is called.
+type nobody struct{}
+
+func (nobody) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
+	return nil, errors.New("a plugin is called")
+}
+func (nobody) Allocate(context.Context, string, []string) ([]byte, error) {
+	return nil, errors.New("a plugin is called")
 }
 
 func amount(name string, capacity, allocatable, available uint64) *fitv1.NodeResource {
@@ -151,6 +171,73 @@ func TestInvalid(t *testing.T) {
 		{&fitv1.GetFreeResourcesRequest{NumaResources: make([]string, 257)}, []string{"numa_resources"}},
 	} {
 		_, err := client.GetFreeResources(t.Context(), c.req)
+		rpctest.Failure{Code: codes.InvalidArgument, Message: message(err), Reason: "REQUEST_INVALID", Fields: c.fields}.Check(t, err)
+	}
+}
+
+// want is a pod of one container with CPUs and devices of its own.
+func want(uid, cpus, devices string) *typesv1.Pod {
+	r := map[string]string{"cpu": cpus, "memory": "16Mi", "example.com/gpu": devices}
+	return &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: r, Limits: r}}}},
+	}
+}
+
+// TestFit: node 0 has one CPU left and node 1 four; g1 is near to both.
+func TestFit(t *testing.T) {
+	t.Parallel()
+	client := serve(t, memory.PolicyStatic)
+	free, err := client.GetFreeResources(t.Context(), &fitv1.GetFreeResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &fitv1.FitRequest{Pods: []*typesv1.Pod{
+		want("fits", "2", "1"), want("second", "2", "1"), want("small", "2", "0"), want("large", "5", "0"), want("greedy", "1", "9"), want("unknown", "1", "0"),
+	}}
+	delete(req.Pods[5].Spec.Containers[0].Resources.Limits, "example.com/gpu") // the same map as the requests
+	req.Pods[5].Spec.Containers[0].Resources.Limits["example.com/tpu"] = "1"
+	// The same question has the same answer, because nothing changes.
+	for range 2 {
+		got, err := client.Fit(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fits []string
+		for _, p := range got.GetPods() {
+			fits = append(fits, p.GetUid()+" "+p.GetFit().String()+" "+p.GetReason())
+		}
+		if want := []string{
+			"fits FIT_TIME_NOW ", "second FIT_TIME_LATER TopologyAffinityError", "small FIT_TIME_NOW ",
+			"large FIT_TIME_NEVER TopologyAffinityError", "greedy FIT_TIME_NEVER TopologyAffinityError", "unknown FIT_TIME_NEVER OutOfexample.com/tpu",
+		}; !slices.Equal(fits, want) {
+			t.Errorf("got %q, want %q", fits, want)
+		}
+		if got.GetNow() != 2 || got.GetLater() != 1 || got.GetNever() != 3 || got.GetFree().GetRevision() != 3 || !proto.Equal(got.GetFree().GetNodes()[1], free.GetFree().GetNodes()[1]) {
+			t.Errorf("now %d, later %d, never %d, free %v", got.GetNow(), got.GetLater(), got.GetNever(), got.GetFree())
+		}
+	}
+	// A pod that does not fit takes nothing from the next one.
+	got, err := client.Fit(t.Context(), &fitv1.FitRequest{Pods: []*typesv1.Pod{want("large", "5", "0"), want("empty", "4", "0")}})
+	if err != nil || got.GetNow() != 1 {
+		t.Errorf("a pod after one that does not fit: %v, %v", got.GetPods(), err)
+	}
+}
+
+func TestFitInvalid(t *testing.T) {
+	t.Parallel()
+	client := serve(t, memory.PolicyNone)
+	for _, c := range []struct {
+		req    *fitv1.FitRequest
+		fields []string
+	}{
+		{&fitv1.FitRequest{}, []string{"pods"}},
+		{&fitv1.FitRequest{Pods: make([]*typesv1.Pod, 257)}, []string{"pods"}},
+		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("a", "1", "0")}}, []string{"pods[1].metadata.uid"}},
+		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("b", "many", "0")}}, []string{`pod.spec.containers[0].resources.requests["cpu"]`, `pod.spec.containers[0].resources.limits["cpu"]`}},
+		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0")}, At: &typesv1.Moment{}}, []string{"at"}},
+	} {
+		_, err := client.Fit(t.Context(), c.req)
 		rpctest.Failure{Code: codes.InvalidArgument, Message: message(err), Reason: "REQUEST_INVALID", Fields: c.fields}.Check(t, err)
 	}
 }

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/bundle"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/simulation"
+)
+
+const fitLong = `Show which pods fit now, later or never, and what each NUMA node has left. Nothing changes.
+
+The pods are decided about one after the other: each sees what the pods before it that fit would get. A pod that fits
+later would be admitted if no other pod were there; one that never fits would not, with the devices and the policy of
+now. Without -f only what the NUMA nodes have left is shown: available of allocatable amounts.
+
+--bundle takes the pods that are admitted, the machine, the configuration and the devices from a file of 'berthctl
+bundle', --ledger from a ledger file, which has only the pods: give --machine, --config and --device, too. Both need no
+berthd.
+
+The exit code is 3 if a pod does not fit now.`
+
+const fitExample = `  berthctl fit
+  berthctl fit -f pods/ -o json
+  berthctl fit -f pod.yaml --bundle incident.tar.gz --policy best-effort
+  berthctl fit -f pod.yaml --ledger /var/lib/berth/ledger.db --machine machine.json --config berth.yaml`
+
+// fit's flags.
+type fitFlags struct {
+	sceneFlags
+	pods           manifest
+	bundle, ledger string
+}
+
+func (c *ctl) fit() *cobra.Command {
+	var f fitFlags
+	cmd := c.local(about{
+		use:   "fit [-f FILE] [--bundle FILE | --ledger FILE]",
+		short: "Show which pods fit, and what the NUMA nodes have left",
+		long:  fitLong, example: fitExample,
+	}, func(ctx context.Context, _ []string) error {
+		f.pods.generateUID = true
+		var pods []*typesv1.Pod
+		if len(f.pods.files) > 0 {
+			var err error
+			if pods, err = f.pods.load(c); err != nil {
+				return err
+			}
+		}
+		out, err := f.answer(ctx, c, pods)
+		if err != nil {
+			return err
+		}
+		if err := c.show(out, func(w io.Writer) { showFit(w, out) }); err != nil {
+			return err
+		}
+		if out.GetLater()+out.GetNever() > 0 {
+			return verdict(exitRejected)
+		}
+		return nil
+	})
+	fs := cmd.Flags()
+	fs.StringSliceVarP(&f.pods.files, "filename", "f", nil, filesUsage)
+	f.pods.readingFlags(fs)
+	fs.StringVar(&f.bundle, "bundle", "", "bundle to read in place of asking berthd")
+	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read in place of asking berthd")
+	f.declare(fs, "that of the bundle")
+	choosePolicies(cmd, "policy", "scope", "cpu-policy")
+	return cmd
+}
+
+// answer is berthd's answer, or what it would be for a record.
+func (f *fitFlags) answer(ctx context.Context, c *ctl, pods []*typesv1.Pod) (out *fitv1.FitResponse, err error) {
+	if f.bundle == "" && f.ledger == "" {
+		if f.sceneFlags.given() {
+			return nil, usagef("fit", "--machine, --config, --policy and the like are for --bundle and --ledger")
+		}
+		err := c.connected(ctx, func(ctx context.Context, s *session) (err error) {
+			if len(pods) > 0 {
+				out, err = s.Fit().Fit(ctx, &fitv1.FitRequest{Pods: pods})
+				return err
+			}
+			free, err := s.Fit().GetFreeResources(ctx, &fitv1.GetFreeResourcesRequest{})
+			out = &fitv1.FitResponse{Free: free.GetFree()}
+			return err
+		})
+		return out, err
+	}
+	b, err := f.record(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	scene, err := f.scene(c, "fit", b)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := simulation.RecordOf(b, scene.Machine)
+	if err != nil {
+		return nil, err
+	}
+	return scene.Fit(ctx, pods, rec)
+}
+
+// record reads a bundle or a ledger file.
+func (f *fitFlags) record(ctx context.Context, c *ctl) (*bundle.Bundle, error) {
+	switch {
+	case f.bundle != "" && f.ledger != "":
+		return nil, usagef("fit", "--ledger contradicts --bundle: give one of both")
+	case f.bundle != "":
+		return bundle.ReadFile(f.bundle)
+	case f.machine == "":
+		return nil, usagef("fit", "--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
+	}
+	m, err := findMachine(f.machine)
+	if err != nil {
+		return nil, err
+	}
+	return c.readLedger(ctx, f.ledger, m)
+}
+
+// showFit prints a line for each pod and for each NUMA node.
+func showFit(w io.Writer, out *fitv1.FitResponse) {
+	if len(out.GetPods()) > 0 {
+		t := table.New("POD", "FITS", "REASON", "MESSAGE")
+		for _, p := range out.GetPods() {
+			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), p.GetReason(), p.GetMessage())
+		}
+		fmt.Fprintf(w, "%v\n%s: %d now, %d later, %d never\n\n", t, table.Count(len(out.GetPods()), "pod"), out.GetNow(), out.GetLater(), out.GetNever())
+	}
+	fmt.Fprint(w, freeTable(out.GetFree()))
+}
+
+// freeTable has a row for each NUMA node and a column for each resource that any node has.
+func freeTable(free *fitv1.FreeResources) *table.Table {
+	var resources []string
+	for _, n := range free.GetNodes() {
+		for _, r := range n.GetResources() {
+			if !slices.Contains(resources, r.GetResource()) {
+				resources = append(resources, r.GetResource())
+			}
+		}
+	}
+	slices.Sort(resources)
+	headers := []string{"NODE"}
+	for _, r := range resources {
+		headers = append(headers, strings.ToUpper(r))
+	}
+	t := table.New(headers...)
+	for _, n := range free.GetNodes() {
+		row := []string{strconv.Itoa(int(n.GetNumaNode()))}
+		for _, name := range resources {
+			cell := ""
+			for _, r := range n.GetResources() {
+				if r.GetResource() == name {
+					cell = unitText(name, r.GetAvailable()) + "/" + unitText(name, r.GetAllocatable())
+				}
+			}
+			row = append(row, cmp.Or(cell, "-"))
+		}
+		t.Row(row...)
+	}
+	return t
+}

@@ -1,0 +1,58 @@
+package fit
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// When is when a pod fits.
+type When string
+
+// A pod that fits later would be admitted if no other pod were there, with the devices and the policy
+// of now. A pod that never fits would be refused then, too.
+const (
+	Now   When = "now"
+	Later When = "later"
+	Never When = "never"
+)
+
+// Outcome is when a pod fits, with the verdict of now.
+type Outcome struct {
+	Pod     workload.Pod
+	When    When
+	Verdict admission.Verdict
+}
+
+// Try decides about pods one after the other on a view; each pod sees what the pods before it that fit
+// now would get. Nothing is changed, and nobody is called. The set must be joined. Errors are those of
+// Trial.Repeat and of the context.
+func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, pods []workload.Pod) ([]Outcome, error) {
+	cfg.Tries = -1
+	busy := admission.NewTrial(cfg, view, set.Bus, set.Topology)
+	var out []Outcome
+	for _, pod := range pods {
+		v, err := busy.Repeat(ctx, admission.Request{Pod: pod})
+		if err != nil {
+			return nil, err
+		}
+		o := Outcome{Pod: pod, When: Now, Verdict: v}
+		if v.Outcome != admission.Admitted {
+			idle, err := admission.NewTrial(cfg, ledger.Empty(view.Rules()), set.Bus, set.Topology).Repeat(ctx, admission.Request{Pod: pod})
+			if err != nil {
+				return nil, err
+			}
+			if o.When = Later; idle.Outcome == admission.Rejected {
+				o.When = Never
+			}
+		}
+		out = append(out, o)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
