@@ -16,6 +16,7 @@ import (
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -173,6 +174,8 @@ func invalids() (rows []failure) {
 		"InspectService/ListTraces":           &inspectv1.ListTracesRequest{PageSize: 100_000},
 		"InspectService/ListHistory":          &inspectv1.ListHistoryRequest{PageSize: 100_000},
 		"CPUService/GetState":                 &cpuv1.GetStateRequest{At: &typesv1.Moment{}},
+		"FitService/Fit":                      &fitv1.FitRequest{},
+		"FitService/GetFreeResources":         &fitv1.GetFreeResourcesRequest{At: &typesv1.Moment{}},
 		"MemoryService/GetState":              &memoryv1.GetStateRequest{At: &typesv1.Moment{}},
 		"DeviceService/GetState":              &devicev1.GetStateRequest{At: &typesv1.Moment{}},
 		"InspectService/Import":               &inspectv1.ImportRequest{},
@@ -278,6 +281,10 @@ func settings() []setting {
 				{method: "InspectService/ListHistory", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: is(&inspectv1.ListHistoryRequest{})},
 				{method: "AllocationService/List", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &allocationv1.ListRequest{At: n.earlier()} }},
 				{method: "CPUService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &cpuv1.GetStateRequest{At: n.earlier()} }},
+				{method: "FitService/Fit", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message {
+					return &fitv1.FitRequest{At: n.earlier(), Pods: []*typesv1.Pod{burstable("fits")}}
+				}},
+				{method: "FitService/GetFreeResources", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &fitv1.GetFreeResourcesRequest{At: n.earlier()} }},
 				{method: "MemoryService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &memoryv1.GetStateRequest{At: n.earlier()} }},
 				{method: "DeviceService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &devicev1.GetStateRequest{At: n.earlier()} }},
 			},
@@ -441,6 +448,7 @@ func healthy() []failure {
 			{method: "AdmissionService/Admit", reason: unsupported, request: is(admission(claiming()))},
 			{method: "AllocationService/Allocate", reason: unsupported, request: is(allocate(claiming()))},
 			{method: "CPUService/GetTopologyHints", reason: unsupported, request: is(&cpuv1.GetTopologyHintsRequest{Pod: claiming()})},
+			{method: "FitService/Fit", reason: unsupported, request: is(&fitv1.FitRequest{Pods: []*typesv1.Pod{claiming()}})},
 			{method: "MemoryService/GetTopologyHints", reason: unsupported, request: is(&memoryv1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "DeviceService/GetTopologyHints", reason: unsupported, request: is(&devicev1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "TopologyService/GetHints", reason: unsupported, request: is(&topologyv1.GetHintsRequest{Pod: claiming()})},
@@ -458,6 +466,7 @@ func healthy() []failure {
 
 			{method: "AdmissionService/Admit", reason: idUsed, request: is(admit("of-a", burstable("other")))},
 			{method: "AdmissionService/Admit", reason: specDiffers, request: is(admission(burstable("a")))},
+			{method: "FitService/Fit", reason: specDiffers, request: is(&fitv1.FitRequest{Pods: []*typesv1.Pod{burstable("a")}})},
 			{method: "AllocationService/Allocate", reason: specDiffers, request: is(allocate(burstable("a")))},
 			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_REJECTED, request: is(allocate(guaranteed("large", "1000", "")))},
 			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_DEFERRED, request: is(allocate(wants("w", "example.com/nobody")))},
@@ -576,10 +585,14 @@ func healthy() []failure {
 
 			{method: "AllocationService/List", reason: notKept, request: is(&allocationv1.ListRequest{At: first})},
 			{method: "CPUService/GetState", reason: notKept, request: is(&cpuv1.GetStateRequest{At: first})},
+			{method: "FitService/Fit", reason: notKept, request: is(&fitv1.FitRequest{At: first, Pods: []*typesv1.Pod{burstable("fits")}})},
+			{method: "FitService/GetFreeResources", reason: notKept, request: is(&fitv1.GetFreeResourcesRequest{At: first})},
 			{method: "MemoryService/GetState", reason: notKept, request: is(&memoryv1.GetStateRequest{At: first})},
 			{method: "DeviceService/GetState", reason: notKept, request: is(&devicev1.GetStateRequest{At: first})},
 			{method: "AllocationService/List", reason: unknown, request: is(&allocationv1.ListRequest{At: last})},
 			{method: "CPUService/GetState", reason: unknown, request: is(&cpuv1.GetStateRequest{At: last})},
+			{method: "FitService/Fit", reason: unknown, request: is(&fitv1.FitRequest{At: last, Pods: []*typesv1.Pod{burstable("fits")}})},
+			{method: "FitService/GetFreeResources", reason: unknown, request: is(&fitv1.GetFreeResourcesRequest{At: last})},
 			{method: "MemoryService/GetState", reason: unknown, request: is(&memoryv1.GetStateRequest{At: last})},
 			{method: "DeviceService/GetState", reason: unknown, request: is(&devicev1.GetStateRequest{At: last})},
 			{method: "InspectService/GetTrace", reason: errorsv1.ErrorReason_TRACE_NOT_FOUND, request: is(&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "none"}})},

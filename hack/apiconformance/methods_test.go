@@ -42,6 +42,7 @@ var reading = []string{
 	"/berth.allocation.v1.AllocationService/GetRevision", "/berth.allocation.v1.AllocationService/Watch",
 	"/berth.cpu.v1.CPUService/", "/berth.memory.v1.MemoryService/",
 	"/berth.device.v1.DeviceService/Get", "/berth.device.v1.DeviceService/List", "/berth.device.v1.DeviceService/UpdatePluginResources",
+	"/berth.fit.v1.FitService/",
 	"/berth.topology.v1.TopologyService/Get", "/berth.topology.v1.TopologyService/Merge",
 	"/berth.node.v1.NodeService/Get", "/berth.qos.v1.QOSService/Get",
 	"/berth.hint.v1.HintBusService/List",
