@@ -107,9 +107,22 @@ func (o options) cut(ctx context.Context, cfg emulator.Config, r *report) (kept 
 	return nil, fmt.Errorf("%w%s", err, r.unfinished())
 }
 
-// makeDisk makes a file with an ext4 file system.
-func makeDisk(ctx context.Context, dir string, mib int) (string, error) {
-	path := filepath.Join(dir, "disk")
+// makeDisk makes a file with an ext4 file system that holds copies of files and folders.
+func makeDisk(ctx context.Context, dir string, mib int, files []addition) (string, error) {
+	path, content := filepath.Join(dir, "disk"), filepath.Join(dir, "content")
+	if err := os.Mkdir(content, 0o755); err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(content) }()
+	for _, f := range files {
+		target := filepath.Join(content, f.vm)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return "", err
+		}
+		if out, err := exec.CommandContext(ctx, "cp", "-a", f.host, target).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("-disk-add %s: %w: %s", f.host, err, out)
+		}
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return "", err
@@ -117,7 +130,7 @@ func makeDisk(ctx context.Context, dir string, mib int) (string, error) {
 	if err := errors.Join(f.Truncate(int64(mib)<<20), f.Close()); err != nil {
 		return "", err
 	}
-	if out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", path).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-d", content, path).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("-disk needs mkfs.ext4, of the package e2fsprogs: %w: %s", err, out)
 	}
 	return path, nil

@@ -59,6 +59,7 @@ type options struct {
 	debs        []string
 	modules     []string
 	files       []addition
+	diskFiles   []addition
 	env         []string
 	packages    []string
 }
@@ -141,14 +142,8 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 		o.modules = append(o.modules, text)
 		return nil
 	})
-	f.Func("add", "HOST:VM, a file or folder of the host and where the VM has it; may be repeated", func(text string) error {
-		host, vm, _ := strings.Cut(text, ":")
-		if host == "" || !path.IsAbs(vm) {
-			return errors.New("want HOST:VM, the latter absolute")
-		}
-		o.files = append(o.files, addition{host, vm})
-		return nil
-	})
+	f.Func("add", "HOST:VM, a file or folder of the host and where the VM has it; may be repeated", add(&o.files))
+	f.Func("disk-add", "HOST:DISK, a file or folder of the host and where the disk has it; for what is large; may be repeated", add(&o.diskFiles))
 	f.Func("env", "NAME=VALUE, a variable of the tests; may be repeated", func(text string) error {
 		if name, _, ok := strings.Cut(text, "="); !ok || name == "" {
 			return errors.New("want NAME=VALUE")
@@ -168,6 +163,9 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	if (o.cuts > 0 || o.reboots > 0) && o.diskMiB == 0 {
 		return o, shape.Shape{}, errors.New("-cuts or -reboots without -disk: nothing would outlive the machine")
 	}
+	if len(o.diskFiles) > 0 && o.diskMiB == 0 {
+		return o, shape.Shape{}, errors.New("-disk-add without -disk")
+	}
 	if o.cuts > 0 && o.reboots > 0 {
 		return o, shape.Shape{}, errors.New("-cuts contradicts -reboots")
 	}
@@ -179,6 +177,18 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	}
 	machine, err := o.machine()
 	return o, machine, err
+}
+
+// add parses a flag that adds a file.
+func add(files *[]addition) func(string) error {
+	return func(text string) error {
+		host, vm, _ := strings.Cut(text, ":")
+		if host == "" || !path.IsAbs(vm) {
+			return errors.New("want HOST:PATH, the latter absolute")
+		}
+		*files = append(*files, addition{host, vm})
+		return nil
+	}
 }
 
 // machine is the shape that the flags request.
@@ -234,7 +244,7 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 		i.job.Cgroup = job.Cgroup(o.cgroup)
 	}
 	if o.diskMiB > 0 {
-		if cfg.Disk, err = makeDisk(ctx, cfg.Dir, o.diskMiB); err != nil {
+		if cfg.Disk, err = makeDisk(ctx, cfg.Dir, o.diskMiB, o.diskFiles); err != nil {
 			return false, err
 		}
 	}
