@@ -189,7 +189,7 @@ func (k *kubernetes) load(dir string, tags ...string) {
 		}
 		return all
 	}
-	ctx, cancel := context.WithTimeout(k.t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(k.t.Context(), k.Timeout)
 	defer cancel()
 	if err := k.Containerd.LoadImages(ctx,
 		containerd.Image{Names: names("berthd"), Entrypoint: []string{"/usr/bin/berthd"}, Files: map[string]string{

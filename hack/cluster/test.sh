@@ -1,18 +1,55 @@
 #!/usr/bin/env bash
 # The tests on a real Kubernetes cluster of one node: builds etcd, the programs of Kubernetes, containerd,
 # its shim and runc from their Go modules, and runs the tests that need them. The first build takes about
-# fifteen minutes on two cores. Needs root, a C compiler, pkg-config and libseccomp with its header.
+# fifteen minutes on two cores. With "vm" the cluster runs in a virtual machine of two NUMA nodes that is booted
+# twice, in place of these tests: it is emulated, and takes up to 40 minutes. Needs root, a C compiler, pkg-config and
+# libseccomp with its header.
+#
+# The DaemonSet is upgraded from the build of the commit BERTH_OLDER_COMMIT; the default is the last release.
+# BERTH_STRESS is the number of pods of the stress test (150), or how long it takes, as in 10m.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
-programs=$(mktemp -d)
-trap 'rm -rf "$programs"' EXIT
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+programs=$dir/programs
+mkdir "$programs"
 # The module's version is the version that the programs report.
 version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
 go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd ./dra
 go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
-go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
-# Pods that come and go beside pods with CPUs of their own, while everything is killed.
-BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressCluster$' ./clients/nri
+
+# build SOURCE DIR builds berth's programs, which need no C library.
+build() {
+	local program
+	for program in berthd:server/berthd berthctl:clients/berthctl berth-nri:clients/nri plugin:hack/plugin root/probe:hack/probe; do
+		CGO_ENABLED=0 go build -C "$1" -buildvcs=false -ldflags "-s -w" -o "$2/${program%%:*}" "./${program#*:}"
+	done
+}
+
+if [ "${1:-}" != vm ]; then
+	older=${BERTH_OLDER_COMMIT:-$(git describe --tags --abbrev=0 2>/dev/null || true)}
+	if [ -n "$older" ]; then
+		mkdir -p "$dir/source" "$dir/older"
+		git archive "$older" | tar -x -C "$dir/source"
+		build "$dir/source" "$dir/older"
+		cp -r "$dir/source/deploy/kubernetes" "$dir/older/"
+		export BERTH_OLDER=$dir/older
+	fi
+	go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
+	# Pods that come and go beside pods with CPUs of their own, while everything is killed.
+	BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressCluster$' ./clients/nri
+	exit
+fi
+
+# The machine has no Go toolchain and no shell, and its repository is /src.
+build . "$dir/berth"
+library=$(ldd "$programs/runc" | awk '/libseccomp/ {print $3}')
+go run ./hack/vm -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 3072 -no-skip -timeout 40m -boot-limit 4m -disk 4096 -reboots 1 -module overlay \
+	-disk-add "$programs:/cluster" -env BERTH_CLUSTER=/disk/cluster -env BERTH_CONTAINERD=/disk/cluster -env GOGC=400 \
+	-disk-add "$dir/berth:/berth" -env BERTH_BUILT=/disk/berth \
+	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
+	-add "$PWD/deploy/kubernetes:/src/github.com/berthd/berth/deploy/kubernetes" \
+	'./clients/nri:^TestClusterMachine$'

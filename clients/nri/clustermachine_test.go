@@ -1,0 +1,266 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berthd/berth/hack/cluster"
+	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// What a virtual machine tells its tests (hack/vm/README.md).
+const (
+	vmDisk = "BERTH_VM_DISK"
+	vmBoot = "BERTH_VM_BOOT"
+	vmLast = "BERTH_VM_LAST"
+)
+
+// TestClusterMachine runs a cluster on a machine of its own with two NUMA nodes, which is turned off without a
+// warning and booted again. The first boot installs berth with kubectl apply -k, aligns pods with a device and
+// refuses one that does not fit. In the last one the pods come back, and kubectl delete -k gives the node back.
+func TestClusterMachine(t *testing.T) {
+	cluster.Need(t)
+	disk, last := os.Getenv(vmDisk), os.Getenv(vmLast) != ""
+	if disk == "" {
+		t.Skipf("needs a machine that is turned off: %s, which names its disk, is empty; hack/cluster/test.sh boots one", vmDisk)
+	}
+	boot, err := strconv.Atoi(os.Getenv(vmBoot))
+	if err != nil || boot == 0 && last {
+		t.Skipf("needs a machine that is booted at least twice: %s=%q, %s=%q", vmBoot, os.Getenv(vmBoot), vmLast, os.Getenv(vmLast))
+	}
+	m := newClusterMachine(t, disk)
+	if boot == 0 {
+		m.install()
+		m.placeOnNodes()
+	} else {
+		m.comeBack()
+	}
+	if text, err := m.berthctl("ledger", "check"); err != nil {
+		t.Errorf("check of the ledger: %v: %s", err, text)
+	}
+	if last {
+		m.remove()
+	}
+}
+
+// clusterMachine is a cluster on a machine of two NUMA nodes.
+type clusterMachine struct {
+	*kubernetes
+	// all are the machine's CPUs, far those of NUMA node 1, where the devices are.
+	all, far cpuset.Set
+}
+
+func newClusterMachine(t *testing.T, disk string) *clusterMachine {
+	t.Helper()
+	read := func(path string) (cpus cpuset.Set) {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			cpus, err = cpuset.Parse(strings.TrimSpace(string(text)))
+		}
+		if err != nil {
+			t.Skipf("needs a machine of two NUMA nodes: %v", err)
+		}
+		return cpus
+	}
+	m := &clusterMachine{all: read("/sys/devices/system/cpu/online"), far: read("/sys/devices/system/node/node1/cpulist")}
+	if m.far.Len() != 2 {
+		t.Skipf("needs a machine with 2 CPUs on NUMA node 1: it has %v", m.far)
+	}
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const dir = "/disk"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount(disk, dir, "ext4", 0, ""); err != nil {
+		t.Fatalf("mount %s: %v", disk, err)
+	}
+	node := filepath.Join(dir, "node")
+	if err := os.MkdirAll(node, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A machine has an empty /run after its boot.
+	if err := os.RemoveAll(filepath.Join(node, "run-berth")); err != nil {
+		t.Fatal(err)
+	}
+	c := cluster.Run(t, cluster.Options{
+		Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s"},
+		Systemd: true, Dir: node, Timeout: 20 * time.Minute, // the machine is emulated
+	})
+	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
+	m.Start("plugin", exec.Command(filepath.Join(built, "plugin"), "-devices", "gpu0@1,gpu1@1"))
+	return m
+}
+
+// install applies the manifests with the policy that has everything of a pod on one node.
+func (m *clusterMachine) install() {
+	m.t.Helper()
+	m.prepareNode()
+	m.writeOverlay("kubernetes/overlays/single-numa-node", tagNewer)
+	m.must("apply", "-k", m.Path("overlay"))
+	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=20m")
+	m.Eventually("the node has the devices", func() bool {
+		var node corev1.Node
+		err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/nodes/"+cluster.Node, "", &node)
+		devices := node.Status.Allocatable["example.com/gpu"]
+		return err == nil && devices.Value() == 2
+	})
+}
+
+// set makes a replica set of one pod: after a boot the kubelet fails pods whose devices are not there yet, and
+// the set replaces them.
+func (m *clusterMachine) set(name string, cpus int) {
+	m.t.Helper()
+	m.Apply(fmt.Sprintf(`{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": %[1]q}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": %[1]q}},
+		"template": {"metadata": {"labels": {"app": %[1]q}}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [
+		{"name": "main", "image": %[2]q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"],
+		"resources": {"limits": {"cpu": "%[3]d", "memory": "64Mi", "example.com/gpu": "1"}}}]}}}}`, name, containerd.ProbeImage, cpus))
+}
+
+// running waits until a replica set's pod runs, and returns the process of its container.
+func (m *clusterMachine) running(set string) (pid int) {
+	m.t.Helper()
+	m.Eventually("the pod of "+set+" runs", func() bool {
+		var pods corev1.PodList
+		err := m.Call(m.t.Context(), http.MethodGet, podsPath+"?labelSelector=app%3D"+set, "", &pods)
+		if err != nil {
+			return false
+		}
+		for _, p := range pods.Items { // one that has failed is still there
+			if pid = m.process(p); pid != 0 {
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// placeOnNodes has a pod with two CPUs and a device, and another one for which the device's node has too few CPUs: it is
+// refused until the first one has gone.
+func (m *clusterMachine) placeOnNodes() {
+	m.t.Helper()
+	m.apply("web", `{}`)
+	m.set("trainer", 2)
+	m.pid("web")
+	m.exclusive(m.running("trainer"), 2, m.far)
+
+	m.set("rival", 1)
+	var event string
+	m.Eventually("the pod that does not fit has an event", func() bool {
+		var events corev1.EventList
+		err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=reason%3DFailedCreatePodSandBox", "", &events)
+		if err != nil {
+			return false
+		}
+		for _, e := range events.Items {
+			if strings.Contains(e.Message, "TopologyAffinityError") {
+				event = e.Message
+			}
+		}
+		return event != ""
+	})
+	for _, want := range []string{"NUMA node 1 has 0 free of the 1 cpu that are needed", "on NUMA node 1"} {
+		if !strings.Contains(event, want) {
+			m.t.Errorf("the event lacks %q:\n%s", want, event)
+		}
+	}
+	m.must("delete", "replicaset", "trainer", "--cascade=foreground", "--timeout=20m")
+	m.exclusive(m.running("rival"), 1, m.far)
+
+	m.apply("keeper", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
+	m.exclusive(m.pid("keeper"), 1, m.all)
+}
+
+// comeBack looks at the pods after a boot: each runs again, and has CPUs of its own if it had.
+func (m *clusterMachine) comeBack() {
+	m.t.Helper()
+	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=20m")
+	m.pid("web")
+	m.exclusive(m.running("rival"), 1, m.far)
+	m.exclusive(m.pid("keeper"), 1, m.all)
+}
+
+// exclusive waits until the process of a container has so many CPUs of a set, no process of another pod may run on them, and
+// the pod has no quota, by what the kernel says.
+func (m *clusterMachine) exclusive(pid, n int, of cpuset.Set) {
+	m.t.Helper()
+	own := filepath.Dir(cgroupFile(m.t, pid, "cpuset", "cpuset.cpus", "cpuset.cpus.effective"))
+	why := ""
+	defer func() {
+		if m.t.Failed() {
+			m.t.Log(why)
+		}
+	}()
+	m.Eventually(fmt.Sprintf("process %d has %d CPUs of %v alone", pid, n, of), func() bool {
+		text, err := os.ReadFile(filepath.Join(own, "cpuset.cpus.effective"))
+		if err != nil {
+			why = err.Error()
+			return false
+		}
+		cpus, err := cpuset.Parse(strings.TrimSpace(string(text)))
+		if err != nil || cpus.Len() != n || !cpus.IsSubsetOf(of) || allowed(pid) != cpus.String() {
+			why = fmt.Sprintf("cpuset %q, the process may run on %s, %v", text, allowed(pid), err)
+			return false
+		}
+		if quota, err := os.ReadFile(filepath.Join(filepath.Dir(own), "cpu.max")); err != nil || !strings.HasPrefix(string(quota), "max ") {
+			why = fmt.Sprintf("the pod has the quota %q, %v", quota, err)
+			return false
+		}
+		why = othersOn(own, cpus)
+		return why == ""
+	})
+}
+
+// othersOn names a process of a pod, but for those of one container, that may run on some CPUs; empty if there is none.
+func othersOn(container string, cpus cpuset.Set) string {
+	const pods = "/sys/fs/cgroup/kubepods.slice"
+	found := ""
+	err := filepath.WalkDir(pods, func(path string, d os.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) != "cgroup.procs" || filepath.Dir(path) == container {
+			return nil // a cgroup that has gone
+		}
+		text, _ := os.ReadFile(path)
+		for field := range strings.FieldsSeq(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return err
+			}
+			if may, err := cpusOf(pid); err == nil && may.Overlaps(cpus) {
+				found = fmt.Sprintf("process %d of %s may run on %v", pid, path, may)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return found
+}
+
+// remove deletes the manifests: every container may run on all CPUs, and has the quota that the kubelet set.
+func (m *clusterMachine) remove() {
+	m.t.Helper()
+	web, keeper, rival := m.pid("web"), m.pid("keeper"), m.running("rival")
+	m.must("delete", "-k", m.Path("overlay"), "--wait=true", "--timeout=20m")
+	m.runsOn("after the removal", m.all.String(), web, keeper, rival)
+	if quota := quotaOf(m.t, keeper); quota != "100000" {
+		m.t.Errorf("after the removal the container has the quota %q, want 100000", quota)
+	}
+	if quota := quotaOf(m.t, rival); quota != "100000" {
+		m.t.Errorf("after the removal the container has the quota %q, want 100000", quota)
+	}
+}
