@@ -46,7 +46,9 @@ func TestStressCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Probe = filepath.Join(k.built, "root", "probe")
-	stress.Run(t.Context(), t, n, d, o)
+	for _, found := range stress.Run(t.Context(), t, n, d, o).Overlaps {
+		n.logIntruder(found.Intruder)
+	}
 	if slices.Sort(n.took); len(n.took) > 0 {
 		t.Logf("a pod started within %v at the median and %v at most; kills: %v", n.took[len(n.took)/2], n.took[len(n.took)-1], n.kills)
 	}
@@ -245,4 +247,15 @@ func (n *stressCluster) withoutServer(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// logIntruder logs what is known of a container or a sandbox.
+func (n *stressCluster) logIntruder(id string) {
+	for _, program := range []string{"berth-nri", "kubelet"} {
+		for line := range strings.Lines(n.Log(program).String()) {
+			if strings.Contains(line, id) {
+				n.t.Logf("%s: %s", program, strings.TrimSpace(line))
+			}
+		}
+	}
 }

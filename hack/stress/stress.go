@@ -88,8 +88,8 @@ type run struct {
 }
 
 // Run drives a node until all units have been there, and fails the test for every overlap
-// and for a detector that would not have seen one.
-func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Options) {
+// and for a detector that would not have seen one. It returns what the detector has found.
+func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Options) overlap.Report {
 	t.Helper()
 	t.Logf("seed %d", o.Seed)
 	r := &run{Node: n, Options: o, detector: d, random: rand.New(rand.NewPCG(o.Seed, 0))}
@@ -124,6 +124,7 @@ func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Optio
 	if report.Holders < rounds {
 		t.Errorf("%d rounds had an exclusive unit, and %d held CPUs", rounds, report.Holders)
 	}
+	return report
 }
 
 // draw gives a number below n.
