@@ -295,14 +295,7 @@ func (a *App) buildMetrics(ctx context.Context) error {
 		Plugins: a.Device.Inventory,
 	}
 	if meter, ok := a.tree.(cgroups.Meter); ok {
-		sources.Usage = func(ctx context.Context, b ledger.Binding) (cgroups.Usage, bool) {
-			name, ok := a.reconcile.CgroupOf(b)
-			if !ok {
-				return cgroups.Usage{}, false
-			}
-			used, err := meter.Usage(ctx, name)
-			return used, err == nil
-		}
+		sources.Usage = ofContainer(a.reconcile, meter.Usage)
 	}
 	a.metrics.Start(sources)
 	return nil
@@ -312,19 +305,24 @@ func (a *App) buildMetrics(ctx context.Context) error {
 func (a *App) usageReader() *usage.Reader {
 	s := usage.Sources{View: a.Ledger.View, Drifts: a.reconcile.Drifts, Now: a.Now}
 	if meter, ok := a.tree.(cgroups.Meter); ok {
-		s.Details = func(ctx context.Context, b ledger.Binding) (cgroups.Details, bool) {
-			name, ok := a.reconcile.CgroupOf(b)
-			if !ok {
-				return cgroups.Details{}, false
-			}
-			used, err := meter.Details(ctx, name)
-			return used, err == nil
-		}
+		s.Details = ofContainer(a.reconcile, meter.Details)
 	}
 	if a.Config.Machine == "" {
 		s.CPUs = func() (map[int]time.Duration, error) { return procfs.CPUTimes(os.DirFS("/proc")) }
 	}
 	return usage.New(s)
+}
+
+// ofContainer returns a function that reads the cgroup of a container; false if it cannot be read.
+func ofContainer[U any](loop *reconcile.Loop, read func(context.Context, cgroups.Name) (U, error)) func(context.Context, ledger.Binding) (U, bool) {
+	return func(ctx context.Context, b ledger.Binding) (used U, ok bool) {
+		name, ok := loop.CgroupOf(b)
+		if !ok {
+			return used, false
+		}
+		used, err := read(ctx, name)
+		return used, err == nil
+	}
 }
 
 // pageConn connects the page to berthd's own socket. It connects with the page's first call, and

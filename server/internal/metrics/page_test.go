@@ -85,7 +85,7 @@ var uses = map[string]described{
 	ledgerBytes:           {gauges, "bytes", "whether the ledger's file grows"},
 	historyEntries:        {gauges, "entries", "how far back `berthctl history` goes, with the time of the oldest entry"},
 	historyBytes:          {gauges, "bytes", "compare with `history.bytes` of the configuration"},
-	historyOldest:         {gauges, "seconds", "the oldest moment that `--at` knows, unless an entry is damaged; no series without entries"},
+	historyOldest:         {gauges, "seconds", "the oldest moment for `--at`, unless an entry is damaged; no series without entries"},
 	historyOmitted:        {counts, "refusals", "a user floods berthd with requests that are refused"},
 	devicePlugins:         {gauges, "resources", "device resources without a connected plugin"},
 	"kubelet_pod_resources_endpoint_requests_total": {counts, "calls", "calls of PodResources clients, by API version"},

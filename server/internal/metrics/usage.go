@@ -1,23 +1,14 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
-)
-
-// Bounds of one scrape.
-const (
-	maxContainers = 2000
-	maxReading    = 5 * time.Second
+	"github.com/berthd/berth/server/internal/usage"
 )
 
 // usageCollector reads from the cgroups what the containers of admitted pods use.
@@ -46,45 +37,23 @@ func (c *usageCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Of a container that was started again it reads the
-// newest cgroup that is there.
+// Collect implements prometheus.Collector. A pod may have the name of one that is about to end;
+// only the first of them has series.
 func (c *usageCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), maxReading)
-	defer cancel()
-	view := c.view()
-	bound := map[ledger.Owner][]ledger.Binding{}
-	for b := range view.Bindings() {
-		bound[b.Owner] = append(bound[b.Owner], b)
-	}
-	owners := slices.SortedFunc(maps.Keys(bound), func(a, b ledger.Owner) int {
-		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
+	view, repeated, seen := c.view(), 0, map[[3]string]bool{}
+	omitted := usage.Each(context.Background(), view, c.usage, func(b ledger.Binding, used cgroup.Usage) {
+		pod, _ := view.Pod(b.Owner.Pod)
+		labels := [3]string{pod.Pod.Namespace, pod.Pod.Name, b.Owner.Container}
+		if seen[labels] {
+			repeated++
+			return
+		}
+		seen[labels] = true
+		out <- prometheus.MustNewConstMetric(descContainerCPU, prometheus.CounterValue, used.CPU.Seconds(), labels[:]...)
+		out <- prometheus.MustNewConstMetric(descContainerMemory, prometheus.GaugeValue, float64(used.MemoryBytes), labels[:]...)
+		out <- prometheus.MustNewConstMetric(descContainerWorkingSet, prometheus.GaugeValue, float64(used.WorkingSetBytes), labels[:]...)
 	})
-	series, omitted := 0, 0
-	seen := map[[3]string]bool{} // a pod may have the name of one that is about to end
-	for _, owner := range owners {
-		pod, ok := view.Pod(owner.Pod)
-		if !ok {
-			continue
-		}
-		labels := [3]string{pod.Pod.Namespace, pod.Pod.Name, owner.Container}
-		if series == maxContainers || ctx.Err() != nil || seen[labels] {
-			omitted++
-			continue
-		}
-		for _, b := range slices.Backward(bound[owner]) {
-			used, ok := c.usage(ctx, b)
-			if !ok {
-				continue
-			}
-			series++
-			seen[labels] = true
-			out <- prometheus.MustNewConstMetric(descContainerCPU, prometheus.CounterValue, used.CPU.Seconds(), labels[:]...)
-			out <- prometheus.MustNewConstMetric(descContainerMemory, prometheus.GaugeValue, float64(used.MemoryBytes), labels[:]...)
-			out <- prometheus.MustNewConstMetric(descContainerWorkingSet, prometheus.GaugeValue, float64(used.WorkingSetBytes), labels[:]...)
-			break
-		}
-	}
-	out <- prometheus.MustNewConstMetric(descUsageOmitted, prometheus.GaugeValue, float64(omitted))
+	out <- prometheus.MustNewConstMetric(descUsageOmitted, prometheus.GaugeValue, float64(omitted+repeated))
 }
 
 // allocatableCollector reports what the node's pods may have.

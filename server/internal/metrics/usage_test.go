@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/usage"
 )
 
 // bindingsOf gives a view of pods with one container each, "main", which have the ids.
@@ -98,12 +99,12 @@ func count(c prometheus.Collector) (n int) {
 func TestUsageIsBounded(t *testing.T) {
 	t.Parallel()
 	pods := map[string][]string{}
-	for i := range maxContainers + 3 {
+	for i := range usage.MaxContainers + 3 {
 		pods[fmt.Sprintf("p%d", i)] = []string{fmt.Sprintf("c%d", i)}
 	}
 	view := bindingsOf(t, pods, func(uid string) string { return uid })
 	c := &usageCollector{func() *ledger.View { return view }, func(context.Context, ledger.Binding) (cgroup.Usage, bool) { return cgroup.Usage{}, true }}
-	if got := count(c); got != 3*maxContainers+1 {
+	if got := count(c); got != 3*usage.MaxContainers+1 {
 		t.Errorf("%d series", got)
 	}
 }

@@ -95,8 +95,6 @@ func (r *Reader) Read(ctx context.Context) (*Reading, error) {
 }
 
 func (r *Reader) read(ctx context.Context, under chan struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, MaxTime)
-	defer cancel()
 	reading, err := r.readAll(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,27 +116,39 @@ func (r *Reader) readAll(ctx context.Context) (*Reading, error) {
 	if r.Details == nil {
 		return out, nil
 	}
-	view := r.View()
+	out.Omitted = Each(ctx, r.View(), r.Details, func(b ledger.Binding, used cgroup.Details) {
+		out.Containers = append(out.Containers, Container{b.Owner, b.ID, used})
+	})
+	return out, nil
+}
+
+// Each reads the containers of all admitted pods within the bounds. Of a container that was
+// started again, it reads the newest cgroup that exists. It returns how many containers it has
+// left out.
+func Each[U any](ctx context.Context, view *ledger.View, read func(context.Context, ledger.Binding) (U, bool), use func(ledger.Binding, U)) (omitted int) {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
 	bound := map[ledger.Owner][]ledger.Binding{}
 	for b := range view.Bindings() {
 		if _, admitted := view.Pod(b.Owner.Pod); admitted {
 			bound[b.Owner] = append(bound[b.Owner], b)
 		}
 	}
+	left := MaxContainers
 	for _, owner := range slices.SortedFunc(maps.Keys(bound), func(a, b ledger.Owner) int {
 		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
 	}) {
-		if len(out.Containers) == MaxContainers || ctx.Err() != nil {
-			out.Omitted++
+		if left == 0 || ctx.Err() != nil {
+			omitted++
 			continue
 		}
-		// Of a container that was started again, the newest cgroup that is there.
 		for _, b := range slices.Backward(bound[owner]) {
-			if used, ok := r.Details(ctx, b); ok {
-				out.Containers = append(out.Containers, Container{owner, b.ID, used})
+			if used, ok := read(ctx, b); ok {
+				left--
+				use(b, used)
 				break
 			}
 		}
 	}
-	return out, nil
+	return omitted
 }
