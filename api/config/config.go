@@ -89,6 +89,7 @@ type Config struct {
 	Devices   Devices   `json:"devices"`
 	Limits    Limits    `json:"limits"`
 	History   History   `json:"history"`
+	Hotplug   Hotplug   `json:"hotplug"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
 	// Privileges lists the privileges that berthd drops.
@@ -167,6 +168,8 @@ type Reserved struct {
 	Kube   map[string]string `json:"kube,omitempty"`
 	// CPUs is an explicit list of reserved CPUs, which replaces the cpu amounts.
 	CPUs cpuset.Set `json:"cpus,omitzero"`
+	// IsolatedCPUs also reserves the CPUs that the kernel isolates (isolcpus=).
+	IsolatedCPUs bool `json:"isolatedCPUs,omitempty"`
 	// EvictionHard is how little may be left before pods are evicted, by eviction
 	// signal, as {"memory.available": "100Mi"}. Absent: the kubelet's defaults;
 	// empty: none.
@@ -323,6 +326,31 @@ type History struct {
 	Bytes int `json:"bytes"`
 }
 
+// Hotplug configures what happens when CPUs, memory, huge pages and NUMA nodes come and go while
+// berthd runs.
+type Hotplug struct {
+	// Poll is how often the machine is compared. Events of the kernel cause a comparison at once.
+	Poll metav1.Duration `json:"poll"`
+	// Settle is how long something new must stay before it is used. What is gone counts at once.
+	Settle metav1.Duration `json:"settle"`
+	// ReservedCPUs is what becomes of reserved CPUs that follow from an amount: keep or move.
+	ReservedCPUs string `json:"reservedCPUs"`
+	// OnLost is what becomes of a container whose exclusive CPUs are gone: report.
+	OnLost string `json:"onLost"`
+}
+
+// The reserved CPUs on a changed machine.
+const (
+	// ReservedKeep leaves them as they are until the next boot, those that are offline too.
+	ReservedKeep = "keep"
+	// ReservedMove takes them from the CPUs that are on line, as a start on this machine does.
+	ReservedMove = "move"
+)
+
+// LostReport reports containers whose exclusive CPUs are gone. They run on their other CPUs, or on
+// the shared ones.
+const LostReport = "report"
+
 // Features are what the kubelet has behind feature gates of the same names.
 type Features struct {
 	PodLevelResources        bool `json:"podLevelResources"`
@@ -385,6 +413,7 @@ func Default() Config {
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		History:    History{Entries: ledger.DefaultHistoryEntries, Bytes: ledger.DefaultHistoryBytes},
+		Hotplug:    Hotplug{Poll: d(10 * time.Second), Settle: d(5 * time.Second), ReservedCPUs: ReservedKeep, OnLost: LostReport},
 		Features:   Features{PodLevelResources: true, CPUBetaOptions: true, ExclusiveCPUResize: true, ExclusiveMemoryResize: true},
 		Privileges: Privileges{DropCapabilities: true, Landlock: true, Seccomp: true},
 	}

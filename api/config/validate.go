@@ -90,6 +90,16 @@ func (c Config) Validate() error {
 		"providers.external.connect":  int64(c.Providers.External.Connect.Duration),
 		"providers.external.lease":    int64(c.Providers.External.Lease.Duration),
 		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
+		"hotplug.poll":                int64(c.Hotplug.Poll.Duration),
+	}
+	if c.Hotplug.Settle.Duration < 0 {
+		vs.Addf("hotplug.settle", "expected a duration such as 5s, or 0 for none")
+	}
+	oneOf("hotplug.reservedCPUs", c.Hotplug.ReservedCPUs, ReservedKeep, ReservedMove)
+	if c.Hotplug.OnLost == "replace" {
+		vs.Addf("hotplug.onLost", "berth cannot move containers to other CPUs yet: expected %s", LostReport)
+	} else {
+		oneOf("hotplug.onLost", c.Hotplug.OnLost, LostReport)
 	}
 	for _, field := range slices.Sorted(maps.Keys(durations)) {
 		if durations[field] <= 0 {
@@ -249,6 +259,9 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	cpus, err := c.CPUConfig()
 	if err != nil {
 		return managerset.Config{}, err
+	}
+	if c.Reserved.IsolatedCPUs {
+		cpus.AlsoReserved = m.Isolated()
 	}
 	mem, err := c.MemoryConfig(m)
 	if err != nil {

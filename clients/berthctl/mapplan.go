@@ -17,7 +17,7 @@ import (
 // simulatedState is what a map shows after a simulation.
 func simulatedState(scene simulation.Scene, placed simulation.Placement) nodemap.State {
 	state := nodemap.State{
-		Machine: scene.Machine, Offline: scene.Machine.Offline().Union(placed.View.Rules().OfflineCPUs), Reserved: placed.Reserved,
+		Machine: scene.Machine, Offline: scene.Machine.Offline().Union(placed.View.Machine().Offline()), Reserved: placed.Reserved,
 		Shared: placed.View.SharedCPUs(),
 	}
 	holder := map[[2]string]string{}

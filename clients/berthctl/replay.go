@@ -166,6 +166,9 @@ func (c *ctl) showReplay(w io.Writer, r *admissionv1.Replay, known names) {
 	if n := r.GetPolicyChanges(); n > 0 {
 		fmt.Fprintf(w, "the policy was set by %s, which replaced the configuration's (--keep-policy leaves them out)\n", table.Count(int(n), "recorded call"))
 	}
+	if n := r.GetMachineChanges(); n > 0 {
+		fmt.Fprintf(w, "the machine changed: %s\n", table.Count(int(n), "time"))
+	}
 	fmt.Fprintf(w, "\n%d of %s\n", r.GetDiffer(), differing(r.GetVerdicts()))
 	if n := r.GetMoved(); n > 0 {
 		fmt.Fprintf(w, "%s other CPUs, memory or devices than recorded\n", holding(n))

@@ -77,8 +77,13 @@ func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
 		table.Count(len(sockets), "socket"), table.Count(len(m.GetNodes()), "NUMA node"), table.Count(len(caches), "cache group"),
 		table.Count(len(cores), "core"), table.Count(len(m.GetCpus()), "CPU"),
 	}, ", "))
-	if m.GetOfflineCpus().GetList() != "" {
-		fmt.Fprintf(w, "offline: %s\n", cpuNoun(m.GetOfflineCpus().GetList()))
+	for _, of := range []struct {
+		name string
+		list string
+	}{{"offline", m.GetOfflineCpus().GetList()}, {"isolated", m.GetIsolatedCpus().GetList()}, {"without a tick", m.GetNohzFullCpus().GetList()}} {
+		if of.list != "" {
+			fmt.Fprintf(w, "%s: %s\n", of.name, cpuNoun(of.list))
+		}
 	}
 	if c.wide() {
 		fmt.Fprintf(w, "fingerprint: %s\n", m.GetFingerprint())

@@ -50,7 +50,8 @@ type unknownAfter struct {
 
 // rulesAfter are rules after an entry.
 type rulesAfter struct {
-	offline  cpuset.Set
+	machine  *machine.Topology
+	reserved cpuset.Set
 	override *ledger.Override
 	config   string
 }
@@ -149,7 +150,7 @@ func between(before, after *ledger.View, e *ledger.HistoryEntry) recorded {
 		out.unknown = append(out.unknown, now)
 	}
 	if e.Before.Rules != nil {
-		out.rules = &rulesAfter{after.Rules().OfflineCPUs, after.Override(), after.Rules().ConfigDigest}
+		out.rules = &rulesAfter{after.Machine(), after.Rules().ReservedCPUs, after.Override(), after.Rules().ConfigDigest}
 	}
 	return out
 }

@@ -16,9 +16,11 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -83,7 +85,10 @@ func (s Scene) Replay(ctx context.Context, rec *Record, o ReplayOptions) (*admis
 			BeginRevision: line.begin.Revision(), BeginPods: uint32(line.begin.NumPods()), BeginReason: line.why,
 			SameMachine: rec.isOn(s.Machine),
 		},
-		skipped: map[string]int{skipOlder: line.older}, known: map[string]bool{}, today: maps.Clone(rec.Today), stages: map[string]*stage{},
+		skipped: map[string]int{skipOlder: line.older}, known: map[string]bool{}, today: maps.Clone(rec.Today), stages: map[stageKey]*stage{},
+	}
+	if r.out.GetSameMachine() {
+		r.scene.Machine = line.begin.Machine() // which changes while the replay goes on
 	}
 	if n := len(line.entries); n > 0 {
 		r.out.BeginTime, r.out.EndTime = timestamppb.New(line.entries[0].Time), timestamppb.New(line.entries[n-1].Time)
@@ -129,7 +134,16 @@ type replay struct {
 	// made. today has the digests of recorded ones that are others today.
 	known  map[string]bool
 	today  map[string]string
-	stages map[string]*stage
+	stages map[stageKey]*stage
+	// reserved are the recorded CPUs that stay reserved on a changed machine.
+	reserved cpuset.Set
+}
+
+// stageKey is what the managers of a stage follow from.
+type stageKey struct {
+	digest   string
+	machine  *machine.Topology
+	reserved cpuset.Set
 }
 
 // digest returns today's digest of a configuration with a recorded digest.
@@ -144,6 +158,9 @@ func (r *replay) begin(ctx context.Context, recorded *ledger.View) error {
 	r.out.SameConfiguration = digest == r.record.ConfigDigest
 	r.asRecorded = r.out.GetSameMachine() && r.out.GetSameConfiguration() && !r.options.KeepPolicy
 	r.follows = r.asRecorded
+	if r.asRecorded {
+		r.reserved = recorded.Rules().ReservedCPUs
+	}
 	r.known[digest], r.known[r.record.ConfigDigest] = true, r.record.Config != nil || r.out.GetSameConfiguration()
 	if err := r.force(recorded.Override()); err != nil {
 		return err
@@ -207,15 +224,16 @@ func (r *replay) use(c config.Config) error {
 	if err != nil {
 		return err
 	}
-	st := r.stages[digest]
+	key := stageKey{digest, r.scene.Machine, r.reserved}
+	st := r.stages[key]
 	if st == nil {
 		s := r.scene
 		s.Config = c
-		if st, err = s.build(); err != nil {
+		if st, err = s.buildKeeping(r.reserved); err != nil {
 			return err
 		}
 		st.engine.Resources = c.Resources(time.Time{})
-		r.stages[digest] = st
+		r.stages[key] = st
 	}
 	r.stage, r.known[digest] = st, true
 	r.trial, r.detailed = st.trial(r.view, -1), st.trial(r.view, st.engine.Tries)
@@ -243,6 +261,10 @@ func (r *replay) entry(ctx context.Context, e *recorded) error {
 			return err
 		}
 		r.out.PolicyChanges++
+		r.reserved = cpuset.Set{}
+		if r.asRecorded && e.rules != nil {
+			r.reserved = e.rules.reserved
+		}
 		if r.record.Config != nil {
 			digest, err := r.record.Config.With(policy).Digest()
 			if err != nil {
@@ -255,11 +277,15 @@ func (r *replay) entry(ctx context.Context, e *recorded) error {
 		}
 		return r.use(r.scene.Config.With(policy))
 	case e.rules != nil:
+		if r.out.GetSameMachine() && r.scene.Machine != e.rules.machine {
+			r.scene.Machine = e.rules.machine
+			r.out.MachineChanges++
+		}
+		if r.asRecorded {
+			r.reserved = e.rules.reserved
+		}
 		if err := r.force(e.rules.override); err != nil {
 			return err
-		}
-		if r.out.GetSameMachine() {
-			r.view = r.view.WithOffline(e.rules.offline)
 		}
 	}
 	if !r.apply(e) {

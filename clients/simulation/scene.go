@@ -161,7 +161,11 @@ func (s *stage) begin(on *Record) (*ledger.View, error) {
 }
 
 // build makes the managers.
-func (s Scene) build() (*stage, error) {
+func (s Scene) build() (*stage, error) { return s.buildKeeping(cpuset.Set{}) }
+
+// buildKeeping makes the managers with CPUs that stay reserved; empty for those that follow from the
+// configuration.
+func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 	if err := s.Config.Validate(); err != nil {
 		return nil, err
 	}
@@ -169,7 +173,7 @@ func (s Scene) build() (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Facts = s.Facts
+	cfg.Facts, cfg.CPU.KeptReserved = s.Facts, reserved
 	managers, err := managerset.New(cfg, s.Machine)
 	if err != nil {
 		return nil, err

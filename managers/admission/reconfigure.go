@@ -117,6 +117,30 @@ func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
 	return o, nil
 }
 
+// ChangeMachine changes the rules to those of another machine in one commit. The machine is a fact,
+// so nothing is refused: pods keep their claims, those on missing CPUs and memory too, and the
+// outlook has the new findings about them. Pods without findings are left out of it. Running
+// admissions are planned again, as with Reconfigure. Errors are of class Unavailable: the journal
+// cannot be written.
+func (e *Engine) ChangeMachine(ctx context.Context, rules ledger.Rules) (Outlook, error) {
+	release, err := e.acquire(ctx)
+	if err != nil {
+		return Outlook{}, err
+	}
+	defer release()
+	o := Outlook{Before: e.Ledger.View()}
+	if o.After, err = e.Ledger.SetRules(ctx, rules); err != nil {
+		return o, fmt.Errorf("change the machine: %w", err)
+	}
+	findings := newFindings(o.Before, o.After)
+	for _, p := range inOrder(o.After) {
+		if found := findings[p.UID()]; len(found) > 0 {
+			o.Pods = append(o.Pods, PodOutlook{Pod: p, Fate: Same, Findings: found})
+		}
+	}
+	return o, nil
+}
+
 // sharers refuses rules that leave no CPUs to containers with shared CPUs.
 func (o *Outlook) sharers() error {
 	if !o.After.SharedCPUs().IsEmpty() {

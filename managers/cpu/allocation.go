@@ -22,7 +22,7 @@ type allocation struct {
 // Available returns the CPUs that containers can still get for themselves: those that are neither
 // reserved nor offline and that nobody has. Under the policy none they can get none of them.
 func (m *Manager) Available(view *ledger.View) cpuset.Set {
-	return m.allocatable.Minus(view.ExclusiveCPUs()).Minus(view.Rules().OfflineCPUs)
+	return m.allocatable.Minus(view.ExclusiveCPUs())
 }
 
 func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {

@@ -36,6 +36,13 @@ type Config struct {
 	// (systemReserved and kubeReserved), rounded up to whole CPUs. 0 means the
 	// size of the explicit list; the static policy insists on more than zero.
 	ReservedMilliCPU int64
+	// AlsoReserved are CPUs that are reserved beside the list or the amount, such as those that
+	// the kernel isolates. CPUs that the machine lacks are ignored.
+	AlsoReserved cpuset.Set
+	// KeptReserved are the CPUs that were reserved by the same configuration on an earlier state
+	// of this machine. As long as one of them is on line, they replace what follows from
+	// ReservedMilliCPU, and CPUs of ReservedCPUs that the machine has lost are no error.
+	KeptReserved cpuset.Set
 	// AllowUnreserved lets the static policy run without any reserved CPU, where
 	// the system is kept off the pods' CPUs by other means.
 	AllowUnreserved bool
@@ -102,10 +109,14 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 		count = cfg.ReservedCPUs.Len()
 	}
 	m.reserved = cfg.ReservedCPUs
+	present := all.Union(m.topo.Offline()) // an offline CPU may come back
+	if kept := cfg.KeptReserved.Intersect(present); kept.Overlaps(all) {
+		m.reserved, count = kept, kept.Len()
+	}
 	switch {
 	case count < 0 || count == 0 && !cfg.AllowUnreserved:
 		bad.Addf("kubeReserved", "the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero")
-	case !m.reserved.IsSubsetOf(all):
+	case !m.reserved.IsSubsetOf(present):
 		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", m.reserved.Minus(all), all)
 	case !m.reserved.IsEmpty() && m.reserved.Len() != count:
 		bad.Addf("reservedSystemCPUs", "expected %d CPUs as reserved for the system, got the %d of %s", count, m.reserved.Len(), m.reserved)
@@ -119,6 +130,7 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 		}
 		m.reserved = set
 	}
+	m.reserved = m.reserved.Union(cfg.AlsoReserved.Intersect(present))
 	m.allocatable = all.Minus(m.reserved)
 	m.physical = all.Minus(m.part[core].Cover(m.reserved.Intersect(all)))
 }

@@ -1,9 +1,11 @@
 package cpu
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // Offline CPUs are not allocated, whole cores included; once they are back
@@ -13,7 +15,14 @@ func TestOfflineCPUsAreNotGiven(t *testing.T) {
 	n := newNode(t, machines["A"], "0", "") // cores of CPUs i and i+4
 	offline := func(list string) {
 		t.Helper()
-		if _, err := n.SetOffline(t.Context(), set(list)); err != nil {
+		topo, err := machines["A"].Without(set(list))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.Manager, err = New(Config{Policy: PolicyStatic, Features: allFeatures, ReservedCPUs: set("0")}, topo); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.SetRules(t.Context(), ledger.Rules{Machine: topo, ReservedCPUs: n.Reserved()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,5 +43,42 @@ func TestOfflineCPUsAreNotGiven(t *testing.T) {
 	}
 	if shared := n.View().SharedCPUs(); shared != cpuset.Of(0, 3, 4, 7) {
 		t.Errorf("shared are %s", shared)
+	}
+}
+
+// TestReservedOffline: reserved CPUs that are offline stay reserved, those that are not there are
+// refused. What an earlier state of the machine reserved of an amount is kept as long as one of
+// them is online.
+func TestReservedOffline(t *testing.T) {
+	t.Parallel()
+	topo, err := machines["A"].Without(set("0,5"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		cfg               Config
+		reserved, nothing string
+	}{
+		"listed":                    {cfg: Config{ReservedCPUs: set("0,4")}, reserved: "0,4"},
+		"listed and not there":      {cfg: Config{ReservedCPUs: set("4,9")}, nothing: "reservedSystemCPUs"},
+		"an amount":                 {cfg: Config{ReservedMilliCPU: 2000}, reserved: "1,4"},
+		"kept":                      {cfg: Config{ReservedMilliCPU: 2000, KeptReserved: set("0,4")}, reserved: "0,4"},
+		"kept, some are not there":  {cfg: Config{ReservedMilliCPU: 3000, KeptReserved: set("0,4,9")}, reserved: "0,4"},
+		"none of the kept is there": {cfg: Config{ReservedMilliCPU: 1000, KeptReserved: set("0")}, reserved: "1"},
+		"isolated too":              {cfg: Config{ReservedMilliCPU: 1000, AlsoReserved: set("5-7,30")}, reserved: "1,5-7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.cfg.Policy, tt.cfg.Features = PolicyStatic, allFeatures
+			m, err := New(tt.cfg, topo)
+			switch {
+			case tt.nothing != "":
+				if err == nil || !strings.Contains(err.Error(), tt.nothing) {
+					t.Errorf("%v", err)
+				}
+			case err != nil || m.Reserved().String() != tt.reserved || m.Allocatable() != topo.CPUs().Minus(set(tt.reserved)):
+				t.Errorf("%v, %v", m, err)
+			}
+		})
 	}
 }

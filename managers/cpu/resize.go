@@ -107,13 +107,12 @@ func (r *resize) shrink(i, n int) error {
 		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
 	}
 	set, admitted := r.held(i)
-	here := set.Intersect(m.topo.CPUs())
-	online := here.Minus(r.view.Rules().OfflineCPUs)
+	online := set.Intersect(m.topo.CPUs())
 	type preference struct{ pool, first cpuset.Set }
-	order := []preference{{online, admitted}, {here, admitted}}
+	order := []preference{{online, admitted}}
 	if m.options.fullCores {
 		whole := m.wholeCores(admitted)
-		order = append([]preference{{m.wholeCores(online), whole}, {m.wholeCores(here), whole}}, order...)
+		order = append([]preference{{m.wholeCores(online), whole}}, order...)
 	}
 	var keep cpuset.Set
 	for _, p := range order {
@@ -132,10 +131,12 @@ func (r *resize) shrink(i, n int) error {
 		}
 		keep = more
 	}
-	keep = keep.Union(set.Minus(here).Lowest(n - keep.Len()))
+	missing := set.Minus(online)
+	keep = keep.Union(missing.Intersect(admitted).Lowest(n - keep.Len()))
+	keep = keep.Union(missing.Minus(keep).Lowest(n - keep.Len()))
 	r.put(i, keep, admitted.Intersect(keep))
 	gone := set.Minus(keep).Minus(r.union()) // an init container may have them, too
-	r.available = r.available.Union(gone.Intersect(m.allocatable).Minus(r.view.Rules().OfflineCPUs))
+	r.available = r.available.Union(gone.Intersect(m.allocatable))
 	return nil
 }
 

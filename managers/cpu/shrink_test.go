@@ -40,10 +40,10 @@ func TestResizeWithoutSomeCPUs(t *testing.T) {
 	}{
 		"enough are on line":                     {have: "1-3,9", offline: "3", n: 3, want: "1-2,9"},
 		"fewer are on line":                      {have: "1,4,9", offline: "1,9", n: 2, want: "1,4"},
-		"all are off line":                       {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,9"},
+		"all are off line":                       {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,4"},
 		"of the admission, as far as they go":    {have: "1-3,9-11", admitted: "2,10", offline: "1,2,9,10", n: 3, want: "2-3,11", then: "2"},
-		"whole cores that are on line":           {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4, want: "1,3,9,11", then: "1,9"},
-		"whole cores, if too few are on line":    {options: whole, have: "1-3,9-11", offline: "10-11", n: 4, want: "1-2,9-10"},
+		"a core whose other thread is off line":  {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4, want: "1-3,9", then: "1-2,9"},
+		"all cores have a thread off line":       {options: whole, have: "1-3,9-11", offline: "10-11", n: 4, want: "1-3,9"},
 		"not in the machine":                     {have: "1-3,30-33", n: 6, want: "1-3,30-32"},
 		"not in the machine, fewer than it has":  {have: "1-3,30-33", n: 2, want: "1,2"},
 		"not in the machine, or off line":        {have: "1-3,30-33", offline: "2", n: 3, want: "1-3"},
@@ -52,6 +52,10 @@ func TestResizeWithoutSomeCPUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			topo, err := topo.Without(set(tt.offline))
+			if err != nil {
+				t.Fatal(err)
+			}
 			m, err := New(Config{Policy: PolicyStatic, Options: tt.options, ReservedCPUs: set("0"),
 				Features: Features{AlphaOptions: true, BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
 			if err != nil {
@@ -59,7 +63,7 @@ func TestResizeWithoutSomeCPUs(t *testing.T) {
 			}
 			claim := ledgertest.Exclusive("a", tt.have)
 			claim.CPUs.Admitted, claim.Affinity = set(tt.admitted), &ledger.Affinity{Any: true}
-			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0"), OfflineCPUs: set(tt.offline)}).View())
+			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
 			d.PutPod(ledgertest.With(ledgertest.Pod("p", "a"), claim))
 			claims, err := m.Resize(t.Context(), d.View(), with(set(tt.have).Len()), with(tt.n), hint.Widening{})
 			if err != nil {
@@ -76,11 +80,6 @@ func TestResizeWithoutSomeCPUs(t *testing.T) {
 func TestResizeAndTheSharedPool(t *testing.T) {
 	t.Parallel()
 	topo := machinetest.Build("1s8c1t")
-	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Options: map[string]string{"strict-cpu-reservation": "true"},
-		Features: Features{AlphaOptions: true, BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, tt := range map[string]struct {
 		a, b, offline string
 		to            *workload.Pod
@@ -92,12 +91,21 @@ func TestResizeAndTheSharedPool(t *testing.T) {
 		"the last one":                                {"1-3", "4-6", "", with(3, 4), errdefs.ResizeDeferred},
 		"the last one but for one off line":           {"1-3", "4-5", "7", with(3, 3), errdefs.ResizeDeferred},
 	} {
-		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0"), StrictReservation: true, OfflineCPUs: set(tt.offline)}).View())
+		topo, err := topo.Without(set(tt.offline))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Options: map[string]string{"strict-cpu-reservation": "true"},
+			Features: Features{AlphaOptions: true, BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0"), StrictReservation: true}).View())
 		a, b := ledgertest.Exclusive("a", tt.a), ledgertest.Exclusive("b", tt.b)
 		a.Affinity, b.Affinity = &ledger.Affinity{Any: true}, &ledger.Affinity{Any: true}
 		d.PutPod(ledgertest.With(ledgertest.Pod("p", "a", "b"), a, b))
 		d.PutPod(ledgertest.Pod("shares", "c"))
-		_, err := m.Resize(t.Context(), d.View(), with(set(tt.a).Len(), set(tt.b).Len()), tt.to, hint.Widening{})
+		_, err = m.Resize(t.Context(), d.View(), with(set(tt.a).Len(), set(tt.b).Len()), tt.to, hint.Widening{})
 		if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
 			t.Errorf("%s: %v, want %q", name, err, tt.reason)
 		}
@@ -131,7 +139,7 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 // as long as it has enough whole cores.
 func TestShrinkKeepsWhatRuns(t *testing.T) {
 	t.Parallel()
-	topo := machinetest.Build("2s4c2t")
+	present := machinetest.Build("2s4c2t")
 	rapid.Check(t, func(t *rapid.T) {
 		whole := rapid.Bool().Draw(t, "whole cores")
 		subset := func(label string, of cpuset.Set) (out cpuset.Set) {
@@ -142,7 +150,7 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 			}
 			return out
 		}
-		all := topo.CPUs().Minus(cpuset.Of(0, 8))
+		all := present.CPUs().Minus(cpuset.Of(0, 8))
 		have := subset("has", all).Union(subset("gone", cpuset.Of(20, 21, 22)))
 		step := 1
 		if whole {
@@ -153,6 +161,10 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 		}
 		n := step * rapid.IntRange(1, (have.Len()-1)/step).Draw(t, "n")
 		offline := subset("off line", all)
+		topo, err := present.Without(offline)
+		if err != nil {
+			t.Fatal(err)
+		}
 		options := map[string]string{FullPCPUsOnly: strconv.FormatBool(whole)}
 		m, err := New(Config{Policy: PolicyStatic, Options: options, ReservedCPUs: set("0,8"), Features: Features{BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
 		if err != nil {
@@ -160,7 +172,7 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 		}
 		claim := ledgertest.Exclusive("a", have.String())
 		claim.CPUs.Admitted = subset("admitted", have)
-		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0,8"), OfflineCPUs: offline}).View())
+		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0,8")}).View())
 		d.PutPod(ledgertest.With(ledgertest.Pod("p", "a"), claim))
 		claims, err := m.Resize(context.Background(), d.View(), with(have.Len()), with(n), hint.Widening{})
 		if err != nil {
@@ -170,11 +182,11 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 		if keep.Len() != n || !keep.IsSubsetOf(have) || !admitted.IsSubsetOf(keep) {
 			t.Fatalf("of %s it keeps %s with %s, want %d", have, keep, admitted, n)
 		}
-		online := have.Intersect(topo.CPUs()).Minus(offline)
+		online := have.Intersect(topo.CPUs())
 		if runs := keep.Intersect(online).Len(); !whole && runs != min(n, online.Len()) {
 			t.Errorf("of %s, of which %s are off line, it keeps %s", have, offline, keep)
 		}
-		if cores := m.wholeCores(have); whole && cores.Len() >= n && m.wholeCores(keep) != keep {
+		if cores := m.wholeCores(have); whole && offline.IsEmpty() && cores.Len() >= n && m.wholeCores(keep) != keep {
 			t.Errorf("of the whole cores %s it keeps %s", cores, keep)
 		}
 	})

@@ -54,7 +54,7 @@ func Nodes(view *ledger.View, set *managerset.Set, devices *device.Snapshot) []N
 // cpuAmount counts CPUs. Under the policy none all pods share them, so no pod takes any away.
 func cpuAmount(view *ledger.View, m *cpu.Manager, node int) Resource {
 	here := view.Machine().CPUsInNode(node)
-	allocatable := here.Intersect(view.AllocatableCPUs()).Minus(view.Rules().OfflineCPUs)
+	allocatable := here.Intersect(view.AllocatableCPUs())
 	out := Resource{
 		Name: string(workload.CPU), Aligned: m.Describe().Policy != cpu.PolicyNone,
 		Capacity: uint64(here.Len()), Allocatable: uint64(allocatable.Len()), Available: uint64(allocatable.Len()),

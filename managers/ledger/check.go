@@ -13,7 +13,7 @@ import (
 // rules (policy findings). The findings are in the order of the pods' uids; the same view
 // gives the same findings.
 func Check(v *View) []Finding {
-	c := &checker{view: v, allocatable: v.AllocatableCPUs().Minus(v.rules.OfflineCPUs), expected: 2 * v.pods.Len()}
+	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2 * v.pods.Len()}
 	for p := range v.Pods() {
 		c.pod(p)
 	}
@@ -32,7 +32,7 @@ func Check(v *View) []Finding {
 // draft's changes can be wrong, so only these are checked: the cost of a commit does not
 // grow with the number of pods.
 func (d *Draft) flaw(next *View) (Finding, bool) {
-	c := &checker{view: next, allocatable: next.AllocatableCPUs().Minus(next.rules.OfflineCPUs), expected: 2}
+	c := &checker{view: next, allocatable: next.AllocatableCPUs(), expected: 2}
 	for _, p := range d.pods {
 		if p != nil {
 			c.pod(p)
@@ -90,7 +90,7 @@ func CheckPod(v *View, uid string) []Finding {
 	if !ok {
 		return nil
 	}
-	c := &checker{view: v, allocatable: v.AllocatableCPUs().Minus(v.rules.OfflineCPUs), expected: 2}
+	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2}
 	c.pod(p)
 	if c.devices != nil {
 		for o := range v.DeviceHolders() {
@@ -215,16 +215,16 @@ func (c *checker) cpus(p *Pod, i int) {
 
 // external returns why CPUs are not allocatable under the current rules.
 func (c *checker) external(claim *Claim) {
-	set := claim.CPUs.Set
-	if gone := set.Minus(c.view.rules.Machine.CPUs()); !gone.IsEmpty() {
+	m, set := c.view.rules.Machine, claim.CPUs.Set
+	if gone := set.Minus(m.CPUs()).Minus(m.Offline()); !gone.IsEmpty() {
 		c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
-			"CPUs %s of %s are not online", gone, claim.Owner)
+			"CPUs %s of %s are not on this machine: it runs on %s", gone, claim.Owner, c.view.RunsOn(claim.Owner))
 	}
-	if off := set.Intersect(c.view.rules.OfflineCPUs); !off.IsEmpty() {
+	if off := set.Intersect(m.Offline()); !off.IsEmpty() {
 		c.add(Policy, RuleOffline, claim.Owner, Owner{}, claim.Resource,
 			"CPUs %s of %s are off line: it runs on %s", off, claim.Owner, c.view.RunsOn(claim.Owner))
 	}
-	if reserved := set.Intersect(c.view.rules.ReservedCPUs); !reserved.IsEmpty() {
+	if reserved := set.Intersect(c.view.rules.ReservedCPUs).Intersect(m.CPUs()); !reserved.IsEmpty() {
 		c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,
 			"CPUs %s of %s are reserved", reserved, claim.Owner)
 	}

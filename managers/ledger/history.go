@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -167,8 +168,12 @@ type BindingBefore struct {
 
 // RulesBefore are earlier rules.
 type RulesBefore struct {
-	Machine     string       `json:"machine,omitempty"` // fingerprint
-	Config      string       `json:"config,omitempty"`  // digest
+	Machine string `json:"machine,omitempty"` // fingerprint
+	// Topology is the earlier machine, as its difference from the later one; nil for the same
+	// machine, and where it is not known.
+	Topology *machine.Difference `json:"topology,omitempty"`
+
+	Config      string       `json:"config,omitempty"` // digest
 	Reservation Reservation  `json:"reservation"`
 	Memory      []NodeMemory `json:"memory,omitempty"`
 	Override    *Override    `json:"override,omitempty"`
@@ -178,11 +183,13 @@ type RulesBefore struct {
 type Reservation struct {
 	Reserved cpuset.Set `json:"reserved"`
 	Strict   bool       `json:"strict,omitempty"`
-	Offline  cpuset.Set `json:"offline"`
+	// Offline is empty. Earlier berths, whose machine was that of their start, had the CPUs here
+	// that went offline later.
+	Offline cpuset.Set `json:"offline"`
 }
 
 func (r Rules) reservation() Reservation {
-	return Reservation{Reserved: r.ReservedCPUs, Strict: r.StrictReservation, Offline: r.OfflineCPUs}
+	return Reservation{Reserved: r.ReservedCPUs, Strict: r.StrictReservation}
 }
 
 // Call describes a call for the history. A context carries it to the commit of the call's
@@ -334,6 +341,9 @@ func (e *HistoryEntry) changed(old, next *View) bool {
 	}
 	if !old.rules.same(next.rules) || old.override != next.override {
 		before.Rules = rulesBefore(old)
+		if old.rules.Machine != next.rules.Machine {
+			before.Rules.Topology = machine.DifferenceOf(old.rules.Machine, next.rules.Machine)
+		}
 	}
 	if len(before.Pods)+len(before.Unknown)+len(before.Bindings) == 0 && before.Rules == nil {
 		return false

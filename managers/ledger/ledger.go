@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -40,6 +41,10 @@ type Options struct {
 	// Restore returns the rules of a policy that was set before. If it returns false or is
 	// nil, the override is dropped and Rules apply.
 	Restore func(Override) (Rules, bool)
+	// Keep returns the rules with the CPUs that were reserved at the last commit of this boot
+	// under the same configuration, and the override in effect. It may be nil, and return false
+	// to keep Rules.
+	Keep func(reserved cpuset.Set, o *Override) (Rules, bool)
 	// Epoch is the base of the revisions of an empty ledger, in units of 1024. Milliseconds
 	// since 1970 keep them above those of earlier, lost ledgers. An existing ledger keeps
 	// its own base.

@@ -36,16 +36,20 @@ func TestOffline(t *testing.T) {
 	} {
 		var err error
 		if row.other { // a policy is set meanwhile
-			_, err = l.SetRules(t.Context(), ledger.Rules{Machine: rules.Machine, ReservedCPUs: cpuset.Of(1)})
+			_, err = l.SetRules(t.Context(), ledger.Rules{Machine: l.View().Machine(), ReservedCPUs: cpuset.Of(1)})
 		} else {
-			_, err = l.SetOffline(t.Context(), row.offline)
+			now := rules
+			if now.Machine, err = rules.Machine.Without(row.offline); err != nil {
+				t.Fatal(err)
+			}
+			_, err = l.SetRules(t.Context(), now)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		v := l.View()
-		if v.Rules().OfflineCPUs != row.offline || v.RunsOn(x) != row.x || v.RunsOn(s) != row.s {
-			t.Errorf("off line are %s: x runs on %s, s on %s; want %s, %s", v.Rules().OfflineCPUs, v.RunsOn(x), v.RunsOn(s), row.x, row.s)
+		if v.Machine().Offline() != row.offline || v.RunsOn(x) != row.x || v.RunsOn(s) != row.s {
+			t.Errorf("off line are %s: x runs on %s, s on %s; want %s, %s", v.Machine().Offline(), v.RunsOn(x), v.RunsOn(s), row.x, row.s)
 		}
 		if set, exclusive, _ := v.ContainerCPUs(x); !exclusive || set != cpuset.Of(2, 3) {
 			t.Errorf("x holds %s, exclusive %t", set, exclusive)

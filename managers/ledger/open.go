@@ -38,7 +38,8 @@ type Report struct {
 	History string `json:"history,omitempty"`
 	// Grandfathered are claims that the current rules would not allow. They are kept.
 	Grandfathered []Finding `json:"grandfathered,omitempty"`
-	// Broken are claims on CPUs or NUMA nodes that the machine no longer has.
+	// Broken are claims on CPUs that are offline, and on CPUs or NUMA nodes that the machine no
+	// longer has.
 	Broken []Finding `json:"broken,omitempty"`
 }
 
@@ -74,6 +75,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if view.override != nil && len(st.damage) == 0 {
 		o.restore(&st, &report)
 	}
+	o.keep(&st)
 	view.rules, view.traces.limits = o.Rules, traceLimits{o.Traces, o.TraceBytes}
 	findings := st.resolve()
 	st.fill(&report)
@@ -117,10 +119,20 @@ func (o *Options) restore(st *state, r *Report) {
 	st.pending = append(st.pending, Entry{Bucket: BucketMeta, Key: metaOverride})
 }
 
+// keep lets the CPUs stay reserved that were reserved by the same configuration in this boot.
+func (o *Options) keep(st *state) {
+	if o.Keep == nil || st.fresh || st.config != o.Rules.ConfigDigest || st.view.epoch.boot != o.BootID || st.reservation.Reserved == o.Rules.ReservedCPUs {
+		return
+	}
+	if rules, ok := o.Keep(st.reservation.Reserved, st.view.override); ok {
+		o.Rules = rules
+	}
+}
+
 // sort sorts the policy findings of Check into the report.
 func (r *Report) sort(findings []Finding) {
 	for _, f := range findings {
-		if f.Rule == RuleVanished {
+		if f.Rule == RuleVanished || f.Rule == RuleOffline {
 			r.Broken = append(r.Broken, f)
 		} else {
 			r.Grandfathered = append(r.Grandfathered, f)

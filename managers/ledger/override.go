@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -26,7 +25,6 @@ func (v *View) Override() *Override { return v.override }
 // Under returns a view of the same pods under other rules, as after a change of policy.
 func (v *View) Under(rules Rules) *View {
 	other := *v
-	rules.OfflineCPUs = v.rules.OfflineCPUs
 	other.rules = rules
 	return &other
 }
@@ -43,17 +41,6 @@ func (l *Ledger) SetRules(ctx context.Context, rules Rules) (*View, error) {
 // to the configuration's policy.
 func (l *Ledger) SetOverride(ctx context.Context, rules Rules, o *Override) (*View, error) {
 	return l.reign(ctx, rules, func(*View) *Override { return o })
-}
-
-// SetOffline stores which CPUs of the machine are offline, as a separate generation. The
-// other rules do not change, and later rules keep it.
-func (l *Ledger) SetOffline(ctx context.Context, cpus cpuset.Set) (*View, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old := l.View()
-	next := old.Under(old.rules)
-	next.rules.OfflineCPUs = cpus
-	return l.rule(ctx, old, next, old.override)
 }
 
 func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View) *Override) (*View, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // Moment names a state of the past: by a time, or by a revision if it is not 0.
@@ -112,12 +113,13 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 	}
 	before.facts.sums.known() // so that sums do not lead to all later views
 	if r := b.Rules; r != nil {
-		if r.Machine != v.rules.Machine.Fingerprint() {
-			return nil, errdefs.NotFoundf("the machine was another one before %s", e.Time.UTC().Format(time.RFC3339))
+		m, err := r.machine(v.rules.Machine)
+		if err != nil {
+			return nil, fmt.Errorf("before %s: %w", e.Time.UTC().Format(time.RFC3339), err)
 		}
 		before.rules = Rules{
-			Machine: v.rules.Machine, ConfigDigest: r.Config, Memory: r.Memory,
-			ReservedCPUs: r.Reservation.Reserved, StrictReservation: r.Reservation.Strict, OfflineCPUs: r.Reservation.Offline,
+			Machine: m, ConfigDigest: r.Config, Memory: r.Memory,
+			ReservedCPUs: r.Reservation.Reserved, StrictReservation: r.Reservation.Strict,
 		}
 		before.override = r.Override
 	}
@@ -125,6 +127,21 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 		before.back(e.Revision - 1)
 	}
 	return before, nil
+}
+
+// machine returns the machine of earlier rules.
+func (r *RulesBefore) machine(later *machine.Topology) (*machine.Topology, error) {
+	m := later
+	if r.Topology != nil {
+		var err error
+		if m, err = r.Topology.Apply(later); err != nil {
+			return nil, err
+		}
+	}
+	if r.Machine != m.Fingerprint() || !r.Reservation.Offline.IsEmpty() {
+		return nil, errdefs.NotFoundf("the machine was another one")
+	}
+	return m, nil
 }
 
 // back sets an earlier revision.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -96,9 +95,13 @@ func (v *View) snapshot() *Snapshot {
 // snapshot's, claims may be on CPUs that it does not have. An error is of class Corrupt: the
 // snapshot contradicts itself.
 func (s *Snapshot) View(m *machine.Topology) (*View, error) {
+	m, err := m.Without(s.Reservation.Offline)
+	if err != nil {
+		return nil, errdefs.Corruptf("offline CPUs %s: %w", s.Reservation.Offline, err)
+	}
 	d := NewDraft(Empty(Rules{
 		Machine: m, ConfigDigest: s.Config, Memory: s.Memory,
-		ReservedCPUs: s.Reservation.Reserved, StrictReservation: s.Reservation.Strict, OfflineCPUs: s.Reservation.Offline,
+		ReservedCPUs: s.Reservation.Reserved, StrictReservation: s.Reservation.Strict,
 	}))
 	for i, p := range s.Pods {
 		switch {
@@ -180,13 +183,6 @@ func ReadSnapshot(entries []Entry) (*Snapshot, error) {
 	s := st.view.snapshot()
 	s.Machine, s.Config, s.Memory, s.Reservation = st.machine, st.config, st.memory, st.reservation
 	return s, nil
-}
-
-// WithOffline returns a view of the same pods with other CPUs offline.
-func (v *View) WithOffline(cpus cpuset.Set) *View {
-	other := *v
-	other.rules.OfflineCPUs = cpus
-	return &other
 }
 
 // EachRecorded calls each with the entries of the history in a journal's entries, the newest

@@ -17,9 +17,6 @@ type Rules struct {
 	ReservedCPUs cpuset.Set
 	// StrictReservation also removes the reserved CPUs from the shared CPUs.
 	StrictReservation bool
-	// OfflineCPUs are CPUs of the machine that went offline since the machine was read;
-	// SetOffline changes them. They are not allocated, and no container runs there.
-	OfflineCPUs cpuset.Set
 	// Memory is the memory of each NUMA node that pods may have, by node and resource, if
 	// memory is allocated by node.
 	Memory []NodeMemory
@@ -71,7 +68,6 @@ func (v *View) SameFacts(o *View) bool {
 // same returns whether the rules are equal, for the same machine.
 func (r Rules) same(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
-		r.OfflineCPUs == o.OfflineCPUs &&
 		slices.Equal(r.Memory, o.Memory) && r.ConfigDigest == o.ConfigDigest
 }
 
@@ -156,14 +152,14 @@ func (v *View) ExclusiveCPUs() cpuset.Set { return v.facts.exclusive }
 // SharedCPUs returns the shared CPUs: all online CPUs of the machine without the exclusive
 // ones and, with strict reservation, without the reserved ones.
 func (v *View) SharedCPUs() cpuset.Set {
-	set := v.rules.Machine.CPUs().Minus(v.rules.OfflineCPUs).Minus(v.facts.exclusive)
+	set := v.rules.Machine.CPUs().Minus(v.facts.exclusive)
 	if v.rules.StrictReservation {
 		set = set.Minus(v.rules.ReservedCPUs)
 	}
 	return set
 }
 
-// AllocatableCPUs returns the CPUs that may be assigned exclusively: all of the machine
+// AllocatableCPUs returns the CPUs that may be assigned exclusively: all online ones
 // without the reserved ones, whether or not they are in use.
 func (v *View) AllocatableCPUs() cpuset.Set {
 	return v.rules.Machine.CPUs().Minus(v.rules.ReservedCPUs)
@@ -188,7 +184,7 @@ func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
 // ContainerCPUs that are online, or the shared CPUs if none of them is.
 func (v *View) RunsOn(owner Owner) cpuset.Set {
 	set, _, ok := v.ContainerCPUs(owner)
-	if online := set.Minus(v.rules.OfflineCPUs); !ok || !online.IsEmpty() {
+	if online := set.Intersect(v.rules.Machine.CPUs()); !ok || !online.IsEmpty() {
 		return online
 	}
 	if shared := v.SharedCPUs(); !shared.IsEmpty() {

@@ -5,8 +5,9 @@
 // A Snapshot is the plain description, as discovery, a file or a shape text
 // gives it. New checks it and builds a Topology: immutable, safe to share
 // between goroutines, with dense tables so that no question about a CPU needs
-// a map. A Topology is read once at the start of the program; what changes at
-// run time (free CPUs, free pages, hot-plug) is not in it.
+// a map. A Topology never changes. A machine whose CPUs, memory or huge pages change
+// at run time is another Topology: Compare describes the change, Settling decides
+// when it counts, and Difference stores it. What is free is not in it.
 //
 // # Words
 //

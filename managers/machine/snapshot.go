@@ -27,6 +27,11 @@ type Snapshot struct {
 	CPUs []CPU `json:"cpus"`
 	// Offline are the CPUs that are present but not online.
 	Offline cpuset.Set `json:"offline,omitzero"`
+	// Isolated are the CPUs that the kernel leaves out of load balancing (isolcpus=), and
+	// NoHZFull those without a periodic tick (nohz_full=). Both may contain other than online
+	// CPUs, and decide nothing by themselves.
+	Isolated cpuset.Set `json:"isolated,omitzero"`
+	NoHZFull cpuset.Set `json:"nohz_full,omitzero"`
 	// Nodes are all NUMA nodes, in any order, those without CPUs and those
 	// without memory included. If empty, the nodes that the CPUs name are
 	// taken, without memory.

@@ -107,6 +107,12 @@ func (t *Topology) CPUs() cpuset.Set { return t.cpus }
 // Offline returns the CPUs that are present but not online.
 func (t *Topology) Offline() cpuset.Set { return t.snap.Offline }
 
+// Isolated returns the CPUs that the kernel leaves out of load balancing.
+func (t *Topology) Isolated() cpuset.Set { return t.snap.Isolated }
+
+// NoHZFull returns the CPUs without a periodic tick.
+func (t *Topology) NoHZFull() cpuset.Set { return t.snap.NoHZFull }
+
 // CPU returns an online CPU by its id, and false if there is none.
 func (t *Topology) CPU(id int) (CPU, bool) {
 	if id < 0 || id >= len(t.at) || t.at[id] < 0 {

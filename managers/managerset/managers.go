@@ -43,17 +43,17 @@ func (s *Managers) join(p *Set, external []hint.Entry) (*Set, error) {
 func (s *Managers) On(view *ledger.View) *Set {
 	sets := *s.sets.Load()
 	for _, p := range sets {
-		if p.Rules.ConfigDigest == view.Rules().ConfigDigest {
+		if p.decidesUnder(view.Rules()) {
 			return p
 		}
 	}
 	return sets[0]
 }
 
-// Of returns the set of a digest; nil if there is none.
-func (s *Managers) Of(digest string) *Set {
+// Of returns the set for rules; nil if there is none.
+func (s *Managers) Of(rules ledger.Rules) *Set {
 	for _, p := range *s.sets.Load() {
-		if p.Rules.ConfigDigest == digest {
+		if p.decidesUnder(rules) {
 			return p
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Managers) SetExternal(external []hint.Entry) error {
 }
 
 // Stage puts a set beside the one in force, for views with its rules. A set of
-// the same digest is replaced. Errors are those of hint.NewBus; then nothing has
+// the same digest and machine is replaced. Errors are those of hint.NewBus; then nothing has
 // changed.
 func (s *Managers) Stage(p *Set) error {
 	s.mu.Lock()
@@ -95,25 +95,25 @@ func (s *Managers) Stage(p *Set) error {
 	if err != nil {
 		return err
 	}
-	next := s.others(p.Rules.ConfigDigest)
+	next := s.others(p.Rules)
 	next = append(next, joined)
 	s.sets.Store(&next)
 	return nil
 }
 
-// Activate leaves only the set of a digest, which must be staged.
-func (s *Managers) Activate(digest string) {
+// Activate leaves only the set for rules, which must be staged.
+func (s *Managers) Activate(rules ledger.Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range *s.sets.Load() {
-		if p.Rules.ConfigDigest == digest {
+		if p.decidesUnder(rules) {
 			s.sets.Store(&[]*Set{p})
 			return
 		}
 	}
 }
 
-// others returns the sets of other digests.
-func (s *Managers) others(digest string) []*Set {
-	return slices.DeleteFunc(slices.Clone(*s.sets.Load()), func(p *Set) bool { return p.Rules.ConfigDigest == digest })
+// others returns the sets for other rules.
+func (s *Managers) others(rules ledger.Rules) []*Set {
+	return slices.DeleteFunc(slices.Clone(*s.sets.Load()), func(p *Set) bool { return p.decidesUnder(rules) })
 }

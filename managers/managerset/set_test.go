@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -130,7 +131,7 @@ func TestReplacement(t *testing.T) {
 	}
 	expect("after the commit", now, second)
 	expect("after the commit", old, first)
-	s.Activate("b")
+	s.Activate(second.Rules)
 	expect("activated", now, second)
 	expect("activated", old, second)
 
@@ -138,10 +139,43 @@ func TestReplacement(t *testing.T) {
 	if err := s.Stage(first); err != nil {
 		t.Fatal(err)
 	}
-	s.Activate("b")
+	s.Activate(second.Rules)
 	expect("given up", now, second)
-	s.Activate("nobody")
+	s.Activate(build(t, "nobody", 1).Rules)
 	expect("activated by mistake", now, second)
+}
+
+// TestOtherMachine: with the same configuration, the machine of the view says which set decides.
+func TestOtherMachine(t *testing.T) {
+	t.Parallel()
+	first := build(t, "a", 1)
+	less, err := first.Rules.Machine.Without(cpuset.Of(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := managerset.New(managerset.Config{
+		CPU:      cpu.Config{Policy: cpu.PolicyStatic, ReservedMilliCPU: 1000},
+		Topology: topology.Config{Policy: topology.Restricted, Scope: hint.ContainerScope}, Digest: "a",
+	}, less)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ledgertest.New(t, first.Rules)
+	s, old := activate(t, first), l.View()
+	if err := s.Stage(second); err != nil {
+		t.Fatal(err)
+	}
+	now, err := l.SetRules(t.Context(), second.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.On(old).CPU != first.CPU || s.On(now).CPU != second.CPU {
+		t.Error("the managers of another machine decide")
+	}
+	s.Activate(now.Rules())
+	if s.On(old).CPU != second.CPU || s.Of(first.Rules) != nil {
+		t.Error("the former managers are still there")
+	}
 }
 
 // TestExternalProviders join every set, also one that was built before they came.

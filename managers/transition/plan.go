@@ -317,7 +317,7 @@ func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	}
 	free := whole
 	if ofNode(c.CPUs) {
-		free = p.view.AllocatableCPUs().Minus(p.view.Rules().OfflineCPUs).Minus(p.view.ExclusiveCPUs().Minus(own))
+		free = p.view.AllocatableCPUs().Minus(p.view.ExclusiveCPUs().Minus(own))
 	}
 	return free.Minus(others).Union(pod.Claims[find(pod, c)].CPUs.Set)
 }

@@ -35,7 +35,6 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -113,13 +112,14 @@ type App struct {
 	Config config.Config
 	Environment
 
-	Machine *machine.Topology
-	Device  *device.Manager
-	Ledger  *ledger.Ledger
+	Device *device.Manager
+	Ledger *ledger.Ledger
 	// Managers holds the managers that decide.
 	Managers *managerset.Managers
 	Engine   *admission.Engine
 
+	// found is the machine of the start; machine returns the one in use.
+	found     *machine.Topology
 	first     *managerset.Set
 	store     *store.Store
 	lock      *admission.Lock
@@ -228,7 +228,7 @@ func Validate(cfg config.Config) error {
 
 // buildMachine discovers the machine and constructs its managers.
 func (a *App) buildMachine(context.Context) (err error) {
-	if a.Machine, err = findMachine(a.Config.Machine); err != nil {
+	if a.found, err = findMachine(a.Config.Machine); err != nil {
 		return err
 	}
 	if a.Config.Machine == "" {
@@ -264,7 +264,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 		EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID,
 		BootID:  boot,
 		Rules:   a.first.Rules,
-		Restore: a.restore,
+		Restore: a.restore, Keep: a.keepReserved,
 		History: ledger.HistoryLimits{Entries: a.Config.History.Entries, Bytes: a.Config.History.Bytes}, Now: a.Now,
 	}
 	if a.Config.StrictState {
@@ -278,9 +278,15 @@ func (a *App) buildLedger(ctx context.Context) error {
 		return fmt.Errorf("open the ledger %s: %w", path, err)
 	}
 	a.Ledger.Follow(func(_, new *ledger.View) { a.markCommit(new) }) // first follower: the mark precedes all notifications
+	rules := a.Ledger.View().Rules()
 	if o := a.Ledger.View().Override(); o != nil {
 		if a.first, err = a.managerSetOfOverride(*o); err != nil {
 			return fmt.Errorf("restore the policy that was set before: %w", err)
+		}
+	}
+	if rules.ReservedCPUs != a.first.Rules.ReservedCPUs {
+		if a.first, err = a.managerSetKeeping(rules.ReservedCPUs, a.Ledger.View().Override()); err != nil {
+			return fmt.Errorf("keep the reserved CPUs: %w", err)
 		}
 	}
 	a.start.Drift = a.first.Memory.Drift(a.Ledger.View(), a.start.Ledger.Memory)
@@ -295,7 +301,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	}
 	a.tree = tree
 	a.metrics.CgroupVersion(facts.Version)
-	if a.qos, err = a.Config.QoSConfig(facts, int64(a.Machine.MemoryBytes())); err != nil {
+	if a.qos, err = a.Config.QoSConfig(facts, int64(a.found.MemoryBytes())); err != nil {
 		return err
 	}
 	if a.qos.Cgroup.SwapBytes, err = a.swapBytes(); err != nil {
@@ -330,13 +336,6 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	}
 	if a.Config.Cgroups.Tree != config.TreeMemory {
 		parts.StillThere = stillThere(os.DirFS("/proc"))
-	}
-	if a.Config.Machine == "" {
-		parts.Online = a.onlineCPUs
-		parts.SetOffline = func(ctx context.Context, cpus cpuset.Set) error {
-			_, err := a.Ledger.SetOffline(ctx, cpus)
-			return err
-		}
 	}
 	if a.runtime != nil {
 		parts.Runtime = a.runtime
@@ -448,7 +447,7 @@ func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 	}
 	if c.Cgroups.Tree == config.TreeMemory {
 		facts := memtree.V1()
-		return memtree.New(facts, a.Machine.CPUs(), a.Machine.NodeMask()).TakeAny(), facts, nil
+		return memtree.New(facts, a.found.CPUs(), a.found.NodeMask()).TakeAny(), facts, nil
 	}
 	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
 	if a.driver == cgroup.Systemd {

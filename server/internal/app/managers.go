@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -31,17 +30,9 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// managerSetOf makes the managers that a configuration requests.
+// managerSetOf makes the managers that a configuration requests on the machine in use.
 func (a *App) managerSetOf(c config.Config) (*managerset.Set, error) {
-	cfg, err := c.ManagerSet(a.Machine)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Facts = a.facts
-	if check := c.Memory.CheckFreeHugePages; check != config.PagesIgnore && c.Machine == "" {
-		cfg.Pages = &memory.Pages{Free: freePages, Wait: check == config.PagesDefer}
-	}
-	return managerset.New(cfg, a.Machine)
+	return a.managerSetOn(c, a.machine(), cpuset.Set{})
 }
 
 // limitsOf returns what the cgroups get that follow from the managers and not from
@@ -49,6 +40,7 @@ func (a *App) managerSetOf(c config.Config) (*managerset.Set, error) {
 func (a *App) limitsOf(ctx context.Context, p *managerset.Set) (reconcile.Limits, error) {
 	top := p.Node.PodsNode(a.layout)
 	limits := reconcile.Limits{QoS: a.qos, Pods: top.Values}
+	limits.QoS.Cgroup.MemoryBytes = int64(p.Rules.Machine.MemoryBytes())
 	limits.QoS.Cgroup.AllocatableMemoryBytes = p.Node.Absolute()[workload.Memory]
 	var err error
 	if limits.Reserved, err = p.Node.ReservedNodes(a.qos.Cgroup.Facts.Driver); err != nil {
@@ -143,7 +135,7 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 	changed bool, outlook admission.Outlook, err error,
 ) {
 	a := p.app
-	managers, err := a.managerSetOf(cfg)
+	managers, err := a.managerSetOn(cfg, a.machine(), a.keptUnder(cfg))
 	if err != nil {
 		return false, outlook, err
 	}
@@ -166,7 +158,7 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 		return false, outlook, err
 	}
 	// The ledger decides which managers stay active, whether or not the change succeeds.
-	defer func() { a.Managers.Activate(a.Ledger.View().Rules().ConfigDigest) }()
+	defer func() { a.Managers.Activate(a.Ledger.View().Rules()) }()
 	kept, err := override(digest)
 	if err != nil {
 		return false, outlook, err
@@ -178,7 +170,7 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 		}
 		c.Request = &ledger.HistoryRequest{Policy: settings}
 	}
-	active := a.Managers.Of(digest)
+	active := a.Managers.Of(managers.Rules)
 	outlook, err = a.Engine.Reconfigure(ctx, admission.Change{
 		Rules: active.Rules, Bus: active.Bus, Policy: active.Topology, Override: kept,
 	})
@@ -219,22 +211,28 @@ func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
 // managerSetOfOverride constructs the managers of an override. An error is the reason why the
 // override no longer holds.
 func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
-	configured, err := a.files().Digest()
+	c, err := a.overridden(o)
 	if err != nil {
-		return nil, err
-	}
-	if configured != o.Over {
-		return nil, errors.New("files or flags have another policy than when it was set")
-	}
-	p, err := config.ReadPolicy(o.Settings)
-	if err != nil {
-		return nil, err
-	}
-	c := a.files().With(p)
-	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	return a.managerSetOf(c)
+}
+
+// overridden returns the configuration with the policy of an override.
+func (a *App) overridden(o ledger.Override) (c config.Config, err error) {
+	configured, err := a.files().Digest()
+	if err != nil {
+		return c, err
+	}
+	if configured != o.Over {
+		return c, errors.New("files or flags have another policy than when it was set")
+	}
+	p, err := config.ReadPolicy(o.Settings)
+	if err != nil {
+		return c, err
+	}
+	c = a.files().With(p)
+	return c, c.Validate()
 }
 
 // policyLine reports what became of a policy that was set before; empty if there was
@@ -281,39 +279,6 @@ func (a *App) kernelFree() func() ([]machine.Node, error) {
 		defer sys.Close()
 		return sysfs.Free(sys.FS())
 	}
-}
-
-// findMachine returns the machine to work on: the one that a snapshot file or a
-// shape describes, or with neither the one that berthd runs on.
-func findMachine(fileOrShape string) (*machine.Topology, error) {
-	if fileOrShape == "" {
-		snapshot, err := sysfs.Host()
-		if err != nil {
-			return nil, err
-		}
-		return machine.New(snapshot)
-	}
-	data, err := os.ReadFile(fileOrShape)
-	if err == nil {
-		return machine.Load(data)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, errdefs.Invalidf("read the machine %s: %w", fileOrShape, err)
-	}
-	snapshot, err := machine.ParseShape(fileOrShape)
-	if err != nil {
-		return nil, errdefs.Invalidf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
-	}
-	return machine.New(snapshot)
-}
-
-// onlineCPUs reports which CPUs the kernel has on line now.
-func (a *App) onlineCPUs() (cpuset.Set, error) {
-	online, all, err := sysfs.Online(os.DirFS("/sys"))
-	if all {
-		online = a.Machine.CPUs()
-	}
-	return online, err
 }
 
 // seenResources keeps in the ledger what device resources there are.

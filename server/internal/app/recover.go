@@ -27,7 +27,7 @@ import (
 const AfterRecovery = "app/after-recovery"
 
 // Failpoints returns all points of this package.
-func Failpoints() []string { return []string{AfterRecovery} }
+func Failpoints() []string { return []string{AfterRecovery, AfterMachineChange} }
 
 // keepsPods reports whether pods have cgroups in the kernel, which show running processes.
 func (a *App) keepsPods() bool {

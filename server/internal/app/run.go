@@ -71,6 +71,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
 	g.Go("systemd", a.followReloads)
+	g.Go("machine", a.followMachine)
 	// An unknown state of the disk can only be resolved by another start.
 	g.Go("ledger", a.store.Watch)
 	g.Go("watch", a.history.Run)
@@ -106,7 +107,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		}
 		a.health.Resume()
 		a.Log.InfoContext(ctx, "ready", "socket", a.Config.Listen,
-			"machine", a.Machine.Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
+			"machine", a.machine().Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
 		a.notify(a.statusLine(), service.Ready)
 		if ready != nil {
 			ready()

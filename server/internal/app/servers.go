@@ -174,12 +174,12 @@ func (a *App) bundle(ctx context.Context) (*bundle.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := a.files()
+	config, view := a.files(), a.Ledger.View()
 	b := &bundle.Bundle{
 		About:   bundle.About{Format: bundle.Format, Time: a.Now().UTC(), Berthd: version.Of().Version, Kernel: strings.TrimSpace(string(kernel))},
-		Machine: a.Machine, Config: &config, Devices: bundle.Resources(a.inventory.Snapshot()),
+		Machine: view.Machine(), Config: &config, Devices: bundle.Resources(a.inventory.Snapshot()),
 		Node:  nodes.Facts{MaxPIDs: a.facts.MaxPIDs, StorageBytes: a.facts.StorageBytes},
-		State: a.Ledger.View().Snapshot(),
+		State: view.Snapshot(),
 	}
 	b.Metrics, err = a.metrics.Text(ctx)
 	return b, err
@@ -204,7 +204,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	}
 	c := a.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
-		Machine: a.Machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
+		Machine: a.machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
 		Config: &nodev1.GetConfigResponse{
 			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,

@@ -38,6 +38,8 @@ var (
 		"What a check of the ledger finds, by kind and rule; policy findings are claims that today's rules would not allow, "+
 			"kernel findings what the kernel does otherwise than the ledger says.",
 		[]string{"kind", "rule"}, nil)
+	descMachineCPUs = prometheus.NewDesc(machineCPUs,
+		"CPUs of the machine, by state; offline ones are present and not in use.", []string{labelState}, nil)
 	descContainers = prometheus.NewDesc(containerPhases,
 		"Containers that berthd places, by phase; docs/lifecycle.md has the phases.", []string{"phase"}, nil)
 )
@@ -45,7 +47,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descClaims, descFindings, descContainers,
+		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descClaims, descFindings, descContainers, descMachineCPUs,
 	} {
 		out <- d
 	}
@@ -100,6 +102,8 @@ func (c *ledgerCollector) collectCPUs(view *ledger.View, gauge func(*prometheus.
 	}
 	gauge(descSharedPool, float64(1000*pool))
 	held, machine := view.ExclusiveCPUs(), view.Machine()
+	gauge(descMachineCPUs, float64(machine.CPUs().Len()), "online")
+	gauge(descMachineCPUs, float64(machine.Offline().Len()), "offline")
 	gauge(descExclusive, float64(held.Len()))
 	for node := range machine.CPUNodeMask().All() {
 		gauge(descPerNUMA, float64(held.IntersectLen(machine.CPUsInNode(node))), strconv.Itoa(node))

@@ -70,6 +70,8 @@ const (
 	historyOldest     = "berth_history_oldest_timestamp_seconds"
 	historyOmitted    = "berth_history_refusals_omitted_total"
 	devicePlugins     = "berth_device_plugins"
+	machineChanges    = "berth_machine_changes_total"
+	machineCPUs       = "berth_machine_cpus"
 )
 
 // Labels, and the values that the kubelet gives them.

@@ -86,6 +86,8 @@ var uses = map[string]described{
 	historyEntries:        {gauges, "entries", "how far back `berthctl history` goes, with the time of the oldest entry"},
 	historyBytes:          {gauges, "bytes", "compare with `history.bytes` of the configuration"},
 	historyOldest:         {gauges, "seconds", "the oldest moment for `--at`, unless an entry is damaged; no series without entries"},
+	machineChanges:        {counts, "changes", "how often CPUs, memory or huge pages come and go; `failed` means that berthd cannot follow, and the log says why"},
+	machineCPUs:           {gauges, "CPUs", "offline CPUs, on which no container runs"},
 	historyOmitted:        {counts, "refusals", "a user floods berthd with requests that are refused"},
 	devicePlugins:         {gauges, "resources", "device resources without a connected plugin"},
 	"kubelet_pod_resources_endpoint_requests_total": {counts, "calls", "calls of PodResources clients, by API version"},

@@ -38,6 +38,7 @@ type Set struct {
 	devices    deviceCounters
 	cgroups    cgroupCounters
 	resizes    resizeCounters
+	machine    machineCounters
 }
 
 // New returns the set. Start adds its sources; nothing may be admitted before.
@@ -61,6 +62,7 @@ func New() *Set {
 		devices:    newDeviceCounters(f),
 		cgroups:    newCgroupCounters(f),
 		resizes:    newResizeCounters(f),
+		machine:    newMachineCounters(f),
 	}
 	for _, name := range podresources.Metrics() {
 		s.readers[name] = f.counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)

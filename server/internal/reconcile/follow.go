@@ -25,8 +25,8 @@ func (l *Loop) Follow(ctx context.Context) error {
 // follow follows a view. It also compares the containers with the ids in also, whose values
 // have not changed. The caller holds mu.
 func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) error {
-	if l.drift.kept == nil {
-		return l.pass(ctx, view)
+	if l.machineChanged(view) || l.drift.kept == nil {
+		return l.pass(ctx, view) // sets of cgroups above pods may be wrong, too
 	}
 	start := l.Now()
 	l.trackChanges()
@@ -99,7 +99,7 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 			t.uids[c.Binding.Owner.Pod] = true
 		}
 	}
-	if last.SharedCPUs() != view.SharedCPUs() || last.Rules().OfflineCPUs != view.Rules().OfflineCPUs {
+	if last.SharedCPUs() != view.SharedCPUs() || last.Machine() != view.Machine() {
 		for b := range view.Bindings() {
 			t.uids[b.Owner.Pod] = true
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/server/internal/failpoint"
@@ -44,10 +45,6 @@ type Config struct {
 	// InFlight returns the current view with the pods that are being admitted or resized;
 	// nil if there are none.
 	InFlight func() *ledger.View
-	// Online returns the CPUs that are online, and SetOffline records the CPUs of the
-	// machine that are not; nil if the machine is not the kernel's.
-	Online     func() (cpuset.Set, error)
-	SetOffline func(ctx context.Context, cpus cpuset.Set) error
 	// Every is the time between passes without a commit; 0 means 10 s.
 	Every time.Duration
 	// Now is the clock; nil means the system clock.
@@ -121,7 +118,9 @@ type Loop struct {
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
 	// without processes; guarded by mu.
 	unbound, empty []unbound
-	// returned are CPUs that were offline and are online again; guarded by mu.
+	// machine is the machine of the last view, and returned are CPUs that have come on line
+	// since the first one; guarded by mu.
+	machine  *machine.Topology
 	returned cpuset.Set
 	// findings are those of the last pass. Reading them does not wait for a pass.
 	findings atomic.Pointer[[]ledger.Finding]
@@ -348,9 +347,6 @@ func (l *Loop) Pass(ctx context.Context) error {
 		return err
 	}
 	defer l.mu.Unlock()
-	if err := l.compareOnline(ctx); err != nil {
-		l.Log.ErrorContext(ctx, "compare the CPUs on line with the machine", "error", err)
-	}
 	l.takeOver(ctx)
 	return l.pass(ctx, l.View())
 }
@@ -358,6 +354,7 @@ func (l *Loop) Pass(ctx context.Context) error {
 // pass makes the tree equal to a view. The caller holds mu.
 func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	start := l.Now()
+	l.machineChanged(view)
 	l.track()
 	l.removeEnded(ctx, view)
 	l.endOpenings(ctx, view)

@@ -167,7 +167,7 @@ func (s sharer) cpus(view *ledger.View) cpuset.Set {
 	if shared := view.SharedCPUs(); !s.sandbox || !shared.IsEmpty() {
 		return shared
 	}
-	return view.Rules().ReservedCPUs.Minus(view.Rules().OfflineCPUs)
+	return view.Rules().ReservedCPUs.Intersect(view.Machine().CPUs())
 }
 
 // there returns whether the sharer is one in a view: the pod of a container may have been

@@ -59,7 +59,7 @@ func (l *Loop) track() {
 func (l *Loop) trackChanges() {
 	last, view := l.tracked, l.View()
 	l.tracked = view
-	all := last == nil || last.SharedCPUs() != view.SharedCPUs() || last.Rules().OfflineCPUs != view.Rules().OfflineCPUs
+	all := last == nil || last.SharedCPUs() != view.SharedCPUs() || last.Machine() != view.Machine()
 	if last == nil {
 		for b := range view.Bindings() {
 			l.restore(b)

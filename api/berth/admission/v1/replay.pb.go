@@ -61,8 +61,11 @@ type Replay struct {
 	RefusedAtBegin []*SimulatedPod `protobuf:"bytes,19,rep,name=refused_at_begin,json=refusedAtBegin,proto3" json:"refused_at_begin,omitempty"`
 	// Changes of the policy by recorded calls that were made again.
 	PolicyChanges uint32 `protobuf:"varint,20,opt,name=policy_changes,json=policyChanges,proto3" json:"policy_changes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Recorded changes of the machine that were made again: CPUs, memory or huge pages that came or
+	// went. On another machine than the recorded one there are none.
+	MachineChanges uint32 `protobuf:"varint,21,opt,name=machine_changes,json=machineChanges,proto3" json:"machine_changes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Replay) Reset() {
@@ -231,6 +234,13 @@ func (x *Replay) GetRefusedAtBegin() []*SimulatedPod {
 func (x *Replay) GetPolicyChanges() uint32 {
 	if x != nil {
 		return x.PolicyChanges
+	}
+	return 0
+}
+
+func (x *Replay) GetMachineChanges() uint32 {
+	if x != nil {
+		return x.MachineChanges
 	}
 	return 0
 }
@@ -431,7 +441,7 @@ var File_berth_admission_v1_replay_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_replay_proto_rawDesc = "" +
 	"\n" +
-	"\x1fberth/admission/v1/replay.proto\x12\x12berth.admission.v1\x1a\"berth/admission/v1/admission.proto\x1a#berth/admission/v1/simulation.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x06\n" +
+	"\x1fberth/admission/v1/replay.proto\x12\x12berth.admission.v1\x1a\"berth/admission/v1/admission.proto\x1a#berth/admission/v1/simulation.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x06\n" +
 	"\x06Replay\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12'\n" +
 	"\x0ftopology_policy\x18\x02 \x01(\tR\x0etopologyPolicy\x12%\n" +
@@ -456,7 +466,8 @@ const file_berth_admission_v1_replay_proto_rawDesc = "" +
 	"\x12same_configuration\x18\x11 \x01(\bR\x11sameConfiguration\x12/\n" +
 	"\x13other_configuration\x18\x12 \x01(\rR\x12otherConfiguration\x12J\n" +
 	"\x10refused_at_begin\x18\x13 \x03(\v2 .berth.admission.v1.SimulatedPodR\x0erefusedAtBegin\x12%\n" +
-	"\x0epolicy_changes\x18\x14 \x01(\rR\rpolicyChanges\"\xc4\x03\n" +
+	"\x0epolicy_changes\x18\x14 \x01(\rR\rpolicyChanges\x12'\n" +
+	"\x0fmachine_changes\x18\x15 \x01(\rR\x0emachineChanges\"\xc4\x03\n" +
 	"\x0fReplayedVerdict\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\x04R\x05entry\x12?\n" +
 	"\rdecision_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fdecisionTime\x12\x12\n" +

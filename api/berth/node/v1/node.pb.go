@@ -533,13 +533,19 @@ func (*GetMachineRequest) Descriptor() ([]byte, []int) {
 
 // GetMachineResponse describes the machine.
 type GetMachineResponse struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Cpus        []*CPU                 `protobuf:"bytes,1,rep,name=cpus,proto3" json:"cpus,omitempty"`
-	Nodes       []*NUMANode            `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	OfflineCpus *v1.CPUSet             `protobuf:"bytes,3,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`
-	Fingerprint string                 `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The CPUs that are online.
+	Cpus  []*CPU      `protobuf:"bytes,1,rep,name=cpus,proto3" json:"cpus,omitempty"`
+	Nodes []*NUMANode `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// CPUs that are present and not online. No container runs there.
+	OfflineCpus *v1.CPUSet `protobuf:"bytes,3,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`
+	Fingerprint string     `protobuf:"bytes,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// The machine as the snapshot file that berthd --machine reads.
-	SnapshotJson  []byte `protobuf:"bytes,5,opt,name=snapshot_json,json=snapshotJson,proto3" json:"snapshot_json,omitempty"`
+	SnapshotJson []byte `protobuf:"bytes,5,opt,name=snapshot_json,json=snapshotJson,proto3" json:"snapshot_json,omitempty"`
+	// CPUs that the kernel leaves out of load balancing (isolcpus=); empty for none.
+	IsolatedCpus *v1.CPUSet `protobuf:"bytes,6,opt,name=isolated_cpus,json=isolatedCpus,proto3" json:"isolated_cpus,omitempty"`
+	// CPUs without a periodic tick (nohz_full=); empty for none.
+	NohzFullCpus  *v1.CPUSet `protobuf:"bytes,7,opt,name=nohz_full_cpus,json=nohzFullCpus,proto3" json:"nohz_full_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -605,6 +611,20 @@ func (x *GetMachineResponse) GetFingerprint() string {
 func (x *GetMachineResponse) GetSnapshotJson() []byte {
 	if x != nil {
 		return x.SnapshotJson
+	}
+	return nil
+}
+
+func (x *GetMachineResponse) GetIsolatedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.IsolatedCpus
+	}
+	return nil
+}
+
+func (x *GetMachineResponse) GetNohzFullCpus() *v1.CPUSet {
+	if x != nil {
+		return x.NohzFullCpus
 	}
 	return nil
 }
@@ -2087,13 +2107,15 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bplatform\x18\x04 \x01(\tR\bplatform\"\x13\n" +
-	"\x11GetMachineRequest\"\xed\x01\n" +
+	"\x11GetMachineRequest\"\xe8\x02\n" +
 	"\x12GetMachineResponse\x12&\n" +
 	"\x04cpus\x18\x01 \x03(\v2\x12.berth.node.v1.CPUR\x04cpus\x12-\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x17.berth.node.v1.NUMANodeR\x05nodes\x129\n" +
 	"\foffline_cpus\x18\x03 \x01(\v2\x16.berth.types.v1.CPUSetR\vofflineCpus\x12 \n" +
 	"\vfingerprint\x18\x04 \x01(\tR\vfingerprint\x12#\n" +
-	"\rsnapshot_json\x18\x05 \x01(\fR\fsnapshotJson\"\x83\x01\n" +
+	"\rsnapshot_json\x18\x05 \x01(\fR\fsnapshotJson\x12;\n" +
+	"\risolated_cpus\x18\x06 \x01(\v2\x16.berth.types.v1.CPUSetR\fisolatedCpus\x12<\n" +
+	"\x0enohz_full_cpus\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\fnohzFullCpus\"\x83\x01\n" +
 	"\x03CPU\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\rR\x04core\x12\x16\n" +
@@ -2338,53 +2360,55 @@ var file_berth_node_v1_node_proto_depIdxs = []int32{
 	10, // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
 	11, // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
 	42, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
-	42, // 4: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
-	12, // 5: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	31, // 6: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	32, // 7: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	33, // 8: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	34, // 9: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	35, // 10: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	36, // 11: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	37, // 12: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	38, // 13: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	39, // 14: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	40, // 15: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	21, // 16: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	2,  // 17: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	0,  // 18: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
-	1,  // 19: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
-	24, // 20: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	41, // 21: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	43, // 22: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
-	27, // 23: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
-	28, // 24: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
-	44, // 25: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	29, // 26: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
-	30, // 27: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
-	6,  // 28: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	8,  // 29: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	13, // 30: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	15, // 31: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	17, // 32: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	19, // 33: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	22, // 34: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	25, // 35: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
-	3,  // 36: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	7,  // 37: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	9,  // 38: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	14, // 39: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	16, // 40: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	18, // 41: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	20, // 42: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	23, // 43: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	26, // 44: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
-	4,  // 45: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	37, // [37:46] is the sub-list for method output_type
-	28, // [28:37] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	42, // 4: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
+	42, // 5: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
+	42, // 6: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	12, // 7: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	31, // 8: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	32, // 9: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	33, // 10: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	34, // 11: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	35, // 12: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	36, // 13: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	37, // 14: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	38, // 15: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	39, // 16: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	40, // 17: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	21, // 18: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	2,  // 19: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	0,  // 20: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
+	1,  // 21: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
+	24, // 22: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	41, // 23: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	43, // 24: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	27, // 25: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
+	28, // 26: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
+	44, // 27: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	29, // 28: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
+	30, // 29: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
+	6,  // 30: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	8,  // 31: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	13, // 32: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	15, // 33: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	17, // 34: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	19, // 35: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	22, // 36: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	25, // 37: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	3,  // 38: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	7,  // 39: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	9,  // 40: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	14, // 41: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	16, // 42: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	18, // 43: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	20, // 44: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	23, // 45: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	26, // 46: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	4,  // 47: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	39, // [39:48] is the sub-list for method output_type
+	30, // [30:39] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }

@@ -144,6 +144,9 @@ func makeCalls(note func(string, error)) {
 	raw("bpf", unix.SYS_BPF)
 	raw("io_uring", unix.SYS_IO_URING_SETUP)
 	raw("kexec", unix.SYS_KEXEC_LOAD)
+	uevents, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	note("receive the kernel's events", err)
+	_ = unix.Close(uevents)
 	raw("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW)
 	raw("packet", unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_RAW)
 	for name, number := range forbidden {
@@ -434,6 +437,7 @@ func TestFilter(t *testing.T) {
 	o.expect(t, "clone3", syscall.ENOSYS)
 	o.expect(t, "younger", syscall.ENOSYS)
 	o.expect(t, "unix socket", 0)
+	o.expect(t, "receive the kernel's events", 0)
 }
 
 // TestWords: a set names its members in the order of the kernel's numbers.

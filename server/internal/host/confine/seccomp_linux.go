@@ -50,7 +50,7 @@ var calls = []uintptr{
 	unix.SYS_CAPGET,
 }
 
-// families are the kinds of sockets that berthd makes. Multipath TCP is not among them: to
+// families are the kinds of sockets that berthd makes, beside one of netlink. Multipath TCP is not among them: to
 // Landlock it is no TCP. Where it is refused Go takes plain TCP.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
@@ -87,10 +87,15 @@ func program(machine uint32, calls []uintptr) []unix.SockFilter {
 	)
 	for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
 		out = append(out,
-			unix.SockFilter{Code: equal, K: nr, Jf: uint8(2*len(families) + 5)},
+			unix.SockFilter{Code: equal, K: nr, Jf: uint8(2*len(families) + 9)},
 			unix.SockFilter{Code: load, K: offsetProtocol},
 			unix.SockFilter{Code: equal, K: unix.IPPROTO_MPTCP, Jf: 1},
 			denied,
+			// Of netlink, the kernel's events about devices are needed and nothing else.
+			unix.SockFilter{Code: equal, K: unix.NETLINK_KOBJECT_UEVENT, Jf: 3},
+			unix.SockFilter{Code: load, K: offsetArgument},
+			unix.SockFilter{Code: equal, K: unix.AF_NETLINK, Jf: 1},
+			allowed,
 			unix.SockFilter{Code: load, K: offsetArgument},
 		)
 		for _, family := range families {

@@ -49,14 +49,43 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 	return d.out, nil
 }
 
-// Online returns the CPUs that are on line in a /sys. all means that the kernel has no list,
-// because it cannot take CPUs off line.
-func Online(sys fs.FS) (cpus cpuset.Set, all bool, err error) {
+// Probe returns a text that differs after each change of the CPUs on line, the NUMA nodes, their
+// memory and their huge pages. It costs a small part of Discover. sys is /sys.
+func Probe(sys fs.FS) (string, error) {
 	t := tree{fsys: sys, mount: "/sys"}
-	if cpus, all, err = t.cpus(cpuDir + "/online"); err != nil {
-		return cpuset.Set{}, false, fmt.Errorf("read the CPUs on line: %w", err)
+	var parts []any
+	for _, file := range []string{"/online", "/present"} {
+		cpus, absent, err := t.cpus(cpuDir + file)
+		if err != nil {
+			return "", fmt.Errorf("look at the machine: %w", err)
+		}
+		parts = append(parts, cpus, absent)
 	}
-	return cpus, all, nil
+	d := discovery{sys: t}
+	dirs, err := t.numbered(nodeDir, nodeName)
+	if err != nil {
+		return "", fmt.Errorf("look at the machine: %w", err)
+	}
+	for _, dir := range dirs {
+		base := nodeDir + "/" + dir.name
+		bytes, err := d.readNodeMemory(base)
+		if err != nil {
+			return "", fmt.Errorf("look at the machine: %w", err)
+		}
+		pages, err := t.hugePages(base+"/hugepages", "nr_hugepages")
+		if err != nil {
+			return "", fmt.Errorf("look at the machine: %w", err)
+		}
+		parts = append(parts, dir.id, bytes, pages)
+	}
+	if len(dirs) == 0 {
+		pages, err := t.hugePages(hugePagesDir, "nr_hugepages")
+		if err != nil {
+			return "", fmt.Errorf("look at the machine: %w", err)
+		}
+		parts = append(parts, pages)
+	}
+	return fmt.Sprint(parts...), nil
 }
 
 func (d *discovery) run() error {
@@ -65,6 +94,9 @@ func (d *discovery) run() error {
 		return err
 	}
 	if err := d.readOnline(all); err != nil {
+		return err
+	}
+	if err := d.readIsolated(); err != nil {
 		return err
 	}
 	if err := d.readMemory(); err != nil {
@@ -119,6 +151,24 @@ func (d *discovery) readOnline(all []entry) error {
 		present = b.Set()
 	}
 	d.out.Offline = present.Minus(d.online)
+	return nil
+}
+
+// readIsolated reads which CPUs the kernel leaves out of load balancing, and which have no
+// periodic tick. Kernels without the feature have no file, or write "(null)".
+func (d *discovery) readIsolated() error {
+	for file, to := range map[string]*cpuset.Set{"isolated": &d.out.Isolated, "nohz_full": &d.out.NoHZFull} {
+		text, err := d.sys.text(cpuDir + "/" + file)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && text == "(null)" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if *to, err = cpuset.Parse(text); err != nil {
+			return errdefs.Corruptf("read /sys/%s/%s: %w", cpuDir, file, err)
+		}
+	}
 	return nil
 }
 

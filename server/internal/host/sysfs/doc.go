@@ -2,8 +2,8 @@
 // and huge pages, as a machine.Snapshot.
 //
 // It reads file systems (fs.FS), so that the running machine, a recorded tree and a simulated one
-// use the same code. Host opens the running machine's. The machine is read once; CPUs that are
-// added or removed later are not detected.
+// use the same code. Host opens the running machine's. Probe tells whether a machine has to be read
+// again.
 //
 // The rules are those of cadvisor 0.56, from which the kubelet gets its machine, because
 // decisions depend on them: which threads form a core, which caches count, which number replaces

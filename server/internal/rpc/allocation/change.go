@@ -98,7 +98,7 @@ func (c commit) changes() (out []event) {
 	if reserved := c.new.Rules().ReservedCPUs; c.new.Override() != c.old.Override() || reserved != c.old.Rules().ReservedCPUs {
 		out = append(out, policy(c.new))
 	}
-	if offline := c.new.Rules().OfflineCPUs; offline != c.old.Rules().OfflineCPUs || c.new.Machine() != c.old.Machine() {
+	if c.new.Machine() != c.old.Machine() {
 		out = append(out, machine(c.new))
 	}
 	for i := range out {
@@ -164,7 +164,7 @@ func policy(view *ledger.View) event {
 
 func machine(view *ledger.View) event {
 	out := &allocationv1.MachineState{
-		Cpus: convert.CPUSet(view.Machine().CPUs()), OfflineCpus: convert.CPUSet(view.Rules().OfflineCPUs),
+		Cpus: convert.CPUSet(view.Machine().CPUs().Union(view.Machine().Offline())), OfflineCpus: convert.CPUSet(view.Machine().Offline()),
 	}
 	return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: out}}, kind: allocationv1.EventType_EVENT_TYPE_MACHINE}
 }

@@ -163,7 +163,7 @@ func TestPagesOfAMoment(t *testing.T) {
 	l := open(j)
 	put(l, "a")
 	put(l, "b")
-	r.OfflineCPUs = cpuset.Of(3)
+	r.ReservedCPUs, r.StrictReservation = cpuset.Of(3), true
 	now = now.Add(time.Hour)
 	l = open(j.Reopen())
 	now = now.Add(time.Hour)

@@ -84,7 +84,7 @@ func (m *model) put(p *typesv1.PodAllocation) {
 func truth(b *bench) map[string]string {
 	view := b.ledger.View()
 	state := map[string]string{
-		"shared": view.SharedCPUs().String(), "offline": view.Rules().OfflineCPUs.String(),
+		"shared": view.SharedCPUs().String(), "offline": view.Machine().Offline().String(),
 	}
 	for p := range view.Pods() {
 		text := ""
@@ -138,11 +138,22 @@ func (b *bench) change(t *rapid.T, session device.Session) {
 		b.commit(func(d *ledger.Draft) { d.PutResource(ledger.SeenResource{Name: gpu}) })
 	case op == 7:
 		offline := cpuset.Of(rapid.IntRange(6, 7).Draw(t, "offline"))
-		if _, err := b.ledger.SetOffline(b.ctx, offline); err != nil {
-			t.Fatal(err)
-		}
+		b.takeOffline(offline)
 	default:
 		b.inv.Listed(session, []device.Device{{ID: "g0", Healthy: rapid.Bool().Draw(t, "healthy")}}, time.Unix(1, 0))
+	}
+}
+
+// takeOffline takes CPUs of the machine off line, and brings back all others.
+func (b *bench) takeOffline(cpus cpuset.Set) {
+	b.t.Helper()
+	rules := b.ledger.View().Rules()
+	var err error
+	if rules.Machine, err = wholeMachine.Without(cpus); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err = b.ledger.SetRules(b.ctx, rules); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -393,9 +404,7 @@ func TestWatchReportsPolicyAndMachine(t *testing.T) {
 	if _, err := b.ledger.SetOverride(b.ctx, rules, &ledger.Override{Settings: []byte("{}"), SetAt: time.Unix(7, 0)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.ledger.SetOffline(b.ctx, cpuset.Of(7)); err != nil {
-		t.Fatal(err)
-	}
+	b.takeOffline(cpuset.Of(7))
 	if _, err := b.ledger.SetOverride(b.ctx, b.ledger.View().Rules(), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,9 @@ import (
 const gpu = "example.com/gpu"
 
 // bench is the service over a ledger and an inventory that a test changes.
+// wholeMachine is the machine of a bench, with all CPUs on line.
+var wholeMachine = machinetest.Build("1s1n8c1t")
+
 type bench struct {
 	t       *testing.T
 	ctx     context.Context
@@ -66,7 +69,7 @@ func newLazyBench(t *testing.T, limit int) *bench {
 	t.Cleanup(cancel)
 	b.history = allocation.NewHistory(limit, inventory{b.inv})
 	b.ledger, _ = ledgertest.Open(t, ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s1n8c1t")},
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: wholeMachine},
 	})
 	b.ledger.Follow(b.history.Committed)
 	b.history.Start(b.ledger.View())

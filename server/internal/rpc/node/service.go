@@ -4,7 +4,7 @@ package node
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/convert"
@@ -15,10 +15,10 @@ import (
 	"github.com/berthd/berth/server/internal/usage"
 )
 
-// Parts are what the service shows. Machine, Config and Version never change while
-// berthd runs.
+// Parts are what the service shows. Config and Version never change while berthd runs.
 type Parts struct {
-	Machine *machine.Topology
+	// Machine returns the machine in use; hot-plug replaces it.
+	Machine func() *machine.Topology
 	// Node returns the manager in force; a change of policy replaces it.
 	Node func() *node.Manager
 	View func() *ledger.View
@@ -67,15 +67,19 @@ func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev
 type service struct {
 	nodev1.UnimplementedNodeServiceServer
 	Parts
-	// machine describes the machine once: of one with thousands of CPUs that takes milliseconds.
-	machine func() (*nodev1.GetMachineResponse, error)
+	// described is the last description: of a machine with thousands of CPUs it takes milliseconds.
+	described atomic.Pointer[described]
+}
+
+// described is a machine with its description.
+type described struct {
+	machine *machine.Topology
+	message *nodev1.GetMachineResponse
 }
 
 // New makes the service.
 func New(p Parts) nodev1.NodeServiceServer {
-	s := &service{Parts: p}
-	s.machine = sync.OnceValues(s.describe)
-	return s
+	return &service{Parts: p}
 }
 
 // GetCapacity implements NodeService.
@@ -121,41 +125,50 @@ func amounts(q workload.Quantities) map[string]string { return convert.AmountTex
 
 // GetMachine implements NodeService.
 func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
-	return s.machine()
+	m := s.Machine()
+	if last := s.described.Load(); last != nil && last.machine == m {
+		return last.message, nil
+	}
+	message, err := describe(m)
+	if err != nil {
+		return nil, err
+	}
+	s.described.Store(&described{m, message})
+	return message, nil
 }
 
-func (s *service) describe() (*nodev1.GetMachineResponse, error) {
-	snapshot, err := s.Machine.Marshal()
+func describe(m *machine.Topology) (*nodev1.GetMachineResponse, error) {
+	snapshot, err := m.Marshal()
 	if err != nil {
 		return nil, err
 	}
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: convert.CPUSet(s.Machine.Offline()),
-		Fingerprint: s.Machine.Fingerprint(), SnapshotJson: snapshot,
+		OfflineCpus: convert.CPUSet(m.Offline()), IsolatedCpus: convert.CPUSet(m.Isolated()), NohzFullCpus: convert.CPUSet(m.NoHZFull()),
+		Fingerprint: m.Fingerprint(), SnapshotJson: snapshot,
 	}
-	for id := range s.Machine.CPUs().All() {
-		c, _ := s.Machine.CPU(id)
+	for id := range m.CPUs().All() {
+		c, _ := m.CPU(id)
 		out.Cpus = append(out.Cpus, &nodev1.CPU{
 			Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket),
 			NumaNode: uint32(c.Node), UncoreCache: uint32(c.Uncore),
 		})
 	}
-	for _, n := range s.Machine.Nodes() {
-		out.Nodes = append(out.Nodes, s.node(n))
+	for _, n := range m.Nodes() {
+		out.Nodes = append(out.Nodes, describeNode(m, n))
 	}
 	return out, nil
 }
 
-func (s *service) node(n machine.Node) *nodev1.NUMANode {
+func describeNode(m *machine.Topology, n machine.Node) *nodev1.NUMANode {
 	out := &nodev1.NUMANode{
-		NumaNode: uint32(n.ID), Cpus: convert.CPUSet(s.Machine.CPUsInNode(n.ID)),
+		NumaNode: uint32(n.ID), Cpus: convert.CPUSet(m.CPUsInNode(n.ID)),
 		MemoryBytes: n.MemoryBytes, Distances: make(map[uint32]uint32),
 	}
 	for _, h := range n.HugePages {
 		out.HugePages = append(out.HugePages, &nodev1.HugePages{PageSizeBytes: h.SizeKiB << 10, Count: h.Count})
 	}
-	for to := range s.Machine.NodeMask().All() {
-		if d, ok := s.Machine.Distances().Between(n.ID, to); ok {
+	for to := range m.NodeMask().All() {
+		if d, ok := m.Distances().Between(n.ID, to); ok {
 			out.Distances[uint32(to)] = uint32(d)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
@@ -37,7 +38,7 @@ func serve(t *testing.T, p node.Parts) nodev1.NodeServiceClient {
 
 func get(t *testing.T, m *machine.Topology) *nodev1.GetMachineResponse {
 	t.Helper()
-	got, err := serve(t, node.Parts{Machine: m}).GetMachine(t.Context(), &nodev1.GetMachineRequest{})
+	got, err := serve(t, node.Parts{Machine: func() *machine.Topology { return m }}).GetMachine(t.Context(), &nodev1.GetMachineRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +60,29 @@ func TestGetMachine(t *testing.T) {
 			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "2"}, MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 20, 1: 10, 2: 20}},
 			{NumaNode: 2, Cpus: &typesv1.CPUSet{}, MemoryBytes: 1 << 30, Distances: map[uint32]uint32{0: 20, 1: 20, 2: 10}},
 		},
-		OfflineCpus: &typesv1.CPUSet{List: "3"}, Fingerprint: m.Fingerprint(), SnapshotJson: got.GetSnapshotJson(),
+		OfflineCpus: &typesv1.CPUSet{List: "3"}, IsolatedCpus: &typesv1.CPUSet{}, NohzFullCpus: &typesv1.CPUSet{}, Fingerprint: m.Fingerprint(), SnapshotJson: got.GetSnapshotJson(),
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+	}
+}
+
+// TestMachineChanges: the answer is about the machine in use.
+func TestMachineChanges(t *testing.T) {
+	t.Parallel()
+	whole := machinetest.Build("4c")
+	less, err := whole.Without(cpuset.Of(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := whole
+	client := serve(t, node.Parts{Machine: func() *machine.Topology { return used }})
+	for _, m := range []*machine.Topology{whole, whole, less, whole} {
+		used = m
+		got, err := client.GetMachine(t.Context(), &nodev1.GetMachineRequest{})
+		if err != nil || got.GetFingerprint() != m.Fingerprint() || got.GetOfflineCpus().GetList() != m.Offline().String() || len(got.GetCpus()) != m.CPUs().Len() {
+			t.Errorf("%s offline: %v, %v", m.Offline(), got, err)
+		}
 	}
 }
 
@@ -105,7 +125,7 @@ func TestAmounts(t *testing.T) {
 	config := &nodev1.GetConfigResponse{CgroupVersion: 2, EnforceNodeAllocatable: []string{"pods"}}
 	lacks := &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}, ResetExtendedResources: true}
 	client := serve(t, node.Parts{
-		Machine: m, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
+		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
 		Status: func(context.Context) (*nodev1.GetStatusResponse, error) { return lacks, nil },
 	})
 	expect := func(got proto.Message, err error, want proto.Message) {

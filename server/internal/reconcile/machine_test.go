@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"context"
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
@@ -21,15 +20,10 @@ func TestCPUsGoOffline(t *testing.T) {
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			online := cpuset.Range(0, 3)
 			b := newBench(t, facts, func(c *Config) {
 				c.Layout, _ = cgroup.NewLayout("/node", facts.Driver)
-				c.Online = func() (cpuset.Set, error) { return online, nil }
 			})
-			b.SetOffline = func(ctx context.Context, cpus cpuset.Set) error {
-				_, err := b.ledger.SetOffline(ctx, cpus)
-				return err
-			}
+			whole := b.ledger.View().Machine()
 			b.admit("s", workload.Burstable, cpus(500))
 			for uid, list := range map[string]string{"x": "3", "y": "1"} {
 				b.update(func(d *ledger.Draft) {
@@ -49,12 +43,21 @@ func TestCPUsGoOffline(t *testing.T) {
 			b.pass()
 			step := func(list string, findings int, on map[string]string) {
 				t.Helper()
-				var err error
-				if online, err = cpuset.Parse(list); err != nil {
+				online, err := cpuset.Parse(list)
+				if err != nil {
 					t.Fatal(err)
 				}
 				b.tree.SetOnline(online)
-				b.pass()
+				rules := b.ledger.View().Rules()
+				if rules.Machine, err = whole.Without(whole.CPUs().Minus(online)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := b.ledger.SetRules(t.Context(), rules); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.Follow(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 				if len(b.last.Drifts) != 0 {
 					t.Errorf("on line are %s: drifts %v", list, b.last.Drifts)
 				}

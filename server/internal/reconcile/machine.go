@@ -12,47 +12,35 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// compareOnline records CPUs of the machine that went offline or came back. Containers with
-// offline CPUs run on the shared CPUs meanwhile (ledger.View.RunsOn). The caller holds mu.
-func (l *Loop) compareOnline(ctx context.Context) error {
-	if l.Online == nil {
-		return nil
+// machineChanged returns whether a view is on another machine than the last one, and notes the CPUs that
+// have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
+// (ledger.View.RunsOn). The caller holds mu.
+func (l *Loop) machineChanged(view *ledger.View) bool {
+	last, now := l.machine, view.Machine()
+	if last == now {
+		return false
 	}
-	online, err := l.Online()
-	if err != nil {
-		return err
+	l.machine = now
+	if last != nil {
+		l.returned = l.returned.Union(now.CPUs().Minus(last.CPUs()))
 	}
-	rules := l.View().Rules()
-	offline := rules.Machine.CPUs().Minus(online)
-	if offline == rules.OfflineCPUs {
-		return nil
-	}
-	if gone := offline.Minus(rules.OfflineCPUs); !gone.IsEmpty() {
-		l.Log.WarnContext(ctx, "CPUs have gone off line; who holds them runs on the shared pool", "cpus", gone.String())
-	}
-	if back := rules.OfflineCPUs.Minus(offline); !back.IsEmpty() {
-		l.Log.InfoContext(ctx, "CPUs are on line again", "cpus", back.String())
-		l.returned = l.returned.Union(back)
-	}
-	return l.SetOffline(ctx, offline)
+	return last != nil
 }
 
 // v1 returns whether the kernel removes offline CPUs from all sets and does not restore
 // them.
 func (l *Loop) v1() bool { return l.QoS.Cgroup.Facts.Version == cgroup.V1 }
 
-// widen removes offline CPUs from the wanted sets, and adds CPUs that came back to all
+// widen removes offline CPUs from the wanted sets, and adds CPUs that came on line to all
 // cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
 // or with a CPU that the parent lacks. The cgroups above the pods are written immediately.
 // The caller holds mu.
 func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
-	offline := view.Rules().OfflineCPUs
+	online := view.Machine().CPUs()
 	for i := range p.desired {
-		if set := p.desired[i].Values.CPUs; set.Overlaps(offline) {
-			p.desired[i].Values.CPUs = set.Minus(offline)
-		}
+		p.desired[i].Values.CPUs = p.desired[i].Values.CPUs.Intersect(online)
 	}
-	back := l.returned.Minus(offline)
+	back := l.returned.Intersect(online)
 	if !l.v1() || back.IsEmpty() {
 		return nil
 	}
@@ -94,13 +82,13 @@ func lacking(o cgroup.Observed, others cpuset.Set) (more cpuset.Set, ok bool) {
 // gather moves processes back to the cgroups of containers whose CPUs went offline: v1
 // moves them to the nearest parent with CPUs, in this hierarchy only. The caller holds mu.
 func (l *Loop) gather(ctx context.Context, view *ledger.View, g runtimeContainers) error {
-	offline := view.Rules().OfflineCPUs
-	if !l.v1() || offline.IsEmpty() {
+	online := view.Machine().CPUs()
+	if !l.v1() || view.ExclusiveCPUs().IsSubsetOf(online) {
 		return nil
 	}
 	lost := func(owner ledger.Owner) bool {
 		set, _, _ := view.ContainerCPUs(owner)
-		return set.Overlaps(offline)
+		return !set.IsSubsetOf(online)
 	}
 	var names []cgroup.Name
 	for b := range view.Bindings() {
