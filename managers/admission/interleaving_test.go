@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -37,13 +38,14 @@ const (
 
 // operation is a call of the engine at a time.
 type operation struct {
-	kind  string // admit, resize, remove, sync, policy
+	kind  string // admit, resize, remove, sync, policy, machine
 	at    time.Duration
 	limit time.Duration
 	pod   int
-	// living pods of a sync; the number of a policy.
-	living []int
-	policy int
+	// living pods of a sync; the number of a policy; the number of a machine.
+	living  []int
+	policy  int
+	machine int
 }
 
 // scenario is a run: what its pods are, how its plugins answer, which calls are made.
@@ -77,12 +79,12 @@ func drawScenario(rt *rapid.T) scenario {
 	s.nicLatency = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(rt, "latency of nic")
 	for range rapid.IntRange(2, 16).Draw(rt, "operations") {
 		s.operations = append(s.operations, operation{
-			kind:   rapid.SampledFrom([]string{"admit", "admit", "admit", "admit", "resize", "remove", "sync", "policy"}).Draw(rt, "kind"),
+			kind:   rapid.SampledFrom([]string{"admit", "admit", "admit", "admit", "resize", "remove", "sync", "policy", "machine"}).Draw(rt, "kind"),
 			at:     time.Duration(rapid.IntRange(0, 40).Draw(rt, "at")) * time.Second,
 			limit:  rapid.SampledFrom([]time.Duration{5 * time.Second, time.Minute, time.Hour}).Draw(rt, "limit"),
 			pod:    rapid.IntRange(0, podsOfScenario-1).Draw(rt, "pod"),
 			living: rapid.SliceOfDistinct(rapid.IntRange(0, podsOfScenario-1), rapid.ID[int]).Draw(rt, "living"),
-			policy: rapid.IntRange(0, 2).Draw(rt, "policy"),
+			policy: rapid.IntRange(0, 2).Draw(rt, "policy"), machine: rapid.IntRange(0, 1).Draw(rt, "machine"),
 		})
 	}
 	return s
@@ -115,7 +117,10 @@ type world struct {
 	*admission.Engine
 	ledger  *ledger.Ledger
 	cgroups *cgroups
-	changes [3]admission.Change
+	// changes by machine, of which the second one has fewer CPUs, and policy.
+	changes [2][3]admission.Change
+	// rules is held while the policy or the machine is changed.
+	rules chan struct{}
 
 	mu       sync.Mutex
 	calls    int
@@ -210,7 +215,9 @@ func (p slowCgroups) EnsurePod(ctx context.Context, view *ledger.View, uid strin
 
 func newWorld(t *testing.T, s *scenario) *world {
 	m := machinetest.Build("2s1n32c1t")
-	w := &world{scenario: s, inFlight: map[string]bool{}}
+	less, err := m.Without(cpuset.Range(20, 40))
+	must(t, err)
+	w := &world{scenario: s, inFlight: map[string]bool{}, rules: make(chan struct{}, 1)}
 	inventory := device.NewInventory(nil, time.Now())
 	list := func(resource string, n int, o device.Options) {
 		var devices []device.Device
@@ -222,27 +229,26 @@ func newWorld(t *testing.T, s *scenario) *world {
 	list(gpu, 4, device.Options{Preferred: true})
 	list(nic, 24, device.Options{})
 	devices := device.New(inventory, w)
-	for i, policy := range []topology.Policy{topology.None, topology.BestEffort, topology.SingleNUMANode} {
+	for i := range 6 {
+		m, policy := []*machine.Topology{m, less}[i/3], []topology.Policy{topology.None, topology.BestEffort, topology.SingleNUMANode}[i%3]
 		cpus, err := cpu.New(cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: m.CPUs().Lowest(1)}, m)
 		must(t, err)
 		bus, err := hint.NewBus(nil, []hint.Entry{{Provider: devices, Mode: hint.Required}, {Provider: cpus, Mode: hint.Required}}, nil)
 		must(t, err)
 		merger, err := topology.New(topology.Config{Policy: policy, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
 		must(t, err)
-		w.changes[i] = admission.Change{
+		w.changes[i/3][i%3] = admission.Change{
 			Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), ConfigDigest: string(policy)}, Bus: bus, Policy: merger,
 		}
 	}
-	w.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[1].Rules})
+	w.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[0][1].Rules})
 	w.ledger.Follow(w.committed)
 	w.cgroups = &cgroups{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
 	w.Engine = admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: w.ledger, CgroupManager: slowCgroups{w.cgroups, w}, Starter: w,
 		Managers: func(view *ledger.View) (*hint.Bus, *topology.Manager) {
-			for _, ch := range w.changes {
-				if ch.Rules.ConfigDigest == view.Rules().ConfigDigest {
-					return ch.Bus, ch.Policy
-				}
+			if ch := w.under(view.Machine(), view.Rules().ConfigDigest); ch != nil {
+				return ch.Bus, ch.Policy
 			}
 			panic("rules of nobody")
 		},
@@ -258,6 +264,18 @@ func newWorld(t *testing.T, s *scenario) *world {
 		},
 	})
 	return w
+}
+
+// under returns the change to a configuration on a machine.
+func (w *world) under(m *machine.Topology, digest string) *admission.Change {
+	for i := range w.changes {
+		for j := range w.changes[i] {
+			if ch := &w.changes[i][j]; ch.Rules.Machine == m && ch.Rules.ConfigDigest == digest {
+				return ch
+			}
+		}
+	}
+	return nil
 }
 
 // committed compares every commit with the calls: no pod is removed that was not asked
@@ -315,8 +333,15 @@ func (w *world) run(o operation) {
 			living = append(living, podName(i))
 		}
 		_, err = w.Sync(ctx, admission.SyncRequest{Living: living, Known: w.ledger.View().Revision()})
-	case "policy":
-		_, err = w.Reconfigure(ctx, w.changes[o.policy])
+	case "policy", "machine":
+		w.rules <- struct{}{}
+		now := w.ledger.View()
+		if o.kind == "policy" {
+			_, err = w.Reconfigure(ctx, *w.under(now.Machine(), w.changes[0][o.policy].Rules.ConfigDigest))
+		} else {
+			_, err = w.ChangeMachine(ctx, w.under(w.changes[o.machine][0].Rules.Machine, now.Rules().ConfigDigest).Rules)
+		}
+		<-w.rules
 	}
 	w.mu.Lock()
 	w.running = append(w.running, interval{o, from, time.Now()})
@@ -340,7 +365,7 @@ func (w *world) answered(o operation, v *admission.Verdict) {
 	if have, ok := v.View.Pod(podName(o.pod)); !ok || !reflect.DeepEqual(have.Claims, v.Pod.Claims) {
 		w.complain("pod %s is told to hold %v, in the ledger it has %v", podName(o.pod), v.Pod.Claims, have)
 	}
-	policies := slices.ContainsFunc(w.operations, func(o operation) bool { return o.kind == "policy" })
+	policies := slices.ContainsFunc(w.operations, func(o operation) bool { return o.kind == "policy" || o.kind == "machine" })
 	if has(ledger.StepReplanned, v.Trace) && !policies {
 		w.complain("pod %s was planned again, though the rules have not changed", podName(o.pod))
 	}
@@ -351,7 +376,7 @@ func (w *world) answered(o operation, v *admission.Verdict) {
 func (w *world) overdue() {
 	policies := 0
 	for _, o := range w.operations {
-		if o.kind == "policy" {
+		if o.kind == "policy" || o.kind == "machine" {
 			policies++
 		}
 	}
@@ -414,6 +439,10 @@ func TestInterleavings(t *testing.T) {
 				}
 			}
 			wrong = w.wrong
+			if now := w.ledger.View(); now.Machine() != w.changes[0][0].Rules.Machine {
+				_, err := w.ChangeMachine(t.Context(), w.under(w.changes[0][0].Rules.Machine, now.Rules().ConfigDigest).Rules)
+				must(t, err)
+			}
 			if w.living >= 0 { // a ledger at its end is held against the rules, too
 				w.operations = append(w.operations, operation{kind: "remove", pod: w.living})
 				_, _, _ = w.Remove(t.Context(), podName(w.living), admission.Scope{})

@@ -124,9 +124,9 @@ var legalOptions = []string{
 	AlignBySocket, AlignBySocket + " " + DistributeAcrossNUMA + " " + StrictReservation,
 }
 
-// TestHistory: after any sequence of admissions and removals the ledger is
-// sound (the helpers check it), every container has what it requested, nothing
-// reserved is given away, the affinity is followed as far as the free CPUs go,
+// TestHistory: after any sequence of admissions, removals, resizes and CPUs that go offline and come
+// back the ledger is sound (the helpers check it), every container has what it requested or is a
+// finding, nothing reserved is given away, the affinity is followed as far as the free CPUs go,
 // and everything comes back.
 func TestHistory(t *testing.T) {
 	t.Parallel()
@@ -141,6 +141,10 @@ func TestHistory(t *testing.T) {
 		live := map[string]*workload.Pod{}
 		for step := range rapid.IntRange(1, 12).Draw(t, "steps") {
 			uid := fmt.Sprintf("p%d", step)
+			if rapid.IntRange(0, 3).Draw(t, "hot-plug") == 0 {
+				n.online(t, topo, topo.CPUs().Minus(anySubset(t, "gone", topo.CPUs()).Lowest(topo.CPUs().Len()-1)), options)
+				continue
+			}
 			if len(live) > 0 && rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
 				for _, known := range sortedKeys(live)[:1] {
 					n.remove(known)
@@ -154,7 +158,7 @@ func TestHistory(t *testing.T) {
 				continue
 			}
 			p := anyPod(t, uid, topo.CPUs().Len())
-			affinity := anyAffinity(t, topo)
+			affinity := anyAffinity(t, n.topo)
 			before := n.View()
 			admit := n.admit
 			if rapid.Bool().Draw(t, "at once") {
@@ -169,6 +173,7 @@ func TestHistory(t *testing.T) {
 			live[uid] = p
 			n.checkPod(t, p, before, affinity)
 		}
+		n.online(t, topo, topo.CPUs(), options)
 		for _, uid := range sortedKeys(live) {
 			n.remove(uid)
 		}
@@ -180,6 +185,48 @@ func TestHistory(t *testing.T) {
 			t.Fatalf("after all is removed the shared pool is %s, want %s", got, want)
 		}
 	})
+}
+
+// online leaves only some CPUs of a machine online, with the same reserved CPUs. Containers keep what
+// they hold; one that holds a missing CPU is a finding, and runs on no exclusive CPU of others.
+func (n *testNode) online(t *rapid.T, whole *machine.Topology, online cpuset.Set, options string) {
+	topo, err := whole.Without(whole.CPUs().Minus(online))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Config{
+		Policy: PolicyStatic, Options: optionMap(options), Features: allFeatures, ReservedCPUs: n.Reserved(), AllowUnreserved: true,
+	}, topo)
+	if err != nil {
+		return // the options do not suit that machine: the one in use stays
+	}
+	before := n.View()
+	rules := before.Rules()
+	rules.Machine, rules.ReservedCPUs = topo, m.Reserved()
+	after, err := n.SetRules(t.Context(), rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Manager = m
+	found := ledger.Check(after)
+	for p := range after.Pods() {
+		was, _ := before.Pod(p.UID())
+		if !ledger.SameClaims(was.Claims, p.Claims) {
+			t.Fatalf("%s: had %v, has %v", p.UID(), was.Claims, p.Claims)
+		}
+		for _, c := range p.Claims {
+			if c.CPUs.Use != ledger.CPUExclusive {
+				continue
+			}
+			runs := after.RunsOn(c.Owner)
+			if !c.CPUs.Set.IsSubsetOf(online) && !slices.ContainsFunc(found, func(f ledger.Finding) bool { return f.Owner == c.Owner && f.Rule == ledger.RuleOffline }) {
+				t.Fatalf("%s holds %s and %s are online: no finding in %v", c.Owner, c.CPUs.Set, online, found)
+			}
+			if own := c.CPUs.Set.Intersect(online); !own.IsEmpty() && runs != own || own.IsEmpty() && !after.SharedCPUs().IsEmpty() && runs != after.SharedCPUs() {
+				t.Fatalf("%s holds %s, %s are online, and runs on %s", c.Owner, c.CPUs.Set, online, runs)
+			}
+		}
+	}
 }
 
 // resize gives the containers of a pod other numbers of CPUs, and returns the pod as it is then.

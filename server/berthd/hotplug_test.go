@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+)
+
+// onlineFile is the kernel's switch of a CPU.
+func onlineFile(cpu int) string { return fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu) }
+
+// TestCPUsGoWhileKilled takes CPUs of exclusive and shared containers off line, kills berthd before
+// and after it has noticed, and brings the CPUs back. At no time does a container run on another's
+// exclusive CPUs, once berthd runs. No other test runs beside it.
+func TestCPUsGoWhileKilled(t *testing.T) {
+	if os.Getenv(offlineEnv) == "" {
+		t.Skipf("takes CPUs of the machine off line: %s is not set", offlineEnv)
+	}
+	needCPUs(t, 4)
+	n := newNode(t)
+	n.needKernel()
+	file := filepath.Join(n.root, "berth.yaml")
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 200ms, settle: 0s}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func() *daemon { return n.start("--config", file) }
+	d := start()
+	run := func(uid string) *process {
+		p := n.stopped()
+		d.run(p, uid, "main", "c-"+uid)
+		p.works()
+		return p
+	}
+	for _, uid := range []string{"x", "y"} {
+		d.admitted(guaranteed(uid, 1, 0))
+	}
+	d.admitted(burstable("s"))
+	x, y, s := run("x"), run("y"), run("s")
+	own, others := x.allowed(), y.allowed()
+	lost, ok := own.Lowest(1).Max()
+	if !ok || own.Len() != 1 || own.Overlaps(others) {
+		t.Fatalf("x runs on %s, y on %s", own, others)
+	}
+	online := func(value string) {
+		t.Helper()
+		if err := os.WriteFile(onlineFile(lost), []byte(value), 0); err != nil {
+			t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+		}
+	}
+	t.Cleanup(func() { _ = os.WriteFile(onlineFile(lost), []byte("1"), 0) })
+	away := func() bool {
+		return x.allowed() == s.allowed() && !x.allowed().Overlaps(others) && y.allowed() == others
+	}
+	back := func() bool { return x.allowed() == own && !s.allowed().Overlaps(own.Union(others)) }
+
+	d.kill()
+	online("0") // while no berthd runs
+	d = start()
+	d.eventually("its owner runs with those that share", away)
+	d.eventually("the check finds it", func() bool { return len(d.findings()) == 1 })
+	online("1")
+	d.eventually("its owner has it again", back)
+	d.check()
+
+	online("0")
+	d.eventually("its owner runs with those that share", away)
+	d.kill()
+	online("1") // while no berthd runs
+	d = start()
+	d.eventually("its owner has it again", back)
+	d.check()
+	for _, uid := range []string{"x", "y", "s"} {
+		d.remove(uid)
+	}
+	d.check()
+}
+
+// TestHugePagesAtRunTime provides huge pages while berthd runs, and takes them away again.
+func TestHugePagesAtRunTime(t *testing.T) {
+	if os.Getenv(offlineEnv) == "" {
+		t.Skipf("changes the huge pages of the machine: %s is not set", offlineEnv)
+	}
+	lowest, _ := hostNodes(t).Lowest()
+	poolOf := func(node int) string {
+		return fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages", node)
+	}
+	setOn := func(node, pages int) int {
+		t.Helper()
+		if err := os.WriteFile(poolOf(node), []byte(strconv.Itoa(pages)), 0); err != nil {
+			t.Skipf("huge pages cannot be changed: %v", err)
+		}
+		text, err := os.ReadFile(poolOf(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	set := func(pages int) int { t.Helper(); return setOn(lowest, pages) }
+	for node := range hostNodes(t).All() {
+		before, err := os.ReadFile(poolOf(node))
+		if err != nil {
+			t.Skipf("the kernel has no huge pages of 2 MiB: %v", err)
+		}
+		t.Cleanup(func() { _ = os.WriteFile(poolOf(node), before, 0) })
+		if got := setOn(node, 0); got != 0 {
+			t.Skipf("the kernel keeps %d huge pages of node %d, which are in use", got, node)
+		}
+	}
+	n := newNode(t, staticMemory(lowest, "64Mi")...)
+	config := filepath.Join(n.root, "berth.yaml")
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 100ms, settle: 0s}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := n.start("--config", config, "--cgroup-tree", "memory")
+	if v := d.admit(pinned("p", "16Mi", "hugepages-2Mi", "4Mi")); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Fatal("huge pages of a machine without any")
+	}
+	if got := set(4); got < 4 {
+		t.Skipf("the kernel gives only %d huge pages", got)
+	}
+	pages := func() (count uint64) {
+		for _, node := range d.machine().GetNodes() {
+			for _, p := range node.GetHugePages() {
+				if int(node.GetNumaNode()) == lowest && p.GetPageSizeBytes() == pageOf2Mi {
+					count = p.GetCount()
+				}
+			}
+		}
+		return count
+	}
+	d.eventually("berthd knows the pages", func() bool { return pages() == 4 })
+	d.admitted(pinned("p", "16Mi", "hugepages-2Mi", "4Mi"))
+	d.check()
+	set(1)
+	d.eventually("berthd knows that pages are gone", func() bool { return pages() == 1 })
+	if got := d.findings(); len(got) != 1 {
+		t.Errorf("findings %q", got)
+	}
+	d.kill()
+	d = n.start("--config", config, "--cgroup-tree", "memory")
+	if got := d.findings(); len(got) != 1 {
+		t.Errorf("after a restart: findings %q", got)
+	}
+	set(4)
+	d.eventually("berthd knows that the pages are back", func() bool { return pages() == 4 })
+	d.check()
+}
