@@ -351,6 +351,15 @@ const (
 // the shared ones.
 const LostReport = "report"
 
+// KeptReserved returns the reserved CPUs that stay reserved on a changed machine; empty for those
+// that follow from the configuration.
+func (c Config) KeptReserved(reserved cpuset.Set) cpuset.Set {
+	if c.Hotplug.ReservedCPUs == ReservedMove {
+		return cpuset.Set{}
+	}
+	return reserved
+}
+
 // Features are what the kubelet has behind feature gates of the same names.
 type Features struct {
 	PodLevelResources        bool `json:"podLevelResources"`

@@ -27,6 +27,9 @@ A device is ID@NODES, as gpu0@0 or nic@0+1; 4*gpu@0 makes gpu0 to gpu3. A file o
 for each resource. A pod that requests any other extended resource is rejected, unless devices.elsewhere of the
 configuration names the resource. --more counts how many copies of a pod would fit after the others.
 
+--then changes the machine after the pods, as CPUs, memory and nodes that come and go do while berthd runs: pods keep what
+they hold, and the output lists what the machine does not have any more. --more counts on the changed machine.
+
 --bundle FILE takes machine, configuration and devices from a file of 'berthctl bundle', and the pods that were admitted
 there are on the machine already.
 
@@ -36,6 +39,7 @@ const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.
   berthctl simulate --machine machine.json --kubelet-config kubelet.yaml --pods pods.yaml --policy single-numa-node
   berthctl simulate --machine 2s2n16c2t --cpu-policy static --reserved-cpus 0,32 --policy restricted \
     --device example.com/gpu=4*a@0,4*b@2 --pods pods.yaml --more worker.yaml -o json
+  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 --pods pods.yaml --then offline=1-3 --then online=3
   berthctl simulate --bundle incident.tar.gz --pods web.yaml --map`
 
 // simulate's flags.
@@ -44,6 +48,7 @@ type simulateFlags struct {
 	bundle     string
 	pods, more manifest
 	most       int
+	then       []string
 	explain    bool
 }
 
@@ -54,6 +59,7 @@ func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 	f.pods.readingFlags(fs)
 	fs.StringSliceVar(&f.more.files, "more", nil, "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
+	fs.StringArrayVar(&f.then, "then", nil, "change of the machine after the pods: offline=CPUS, online=CPUS or machine=FILE|SHAPE; may be repeated")
 	fs.BoolVar(&f.explain, "explain", false, "explain every decision, not only rejections")
 }
 
@@ -111,7 +117,7 @@ func (c *ctl) simulate() *cobra.Command {
 		}
 		if drawn.draw && !c.forPrograms() {
 			fmt.Fprintln(c.out)
-			if err := c.showMap(simulatedState(scene, placed), picture); err != nil {
+			if err := c.showMap(simulatedState(scene.On(placed), placed), picture); err != nil {
 				return err
 			}
 		}
@@ -141,6 +147,13 @@ func (f *simulateFlags) scene(c *ctl) (s simulation.Scene, b *bundle.Bundle, err
 
 // read reads the pods, and assigns missing uids.
 func (f *simulateFlags) read(c *ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options, err error) {
+	for _, text := range f.then {
+		event, err := simulation.ParseEvent(text, findMachine)
+		if err != nil {
+			return nil, o, fmt.Errorf("--then %w", err)
+		}
+		o.Then = append(o.Then, event)
+	}
 	f.pods.generateUID, f.more.generateUID, f.more.strict = true, true, f.pods.strict
 	if pods, err = f.pods.load(c); err != nil || len(f.more.files) == 0 {
 		return pods, o, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -26,10 +27,16 @@ func (c *ctl) showSimulation(w io.Writer, s *admissionv1.Simulation, known names
 	if len(s.GetPods()) > 0 {
 		fmt.Fprintf(w, "\n%v", c.simulatedPods(s))
 	}
-	fmt.Fprintf(w, "\n%v", nodeUses(s.GetNodes()))
 	for _, p := range s.GetPods() {
 		known[p.GetUid()] = p.GetNamespace() + "/" + p.GetName()
 	}
+	for _, ch := range s.GetChanges() {
+		fmt.Fprintf(w, "\nthen %s: %s\n", oneLine(ch.GetEvent()), cmp.Or(ch.GetChange(), "nothing changes"))
+		for _, f := range ch.GetFindings() {
+			fmt.Fprintf(w, "  %s: %s\n", cmp.Or(known[f.GetPodUid()], f.GetPodUid(), "the machine"), oneLine(f.GetText()))
+		}
+	}
+	fmt.Fprintf(w, "\n%v", nodeUses(s.GetNodes()))
 	for _, p := range s.GetPods() {
 		if v := p.GetVerdict(); explain || v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			fmt.Fprintf(w, "\n%s/%s %s\n", p.GetNamespace(), p.GetName(), verdictText(v))

@@ -39,6 +39,8 @@ type Options struct {
 	More *typesv1.Pod
 	// Most bounds how often.
 	Most int
+	// Then are changes of the machine after the pods, before More.
+	Then []Event
 	// On is a record whose pods are admitted already; nil for none.
 	On *Record
 }
@@ -114,13 +116,17 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 		}
 		out.Pods = append(out.Pods, v)
 	}
-	out.Nodes = st.uses(trial.View())
+	st, view, changes, err := st.follow(trial.View(), o.Then)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	out.Changes, out.Nodes = changes, st.uses(view)
 	if o.More != nil {
-		if out.Room, err = st.room(ctx, trial.View(), o); err != nil {
+		if out.Room, err = st.room(ctx, view, o); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	return out, st, trial.View(), nil
+	return out, st, view, nil
 }
 
 // Fit returns which pods fit on the scene, or with a record on what it has there, and what the NUMA nodes

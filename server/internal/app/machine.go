@@ -189,7 +189,7 @@ func (a *App) changeMachine(ctx context.Context, to *machine.Topology) error {
 func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 	now := a.Ledger.View()
 	policy, _ := a.policies.Policy()
-	managers, err := a.managerSetOn(a.files().With(policy), to, a.kept(now.Rules().ReservedCPUs))
+	managers, err := a.managerSetOn(a.files().With(policy), to, a.Config.KeptReserved(now.Rules().ReservedCPUs))
 	if err != nil {
 		return err
 	}
@@ -227,14 +227,6 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 	return nil
 }
 
-// kept returns the reserved CPUs that a changed machine keeps.
-func (a *App) kept(reserved cpuset.Set) cpuset.Set {
-	if a.Config.Hotplug.ReservedCPUs == config.ReservedMove {
-		return cpuset.Set{}
-	}
-	return reserved
-}
-
 // keptUnder returns the reserved CPUs that another policy keeps: the present ones, if it reserves
 // the same.
 func (a *App) keptUnder(next config.Config) cpuset.Set {
@@ -242,13 +234,13 @@ func (a *App) keptUnder(next config.Config) cpuset.Set {
 	if !reflect.DeepEqual(policy.Reserved, next.Reserved) || !reflect.DeepEqual(policy.CPU, next.CPU) {
 		return cpuset.Set{}
 	}
-	return a.kept(a.Ledger.View().Rules().ReservedCPUs)
+	return a.Config.KeptReserved(a.Ledger.View().Rules().ReservedCPUs)
 }
 
 // keepReserved implements ledger.Options.Keep: a start in the same boot keeps what the berthd
 // before it kept.
 func (a *App) keepReserved(reserved cpuset.Set, o *ledger.Override) (ledger.Rules, bool) {
-	set, err := a.managerSetKeeping(a.kept(reserved), o)
+	set, err := a.managerSetKeeping(a.Config.KeptReserved(reserved), o)
 	if err != nil {
 		return ledger.Rules{}, false
 	}

@@ -37,7 +37,10 @@ type Simulation struct {
 	// After the last pod, by id.
 	Nodes []*NodeUse `protobuf:"bytes,6,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// How many more of a pod there is room for; absent unless that was asked.
-	Room          *Room `protobuf:"bytes,7,opt,name=room,proto3" json:"room,omitempty"`
+	Room *Room `protobuf:"bytes,7,opt,name=room,proto3" json:"room,omitempty"`
+	// Changes of the machine after the last pod, in order. The nodes and the room are those of the
+	// changed machine.
+	Changes       []*SimulatedChange `protobuf:"bytes,8,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,6 +124,131 @@ func (x *Simulation) GetRoom() *Room {
 	return nil
 }
 
+func (x *Simulation) GetChanges() []*SimulatedChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// SimulatedChange is a change of the machine, after which pods keep what they hold.
+type SimulatedChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The event that was simulated, such as "offline=2-3".
+	Event string `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	// How the machine differs from the one before; empty for no difference.
+	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	// What pods hold and the machine does not have any more.
+	Findings      []*SimulatedFinding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulatedChange) Reset() {
+	*x = SimulatedChange{}
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulatedChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulatedChange) ProtoMessage() {}
+
+func (x *SimulatedChange) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulatedChange.ProtoReflect.Descriptor instead.
+func (*SimulatedChange) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SimulatedChange) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *SimulatedChange) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *SimulatedChange) GetFindings() []*SimulatedFinding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// SimulatedFinding is about something that a pod holds.
+type SimulatedFinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty if it is about no single pod.
+	PodUid        string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulatedFinding) Reset() {
+	*x = SimulatedFinding{}
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulatedFinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulatedFinding) ProtoMessage() {}
+
+func (x *SimulatedFinding) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulatedFinding.ProtoReflect.Descriptor instead.
+func (*SimulatedFinding) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SimulatedFinding) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *SimulatedFinding) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // SimulatedPod is a pod with the verdict about it.
 type SimulatedPod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -134,7 +262,7 @@ type SimulatedPod struct {
 
 func (x *SimulatedPod) Reset() {
 	*x = SimulatedPod{}
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -146,7 +274,7 @@ func (x *SimulatedPod) String() string {
 func (*SimulatedPod) ProtoMessage() {}
 
 func (x *SimulatedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -159,7 +287,7 @@ func (x *SimulatedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulatedPod.ProtoReflect.Descriptor instead.
 func (*SimulatedPod) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{1}
+	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SimulatedPod) GetUid() string {
@@ -206,7 +334,7 @@ type NodeUse struct {
 
 func (x *NodeUse) Reset() {
 	*x = NodeUse{}
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -218,7 +346,7 @@ func (x *NodeUse) String() string {
 func (*NodeUse) ProtoMessage() {}
 
 func (x *NodeUse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -231,7 +359,7 @@ func (x *NodeUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUse.ProtoReflect.Descriptor instead.
 func (*NodeUse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{2}
+	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NodeUse) GetNumaNode() uint32 {
@@ -274,7 +402,7 @@ type ResourceUse struct {
 
 func (x *ResourceUse) Reset() {
 	*x = ResourceUse{}
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -286,7 +414,7 @@ func (x *ResourceUse) String() string {
 func (*ResourceUse) ProtoMessage() {}
 
 func (x *ResourceUse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -299,7 +427,7 @@ func (x *ResourceUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceUse.ProtoReflect.Descriptor instead.
 func (*ResourceUse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{3}
+	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ResourceUse) GetResource() string {
@@ -340,7 +468,7 @@ type Room struct {
 
 func (x *Room) Reset() {
 	*x = Room{}
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +480,7 @@ func (x *Room) String() string {
 func (*Room) ProtoMessage() {}
 
 func (x *Room) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_simulation_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_simulation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +493,7 @@ func (x *Room) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Room.ProtoReflect.Descriptor instead.
 func (*Room) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{4}
+	return file_berth_admission_v1_simulation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Room) GetNamespace() string {
@@ -407,7 +535,7 @@ var File_berth_admission_v1_simulation_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_simulation_proto_rawDesc = "" +
 	"\n" +
-	"#berth/admission/v1/simulation.proto\x12\x12berth.admission.v1\x1a\"berth/admission/v1/admission.proto\x1a\x1aberth/types/v1/types.proto\"\xac\x02\n" +
+	"#berth/admission/v1/simulation.proto\x12\x12berth.admission.v1\x1a\"berth/admission/v1/admission.proto\x1a\x1aberth/types/v1/types.proto\"\xeb\x02\n" +
 	"\n" +
 	"Simulation\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12'\n" +
@@ -417,7 +545,15 @@ const file_berth_admission_v1_simulation_proto_rawDesc = "" +
 	"cpu_policy\x18\x04 \x01(\tR\tcpuPolicy\x124\n" +
 	"\x04pods\x18\x05 \x03(\v2 .berth.admission.v1.SimulatedPodR\x04pods\x121\n" +
 	"\x05nodes\x18\x06 \x03(\v2\x1b.berth.admission.v1.NodeUseR\x05nodes\x12,\n" +
-	"\x04room\x18\a \x01(\v2\x18.berth.admission.v1.RoomR\x04room\"\x8f\x01\n" +
+	"\x04room\x18\a \x01(\v2\x18.berth.admission.v1.RoomR\x04room\x12=\n" +
+	"\achanges\x18\b \x03(\v2#.berth.admission.v1.SimulatedChangeR\achanges\"\x81\x01\n" +
+	"\x0fSimulatedChange\x12\x14\n" +
+	"\x05event\x18\x01 \x01(\tR\x05event\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12@\n" +
+	"\bfindings\x18\x03 \x03(\v2$.berth.admission.v1.SimulatedFindingR\bfindings\"?\n" +
+	"\x10SimulatedFinding\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\x8f\x01\n" +
 	"\fSimulatedPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -452,30 +588,34 @@ func file_berth_admission_v1_simulation_proto_rawDescGZIP() []byte {
 	return file_berth_admission_v1_simulation_proto_rawDescData
 }
 
-var file_berth_admission_v1_simulation_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_berth_admission_v1_simulation_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_berth_admission_v1_simulation_proto_goTypes = []any{
-	(*Simulation)(nil),    // 0: berth.admission.v1.Simulation
-	(*SimulatedPod)(nil),  // 1: berth.admission.v1.SimulatedPod
-	(*NodeUse)(nil),       // 2: berth.admission.v1.NodeUse
-	(*ResourceUse)(nil),   // 3: berth.admission.v1.ResourceUse
-	(*Room)(nil),          // 4: berth.admission.v1.Room
-	(*AdmitResponse)(nil), // 5: berth.admission.v1.AdmitResponse
-	(*v1.CPUSet)(nil),     // 6: berth.types.v1.CPUSet
+	(*Simulation)(nil),       // 0: berth.admission.v1.Simulation
+	(*SimulatedChange)(nil),  // 1: berth.admission.v1.SimulatedChange
+	(*SimulatedFinding)(nil), // 2: berth.admission.v1.SimulatedFinding
+	(*SimulatedPod)(nil),     // 3: berth.admission.v1.SimulatedPod
+	(*NodeUse)(nil),          // 4: berth.admission.v1.NodeUse
+	(*ResourceUse)(nil),      // 5: berth.admission.v1.ResourceUse
+	(*Room)(nil),             // 6: berth.admission.v1.Room
+	(*AdmitResponse)(nil),    // 7: berth.admission.v1.AdmitResponse
+	(*v1.CPUSet)(nil),        // 8: berth.types.v1.CPUSet
 }
 var file_berth_admission_v1_simulation_proto_depIdxs = []int32{
-	1, // 0: berth.admission.v1.Simulation.pods:type_name -> berth.admission.v1.SimulatedPod
-	2, // 1: berth.admission.v1.Simulation.nodes:type_name -> berth.admission.v1.NodeUse
-	4, // 2: berth.admission.v1.Simulation.room:type_name -> berth.admission.v1.Room
-	5, // 3: berth.admission.v1.SimulatedPod.verdict:type_name -> berth.admission.v1.AdmitResponse
-	6, // 4: berth.admission.v1.NodeUse.cpus:type_name -> berth.types.v1.CPUSet
-	6, // 5: berth.admission.v1.NodeUse.taken_cpus:type_name -> berth.types.v1.CPUSet
-	3, // 6: berth.admission.v1.NodeUse.resources:type_name -> berth.admission.v1.ResourceUse
-	5, // 7: berth.admission.v1.Room.refusal:type_name -> berth.admission.v1.AdmitResponse
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	3,  // 0: berth.admission.v1.Simulation.pods:type_name -> berth.admission.v1.SimulatedPod
+	4,  // 1: berth.admission.v1.Simulation.nodes:type_name -> berth.admission.v1.NodeUse
+	6,  // 2: berth.admission.v1.Simulation.room:type_name -> berth.admission.v1.Room
+	1,  // 3: berth.admission.v1.Simulation.changes:type_name -> berth.admission.v1.SimulatedChange
+	2,  // 4: berth.admission.v1.SimulatedChange.findings:type_name -> berth.admission.v1.SimulatedFinding
+	7,  // 5: berth.admission.v1.SimulatedPod.verdict:type_name -> berth.admission.v1.AdmitResponse
+	8,  // 6: berth.admission.v1.NodeUse.cpus:type_name -> berth.types.v1.CPUSet
+	8,  // 7: berth.admission.v1.NodeUse.taken_cpus:type_name -> berth.types.v1.CPUSet
+	5,  // 8: berth.admission.v1.NodeUse.resources:type_name -> berth.admission.v1.ResourceUse
+	7,  // 9: berth.admission.v1.Room.refusal:type_name -> berth.admission.v1.AdmitResponse
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_simulation_proto_init() }
@@ -490,7 +630,7 @@ func file_berth_admission_v1_simulation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_simulation_proto_rawDesc), len(file_berth_admission_v1_simulation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
