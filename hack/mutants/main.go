@@ -5,7 +5,7 @@
 //
 // Nothing in the tree is changed: a defect is an overlay of the build (go help
 // build). The defects are in list.go; each names the suites of hack/conformance that
-// are asked. A defect that no suite finds, that does not compile, or whose text is not
+// run on it. A defect that no suite finds, that does not compile, or whose text is not
 // in its file any more fails the run. The recordings are those of
 // ../shared/conformance beside the module; without them the run is skipped.
 package main

@@ -36,9 +36,9 @@ func ContainerResources(p *workload.Pod, ctr *workload.Container, c Config, noQu
 			memoryLimit = p.Resources.Limits[workload.Memory]
 		}
 	}
-	v := Values{CPUShares: ptr(containerShares(ctr, cpuLimit)), HugePages: c.containerHugePages(p, ctr, podLevel)}
+	v := Values{CPUShares: new(containerShares(ctr, cpuLimit)), HugePages: c.containerHugePages(p, ctr, podLevel)}
 	if c.Facts.Version == V2 {
-		v.CPUWeight = ptr(RuntimeWeight(*v.CPUShares))
+		v.CPUWeight = new(RuntimeWeight(*v.CPUShares))
 	}
 	if memoryLimit != 0 {
 		v.MemoryBytes = &memoryLimit

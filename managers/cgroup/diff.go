@@ -48,7 +48,7 @@ func Apply(ctx context.Context, t Tree, ops []Op) error {
 // Diff returns the ops that turn the observed tree into the desired one. Only
 // values that are present and differ are written; cgroups that are not desired
 // stay as they are. No cgroup is removed: Tree.Remove does that, called by code that
-// knows that the pod has ended.
+// has recorded that the pod has ended.
 //
 // The kernel checks parents and children against each other, so the order is:
 //
@@ -155,13 +155,13 @@ func (n *diffNode) revive(seen Values) {
 		return
 	}
 	if seen.Frozen != nil && *seen.Frozen {
-		n.want.Frozen = ptr(false)
+		n.want.Frozen = new(false)
 	}
 	if seen.PIDs == nil || *seen.PIDs != 0 {
 		return
 	}
 	if n.have.PIDs = seen.PIDs; n.want.PIDs == nil {
-		n.want.PIDs = ptr(Unlimited)
+		n.want.PIDs = new(Unlimited)
 	}
 }
 
@@ -313,7 +313,7 @@ func changedEntries[K, V comparable](want, have map[K]V) map[K]V {
 	return out
 }
 
-// moreQuota reports whether a wants more CPU time than b has. No quota is the
+// moreQuota reports whether a has more CPU time than b. No quota is the
 // most.
 func moreQuota(a, b Values) bool {
 	if a.CPUQuotaUS == nil || b.CPUQuotaUS == nil || *b.CPUQuotaUS < 0 {
@@ -334,7 +334,7 @@ func period(v Values) uint64 {
 	return *v.CPUPeriodUS
 }
 
-// moreMemory reports whether a wants more than b has.
+// moreMemory reports whether a has more than b.
 func moreMemory(a, b *int64) bool {
 	return a != nil && b != nil && *b >= 0 && (*a < 0 || *a > *b)
 }

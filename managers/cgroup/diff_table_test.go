@@ -41,8 +41,8 @@ func TestDiff(t *testing.T) {
 	}
 	limit := func(bytes int64) Values { return Values{MemoryBytes: &bytes} }
 	quota := func(us int64) Values { return Values{CPUQuotaUS: &us} }
-	full := Values{CPUQuotaUS: ptr(int64(50_000)), CPUPeriodUS: ptr(uint64(200_000))}
-	dead := Values{PIDs: ptr(int64(0)), Frozen: ptr(true)}
+	full := Values{CPUQuotaUS: new(int64(50_000)), CPUPeriodUS: new(uint64(200_000))}
+	dead := Values{PIDs: new(int64(0)), Frozen: new(true)}
 	pod, a, b := Name{"p"}, Name{"p", "a"}, Name{"p", "b"}
 	there := func(n Name, v Values) Observed { return Observed{Name: n, State: Valid, Values: v} }
 	for _, row := range []struct {
@@ -67,7 +67,7 @@ func TestDiff(t *testing.T) {
 			[]string{"create /p/a memory.limit_in_bytes:>8192", "set /p/b memory.limit_in_bytes:8192>4096"}},
 		{"who lives is thawed and may fork, others stay as they are", v1,
 			[]Observed{there(pod, dead), there(a, dead), there(b, dead)},
-			[]Node{{Name: pod}, {Name: a, Lives: true}, {Name: b, Values: Values{PIDs: ptr(int64(1))}, Lives: true}},
+			[]Node{{Name: pod}, {Name: a, Lives: true}, {Name: b, Values: Values{PIDs: new(int64(1))}, Lives: true}},
 			[]string{"set /p/a pids.max:0>max freezer.state:FROZEN>THAWED", "set /p/b pids.max:0>1 freezer.state:FROZEN>THAWED"}},
 		{"a new one is not thawed", v1, nil, []Node{{Name: pod, Lives: true}}, []string{"create /p"}},
 		{"invalid is repaired", v1, []Observed{{Name: pod, State: Invalid}}, []Node{{Name: pod, Values: Values{}}}, []string{"create /p"}},
@@ -189,8 +189,8 @@ func TestContainerCpusetHasTheMemoryNodes(t *testing.T) {
 
 func TestMerge(t *testing.T) {
 	t.Parallel()
-	base := Values{PIDs: ptr(int64(5)), HugePages: map[int64]int64{1: 1, 2: 2}, Unified: map[string]string{"a": "1"}}
-	over := Values{MemoryBytes: ptr(int64(7)), HugePages: map[int64]int64{2: 3}, Cpuset: Cpuset{CPUs: cpuset.Of(1), Mems: numa.Of(1)}}
+	base := Values{PIDs: new(int64(5)), HugePages: map[int64]int64{1: 1, 2: 2}, Unified: map[string]string{"a": "1"}}
+	over := Values{MemoryBytes: new(int64(7)), HugePages: map[int64]int64{2: 3}, Cpuset: Cpuset{CPUs: cpuset.Of(1), Mems: numa.Of(1)}}
 	got := base.Merge(over)
 	if *got.PIDs != 5 || *got.MemoryBytes != 7 || got.HugePages[1] != 1 || got.HugePages[2] != 3 || got.Unified["a"] != "1" ||
 		got.CPUs != cpuset.Of(1) || got.Mems != numa.Of(1) {

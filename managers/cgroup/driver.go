@@ -93,7 +93,7 @@ func (n Name) ToSystemd() (string, error) {
 
 // ParseSystemd reads the last element of a path of slices, which names all
 // levels, and turns underscores back into dashes. It accepts everything, as the
-// kubelet does: what is no slice gives a single component that leads elsewhere,
+// kubelet does: a name that is no slice gives a single component that leads elsewhere,
 // and the root gives one that Check refuses.
 func ParseSystemd(literal string) Name {
 	components := strings.Split(strings.TrimSuffix(path.Base(literal), sliceSuffix), "-")

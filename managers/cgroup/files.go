@@ -17,7 +17,7 @@ type File struct {
 // For returns the values in the form in which a tree holds and gives them back:
 // on v2 a weight in place of shares, on v1 nothing that only v2 has, no swap
 // limits where the tree has none; memory in whole pages, huge pages in whole huge
-// pages and only of sizes that the tree knows; quotas as systemd rounds them where
+// pages and only of sizes that the tree has; quotas as systemd rounds them where
 // it keeps them; no zeros that mean "leave as it is". For is idempotent. Maps that
 // stay as they are are shared with v.
 func (v Values) For(f Facts) Values {
@@ -46,16 +46,16 @@ func (v Values) For(f Facts) Values {
 	if out.PIDs != nil {
 		switch {
 		case *out.PIDs < 0:
-			out.PIDs = ptr(Unlimited)
+			out.PIDs = new(Unlimited)
 		case *out.PIDs == 0:
-			out.PIDs = ptr(int64(1))
+			out.PIDs = new(int64(1))
 		}
 	}
 	out.HugePages = hugePagesFor(v.HugePages, f)
 	return out
 }
 
-// hugePagesFor gives limits in whole pages of the sizes that the tree knows.
+// hugePagesFor gives limits in whole pages of the sizes that the tree has.
 func hugePagesFor(limits map[int64]int64, f Facts) map[int64]int64 {
 	return revised(limits, func(size, limit int64) (int64, bool) {
 		if !slices.Contains(f.HugePageSizes, size) {
@@ -100,7 +100,7 @@ func revised[K, V comparable](m map[K]V, revise func(K, V) (V, bool)) map[K]V {
 // toV2 replaces what only v1 has.
 func (v *Values) toV2() {
 	if v.CPUWeight == nil && v.CPUShares != nil {
-		v.CPUWeight = ptr(SharesToWeight(*v.CPUShares))
+		v.CPUWeight = new(SharesToWeight(*v.CPUShares))
 	}
 	v.CPUShares, v.MemorySwapBytes = nil, nil
 }
@@ -120,13 +120,13 @@ func (v *Values) systemdQuota() {
 	switch {
 	case quota == nil:
 	case *quota < 0 && v.CPUPeriodUS != nil:
-		v.CPUPeriodUS = ptr(uint64(DefaultPeriodUS))
+		v.CPUPeriodUS = new(uint64(DefaultPeriodUS))
 	case *quota < 0 || *quota > math.MaxInt64/second || period > math.MaxInt64/second:
 	default:
 		perSecond := *quota * second / int64(period)
 		if rest := perSecond % percent; rest != 0 {
 			perSecond += percent - rest
-			v.CPUQuotaUS = ptr(perSecond * int64(period) / second)
+			v.CPUQuotaUS = new(perSecond * int64(period) / second)
 		}
 	}
 }
@@ -139,9 +139,9 @@ func wholePages(p **int64, page int64) {
 	case **p == 0:
 		*p = nil
 	case **p < 0:
-		*p = ptr(Unlimited)
+		*p = new(Unlimited)
 	case page > 0 && **p >= page:
-		*p = ptr(**p - **p%page)
+		*p = new(**p - **p%page)
 	}
 }
 
@@ -248,7 +248,7 @@ func addFile(to []File, name, text string) []File {
 	return append(to, File{name, text})
 }
 
-// addFrozen comes last: what is thawed goes on with all values in force.
+// addFrozen comes last: processes run again when all values are in force.
 func addFrozen(add func(name, text string), name string, frozen *bool, yes, no string) {
 	switch {
 	case frozen == nil:

@@ -10,7 +10,7 @@ import (
 type NotApplied struct {
 	// Field is the value's name in the API's spelling.
 	Field string
-	// Why is a sentence: what is missing, and what to give instead.
+	// Why is a sentence: the missing part, and its replacement.
 	Why string
 }
 

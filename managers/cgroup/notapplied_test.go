@@ -11,8 +11,8 @@ import (
 func TestNotApplied(t *testing.T) {
 	t.Parallel()
 	all := Values{
-		CPUShares: ptr(uint64(2)), CPUWeight: ptr(uint64(3)), CPUQuotaUS: ptr(int64(1000)), CPUPeriodUS: ptr(uint64(1000)),
-		MemoryBytes: ptr(int64(1 << 20)), MemorySwapBytes: ptr(int64(1 << 20)), PIDs: ptr(int64(5)),
+		CPUShares: new(uint64(2)), CPUWeight: new(uint64(3)), CPUQuotaUS: new(int64(1000)), CPUPeriodUS: new(uint64(1000)),
+		MemoryBytes: new(int64(1 << 20)), MemorySwapBytes: new(int64(1 << 20)), PIDs: new(int64(5)),
 		HugePages: map[int64]int64{2 << 20: 0, 1 << 30: 0}, Unified: map[string]string{"memory.min": "0", "memory.swap.max": "0"},
 	}
 	for _, tt := range []struct {
@@ -38,7 +38,7 @@ func TestNotApplied(t *testing.T) {
 			t.Errorf("v%d, swap %t, huge pages %v: %q, want %q", tt.version, tt.swap, tt.huge, got, tt.want)
 		}
 	}
-	shares := Values{CPUShares: ptr(uint64(1024))}
+	shares := Values{CPUShares: new(uint64(1024))}
 	if got := shares.NotApplied(Facts{Version: V2}); got != nil {
 		t.Errorf("shares become a weight on v2: %v", got)
 	}
@@ -48,8 +48,8 @@ func TestNotApplied(t *testing.T) {
 func TestWhatIsAppliedHasAFile(t *testing.T) {
 	t.Parallel()
 	single := []Values{
-		{CPUShares: ptr(uint64(2))}, {CPUWeight: ptr(uint64(3))}, {CPUQuotaUS: ptr(int64(1000))}, {CPUPeriodUS: ptr(uint64(1000))},
-		{MemoryBytes: ptr(int64(1 << 20))}, {MemorySwapBytes: ptr(int64(1 << 20))}, {PIDs: ptr(int64(0))}, {HugePages: map[int64]int64{2 << 20: 0}},
+		{CPUShares: new(uint64(2))}, {CPUWeight: new(uint64(3))}, {CPUQuotaUS: new(int64(1000))}, {CPUPeriodUS: new(uint64(1000))},
+		{MemoryBytes: new(int64(1 << 20))}, {MemorySwapBytes: new(int64(1 << 20))}, {PIDs: new(int64(0))}, {HugePages: map[int64]int64{2 << 20: 0}},
 		{HugePages: map[int64]int64{4096: 0}}, {Unified: map[string]string{"memory.min": "0"}}, {Unified: map[string]string{"memory.swap.max": "0"}},
 	}
 	for _, version := range []Version{V1, V2} {

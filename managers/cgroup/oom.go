@@ -37,7 +37,7 @@ func critical(p *workload.Pod) bool {
 }
 
 // oomScoreAdj scores Burstable containers by the share of the machine's memory
-// that they request: who requests more is killed later. What the pod requests
+// that they request: a container that requests more is killed later. What the pod requests
 // beyond its containers is shared out evenly among them. A sidecar scores no
 // higher than the app container that requests least, so that it outlives it.
 func oomScoreAdj(p *workload.Pod, ctr *workload.Container, class workload.QoSClass, c Config) int {

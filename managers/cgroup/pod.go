@@ -32,7 +32,7 @@ func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 	class := p.QoSClass(c.Features)
 
 	v := Values{
-		CPUShares: ptr(SharesFromMilliCPU(requests[workload.CPU])),
+		CPUShares: new(SharesFromMilliCPU(requests[workload.CPU])),
 		HugePages: c.hugePages(requests),
 		Unified:   c.reservation(class, requests[workload.Memory]),
 	}
@@ -41,7 +41,7 @@ func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 		declared = workload.Declared{CPU: true, Memory: true}
 	case workload.BestEffort:
 		declared = workload.Declared{}
-		v.CPUShares = ptr(uint64(MinShares))
+		v.CPUShares = new(uint64(MinShares))
 	}
 	if declared.CPU {
 		quota := Unlimited
@@ -51,7 +51,7 @@ func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 		v.CPUQuotaUS, v.CPUPeriodUS = &quota, &c.PeriodUS
 	}
 	if declared.Memory {
-		v.MemoryBytes = ptr(limits[workload.Memory])
+		v.MemoryBytes = new(limits[workload.Memory])
 	}
 	if c.PodPIDsLimit > 0 {
 		v.PIDs = &c.PodPIDsLimit
@@ -61,7 +61,7 @@ func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 
 // Lightest gives a cgroup the smallest weight and nothing else: what is left of a
 // pod must not hinder others.
-func Lightest() Values { return Values{CPUShares: ptr(uint64(MinShares))} }
+func Lightest() Values { return Values{CPUShares: new(uint64(MinShares))} }
 
 // hugePages gives a limit for every page size of the tree and for every size in
 // amounts; names that denote the same size add up. A name without a valid size

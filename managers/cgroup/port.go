@@ -29,7 +29,7 @@ type Tree interface {
 	// A memory limit that would go down below what the cgroup uses is an error that
 	// wraps ErrBelowUse, of class Precondition, and nothing is written.
 	//
-	// CPUs alone may be written without a look at what the cgroup lacks: they decide when
+	// CPUs alone may be written although the cgroup lacks other values: they decide when
 	// another container may start.
 	//
 	// created is true if the cgroup existed nowhere before and this call made it

@@ -14,7 +14,7 @@ type Usage struct {
 	MemoryBytes, WorkingSetBytes int64
 }
 
-// Details is a Usage with what a person looks at beside it. A nil pointer, and a node or a page
+// Details is a Usage with further values for people. A nil pointer, and a node or a page
 // size that is absent, is not counted by the kernel.
 type Details struct {
 	Usage

@@ -40,7 +40,7 @@ type Values struct {
 	// On v2 swap is limited by Unified's memory.swap.max instead.
 	MemorySwapBytes *int64
 	// PIDs limits the number of processes; it may be Unlimited, and 0 is
-	// written as 1 because systemd knows no 0.
+	// written as 1 because systemd has no 0.
 	PIDs *int64
 	// HugePages holds a limit in bytes, or Unlimited, for each page size in bytes.
 	// A size that is not in the map is left as it is.

@@ -12,7 +12,7 @@ import (
 
 func TestOnly(t *testing.T) {
 	t.Parallel()
-	v := Values{CPUShares: ptr(uint64(2)), CPUQuotaUS: ptr(int64(1000)), MemoryBytes: ptr(int64(1)), PIDs: ptr(int64(7))}
+	v := Values{CPUShares: new(uint64(2)), CPUQuotaUS: new(int64(1000)), MemoryBytes: new(int64(1)), PIDs: new(int64(7))}
 	cpu, err := v.Only("cpu")
 	if err != nil || cpu.CPUShares == nil || cpu.CPUQuotaUS == nil || cpu.MemoryBytes != nil || cpu.PIDs != nil {
 		t.Errorf("cpu: %+v, %v", cpu, err)
@@ -37,9 +37,9 @@ func TestEveryValueIsCompared(t *testing.T) {
 	t.Parallel()
 	full := func() Values {
 		return Values{
-			CPUShares: ptr(uint64(1)), CPUWeight: ptr(uint64(2)), CPUQuotaUS: ptr(int64(3)), CPUPeriodUS: ptr(uint64(4)),
-			MemoryBytes: ptr(int64(5)), MemorySwapBytes: ptr(int64(6)), PIDs: ptr(int64(7)),
-			HugePages: map[int64]int64{8: 9}, Unified: map[string]string{"a": "b"}, Frozen: ptr(true),
+			CPUShares: new(uint64(1)), CPUWeight: new(uint64(2)), CPUQuotaUS: new(int64(3)), CPUPeriodUS: new(uint64(4)),
+			MemoryBytes: new(int64(5)), MemorySwapBytes: new(int64(6)), PIDs: new(int64(7)),
+			HugePages: map[int64]int64{8: 9}, Unified: map[string]string{"a": "b"}, Frozen: new(true),
 			Cpuset: Cpuset{CPUs: cpuset.Of(1, 300), Mems: 1},
 		}
 	}
@@ -48,9 +48,9 @@ func TestEveryValueIsCompared(t *testing.T) {
 		t.Error("equal values are not equal")
 	}
 	others := Values{
-		CPUShares: ptr(uint64(0)), CPUWeight: ptr(uint64(0)), CPUQuotaUS: ptr(int64(0)), CPUPeriodUS: ptr(uint64(0)),
-		MemoryBytes: ptr(int64(0)), MemorySwapBytes: ptr(int64(0)), PIDs: ptr(int64(0)),
-		HugePages: map[int64]int64{8: 0}, Unified: map[string]string{"a": ""}, Frozen: ptr(false),
+		CPUShares: new(uint64(0)), CPUWeight: new(uint64(0)), CPUQuotaUS: new(int64(0)), CPUPeriodUS: new(uint64(0)),
+		MemoryBytes: new(int64(0)), MemorySwapBytes: new(int64(0)), PIDs: new(int64(0)),
+		HugePages: map[int64]int64{8: 0}, Unified: map[string]string{"a": ""}, Frozen: new(false),
 		Cpuset: Cpuset{CPUs: cpuset.Of(1, 301), Mems: 1},
 	}
 	for i := range reflect.TypeFor[Values]().NumField() {
@@ -112,11 +112,11 @@ func TestValuesInMilliCPU(t *testing.T) {
 		request, limit int64
 	}{
 		{Values{}, 0, 0},
-		{Values{CPUShares: ptr(uint64(1024))}, 1000, 0},
-		{Values{CPUWeight: ptr(uint64(39))}, 975, 0},
-		{Values{CPUQuotaUS: ptr(int64(50000)), CPUPeriodUS: ptr(uint64(100000))}, 0, 500},
-		{Values{CPUQuotaUS: ptr(Unlimited), CPUPeriodUS: ptr(uint64(100000))}, 0, 0},
-		{Values{CPUQuotaUS: ptr(int64(50000))}, 0, 0},
+		{Values{CPUShares: new(uint64(1024))}, 1000, 0},
+		{Values{CPUWeight: new(uint64(39))}, 975, 0},
+		{Values{CPUQuotaUS: new(int64(50000)), CPUPeriodUS: new(uint64(100000))}, 0, 500},
+		{Values{CPUQuotaUS: new(Unlimited), CPUPeriodUS: new(uint64(100000))}, 0, 0},
+		{Values{CPUQuotaUS: new(int64(50000))}, 0, 0},
 	}
 	for _, tt := range tests {
 		if request, limit := tt.values.MilliCPU(); request != tt.request || limit != tt.limit {
@@ -139,7 +139,7 @@ func TestMaySwap(t *testing.T) {
 		"v1":                func(c *Config, _ *workload.Pod, _ *workload.Container) { c.Facts.Version = V1 },
 		"no limits":         func(c *Config, _ *workload.Pod, _ *workload.Container) { c.Facts.SwapLimits = false },
 		"guaranteed":        func(_ *Config, p *workload.Pod, _ *workload.Container) { p.QoS = workload.Guaranteed },
-		"critical":          func(_ *Config, p *workload.Pod, _ *workload.Container) { p.Priority = ptr(int32(2_000_000_000)) },
+		"critical":          func(_ *Config, p *workload.Pod, _ *workload.Container) { p.Priority = new(int32(2_000_000_000)) },
 		"request and limit": func(_ *Config, _ *workload.Pod, c *workload.Container) { c.Limits = c.Requests },
 	} {
 		c, p, ctr := c, *pod, ctr
@@ -160,7 +160,7 @@ func TestQuotasUnderSystemd(t *testing.T) {
 		{175500, 176000, 100000, 100000}, {100000, 100000, 100000, 100000}, {1000, 1000, 100000, 100000}, {1001, 2000, 100000, 100000},
 		{1000, 1020, 3000, 3000}, {Unlimited, Unlimited, 10000, DefaultPeriodUS},
 	} {
-		v := Values{CPUQuotaUS: ptr(tt.quota), CPUPeriodUS: ptr(tt.period)}
+		v := Values{CPUQuotaUS: new(tt.quota), CPUPeriodUS: new(tt.period)}
 		for version, f := range map[string]Facts{"v1": {Version: V1, Driver: Systemd}, "v2": {Version: V2, Driver: Systemd}} {
 			got := v.For(f)
 			if *got.CPUQuotaUS != tt.want || *got.CPUPeriodUS != tt.wantedUS {

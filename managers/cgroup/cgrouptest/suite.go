@@ -76,8 +76,6 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 // suite is one test's fixture with shorthand.
 type suite struct{ Fixture }
 
-func ptr[T any](v T) *T { return &v }
-
 func (s *suite) name(components ...string) cgroup.Name {
 	return append(slices.Clone(s.Root), components...)
 }
@@ -132,17 +130,17 @@ func (s *suite) sample(n int64) cgroup.Values {
 	var v cgroup.Values
 	has := func(c string) bool { return slices.Contains(s.Facts.Controllers, c) }
 	if has("cpu") {
-		v.CPUShares = ptr(uint64(1024 * n))
-		v.CPUQuotaUS, v.CPUPeriodUS = ptr(5000*n), ptr(uint64(10_000))
+		v.CPUShares = new(uint64(1024 * n))
+		v.CPUQuotaUS, v.CPUPeriodUS = new(5000*n), new(uint64(10_000))
 	}
 	if has("memory") {
-		v.MemoryBytes = ptr(64 << 20 * n)
+		v.MemoryBytes = new(64 << 20 * n)
 		if s.Facts.Version == cgroup.V2 {
 			v.Unified = map[string]string{"memory.low": "4096"}
 		}
 	}
 	if has("pids") {
-		v.PIDs = ptr(100 * n)
+		v.PIDs = new(100 * n)
 	}
 	for i, size := range s.Facts.HugePageSizes {
 		if v.HugePages == nil {
@@ -229,7 +227,7 @@ func testEnsureKeeps(t *testing.T, s *suite) {
 		s.holds(t, name, before)
 	}
 	if slices.Contains(s.Facts.Controllers, "pids") {
-		before.PIDs = ptr(cgroup.Unlimited)
+		before.PIDs = new(cgroup.Unlimited)
 		s.ensure(t, name, cgroup.Values{PIDs: before.PIDs})
 		s.holds(t, name, before)
 	}

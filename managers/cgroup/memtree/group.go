@@ -44,24 +44,24 @@ func newGroup(parent *group, component string, f cgroup.Facts) *group {
 		g.name = append(slices.Clone(parent.name), component)
 	}
 	g.values = cgroup.Values{
-		CPUQuotaUS:  ptr(cgroup.Unlimited),
-		CPUPeriodUS: ptr(uint64(cgroup.DefaultPeriodUS)),
-		MemoryBytes: ptr(cgroup.Unlimited),
-		PIDs:        ptr(cgroup.Unlimited),
+		CPUQuotaUS:  new(cgroup.Unlimited),
+		CPUPeriodUS: new(uint64(cgroup.DefaultPeriodUS)),
+		MemoryBytes: new(cgroup.Unlimited),
+		PIDs:        new(cgroup.Unlimited),
 		HugePages:   map[int64]int64{},
-		Frozen:      ptr(false),
+		Frozen:      new(false),
 	}
 	for _, size := range f.HugePageSizes {
 		g.values.HugePages[size] = cgroup.Unlimited
 	}
 	if f.Version == cgroup.V1 {
-		g.values.CPUShares = ptr(uint64(1024))
+		g.values.CPUShares = new(uint64(1024))
 		if f.SwapLimits {
-			g.values.MemorySwapBytes = ptr(cgroup.Unlimited)
+			g.values.MemorySwapBytes = new(cgroup.Unlimited)
 		}
 		return g
 	}
-	g.values.CPUWeight = ptr(uint64(100))
+	g.values.CPUWeight = new(uint64(100))
 	g.values.Unified = map[string]string{
 		"memory.min": "0", "memory.low": "0", "memory.high": "max", "memory.oom.group": "0",
 	}
@@ -70,8 +70,6 @@ func newGroup(parent *group, component string, f cgroup.Facts) *group {
 	}
 	return g
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // effective is what the kernel grants of the sets.
 func (g *group) effective(f cgroup.Facts) cgroup.Cpuset {
@@ -243,7 +241,7 @@ func (g *group) writeCPU(v cgroup.Values, f cgroup.Facts) error {
 // quotaFits is v1's rule: no group has a larger share of the CPU than the
 // nearest one above it that has a quota.
 func (g *group) quotaFits(next cgroup.Values) bool {
-	limit := cgroup.Values{CPUQuotaUS: ptr(cgroup.Unlimited), CPUPeriodUS: ptr(uint64(1))}
+	limit := cgroup.Values{CPUQuotaUS: new(cgroup.Unlimited), CPUPeriodUS: new(uint64(1))}
 	for p := g.parent; p != nil; p = p.parent {
 		if *p.values.CPUQuotaUS >= 0 {
 			limit = p.values

@@ -61,7 +61,7 @@ func (t *Tree) Turn(pid int, n Nature) {
 	}
 }
 
-// Kill sends SIGKILL to a process, as anybody may.
+// Kill sends SIGKILL to a process.
 func (t *Tree) Kill(pid int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

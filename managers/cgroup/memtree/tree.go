@@ -199,7 +199,7 @@ func (t *Tree) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 
 // Frozen implements cgroup.Tree.
 func (t *Tree) Frozen(ctx context.Context, name cgroup.Name) (by cgroup.Name, err error) {
-	if err := begin(ctx, "look at the freezer of", name); err != nil {
+	if err := begin(ctx, "read the freezer of", name); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
@@ -218,7 +218,7 @@ func (t *Tree) CutOff(name cgroup.Name) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.find(name)
-	g.values.Frozen, g.values.PIDs = ptr(true), ptr(int64(0))
+	g.values.Frozen, g.values.PIDs = new(true), new(int64(0))
 }
 
 // Remove implements cgroup.Tree. A process that refuses to die stands for one
