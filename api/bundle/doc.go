@@ -1,7 +1,7 @@
 // Package bundle defines the file that 'berthctl bundle' writes: what berthd's decisions can be
 // computed again from. It is a tar archive, compressed with gzip, of the files below.
 //
-//	about.json     format, time, versions, and what is missing
+//	about.json     format, time, versions, and the missing parts
 //	machine.json   the machine, as 'berthctl topology --export' writes it
 //	config.yaml    the configuration in files and flags, as 'berthd config dump' prints it
 //	node.json      facts of the node beside the machine

@@ -33,7 +33,7 @@ const (
 	providers  kind = "provider"
 )
 
-// kept are names that everybody has, and that decisions or readers depend on.
+// kept are names that occur on every machine, and that decisions or readers depend on.
 var kept = map[kind][]string{
 	owners:    {"default", "berthlet", "kubernetes"},
 	classes:   {"system-node-critical", "system-cluster-critical"},

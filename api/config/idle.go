@@ -84,7 +84,7 @@ func idleNotes(k *kubelet.KubeletConfiguration) (notes []string) {
 		}
 	}
 	if len(signals) > 0 {
-		notes = append(notes, fmt.Sprintf("evictionHard: %s has no effect: %s, and these signals keep nothing that pods ask for", strings.Join(signals, ", "), whyEviction))
+		notes = append(notes, fmt.Sprintf("evictionHard: %s has no effect: %s, and these signals reserve nothing that pods can request", strings.Join(signals, ", "), whyEviction))
 	}
 	return append(notes, gateNotes(k.FeatureGates)...)
 }

@@ -97,7 +97,7 @@ func (c Config) validateMemory(vs *errdefs.Violations, oneOf func(field, got str
 	oneOf("memory.policy", c.Memory.Policy, memory.PolicyNone, memory.PolicyStatic)
 	oneOf("memory.checkFreeHugePages", c.Memory.CheckFreeHugePages, PagesIgnore, PagesDefer, PagesReject)
 	if c.Memory.CheckFreeHugePages == PagesDefer && !c.Verdicts.Deferred {
-		vs.Addf("memory.checkFreeHugePages", "%s asks for verdicts.deferred, which is off", PagesDefer)
+		vs.Addf("memory.checkFreeHugePages", "%s requires verdicts.deferred, which is off", PagesDefer)
 	}
 	if _, err := c.reservedMemory(); err != nil {
 		include(vs, "memory.reserved", err)

@@ -109,7 +109,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 		}
 		_, twice, _ := strings.Cut(strict.Error(), "\n")
 		for line := range strings.Lines(twice) {
-			note("%s: what comes later counts", strings.TrimSpace(line))
+			note("%s: the later one takes effect", strings.TrimSpace(line))
 		}
 	}
 	doc, err := object(path, text, kubeletAPIVersion, kubeletKind)

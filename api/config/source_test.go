@@ -23,14 +23,14 @@ func TestKubeletFileIsTakenAsItIs(t *testing.T) {
 		kube   string // kubeReserved, by name
 	}{
 		"a key twice": {head + "cpuManagerPolicy: none\ncpuManagerPolicy: static\n",
-			[]string{`f: line 4: key "cpuManagerPolicy" already set in map: what comes later counts`}, "static", ""},
+			[]string{`f: line 4: key "cpuManagerPolicy" already set in map: the later one takes effect`}, "static", ""},
 		"a section twice": {head + "kubeReserved: {cpu: 1, memory: 1Gi}\nkubeReserved: {cpu: 2}\n",
-			[]string{`f: line 4: key "kubeReserved" already set in map: what comes later counts`}, "none", "cpu=2"},
+			[]string{`f: line 4: key "kubeReserved" already set in map: the later one takes effect`}, "none", "cpu=2"},
 		"two keys twice": {head + "kubeReserved:\n  cpu: 1\n  cpu: 2\nmaxPods: 1\nmaxPods: 2\n", []string{
-			`f: line 5: key "cpu" already set in map: what comes later counts`,
-			`f: line 7: key "maxPods" already set in map: what comes later counts`}, "none", "cpu=2"},
+			`f: line 5: key "cpu" already set in map: the later one takes effect`,
+			`f: line 7: key "maxPods" already set in map: the later one takes effect`}, "none", "cpu=2"},
 		"an object of JSON twice": {json + `,"kubeReserved":{"cpu":"1","memory":"1Gi"},"kubeReserved":{"cpu":"2"}}`,
-			[]string{`f: line 1: key "kubeReserved" already set in map: what comes later counts`}, "none", "cpu=2 memory=1Gi"},
+			[]string{`f: line 1: key "kubeReserved" already set in map: the later one takes effect`}, "none", "cpu=2 memory=1Gi"},
 		"a second document": {head + "cpuManagerPolicy: static\n---\ncpuManagerPolicy: none\n",
 			[]string{"f: only the first of 2 documents is read"}, "static", ""},
 		"a second document that is none": {head + "cpuManagerPolicy: static\n---\na: [\n",

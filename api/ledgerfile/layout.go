@@ -82,7 +82,7 @@ type page struct {
 	flags    uint16
 	count    uint64
 	overflow uint64
-	// data begins with the header. It goes on to the end of the file, because the
+	// data begins with the header. It extends to the end of the file, because the
 	// number of pages that belong to this one may be damaged.
 	data []byte
 }

@@ -41,7 +41,7 @@ const (
 	maxStreams       = 16
 	streamsPerSecond = 4
 	streamBurst      = maxStreams
-	// trialsPerSecond and trialBurst bound trials; a rejected pod makes berthd look for changes
+	// trialsPerSecond and trialBurst bound trials; for a rejected pod berthd computes changes
 	// for up to a quarter of a second.
 	trialsPerSecond = 2
 	trialBurst      = 5
@@ -61,7 +61,7 @@ type Options struct {
 	// ReadPod reads the pod of a trial from YAML or JSON.
 	ReadPod func(text []byte) (*typesv1.Pod, error)
 	// Turns is how many answers are made at once; 0 is 1. The others wait. An answer can cost as
-	// much as a large list, and berthd knows all callers of a page as one.
+	// much as a large list, and all callers of a page are one caller of berthd.
 	Turns int
 	// About is the version of the shown berthd, in a line.
 	About string

@@ -18,7 +18,7 @@ var file string
 // APIs are those that berth speaks, of its own and of the kubelet's.
 const APIs = "berth v1, deviceplugin v1beta1, podresources v1 and v1alpha1"
 
-// Info is what there is to know of a program.
+// Info describes a program.
 type Info struct {
 	Version string
 	// Commit is that of the sources, with + behind it if they were changed since; empty

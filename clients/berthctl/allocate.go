@@ -60,7 +60,7 @@ func (c *ctl) allocate() *cobra.Command {
 	return cmd
 }
 
-// admitOne admits the pod of a file and returns its uid. What became of a pod that was not admitted is printed, and is
+// admitOne admits the pod of a file and returns its uid. The verdict of a pod that was not admitted is printed, and is
 // the verb's end.
 func (s *session) admitOne(ctx context.Context, m *manifest) (string, error) {
 	pod, err := m.one(s.ctl)

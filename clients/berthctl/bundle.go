@@ -75,7 +75,7 @@ func (c *ctl) bundle() *cobra.Command {
 	// It takes the place of the format, which this verb has none of.
 	fs.StringVarP(&f.file, "output", "o", "", "file to write (default berth-TIME.tar.gz in the current directory)")
 	fs.BoolVar(&f.mask, "mask", false, "replace names by made ones")
-	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read in place of asking berthd")
+	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read instead of a call to berthd")
 	fs.StringVar(&f.machine, "machine", "", "with --ledger: snapshot file or shape of its machine")
 	fs.StringVar(&f.config, "config", "", "with --ledger: berth's own configuration file")
 	fs.StringVar(&f.kubelet, "kubelet-config", "", "with --ledger: a kubelet's configuration file")
@@ -131,7 +131,7 @@ func (f *bundleFlags) offline(ctx context.Context, c *ctl) (b *bundle.Bundle, er
 	if out.Machine != nil && out.Machine.Fingerprint() != b.State.Machine {
 		return nil, fmt.Errorf("--machine %s: %s was written on another machine", f.machine, f.ledger)
 	}
-	about.Missing = append(about.Missing, bundle.DevicesPart+": only berthd knows the devices", bundle.MetricsPart+": only berthd has metrics")
+	about.Missing = append(about.Missing, bundle.DevicesPart+": only a running berthd has the devices", bundle.MetricsPart+": only a running berthd has metrics")
 	b.Machine, b.Config, b.About = out.Machine, out.Config, about
 	return b, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// set reads CPUs that berthd sent; what cannot be read counts as none.
+// set reads CPUs that berthd sent; an unreadable set counts as empty.
 func set(m *typesv1.CPUSet) cpuset.Set {
 	s, err := cpuset.Parse(m.GetList())
 	if err != nil {

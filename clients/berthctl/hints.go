@@ -43,7 +43,7 @@ func (c *ctl) hints() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rounds, err := s.ask(ctx, pod, policy)
+		rounds, err := s.hintsOf(ctx, pod, policy)
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ type round struct {
 	merged    *topologyv1.MergeResponse
 }
 
-// ask gets the hints for a pod, or for each of its containers, depending on the policy's scope.
-func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.GetPolicyResponse) ([]round, error) {
+// hintsOf gets the hints for a pod, or for each of its containers, depending on the policy's scope.
+func (s *session) hintsOf(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.GetPolicyResponse) ([]round, error) {
 	containers := []string{""}
 	if policy.GetScope() != "pod" {
 		containers = nil

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -46,7 +46,7 @@ func simulatedState(scene simulation.Scene, placed simulation.Placement) nodemap
 		}
 	}
 	byNodeAndResource(state.Memory)
-	for _, resource := range sorted(scene.Devices, strings.Compare) {
+	for _, resource := range slices.Sorted(maps.Keys(scene.Devices)) {
 		for _, d := range scene.Devices[resource] {
 			state.Devices = append(state.Devices, nodemap.Device{
 				Resource: resource, ID: d.ID, Nodes: d.Nodes, Healthy: d.Healthy, Pod: holder[[2]string{resource, d.ID}],

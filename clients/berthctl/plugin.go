@@ -95,7 +95,7 @@ func (c *ctl) pluginTest() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.NoAllocate, "no-allocate", false, "allocate nothing")
-	f.BoolVar(&o.answersOnly, "answers-only", false, "only look at the answers at SOCKET, without berthd")
+	f.BoolVar(&o.answersOnly, "answers-only", false, "only check the answers at SOCKET, without berthd")
 	f.BoolVar(&o.AsKubeletDir, "as-kubelet-dir", false, "let COMMAND see {root} as /var/lib/kubelet")
 	f.StringVar(&o.berthd, "berthd", "", "the program of berthd (default: the one beside berthctl, or in PATH)")
 	f.StringVar(&o.Resource, "resource", "berthctl.test/device", "what to call the resource of a plugin at SOCKET")

@@ -28,7 +28,7 @@ type env struct {
 	getenv func(string) string
 }
 
-// ctl is the program: what all verbs share.
+// ctl is the program: the state that all verbs share.
 type ctl struct {
 	env
 	endpoint string
@@ -45,7 +45,7 @@ type ctl struct {
 	// lines is set by verbs that print a document on each line of JSON, as a watch does.
 	lines     bool
 	waitReady bool
-	// began is set when a verb starts its work: what fails before is a matter of usage.
+	// began is set when a verb starts its work. A failure before that is an error of usage.
 	began bool
 }
 
@@ -109,7 +109,7 @@ func (c *ctl) root() *cobra.Command {
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: what "+berth.EndpointVariable+" says, else "+berth.DefaultEndpoint+")")
+	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 is for ever")
 	flags.BoolVar(&c.waitReady, "wait-ready", false, "wait until berthd is ready, at most --timeout: for the moment after its start")
 	flags.VarP(&c.format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")

@@ -131,7 +131,7 @@ func useText(r *admissionv1.ResourceUse) string {
 	return text
 }
 
-// showRoom prints how many more copies of a pod would fit, and what limits them.
+// showRoom prints how many more copies of a pod fit, and the limiting resource.
 func showRoom(w io.Writer, r *admissionv1.Room) {
 	name := r.GetNamespace() + "/" + r.GetName()
 	switch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -99,10 +100,10 @@ func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
 // placeTable has a row for each group of CPUs; a wide one has the threads of each core.
 func (c *ctl) placeTable(places map[place]map[uint32]*cpuset.Builder) *table.Table {
 	t := table.New("SOCKET", "NODE", "CACHE", "CORES", "CPUS").Wide(c.wide(), "THREADS")
-	for _, p := range sorted(places, place.compare) {
+	for _, p := range slices.SortedFunc(maps.Keys(places), place.compare) {
 		var all cpuset.Builder
 		var threads []string
-		for _, core := range sorted(places[p], cmp.Compare[uint32]) {
+		for _, core := range slices.Sorted(maps.Keys(places[p])) {
 			s := places[p][core].Set()
 			all.AddSet(s)
 			threads = append(threads, s.String())
@@ -111,14 +112,4 @@ func (c *ctl) placeTable(places map[place]map[uint32]*cpuset.Builder) *table.Tab
 			strings.Join(threads, " "))
 	}
 	return t
-}
-
-// sorted returns the keys of a map in order.
-func sorted[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, compare)
-	return keys
 }

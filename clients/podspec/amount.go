@@ -10,7 +10,7 @@ import (
 )
 
 // checkAmounts checks every amount that decides a pod's place, because the decoder of pods reports only that some amount
-// somewhere is wrong. What is not shaped like a pod is left for the decoder to refuse.
+// somewhere is wrong. A document of another shape is left for the decoder to refuse.
 func checkAmounts(doc object) error {
 	spec, _ := doc["spec"].(object)
 	if err := checkList("pod.spec.overhead", spec["overhead"]); err != nil {

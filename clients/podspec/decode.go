@@ -135,7 +135,7 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	return out, err
 }
 
-// misfit returns which field of an object has the wrong type. Only the JSON decoder knows it.
+// misfit returns which field of an object has the wrong type. Only the JSON decoder reports it.
 func misfit(doc object, otherwise error) error {
 	raw, err := json.Marshal(doc)
 	if err != nil {

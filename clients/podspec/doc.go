@@ -1,5 +1,5 @@
 // Package podspec turns Kubernetes pods into berth's, and berth's verdicts into the status of a Kubernetes pod. It is the
-// only place of the project that knows the types of k8s.io/api.
+// only place of the project that imports k8s.io/api.
 //
 // Words:
 //

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNoUID is returned for a pod whose metadata.uid is missing where none may be simulated.
-var ErrNoUID = errors.New("metadata.uid is missing: an API server gives one to each pod, so take the pod from there, or ask for one made from namespace and name")
+var ErrNoUID = errors.New("metadata.uid is missing: an API server gives one to each pod, so take the pod from there, or use one made from namespace and name")
 
 // Options of a conversion. The zero value is good for pods that come from an API server.
 type Options struct {

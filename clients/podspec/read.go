@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/api/yamltext"
 )
 
-// object is a document before anybody knows what it is.
+// object is a document of unknown kind.
 type object = map[string]any
 
 // errNoObject is returned for a document that is a list, a number or a text.
@@ -49,7 +49,7 @@ func documents(r io.Reader, f func(object) error) error {
 	}
 }
 
-// firstByte looks at the first byte that is no white space, without taking it.
+// firstByte returns the first byte that is no white space, without reading past it.
 func firstByte(in *bufio.Reader) (byte, error) {
 	for {
 		b, err := in.ReadByte()
@@ -62,7 +62,7 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// jsonDocuments gives one object after the other. Whole numbers come as int64, as the converter wants them. Keys that occur
+// jsonDocuments gives one object after the other. Whole numbers come as int64, as the converter requires. Keys that occur
 // twice are refused.
 func jsonDocuments(in io.Reader) func() (object, error) {
 	decoder := json.NewDecoder(in)

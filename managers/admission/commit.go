@@ -181,7 +181,7 @@ func (t *turn) end() {
 	}
 }
 
-// fits returns whether a refused pod would fit on another view, as far as this is known
+// fits returns whether a refused pod fits on another view, as far as this can be computed
 // without remote calls.
 func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool {
 	if ctx.Err() != nil {
@@ -215,7 +215,7 @@ func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
 // toAnswer is the largest part of an admission's time that is left to answer after waiting.
 const toAnswer = time.Second
 
-// Conditions of pods that would fit without temporary claims of other pods.
+// Conditions of pods that fit without temporary claims of other pods.
 const (
 	// AdmissionsInFlight: running admissions and resizes have reserved it.
 	AdmissionsInFlight = "AdmissionsInFlight"
@@ -223,25 +223,24 @@ const (
 	PodsEnding = "PodsEnding"
 )
 
-// heldUp returns the answer for a pod that would fit without reservations or ending pods.
+// heldUp returns the answer for a pod that fits without reservations and ending pods.
 func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), context.Cause(ctx))
 	}
 	reserved, ending := e.reserved.others(c.uid())
 	reserved, ending = e.blockers(ctx, c, reserved, ending)
-	condition, message := AdmissionsInFlight, fmt.Sprintf("pod %s would fit, but for what is", c.uid())
-	if len(reserved)+len(ending) == 0 {
-		message = fmt.Sprintf("pod %s fits only now: admit it again", c.uid())
-	}
+	condition, message := AdmissionsInFlight, fmt.Sprintf("pod %s fits only now: admit it again", c.uid())
+	var holders []string
 	if len(ending) > 0 {
-		condition, message = PodsEnding, fmt.Sprintf("%s held by pod %s, which is ending", message, strings.Join(ending, ", which is ending, by pod "))
-	}
-	if len(ending) > 0 && len(reserved) > 0 {
-		message += ", and for what is"
+		condition = PodsEnding
+		holders = append(holders, "pods that are ending: "+strings.Join(ending, ", "))
 	}
 	if len(reserved) > 0 {
-		message += " reserved for pods that are being admitted or resized: " + strings.Join(reserved, ", ")
+		holders = append(holders, "pods that are being admitted or resized: "+strings.Join(reserved, ", "))
+	}
+	if len(holders) > 0 {
+		message = fmt.Sprintf("pod %s fits without the resources of %s", c.uid(), strings.Join(holders, "; and of "))
 	}
 	c.failed = nil // the message names the blocking pods, so the failure point is not needed
 	return e.deferred(e.Ledger.View(), c, condition, message)

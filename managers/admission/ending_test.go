@@ -49,7 +49,7 @@ func TestWaitForPodThatEnds(t *testing.T) {
 				if v := h.admit(t, guaranteed("never", 9, 0)); v.Outcome != admission.Rejected {
 					t.Fatalf("a pod that does not fit with the other one gone: %+v", v)
 				}
-				const why = "second would fit, but for what is held by pod first, which is ending"
+				const why = "second fits without the resources of pods that are ending: first"
 				dry, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("second", 7, 0), DryRun: true})
 				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, why)) || !c.defers && class(t, err) != errdefs.Unavailable {
 					t.Errorf("a dry run: %+v, %v", dry, err)

@@ -78,7 +78,7 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 	if len(l.running) == 0 {
 		source = string(l.known.Source)
 	}
-	c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "the pod lives here: what it holds is taken over (from: " + source + ")"})
+	c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "the pod runs here: its resources are taken over (from: " + source + ")"})
 	for i := range claims {
 		c.trace.Add(ledger.Step{
 			Kind: ledger.StepPlanned, Container: claims[i].Owner.Container, Provider: claims[i].Provider,
@@ -141,7 +141,7 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 		return nil, unknownAllocation(p, "which devices of "+missing+" it runs with is", missing)
 	} else if missing != "" && len(l.running) > 0 {
 		var vs errdefs.Violations
-		vs.Addf("running_allocations", "pod %s asks for %s, and no running allocation names a device of it", p.UID(), missing)
+		vs.Addf("running_allocations", "pod %s requests %s, but no running allocation names a device of it", p.UID(), missing)
 		return nil, vs.Err("request")
 	}
 	ledger.SortClaims(claims)

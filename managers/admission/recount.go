@@ -38,7 +38,7 @@ func (l *Lock) ReconcileBindings(ctx context.Context, before *ledger.View, found
 			switch {
 			case bound && f.Exited && !b.Own:
 				out.Dropped = append(out.Dropped, b)
-			case !bound && !f.Exited && !stale && knows(d.View(), f.Owner) == nil:
+			case !bound && !f.Exited && !stale && checkOwner(d.View(), f.Owner) == nil:
 				b = ledger.Binding{ID: f.ID, Owner: f.Owner, Sequence: nextSequence(d.View(), f.Owner)}
 				d.Bind(b)
 				out.Bound = append(out.Bound, b)

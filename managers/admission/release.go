@@ -95,7 +95,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	}
 	defer unlock()
 	view := e.Ledger.View()
-	if err := knows(view, owner); err != nil {
+	if err := checkOwner(view, owner); err != nil {
 		return Started{}, err
 	}
 	if have, ok := view.Binding(id); ok && have.Owner != owner {
@@ -111,7 +111,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	}
 	ended, err := e.ended(ctx, view, b, pid)
 	if err != nil {
-		return Started{}, fmt.Errorf("look for the processes of container %s: %w", owner, err)
+		return Started{}, fmt.Errorf("find the processes of container %s: %w", owner, err)
 	}
 	path, err := e.CgroupManager.EnsureContainer(ctx, view, Start{Binding: b, PID: pid, Again: known})
 	if err != nil {
@@ -121,7 +121,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	generation := view.Generation()
 	var finished []ledger.Claim
 	bound, err := e.update(ctx, func(d *ledger.Draft) error {
-		if err := knows(d.View(), owner); err != nil {
+		if err := checkOwner(d.View(), owner); err != nil {
 			return err
 		}
 		have, ok := d.View().Binding(id)
@@ -234,9 +234,9 @@ func shared(view *ledger.View, b ledger.Binding) bool {
 	return false
 }
 
-// knows returns an error unless the owner is a container of an admitted pod: that of
+// checkOwner returns an error unless the owner is a container of an admitted pod: that of
 // ledger.View.NotAdmitted, or one of class NotFound.
-func knows(view *ledger.View, owner ledger.Owner) error {
+func checkOwner(view *ledger.View, owner ledger.Owner) error {
 	p, ok := view.Pod(owner.Pod)
 	if !ok {
 		return view.NotAdmitted(owner.Pod)

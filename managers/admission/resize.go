@@ -131,7 +131,7 @@ type resizing struct {
 	claims []ledger.Claim
 	// amounts is the last view with the new amounts and the old claims. The cgroups get these
 	// before the commit. The passes after it write CPUs and memory nodes, in the order in which
-	// nobody shares exclusive CPUs.
+	// no other container shares exclusive CPUs.
 	amounts *ledger.View
 	trace   *ledger.Trace
 }

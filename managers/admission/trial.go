@@ -33,7 +33,7 @@ func NewTrial(cfg Config, view *ledger.View, bus *hint.Bus, policy *topology.Man
 	return t
 }
 
-// On goes on with a view, at a time. The time is zero before.
+// On continues with a view, at a time. The time is zero before.
 func (t *Trial) On(view *ledger.View, now time.Time) { t.view, t.now = view, now }
 
 // View has the admitted pods.

@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// allocation is what a pod wants and holds, and what is available to it. A plan for
-// several containers goes on in it, one after the other.
+// allocation is what a pod requests and holds, and what is available to it. A plan for
+// several containers continues in it, one after the other.
 type allocation struct {
 	demand
 	view      *ledger.View

@@ -63,8 +63,8 @@ type distribution struct {
 	score          float64
 }
 
-// exactBelow is the number of candidates up to which all are looked at. The
-// reference looks at any number, which on machines of more than a dozen nodes
+// exactBelow is the number of candidates up to which all are compared. The
+// reference compares any number, which on machines of more than a dozen nodes
 // takes it minutes.
 const (
 	exactBelow  = 1 << 17
@@ -133,7 +133,7 @@ func (d *distribution) tryLargest(k int) {
 // share is what each of k nodes gives, a multiple of the group.
 func (d *distribution) share(k int) int { return d.n / k / d.group * d.group }
 
-// try looks at one set of nodes with all ways to place the remainder.
+// try evaluates one set of nodes with all ways to place the remainder.
 func (d *distribution) try(chosen []int) {
 	k := len(chosen)
 	share, groups := d.share(k), 0
@@ -229,7 +229,7 @@ func (d *distribution) keep(rest, chosen, takers []int) {
 		return
 	}
 	d.score, d.squares = score, squares
-	// Copies: the caller goes on writing to these (kubernetes#141237).
+	// Copies: the caller writes to these again (kubernetes#141237).
 	d.chosen, d.takers = slices.Clone(chosen), slices.Clone(takers)
 }
 

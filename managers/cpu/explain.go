@@ -49,7 +49,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 	return []ledger.Shortage{s}
 }
 
-// wants is how many CPUs a request needs that its owner does not hold already,
+// wants is how many more CPUs a request needs than its owner holds already,
 // and what it may take over.
 func (h *allocation) wants(req hint.Request) (n int, reusable cpuset.Set) {
 	if req.Scope() == hint.PodScope {

@@ -18,7 +18,7 @@ const (
 	// DistributeAcrossNUMA spreads a container evenly over the NUMA nodes that it
 	// needs (KEP-2902).
 	DistributeAcrossNUMA = "distribute-cpus-across-numa"
-	// AlignBySocket looks for CPUs on the sockets of the chosen nodes, and prefers
+	// AlignBySocket takes CPUs on the sockets of the chosen nodes, and prefers
 	// hints by socket (KEP-3327).
 	AlignBySocket = "align-by-socket"
 	// DistributeAcrossCores takes CPUs by number instead of core by core (KEP-4176).

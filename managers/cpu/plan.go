@@ -45,7 +45,7 @@ func (m *Manager) planContainer(h *allocation, i int, affinity hint.Hint, claims
 	if n == 0 {
 		return claims, nil
 	}
-	// As in the kubelet, this comes before the look at what is held, and counts
+	// As in the kubelet, this comes before the held CPUs are read, and counts
 	// neither that nor what could be reused (kubernetes#129078).
 	if err := m.alignable(h, n); err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func (t *table) packed(free cpuset.Set, n int, m manner) (cpuset.Set, error) {
 func (r *run) count(k kind, unit int32) int { return int(r.counts[r.base[k]+int(unit)]) }
 
 // whole reports whether every CPU of a unit is free. Sockets and cores must also
-// have the size of the machine's average: only then the reference looks at them.
+// have the size of the machine's average: only then the reference uses them.
 func (r *run) whole(k kind, unit int32) bool {
 	n := r.count(k, unit)
 	if n != r.part[k].Size(int(unit)) {

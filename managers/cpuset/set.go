@@ -66,7 +66,7 @@ func UnionOf(sets ...Set) Set {
 // the empty set. Order, duplicates and overlaps are free. Blanks, newlines,
 // signs, empty elements, reversed ranges and ids of MaxCPUs or more are errors
 // that quote the element; so is a text longer than 64 KiB. Errors carry no
-// class: whether a bad list is bad input or a damaged file, the caller knows.
+// class: only the caller can distinguish bad input from a damaged file.
 func Parse(list string) (Set, error) {
 	var b Builder
 	if err := idlist.Parse(list, "cpu", MaxCPUs, b.AddRange); err != nil {

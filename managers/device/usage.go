@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// usage are what a decision looks at: the ledger's claims beside the plugins'
+// usage is the input of a decision: the ledger's claims and the plugins'
 // lists. They are made for one call and forgotten.
 type usage struct {
 	view *ledger.View
@@ -133,7 +133,7 @@ func handedOn(r *Resource, left []ledger.Device) []Device {
 	return out
 }
 
-// demand returns how many devices a request wants of each resource.
+// demand returns how many devices of each resource a request needs.
 func demand(req hint.Request) workload.Quantities {
 	if req.Container >= 0 {
 		return req.Pod.Containers[req.Container].Limits
@@ -149,7 +149,7 @@ func demand(req hint.Request) workload.Quantities {
 	return wants
 }
 
-// podDemand is how many devices a pod wants at its busiest moment.
+// podDemand is how many devices a pod needs at its busiest moment.
 func podDemand(pod *workload.Pod, name workload.Resource) int64 {
 	return workload.PodTotal(pod, func(c *workload.Container) int64 { return c.Limits[name] })
 }

@@ -24,7 +24,7 @@ type adjustable struct {
 	unlimited bool
 }
 
-// requests looks for smaller amounts: of one resource, or if that does not help,
+// requests searches smaller amounts: of one resource, or if that does not help,
 // of several together. For whole cores, larger requests are tried too.
 func (s *search) requests() {
 	adjustables := s.adjustables()

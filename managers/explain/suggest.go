@@ -40,7 +40,7 @@ type Dry struct {
 	Features workload.Features
 }
 
-// search looks for changes that would make a rejected pod fit. It offers nothing
+// search finds changes that make a rejected pod fit. It offers nothing
 // that a dry run has not shown.
 type search struct {
 	*Refusal
@@ -66,7 +66,7 @@ func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortag
 	return s.found, s.tried
 }
 
-// change is what one dry run tries; what is empty stays as it is.
+// change is the input of one dry run; empty fields change nothing.
 type change struct {
 	pod     *workload.Pod
 	policy  *topology.Manager
@@ -111,7 +111,7 @@ func (s *search) policies() {
 	}
 }
 
-// removals looks for pods whose removal would do: single ones, then pairs, then
+// removals searches pods whose removal makes room: single ones, then pairs, then
 // a larger set of which none may stay.
 func (s *search) removals() {
 	pods := s.removable()

@@ -115,7 +115,7 @@ type Explainer interface {
 	Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage
 }
 
-// Catalog is a provider that knows its resources by name, even if it cannot serve one now.
+// Catalog is a provider that lists its resources by name, even if it cannot serve one now.
 type Catalog interface {
 	// Resources returns the names, in any order.
 	Resources() []string

@@ -59,7 +59,7 @@ import (
 //
 // The two epochs have different tasks. "epoch" is a time and the base of the
 // revisions, so that those of later ledgers are higher; it stays as long as the
-// ledger goes on. "epoch-id" is random. Two things with the same value were written in
+// ledger continues. "epoch-id" is random. Two things with the same value were written in
 // the same life of the file. It changes whenever the file is created again.
 //
 // Version 1 had no spared, and pods without "admitted_generation".

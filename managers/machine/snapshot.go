@@ -117,7 +117,7 @@ type Node struct {
 	// MemoryBytes is MemTotal of the node's meminfo; 0 for a node without
 	// memory, and for one whose memory is not reported.
 	MemoryBytes uint64 `json:"memory_bytes,omitempty"`
-	// HugePages are the page sizes that the node knows, each once.
+	// HugePages are the page sizes of the node, each once.
 	HugePages []HugePages `json:"huge_pages,omitempty"`
 }
 

@@ -253,6 +253,6 @@ func (t *Topology) Distances() numa.Distances { return t.snap.Distances }
 // MemoryBytes returns the memory of the whole machine.
 func (t *Topology) MemoryBytes() uint64 { return t.memoryBytes }
 
-// HugePageSizesKiB returns the page sizes that any node knows, in KiB,
+// HugePageSizesKiB returns the page sizes of all nodes, in KiB,
 // ascending.
 func (t *Topology) HugePageSizesKiB() []uint64 { return slices.Clone(t.pageSizes) }

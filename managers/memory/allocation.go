@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// allocation is what a pod wants and holds in one view.
+// allocation is what a pod requests and holds in one view.
 type allocation struct {
 	demand
 	*table

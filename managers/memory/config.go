@@ -89,7 +89,7 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	return m, nil
 }
 
-// checkEntries looks at each entry by itself, whatever the policy is.
+// checkEntries checks each entry by itself, under every policy.
 func checkEntries(reserved []Reservation, bad *errdefs.Violations) {
 	type place struct {
 		node     int

@@ -28,7 +28,7 @@ func (d *demand) of(c *workload.Container) []want {
 	return wants(c.Requests, 0)
 }
 
-// wants picks what is memory and at least so much.
+// wants returns the memory resources of which at least so much is requested.
 func wants(requests workload.Quantities, least int64) []want {
 	var out []want
 	for r, n := range requests {

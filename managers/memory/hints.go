@@ -12,7 +12,7 @@ import (
 // resources of a request get the same answer. It has no answer, which means no
 // preference, under the policy None, for requests that get no memory of certain
 // nodes, and, as in the kubelet, where nothing fits: Plan then refuses. Explain
-// then returns what is missing. A resource that no node knows is
+// then returns the missing amounts. A resource that no node has is
 // Impossible. An owner that holds memory already is answered from that, if it
 // still requests the same. It never returns an error.
 func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {

@@ -36,7 +36,7 @@ func (s PageShortage) String() string {
 // the kernel has free. base is the view without the plan and planned the one with
 // it. Sizes and nodes that free does not mention count as none. Pages that were
 // promised and never touched are free to the kernel too, so nothing found means
-// that this pod can have its pages, not that everybody can.
+// that this pod can have its pages, not that all pods can.
 func (m *Manager) CheckPages(base, planned *ledger.View, free []FreePages) []PageShortage {
 	before, after := m.table(base), m.table(planned)
 	var out []PageShortage

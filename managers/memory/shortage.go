@@ -28,7 +28,7 @@ func (f *family) refusal(view *ledger.View, problem Problem, nodes numa.Mask) er
 	return refuse("", resource, e)
 }
 
-// shortages looks at every node set of the simplest kinds: single nodes, groups,
+// shortages examines every node set of the simplest kinds: single nodes, groups,
 // and all unused nodes together.
 func (f *family) shortages(view *ledger.View) []ledger.Shortage {
 	var sets []numa.Mask

@@ -121,7 +121,7 @@ type NodeState struct {
 	Blocks int
 	// Group are the nodes that are used together with this one, itself included.
 	Group numa.Mask
-	// Resources by name, those that the node knows.
+	// Resources of the node, by name.
 	Resources []ResourceState
 }
 

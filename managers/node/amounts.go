@@ -98,7 +98,7 @@ func together(r workload.Resource, parts []part) (sum workload.Exact) {
 	return sum
 }
 
-// without takes what is reserved from what there is. What is left of a unit counts
+// without subtracts reservations from amounts. The rest of a unit counts
 // for a whole one, and nothing is below zero, as in the kubelet.
 func without(have int64, reserved workload.Exact) int64 {
 	return max(workload.Exact{Whole: have}.Minus(reserved).Whole, 0)
@@ -153,7 +153,7 @@ func (m *Manager) SystemCgroupsLimit() workload.Quantities {
 	return workload.Quantities{workload.CPU: 0}
 }
 
-// Absolute is what there is without the system's and the agents' parts, eviction
+// Absolute is the capacity without the system's and the agents' parts, eviction
 // not counted: what the QoS tiers share.
 func (m *Manager) Absolute() workload.Quantities {
 	out := m.Limit()

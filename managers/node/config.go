@@ -64,7 +64,7 @@ type Config struct {
 	MemoryQoS bool
 }
 
-// Manager knows the node. It never changes.
+// Manager has the node's amounts. It never changes.
 type Manager struct {
 	cfg      Config
 	machine  *machine.Topology
@@ -120,7 +120,7 @@ func New(cfg Config, facts Facts) (*Manager, error) {
 	return m, nil
 }
 
-// checkReserved looks at each amount by itself.
+// checkReserved checks each amount by itself.
 func checkReserved(field string, amounts workload.Quantities, bad *errdefs.Violations) {
 	for r, amount := range amounts.Sorted() {
 		at := fmt.Sprintf("%s[%q]", field, r)
@@ -145,7 +145,7 @@ func (cfg *Config) countReservedCPUs() {
 	cfg.SystemReserved[workload.CPU] = milliPerCPU * int64(cfg.ReservedCPUs.Len())
 }
 
-// checkSums holds what is reserved against what there is. The kubelet leaves out
+// checkSums compares the reservations with the capacity. The kubelet leaves out
 // the processes.
 func (m *Manager) checkSums(bad *errdefs.Violations) {
 	for r, have := range m.capacity.Sorted() {
@@ -189,7 +189,7 @@ func (e Enforcement) Has(key string) bool {
 	return false
 }
 
-// check looks for keys that are unknown, contradict each other, or lack what they
+// check finds keys that are unknown, contradict each other, or lack what they
 // need.
 func (e Enforcement) check(cfg Config, bad *errdefs.Violations) {
 	const field = "enforceNodeAllocatable"

@@ -48,7 +48,7 @@ func (m *Manager) lacks(requests, used workload.Quantities) error {
 
 // FitResize refuses a pod that is here more than the node can give it: as
 // infeasible what exceeds all that is allocatable, as deferred what is not left
-// beside the other pods at the moment. A pod that wants no more of a resource than
+// beside the other pods at the moment. A pod that requests no more of a resource than
 // it has is not refused for that resource.
 func (m *Manager) FitResize(view *ledger.View, old, wanted *workload.Pod) error {
 	have := workload.EffectiveRequests(old, m.cfg.Features)

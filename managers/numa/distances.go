@@ -17,7 +17,7 @@ const (
 
 // Distances is the immutable table of distances between nodes, as firmware
 // gives them (ACPI SLIT: 10 is local, larger is farther). It need not be
-// symmetric, and it need not know every pair. The zero value knows none.
+// symmetric, and it may lack pairs. The zero value has none.
 type Distances struct {
 	nodes Mask
 	// table has the distance from i to j at i*stride+j. Rows are found by id,

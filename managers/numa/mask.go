@@ -47,7 +47,7 @@ func FromIDs(ids []int) (Mask, error) {
 // empty set. Order, duplicates and overlaps are free. Blanks, newlines, signs,
 // empty elements, reversed ranges and ids of 64 or more are errors that quote
 // the element. Errors carry no class: whether a bad list is bad input or a
-// damaged file, the caller knows.
+// damaged file, is up to the caller.
 func Parse(list string) (Mask, error) {
 	var m Mask
 	err := idlist.Parse(list, "node", MaxNodes, func(first, last int) {

@@ -12,7 +12,7 @@ import (
 // question, so no bound is safe for all amounts.
 const maxSteps = 1 << 21
 
-// Search looks for the sets of nodes that have enough: every set is part of
+// Search finds the sets of nodes that have enough: every set is part of
 // Universe, contains Must, is not empty and satisfies all Needs.
 type Search struct {
 	Universe, Must Mask
@@ -26,7 +26,7 @@ type Search struct {
 	Steps, Limit int
 }
 
-// Enough reports whether a set of nodes is one that the search looks for.
+// Enough reports whether a set of nodes has enough.
 func (s *Search) Enough(nodes Mask) bool {
 	if nodes == 0 || !nodes.IsSubsetOf(s.Universe) || !s.Must.IsSubsetOf(nodes) {
 		return false
@@ -73,7 +73,7 @@ func (s *Search) Fewest() int {
 }
 
 // Narrowest returns the narrowest set with enough, and false if there is none. For
-// a size at which the search was cut it goes on with the next size, so the result
+// a size at which the search was cut it continues with the next size, so the result
 // may have more nodes than necessary then.
 func (s *Search) Narrowest() (Mask, bool) {
 	if !s.Enough(s.Universe) {

@@ -216,7 +216,7 @@ func (r *recovery) pod(uid string) *pod {
 	return p
 }
 
-// collect puts together what there is about each pod.
+// collect joins the three records of each pod.
 func (r *recovery) collect() {
 	for p := range r.View.Pods() {
 		r.pod(p.UID()).ledger = p

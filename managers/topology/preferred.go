@@ -12,7 +12,7 @@ import (
 // one size on eight nodes.
 const usualMasks = 80
 
-// preferred looks for preferred candidates and returns whether there are any. A choice is
+// preferred finds preferred candidates and returns whether there are any. A choice is
 // preferred if all lists that do not abstain have the same mask; the other lists must
 // abstain. If all lists can abstain, two more kinds of choices are preferred: all lists
 // abstain, or any one list's preferred mask is used.

@@ -11,7 +11,7 @@ import (
 // Up to this number, rules are expanded and tables have an entry for every subset.
 const maxExact = 12
 
-// reachable looks for the best candidate if none is preferred, and returns whether there is
+// reachable finds the best candidate if none is preferred, and returns whether there is
 // one. A choice leaves only nodes that every list mentions, so all masks are restricted to
 // these.
 func (m *Manager) reachable(lists []list, r *Result) bool {

@@ -138,9 +138,9 @@ func (r *Result) judgement() string {
 	case !r.Admit:
 		return "policy " + string(r.policy) + " refuses"
 	case r.Stage == NoCandidate:
-		return "policy " + string(r.policy) + " goes on with all nodes"
+		return "policy " + string(r.policy) + " continues with all nodes"
 	}
-	return "policy " + string(r.policy) + " goes on with " +
+	return "policy " + string(r.policy) + " continues with " +
 		strings.TrimSuffix(strings.TrimSuffix(nodes(r.Affinity), " is"), " are") + r.common()
 }
 

@@ -29,18 +29,18 @@ func TestResultsExplain(t *testing.T) {
 		{"apart", Restricted, []hint.Reply{named("a", reply(p(1), n(0, 1))), named("b", reply(p(0), n(0, 1)))}, NotPreferred, 1, 2,
 			"no nodes are preferred for both r of a and r of b; policy restricted refuses"},
 		{"apart, but admitted", BestEffort, []hint.Reply{named("a", reply(p(1), n(0, 1))), named("b", reply(p(0), n(0, 1)))}, NotPreferred, 1, 2,
-			"no nodes are preferred for both r of a and r of b; policy best-effort goes on with node 0, which r on 0-1 and r on 0 have in common"},
+			"no nodes are preferred for both r of a and r of b; policy best-effort continues with node 0, which r on 0-1 and r on 0 have in common"},
 		{"rules apart", BestEffort, []hint.Reply{oneOf(1), oneOf(2)}, NotPreferred, 2, 4,
-			"no nodes are preferred for both r of p and r of p; policy best-effort goes on with nodes 0-1"},
+			"no nodes are preferred for both r of p and r of p; policy best-effort continues with nodes 0-1"},
 		{"impossible", SingleNUMANode, []hint.Reply{reply()}, NoCandidate, 0, 0, "r cannot be given; policy single-numa-node refuses"},
 		{"impossible, but admitted", BestEffort, []hint.Reply{reply(), named("q", reply(p(1)))}, NotPreferred, 1, 0,
-			"r cannot be given; policy best-effort goes on with node 1"},
+			"r cannot be given; policy best-effort continues with node 1"},
 		{"nothing preferred", BestEffort, []hint.Reply{reply(n(0, 1))}, NotPreferred, 2, 0,
-			"no nodes are preferred for r; policy best-effort goes on with nodes 0-1"},
+			"no nodes are preferred for r; policy best-effort continues with nodes 0-1"},
 		{"nothing narrow", SingleNUMANode, []hint.Reply{reply(p(0, 1))}, NoCandidate, 0, 0,
 			"no single node can give r; policy single-numa-node refuses"},
 		{"nothing left", BestEffort, []hint.Reply{reply(n(0)), reply(n(1))}, NoCandidate, 1, 0,
-			"no nodes are preferred for r; policy best-effort goes on with all nodes"},
+			"no nodes are preferred for r; policy best-effort continues with all nodes"},
 	} {
 		r := manager(t, row.policy, false, 4).Merge(row.replies)
 		if r.Stage != row.stage || r.B != row.b || len(r.Losers) != row.losers || r.Text() != row.text {

@@ -382,7 +382,7 @@ func (p *planner) handOver() bool {
 	return false
 }
 
-// detour gives a unit of an exchange a CPU that nobody wants, so that it can give back one for which
+// detour gives a unit of an exchange a CPU that no unit is to get, so that it can give back one for which
 // another unit waits.
 func (p *planner) detour() bool {
 	var wanted cpuset.Set
@@ -390,7 +390,7 @@ func (p *planner) detour() bool {
 		wanted = wanted.Union(cpusOf(u.want))
 	}
 	if p.turns++; p.turns > 1 {
-		return false // the last one helped nobody
+		return false // the last one was without effect
 	}
 	for _, u := range p.units {
 		have := p.have(u)
@@ -432,7 +432,7 @@ func (p *planner) awaited(u *unit, cpus cpuset.Set) (out cpuset.Set) {
 	return out
 }
 
-// stuck describes the first unit that cannot get what it wants.
+// stuck describes the first unit that cannot get its CPUs.
 func (p *planner) stuck() error {
 	for _, u := range p.units {
 		have := p.have(u)

@@ -62,7 +62,7 @@ type Declared struct {
 }
 
 // DeclaredLimits reports whether cpu and memory are limited in every container, or for the pod as a whole. An ordinary init
-// container counts as limited if it or any sidecar before it is: the kubelet looks at the sum of both, and so does berth.
+// container counts as limited if it or any sidecar before it is: the kubelet uses the sum of both, and so does berth.
 func DeclaredLimits(p *Pod, f Features) Declared {
 	return Declared{CPU: declared(p, f, CPU), Memory: declared(p, f, Memory)}
 }

@@ -1,5 +1,5 @@
 // Package workload describes what an agent runs: a pod, its containers, what they request, and the rules that
-// follow from the pod alone (class, totals, order, reuse). It knows nothing of the machine.
+// follow from the pod alone (class, totals, order, reuse), without the machine.
 //
 // Words:
 //

@@ -13,7 +13,7 @@ const (
 )
 
 // QoSClass gives the class of the pod: the one handed in as Pod.QoS, else the computed one. Only positive amounts of cpu and
-// memory count. With pod-level resources in force and Resources present, even empty, the containers are not looked at; so a
+// memory count. With pod-level resources in force and Resources present, even empty, the containers do not matter; so a
 // pod with empty Resources is BestEffort whatever its containers request (as Kubernetes 1.36 has it; kubernetes#135082).
 // Requests and limits are compared as sums over the containers, not container by container.
 func (p *Pod) QoSClass(f Features) QoSClass {

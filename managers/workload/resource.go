@@ -13,7 +13,7 @@ import (
 // Resource is the name of a resource as pods spell it.
 type Resource string
 
-// The resources that berth knows by name. Huge pages and device resources are families: see HugePagesPrefix, IsExtended.
+// The resources that berth handles by name. Huge pages and device resources are families: see HugePagesPrefix, IsExtended.
 const (
 	// CPU is counted in thousandths of a CPU.
 	CPU Resource = "cpu"
@@ -107,7 +107,7 @@ func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
 	}
 }
 
-// usualNames is how many resources are looked at without allocating memory.
+// usualNames is how many resources are compared without allocating memory.
 const usualNames = 8
 
 // WholeCPUs returns the number of requested CPUs if that is a whole number, else 0.

@@ -36,7 +36,7 @@ func Check(p *Pod, b Bounds) errdefs.Violations {
 		b.Containers = DefaultMaxContainers
 	}
 	if n := len(p.Containers); n > b.Containers {
-		// Nothing else is looked at: the bound is there to keep work and answer small.
+		// Nothing else is checked: the bound keeps work and answer small.
 		var vs errdefs.Violations
 		vs.Addf(specPath+".containers", "%d containers are more than the %d that are allowed", n, b.Containers)
 		return vs
@@ -58,7 +58,7 @@ func Check(p *Pod, b Bounds) errdefs.Violations {
 // those of its labels. They stay in the ledger as long as the pod.
 const MaxMetadata = 256 << 10
 
-// CheckMetadata gives the violations of labels and annotations, so that a caller can look at them before they are read.
+// CheckMetadata gives the violations of labels and annotations, so that a caller can check them before they are read.
 func CheckMetadata(labels, annotations map[string]string) (vs errdefs.Violations) {
 	for _, m := range []struct {
 		path    string

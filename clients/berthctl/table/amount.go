@@ -21,7 +21,7 @@ func Bytes(n uint64) string {
 	return strings.TrimSuffix(s, ".0") + units[i]
 }
 
-// Age spells a time span in its largest unit: 42s, 3m, 5h, 12d. What is not in the past is 0s.
+// Age spells a time span in its largest unit: 42s, 3m, 5h, 12d. A time in the future is 0s.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

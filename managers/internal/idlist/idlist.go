@@ -3,7 +3,7 @@
 // cpuset.mems: ids and inclusive ranges, separated by commas, as in
 // "0-3,8,10-11" (kernel: Documentation/admin-guide/cgroup-v2.rst, "cpuset").
 //
-// It knows nothing about CPUs or NUMA nodes and holds no set; cpuset and numa
+// It has no CPUs or NUMA nodes and holds no set; cpuset and numa
 // give it their noun, their limit and their own storage, so that the format is
 // decided in one place.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // policyNone is the CPU manager's policy that keeps no state: the shared pool of
-// its file is empty, although everybody runs everywhere.
+// its file is empty, although all containers run on all CPUs.
 const policyNone = "none"
 
 // readCPU converts cpu_manager_state to claims. Its shared pool is not converted: in berth the

@@ -73,7 +73,7 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, asked int64) {
 		return
 	}
 	if int64(len(devices)) != asked {
-		f.note("%s holds %d devices of %s and asks for %d", owner, len(devices), e.Resource, asked)
+		f.note("%s holds %d devices of %s and requests %d", owner, len(devices), e.Resource, asked)
 	}
 	claim := ledger.Claim{
 		Owner: owner, Provider: string(Device), Resource: e.Resource,

@@ -56,7 +56,7 @@ func TestReadDevice(t *testing.T) {
 		},
 		"another number": {
 			entries: []DeviceEntry{entry("d", map[int64][]string{0: {"a", "b"}}, answer)},
-			want:    []string{"p/d a@0 b@0 hi"}, notes: "p/d holds 2 devices of s.io/gpu and asks for 1",
+			want:    []string{"p/d a@0 b@0 hi"}, notes: "p/d holds 2 devices of s.io/gpu and requests 1",
 		},
 		"no devices": {entries: []DeviceEntry{entry("d", nil, answer)}, notes: "p/d has an entry without devices of s.io/gpu"},
 		"nodes that no machine has": {

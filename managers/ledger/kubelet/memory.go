@@ -151,7 +151,7 @@ func (s *MemoryState) compare(expected map[int]MemoryNode) error {
 		case got.Group != want.Group:
 			return errdefs.Preconditionf("NUMA node %d is in group %s, and its blocks in %s", id, got.Group, want.Group)
 		case !s.partition(got.Group):
-			return errdefs.Preconditionf("NUMA node %d is in group %s, and another node of that in another one: a kubelet goes on from this only by chance", id, got.Group)
+			return errdefs.Preconditionf("NUMA node %d is in group %s, but a node of that group is in another group: a kubelet continues from this only by chance", id, got.Group)
 		case len(got.Tables) != len(want.Tables):
 			return errdefs.Preconditionf("NUMA node %d has tables of %d resources instead of %d", id, len(got.Tables), len(want.Tables))
 		}

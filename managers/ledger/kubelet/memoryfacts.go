@@ -130,7 +130,7 @@ func (s *MemoryState) addPod(facts *Facts, held spots, pod *workload.Pod) {
 				// in berth a claim keeps its size.
 				b.Bytes = asked
 			case asked != b.Bytes:
-				facts.note("%s holds %s and asks for %s", owner, b, workload.Memory.Text(int64(asked)))
+				facts.note("%s holds %s and requests %s", owner, b, workload.Memory.Text(int64(asked)))
 			}
 			of := record.ReusableMemory(c.Name, b.Resource, b.Nodes)
 			record.Claims = addBlock(record.Claims, owner, b.Resource, held.take(b, of))

@@ -80,7 +80,7 @@ func TestReadMemory(t *testing.T) {
 		}, "one/i 4Gi on 1,3 [], one/c 9Gi on 1,3 [{1 5368709120} {3 4294967296}]", wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
 		{"other size", kubelet.MemoryState{
 			Nodes: torn, Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1), Resource: "memory", Bytes: gi}}, "i": {}}},
-		}, "one/c 1Gi on 1 []", "one/i has an entry without memory|one/c holds 1Gi of memory on NUMA nodes 1 and asks for 9Gi|8Gi of memory on NUMA nodes 1,3 are counted as allocated, and no entry allocates them|" + wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
+		}, "one/c 1Gi on 1 []", "one/i has an entry without memory|one/c holds 1Gi of memory on NUMA nodes 1 and requests 9Gi|8Gi of memory on NUMA nodes 1,3 are counted as allocated, and no entry allocates them|" + wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
 		{"more than the tables say", kubelet.MemoryState{
 			Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1, 3), Resource: "memory", Bytes: 9 * gi}}}},
 		}, "one/c 9Gi on 1,3 []", wouldNot + "there are blocks of 1 pods, and no tables", ""},

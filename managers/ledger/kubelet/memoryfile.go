@@ -207,7 +207,7 @@ func (s *MemoryState) Marshal(format int) ([]byte, error) {
 	return data, nil
 }
 
-// dump prints the checkpoint; what pods have as a whole is part of format 2 only.
+// dump prints the checkpoint; resources of pods as a whole are part of format 2 only.
 func (c *memoryCheckpoint) dump(pods bool) string {
 	text := "(*state.MemoryManagerCheckpoint){PolicyName:(string)" + c.Policy +
 		" MachineState:(state.NUMANodeMap)" + dumpMap(c.Nodes, (*storedNode).dump) +

@@ -195,7 +195,7 @@ func testClosed(t *testing.T, h *handles) {
 	h.want(entry("pods", "a", "1"))
 }
 
-// testLedger: what a ledger commits is what the next one opens.
+// testLedger: a ledger opens with the last commit of the one before.
 func testLedger(t *testing.T, h *handles) {
 	o := ledger.Options{Journal: h.next(), Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")}}
 	l, _ := Open(t, o)

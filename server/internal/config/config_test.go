@@ -398,7 +398,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"reserved twice":     {args: []string{"--reserved-memory", "0:memory=1,memory=1"}, want: "expected numaNodeID:type=quantity"},
 		"reserved amount":    {args: []string{"--reserved-memory", "0:memory=1Xi"}, want: `reserved[0].limits["memory"]: "1Xi": expected a quantity`},
 		"free pages":         {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n", want: "memory.checkFreeHugePages: expected one of ignore, defer, reject"},
-		"pages to wait for":  {berth: berthHead + "verdicts: {deferred: false}\nmemory: {checkFreeHugePages: defer}\n", want: "asks for verdicts.deferred"},
+		"pages to wait for":  {berth: berthHead + "verdicts: {deferred: false}\nmemory: {checkFreeHugePages: defer}\n", want: "requires verdicts.deferred"},
 		"unknown resources":  {args: []string{"--devices-unknown", "wait"}, want: `devices.unknown: expected one of defer, reject, ignore, got "wait"`},
 		"grace":              {berth: berthHead + "devices: {registrationGrace: -1s}\n", want: "devices.registrationGrace: -1s: expected a duration such as 60s, or 0 for none"},
 		"forgetting":         {berth: berthHead + "devices: {forgetAfter: -5m}\n", want: "devices.forgetAfter: -5m0s: expected a duration such as 5m, or 0"},

@@ -38,7 +38,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("root-dir", "directory for every path that is not set by itself", func(c *config.Config) *string { return &c.RootDir })
 	str("listen", "berth's own socket", func(c *config.Config) *string { return &c.Listen })
 	str("state-dir", "directory of the ledger", func(c *config.Config) *string { return &c.StateDir })
-	str("beside", "kubelet: berthd works for berth-nri on a node whose kubelet goes on. It serves no kubelet's socket, writes no cgroup, and leaves the node's checks and unknown devices to the kubelet",
+	str("beside", "kubelet: berthd works for berth-nri on a node with a running kubelet. It serves no kubelet's socket, writes no cgroup, and leaves the node's checks and unknown devices to the kubelet",
 		func(c *config.Config) *string { return &c.Beside })
 	addDirectories(fs, &order)
 	str("runtime-endpoint", "socket of the container runtime (CRI v1), which makes the containers' cgroups; empty: berthd makes them",

@@ -586,7 +586,7 @@ type AdmitResponse struct {
 	// A sentence for people; empty for an admitted pod.
 	Message  string      `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	QosClass v1.QOSClass `protobuf:"varint,4,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
-	// The pod's cgroup as a runtime wants it named; empty unless admitted.
+	// The pod's cgroup, in the spelling of the runtime; empty unless admitted.
 	CgroupParent string `protobuf:"bytes,5,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// What each container got, in admission order; empty unless admitted.
 	Allocations []*v1.ContainerAllocation `protobuf:"bytes,6,rep,name=allocations,proto3" json:"allocations,omitempty"`
@@ -748,8 +748,8 @@ type Condition struct {
 	// "UnknownDevices" (a pod lives here and it is not known which devices it runs with:
 	// Admit it with running_allocations, remove it, or send SyncPods without it), "PluginAway" (the
 	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
-	// but for what is reserved for other pods that are being admitted or resized), "PodsEnding" (it fits but for
-	// what pods hold whose removal is under way),
+	// without the resources of pods that are being admitted or resized), "PodsEnding" (the pod fits without the
+	// resources of pods that are being removed),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (no plugin
 	// has registered for the resource yet), "StateUncertain" (the agent has not reported by
 	// SyncPods which pods live, or has not yet admitted again one that lives here and is

@@ -37,8 +37,8 @@ type Replay struct {
 	// Verdicts that were decided again, and how many of them differ.
 	Verdicts uint32 `protobuf:"varint,6,opt,name=verdicts,proto3" json:"verdicts,omitempty"`
 	Differ   uint32 `protobuf:"varint,7,opt,name=differ,proto3" json:"differ,omitempty"`
-	// The verdicts that differ, in the order of the decisions. They have an explanation as far as
-	// one was asked for.
+	// The verdicts that differ, in the order of the decisions. They have an explanation if one was
+	// requested.
 	Differences []*ReplayedVerdict `protobuf:"bytes,8,rep,name=differences,proto3" json:"differences,omitempty"`
 	// What was not decided again, by reason.
 	Skipped []*SkippedVerdicts `protobuf:"bytes,9,rep,name=skipped,proto3" json:"skipped,omitempty"`
@@ -259,7 +259,7 @@ type ReplayedVerdict struct {
 	Recorded        Verdict `protobuf:"varint,7,opt,name=recorded,proto3,enum=berth.admission.v1.Verdict" json:"recorded,omitempty"`
 	RecordedReason  string  `protobuf:"bytes,8,opt,name=recorded_reason,json=recordedReason,proto3" json:"recorded_reason,omitempty"`
 	RecordedMessage string  `protobuf:"bytes,9,opt,name=recorded_message,json=recordedMessage,proto3" json:"recorded_message,omitempty"`
-	// With the trace if an explanation was asked for.
+	// With the trace if an explanation was requested.
 	Replayed *AdmitResponse `protobuf:"bytes,10,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// Whether the recorded verdict was given under a configuration that is not known any more.
 	OtherConfiguration bool `protobuf:"varint,11,opt,name=other_configuration,json=otherConfiguration,proto3" json:"other_configuration,omitempty"`

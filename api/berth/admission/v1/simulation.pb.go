@@ -36,7 +36,7 @@ type Simulation struct {
 	Pods []*SimulatedPod `protobuf:"bytes,5,rep,name=pods,proto3" json:"pods,omitempty"`
 	// After the last pod, by id.
 	Nodes []*NodeUse `protobuf:"bytes,6,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// How many more of a pod there is room for; absent unless that was asked.
+	// How many more copies of a pod fit; absent unless requested.
 	Room *Room `protobuf:"bytes,7,opt,name=room,proto3" json:"room,omitempty"`
 	// Changes of the machine after the last pod, in order. The nodes and the room are those of the
 	// changed machine.

@@ -1376,11 +1376,11 @@ type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The file's format, counted as its kind does: 1 to 4 for CPU.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
-	// The revision after the import; of a dry run, the one it looked at.
+	// The revision after the import; of a dry run, the one it has read.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// By uid.
 	Pods []*ImportedPod `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
-	// What was left out because nobody knows its owner, in sentences.
+	// The resources that were left out because their owner is unknown, in sentences.
 	Skipped []string `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	// Findings about imported claims that today's rules would not allow; they are
 	// kept and left alone.
@@ -1526,7 +1526,7 @@ func (x *ImportedPod) GetOutcome() ImportOutcome {
 	return ImportOutcome_IMPORT_OUTCOME_UNSPECIFIED
 }
 
-// ExportRequest asks for a state file.
+// ExportRequest requests a state file.
 type ExportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in ImportRequest. Required.

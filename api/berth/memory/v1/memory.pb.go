@@ -148,7 +148,7 @@ type NodeState struct {
 	// How many assignments the node is part of: one for each resource of each
 	// container, and of each pod with memory as a whole.
 	Blocks uint32 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"`
-	// By name, those that the node knows.
+	// By name, those of the node.
 	Resources     []*ResourceState `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1194,7 +1194,7 @@ type GetStatusResponse struct {
 	// resources sets those to zero that DeviceService.ListResources does not name, as a
 	// kubelet without a checkpoint of its device manager does.
 	ResetExtendedResources bool `protobuf:"varint,3,opt,name=reset_extended_resources,json=resetExtendedResources,proto3" json:"reset_extended_resources,omitempty"`
-	// The processes of the system that berthd keeps or knows, as found at most a minute ago.
+	// The processes of the system that berthd keeps or has found, at most a minute old.
 	SystemContainers []*SystemContainer `protobuf:"bytes,4,rep,name=system_containers,json=systemContainers,proto3" json:"system_containers,omitempty"`
 	// Resources of which an agent's scheduler counts more than pods can have here, as
 	// sentences; SyncPods has the scheduler's amounts.

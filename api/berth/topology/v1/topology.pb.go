@@ -670,7 +670,7 @@ type SetPolicyResponse struct {
 	SharedAfter    *v1.CPUSet `protobuf:"bytes,5,opt,name=shared_after,json=sharedAfter,proto3" json:"shared_after,omitempty"`
 	ReservedBefore *v1.CPUSet `protobuf:"bytes,6,opt,name=reserved_before,json=reservedBefore,proto3" json:"reserved_before,omitempty"`
 	ReservedAfter  *v1.CPUSet `protobuf:"bytes,7,opt,name=reserved_after,json=reservedAfter,proto3" json:"reserved_after,omitempty"`
-	// The revision from which on the policy holds; of a dry run, the one it looked at.
+	// The revision from which on the policy holds; of a dry run, the one it has read.
 	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

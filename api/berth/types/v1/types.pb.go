@@ -321,7 +321,7 @@ const (
 	ContainerRole_CONTAINER_ROLE_UNSPECIFIED ContainerRole = 0
 	// Before the others, until it ends.
 	ContainerRole_CONTAINER_ROLE_INIT ContainerRole = 1
-	// An init container that goes on running (restart_policy "Always").
+	// An init container that continues to run (restart_policy "Always").
 	ContainerRole_CONTAINER_ROLE_SIDECAR ContainerRole = 2
 	ContainerRole_CONTAINER_ROLE_APP     ContainerRole = 3
 )
@@ -382,7 +382,7 @@ const (
 	TraceStepKind_TRACE_STEP_KIND_MERGED TraceStepKind = 3
 	// A provider has planned a claim.
 	TraceStepKind_TRACE_STEP_KIND_PLANNED TraceStepKind = 4
-	// A provider has looked at the whole plan.
+	// A provider has checked the whole plan.
 	TraceStepKind_TRACE_STEP_KIND_VALIDATED TraceStepKind = 5
 	// A provider has prepared its claims, as by a device plugin's Allocate.
 	TraceStepKind_TRACE_STEP_KIND_PREPARED TraceStepKind = 6
@@ -994,7 +994,7 @@ type Container struct {
 	// "Always" makes an init container a sidecar. Empty otherwise.
 	RestartPolicy string          `protobuf:"bytes,3,opt,name=restart_policy,json=restartPolicy,proto3" json:"restart_policy,omitempty"`
 	ResizePolicy  []*ResizePolicy `protobuf:"bytes,4,rep,name=resize_policy,json=resizePolicy,proto3" json:"resize_policy,omitempty"`
-	// Kept for the agent's benefit; berth does not look at it.
+	// Kept for the agent's benefit; berth does not use it.
 	Image         string `protobuf:"bytes,5,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2631,7 +2631,7 @@ type Trace struct {
 	// Of a rejected pod: changes that would make it fit, each shown by a dry run on
 	// the revision above.
 	Suggestions []*Suggestion `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
-	// How many dry runs looked for them. With some and no suggestion, no change of
+	// The number of dry runs to find them. With some and no suggestion, no change of
 	// the usual kinds helps.
 	Tried int32 `protobuf:"varint,12,opt,name=tried,proto3" json:"tried,omitempty"`
 	// When it was decided. Absent in a simulation.
