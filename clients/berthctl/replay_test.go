@@ -93,6 +93,9 @@ func TestMapOfflineCPUs(t *testing.T) {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
+	if r := invoke(t.Context(), "", "", "fit", "--bundle", path); !strings.Contains(r.out, "1     8/14") {
+		t.Errorf("fit --bundle counts offline CPUs: %+v", r)
+	}
 }
 
 // TestCostOfReplay: what a replay costs grows with the history and not with the square of it, also

@@ -89,13 +89,7 @@ func (s Scene) State(rec *Record, view *ledger.View) (p Placement, err error) {
 }
 
 func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, *stage, *ledger.View, error) {
-	if o.On != nil {
-		var err error
-		if s.Config, err = inForce(s.Config, o.On.View.Override(), o.On.Today); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	st, err := s.build()
+	st, err := s.buildOn(o.On)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -104,10 +98,7 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 		TopologyPolicy: string(st.managerSet.Topology.Policy()), TopologyScope: string(st.managerSet.Topology.Scope()),
 		CpuPolicy: st.managerSet.CPU.Describe().Policy,
 	}
-	begin, err := st.begin(o.On)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	begin := st.begin(o.On)
 	trial := st.trial(begin, st.engine.Tries)
 	for _, m := range pods {
 		v, err := st.admit(ctx, trial, m)
@@ -132,14 +123,11 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 // Fit returns which pods fit on the scene, or with a record on what it has there, and what the NUMA nodes
 // have left. Errors are those of Run.
 func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, on *Record) (*fitv1.FitResponse, error) {
-	st, err := s.build()
+	st, err := s.buildOn(on)
 	if err != nil {
 		return nil, err
 	}
-	begin, err := st.begin(on)
-	if err != nil {
-		return nil, err
-	}
+	begin := st.begin(on)
 	var read []workload.Pod
 	for _, m := range pods {
 		pod, err := st.read.Pod(m)
@@ -156,14 +144,36 @@ func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, on *Record) (*fitv1
 }
 
 // begin is the state before the first pod.
-func (s *stage) begin(on *Record) (*ledger.View, error) {
-	switch {
-	case on == nil:
-		return ledger.Empty(s.managerSet.Rules), nil
-	case !on.isOn(s.Machine):
+func (s *stage) begin(on *Record) *ledger.View {
+	if on == nil {
+		return ledger.Empty(s.managerSet.Rules)
+	}
+	return on.View.Under(s.managerSet.Rules)
+}
+
+// buildOn makes the managers that decide on a record: with the policy in force there, and on its
+// machine without the CPUs that were off line.
+func (s Scene) buildOn(on *Record) (*stage, error) {
+	if on == nil {
+		return s.build()
+	}
+	if !on.isOn(s.Machine) {
 		return nil, errdefs.Invalidf("the pods of the bundle are on another machine than the one of --machine: leave out --machine")
 	}
-	return on.View.Under(s.managerSet.Rules), nil
+	var err error
+	if s.Config, err = inForce(s.Config, on.View.Override(), on.Today); err != nil {
+		return nil, err
+	}
+	st, err := s.build()
+	if err != nil {
+		return nil, err
+	}
+	kept := cpuset.Set{}
+	if reserved := on.View.Rules().ReservedCPUs; reserved == st.managerSet.CPU.Reserved() {
+		kept = s.Config.KeptReserved(reserved)
+	}
+	s.Machine = on.View.Machine()
+	return s.buildKeeping(kept)
 }
 
 // build makes the managers.
