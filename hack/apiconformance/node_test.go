@@ -130,7 +130,11 @@ func (n *node) configure(config string) {
 func (n *node) dial(uid int, options ...grpc.DialOption) *grpc.ClientConn {
 	n.t.Helper()
 	options = append(options, grpc.WithChainUnaryInterceptor(n.declared), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
+			// Without it a connection must stand within the backoff, which a busy machine does not manage.
+			MinConnectTimeout: 20 * time.Second,
+		}),
 		grpc.WithContextDialer(func(_ context.Context, path string) (net.Conn, error) {
 			if uid == 0 {
 				return net.Dial("unix", path)

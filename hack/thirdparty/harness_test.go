@@ -131,7 +131,10 @@ func newNode(t *testing.T) *node {
 	}
 	n := &node{t: t, berthd: build(t, "../..", "./server/berthd")}
 	conn, err := grpc.NewClient("unix://"+kubelet+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}))
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
+			MinConnectTimeout: 20 * time.Second,
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}

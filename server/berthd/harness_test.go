@@ -287,7 +287,8 @@ func (n *node) launch(args ...string) *daemon {
 	conn, err := grpc.NewClient("unix://"+n.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The socket appears soon; gRPC's own pause between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
+			Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
+			MinConnectTimeout: 20 * time.Second,
 		}))
 	if err != nil {
 		n.t.Fatal(err)
