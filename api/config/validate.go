@@ -92,15 +92,7 @@ func (c Config) Validate() error {
 		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
 		"hotplug.poll":                int64(c.Hotplug.Poll.Duration),
 	}
-	if c.Hotplug.Settle.Duration < 0 {
-		vs.Addf("hotplug.settle", "expected a duration such as 5s, or 0 for none")
-	}
-	oneOf("hotplug.reservedCPUs", c.Hotplug.ReservedCPUs, ReservedKeep, ReservedMove)
-	if c.Hotplug.OnLost == "replace" {
-		vs.Addf("hotplug.onLost", "berth cannot move containers to other CPUs yet: expected %s", LostReport)
-	} else {
-		oneOf("hotplug.onLost", c.Hotplug.OnLost, LostReport)
-	}
+	c.validateHotplug(&vs, oneOf)
 	for _, field := range slices.Sorted(maps.Keys(durations)) {
 		if durations[field] <= 0 {
 			vs.Addf(field, "expected a positive duration such as 10s")
@@ -129,6 +121,18 @@ func (c Config) Validate() error {
 	c.validateCgroups(&vs)
 	slices.SortStableFunc(vs, func(a, b errdefs.Violation) int { return strings.Compare(a.Field, b.Field) })
 	return vs.Err("configuration")
+}
+
+func (c Config) validateHotplug(vs *errdefs.Violations, oneOf func(field, got string, allowed ...string)) {
+	if c.Hotplug.Settle.Duration < 0 {
+		vs.Addf("hotplug.settle", "expected a duration such as 5s, or 0 for none")
+	}
+	oneOf("hotplug.reservedCPUs", c.Hotplug.ReservedCPUs, ReservedKeep, ReservedMove)
+	if c.Hotplug.OnLost == "replace" {
+		vs.Addf("hotplug.onLost", "berth cannot move containers to other CPUs yet: expected %s", LostReport)
+	} else {
+		oneOf("hotplug.onLost", c.Hotplug.OnLost, LostReport)
+	}
 }
 
 // validateCgroups checks the rules for every kernel. A v2 tree supports every configuration.

@@ -104,17 +104,8 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if err := level.UnmarshalText([]byte(o.level)); err != nil {
 		return errdefs.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
 	}
-	if o.failure != refuse && o.failure != pass {
-		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
-	}
-	if err := api.CheckPluginIndex(o.index); err != nil {
-		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
-	}
-	if err := o.checkEnd(); err != nil {
+	if err := o.check(); err != nil {
 		return err
-	}
-	if o.publishSpread < publish.Interval {
-		return errdefs.Invalidf("--publish-spread %s: expected %s or more", o.publishSpread, publish.Interval)
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
 	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri", Owner: "kubernetes"})
@@ -209,6 +200,20 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	<-ended
 	watching.Wait()
 	return err
+}
+
+// check checks the flags.
+func (o *options) check() error {
+	if o.failure != refuse && o.failure != pass {
+		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
+	}
+	if err := api.CheckPluginIndex(o.index); err != nil {
+		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
+	}
+	if o.publishSpread < publish.Interval {
+		return errdefs.Invalidf("--publish-spread %s: expected %s or more", o.publishSpread, publish.Interval)
+	}
+	return o.checkEnd()
 }
 
 // source returns the kubelet's Pods API, if configured, and a function that closes it.

@@ -139,6 +139,3 @@ func put[T any](to **T, from *T) {
 		*to = from
 	}
 }
-
-// ptr is a place for a value that is present.
-func ptr[T any](v T) *T { return &v }

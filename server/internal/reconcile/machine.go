@@ -14,17 +14,20 @@ import (
 
 // machineChanged returns whether a view is on another machine than the last one, and notes the CPUs that
 // have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
-// (ledger.View.RunsOn). The caller holds mu.
+// (ledger.View.RunsOn). The exclusive CPUs of the first view may have come back while no berthd ran:
+// the cgroups above had them at the admission. The caller holds mu.
 func (l *Loop) machineChanged(view *ledger.View) bool {
 	last, now := l.machine, view.Machine()
 	if last == now {
 		return false
 	}
 	l.machine = now
-	if last != nil {
-		l.returned = l.returned.Union(now.CPUs().Minus(last.CPUs()))
+	if last == nil {
+		l.returned = view.ExclusiveCPUs()
+		return false
 	}
-	return last != nil
+	l.returned = l.returned.Union(now.CPUs().Minus(last.CPUs()))
+	return true
 }
 
 // v1 returns whether the kernel removes offline CPUs from all sets and does not restore

@@ -21,7 +21,7 @@ func Listen(ctx context.Context, event func()) error {
 	if err != nil {
 		return fmt.Errorf("open a socket for the kernel's events: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup}); err != nil {
 		return fmt.Errorf("receive the kernel's events: %w", err)
 	}
@@ -29,7 +29,7 @@ func Listen(ctx context.Context, event func()) error {
 	if err != nil {
 		return fmt.Errorf("receive the kernel's events: %w", err)
 	}
-	defer unix.Close(wake)
+	defer func() { _ = unix.Close(wake) }()
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
