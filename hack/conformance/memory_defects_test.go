@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/berthd/berth/hack/conformance/vector"
@@ -74,5 +75,86 @@ func TestMemoryByDefinition(t *testing.T) {
 	})
 	if seen < 1000 {
 		t.Errorf("%d containers", seen)
+	}
+}
+
+// TestMemoryOracleWants checks whose requests count.
+func TestMemoryOracleWants(t *testing.T) {
+	t.Parallel()
+	full := workload.Quantities{"cpu": 1000, "memory": 8, "hugepages-2Mi": 0, "example.com/gpu": 1}
+	part := workload.Quantities{"memory": 4}
+	pod := workload.Pod{UID: "p", Containers: []workload.Container{
+		{Name: "a", Requests: full, Limits: full}, {Name: "b", Requests: part, Limits: part},
+	}}
+	whole := pod
+	whole.Resources = &workload.Resources{Requests: full, Limits: full}
+	own := pod
+	own.Containers = own.Containers[:1]
+	on := vector.Gates{vector.PodLevelResourceManagers: true}
+	for _, tt := range []struct {
+		name, container string
+		gates           vector.Gates
+		pod             workload.Pod
+		want            map[string]uint64
+	}{
+		{"Guaranteed", "a", nil, own, map[string]uint64{"memory": 8, "hugepages-2Mi": 0}},
+		{"not Guaranteed", "a", nil, pod, nil},
+		{"as a whole, off", "a", nil, whole, nil},
+		{"as a whole", "", on, whole, map[string]uint64{"memory": 8}},
+		{"own part", "a", on, whole, map[string]uint64{"memory": 8, "hugepages-2Mi": 0}},
+		{"shared part", "b", on, whole, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := memorySetup{Gates: tt.gates}.oracle(memoryState{}, &tt.pod, tt.container)
+			if len(o.wants)+len(tt.want) > 0 && !reflect.DeepEqual(o.wants, tt.want) {
+				t.Errorf("%v, want %v", o.wants, tt.want)
+			}
+		})
+	}
+}
+
+func TestCutsGroup(t *testing.T) {
+	t.Parallel()
+	s := memoryState{Nodes: map[int]memoryNode{0: {Cells: []int{0, 1}}, 1: {Cells: []int{0, 1}}, 2: {Cells: []int{2}}}}
+	for _, tt := range []struct {
+		nodes []int
+		want  bool
+	}{
+		{nil, false}, {[]int{2}, false}, {[]int{0, 1}, false}, {[]int{0, 1, 2}, false}, {[]int{0}, true}, {[]int{1, 2}, true},
+	} {
+		if got := s.cutsGroup(vector.Affinity{NUMA: vector.MaskOf(tt.nodes...)}); got != tt.want {
+			t.Errorf("%v: %t", tt.nodes, got)
+		}
+	}
+}
+
+// TestLivingLedger changes the verdict and the amounts of a step of each sequence. The continuous
+// ledger notices both.
+func TestLivingLedger(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	eachCase(t, "memory_sequences", func(_ *Env, in memorySequence, _ struct{}) {
+		for i, step := range in.Steps {
+			if step.Op != "allocate" || !step.Result.OK || len(step.Result.Blocks) == 0 {
+				continue
+			}
+			for _, spoil := range []func(*memoryStep){
+				func(s *memoryStep) { s.Result.OK = false },
+				func(s *memoryStep) { s.State = in.Initial },
+			} {
+				other := in
+				other.Steps = slices.Clone(in.Steps[:i+1])
+				spoil(&other.Steps[i])
+				if other.live() == nil {
+					t.Errorf("step %d of %s is not noticed", i, render(in))
+				}
+			}
+			seen++
+			return
+		}
+	})
+	if seen < 10 {
+		t.Errorf("%d sequences", seen)
 	}
 }

@@ -59,7 +59,7 @@ func (r memoryResult) differs(want memoryResult) string {
 	return ""
 }
 
-// memoryAllocate: one operation of the static policy. memorySequences: many of them in a row.
+// memoryAllocate: one operation of the static policy.
 var (
 	memoryOperation = Plan[memoryAllocateIn, memoryAllocated, memoryAllocated]{
 		Decide:  decideMemoryAllocate,
@@ -67,8 +67,7 @@ var (
 		Differs: memoryAllocateDiffers,
 		Unsound: memoryAllocateUnsound,
 	}
-	memoryAllocate  = Define("memory_allocate", memoryOperation)
-	memorySequences = DefineSequence("memory_sequences", memoryOperation)
+	memoryAllocate = Define("memory_allocate", memoryOperation)
 )
 
 type memoryAllocateIn struct {
