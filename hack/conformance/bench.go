@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/errdefs"
@@ -109,28 +109,43 @@ func operate[S, R any](b bench[S, R], in operation[S]) (out operated[R, S], err 
 	return out, nil
 }
 
-// eachStep joins the differences of all steps.
-func eachStep(n int, differs func(i int) string) string {
-	var diffs []string
-	for i := range n {
-		if diff := differs(i); diff != "" {
-			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
-		}
+// recordedError gives an error of a manager as recordings have it; class is empty if the
+// recordings have no class for it.
+func recordedError(err error, class string) *vector.Error {
+	if err == nil {
+		return nil
 	}
-	return strings.Join(diffs, ", ")
-}
-
-// otherError has the reason and the text of an error, before its class is known.
-func otherError(err error) *vector.Error {
 	reason, _ := errdefs.ReasonOf(err)
-	return &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
+	return &vector.Error{Class: cmp.Or(class, "other"), Type: string(reason), Message: err.Error()}
 }
 
-// podHints are the hints for every container of a pod, and for the pod.
-type podHints struct {
-	ContainerHints map[string]vector.Hints `json:"container_hints"`
-	PodHints       vector.Hints            `json:"pod_hints"`
+// exclusively are the requests of a container, or without a name of the pod as a whole, that
+// the static policies serve; nil if it shares CPUs and memory with other pods.
+func exclusively(pod *workload.Pod, container string, f workload.Features) workload.Quantities {
+	whole := pod.HasPodLevel()
+	switch c := pod.Container(container); {
+	case pod.QoSClass(f) != workload.Guaranteed, whole && !f.PodLevelResourceManagers:
+	case c == nil && whole:
+		return pod.Resources.Requests
+	case c != nil && (!whole || c.Guaranteed()):
+		return c.Requests
+	}
+	return nil
 }
+
+// podHints are the hints for every container of a pod, and for the pod. A recording of them may
+// have quirks, or the text of a panic.
+type (
+	podHints struct {
+		ContainerHints map[string]vector.Hints `json:"container_hints"`
+		PodHints       vector.Hints            `json:"pod_hints"`
+	}
+	recordedHints struct {
+		podHints
+		Quirks []string `json:"quirks"`
+		Panic  string   `json:"panic"`
+	}
+)
 
 // hintsFor gets a manager's hints for a pod. view returns the state before the next container, or
 // before the whole pod.
@@ -152,8 +167,11 @@ func hintsFor(p hint.Provider, pod *workload.Pod, view func(pod *workload.Pod, n
 	return got, err
 }
 
-// differs compares with recorded hints.
-func (h podHints) differs(want podHints) string {
+// compareHints compares the hints of a case of any manager.
+func compareHints[In any](_ In, want recordedHints, h podHints) string {
+	if want.Panic != "" {
+		return "an answer where the reference has none"
+	}
 	for _, name := range slices.Sorted(maps.Keys(want.ContainerHints)) {
 		if !reflect.DeepEqual(want.ContainerHints[name].Canonical(), h.ContainerHints[name]) {
 			return "hints for container " + name

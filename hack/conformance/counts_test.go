@@ -43,12 +43,12 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		if !slices.ContainsFunc(files, func(f file) bool { return f.label() == name }) {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.label == name }) {
 			t.Errorf("%s is pinned and not among the recordings", name)
 		}
 	}
 	for _, f := range files {
-		name := f.label()
+		name := f.label
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := &runner{dir: dir, env: env, deadline: caseDeadline, report: func(_, id string, o outcome) {

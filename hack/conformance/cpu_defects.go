@@ -39,7 +39,7 @@ type cpuChoice struct {
 func (s cpuSetup) choice(topo *machine.Topology, before cpuState, pod *workload.Pod, container string, affinity vector.Affinity) cpuChoice {
 	return cpuChoice{
 		before.Default, s.Reserved, before.Reusable[pod.UID], before.Assignments[pod.UID][container],
-		s.home(topo, affinity), s.asked(pod, container), s.strict(), pod, container == "", before.PodAssignments[pod.UID],
+		s.home(topo, affinity), exclusively(pod, container, s.Gates.Features()).WholeCPUs(), s.strict(), pod, container == "", before.PodAssignments[pod.UID],
 	}
 }
 
@@ -190,23 +190,6 @@ func crossing(topo *machine.Topology) bool {
 		}
 	}
 	return false
-}
-
-// asked is the number of exclusive CPUs that the owner requests.
-func (s cpuSetup) asked(pod *workload.Pod, container string) int {
-	f := s.Gates.Features()
-	whole := pod.HasPodLevel()
-	switch {
-	case pod.QoSClass(f) != workload.Guaranteed, whole && !f.PodLevelResourceManagers:
-		return 0
-	case container == "":
-		return pod.Resources.Requests.WholeCPUs()
-	}
-	c := pod.Container(container)
-	if c == nil || whole && !c.Guaranteed() {
-		return 0
-	}
-	return c.Requests.WholeCPUs()
 }
 
 // cpuAllocateRepair repairs the states around a step.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -35,36 +34,25 @@ func perNode(topo *machine.Topology, set cpuset.Set) []int {
 // and in each the nodes with the fewest.
 func (s *spread) order() []int {
 	nodes, sockets := s.topo.ByNode(), s.topo.BySocket()
-	inSocket := func(socket int) (free int) {
-		for i := range nodes.Len() {
-			if nodes.CPUs(i).IsSubsetOf(sockets.CPUs(socket)) {
-				free += s.free[i]
-			}
-		}
-		return free
-	}
-	socketOf := func(node int) (free, socket int) {
-		for i := range sockets.Len() {
-			if nodes.CPUs(node).IsSubsetOf(sockets.CPUs(i)) {
-				return inSocket(i), i
-			}
-		}
-		return 0, -1
-	}
+	socket := make([]int, nodes.Len()) // -1 for a node that is in no socket as a whole
+	inSocket := map[int]int{}
 	var list []int
 	for i, free := range s.free {
+		socket[i] = -1
+		for at := range sockets.Touched(nodes.CPUs(i)) {
+			if s.topo.NumSockets() < s.topo.NumNUMANodes() && nodes.CPUs(i).IsSubsetOf(sockets.CPUs(at)) {
+				socket[i] = at
+				inSocket[at] += free
+			}
+		}
 		if free > 0 {
 			list = append(list, i)
 		}
 	}
 	slices.SortFunc(list, func(a, b int) int {
-		within := cmp.Or(cmp.Compare(s.free[a], s.free[b]), cmp.Compare(a, b))
-		if s.topo.NumSockets() >= s.topo.NumNUMANodes() {
-			return within
-		}
-		freeA, socketA := socketOf(a)
-		freeB, socketB := socketOf(b)
-		return cmp.Or(cmp.Compare(freeA, freeB), cmp.Compare(socketA, socketB), within)
+		return slices.Compare(
+			[]int{inSocket[socket[a]], socket[a], s.free[a], a},
+			[]int{inSocket[socket[b]], socket[b], s.free[b], b})
 	})
 	return list
 }

@@ -2,30 +2,19 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 )
 
-// moduleRoot returns the folder of the go.mod that the working directory is
-// under.
+// moduleRoot returns the folder of the module that the working directory belongs to.
 func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("no go.mod in the working directory or above; run this inside the module")
-		}
-		dir = parent
-	}
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	return filepath.Dir(string(mod)), err
 }
 
 // loadEnv reads the shared data of all cases: the machines, and the project's list of deviations.
@@ -35,8 +24,8 @@ func loadEnv(root, dir string) (*Env, error) {
 		return nil, err
 	}
 	text, err := os.ReadFile(filepath.Join(root, "docs", "deviations.md"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("%w; run this in the module berth", err)
 	}
 	return &Env{Machines: machines, Deviations: deviations(string(text))}, nil
 }

@@ -22,6 +22,7 @@ func TestUnknownKey(t *testing.T) {
 		Any  any              `json:"any"`
 		List []struct{ Deep } `json:"list"`
 	}
+	known := keysOf([]string{"seen"}, reflect.TypeFor[left](), reflect.TypeFor[right]())
 	for _, tt := range []struct{ text, want string }{
 		{`{}`, ""},
 		{`{"a":1,"named":{"x":{"a":1}},"list":[{"a":1,"b":2},null]}`, ""},
@@ -33,12 +34,12 @@ func TestUnknownKey(t *testing.T) {
 		{`{"seen":{"x":1}}`, ""},
 		{`[1]`, ""},
 	} {
-		got, err := unknownKey([]byte(tt.text), []string{"seen"}, reflect.TypeFor[left](), reflect.TypeFor[right]())
+		got, err := known.unknown([]byte(tt.text))
 		if err != nil || got != tt.want {
 			t.Errorf("%s: %q, %v; want %q", tt.text, got, err, tt.want)
 		}
 	}
-	if _, err := unknownKey([]byte(`{`), nil); err == nil {
+	if _, err := known.unknown([]byte(`{`)); err == nil {
 		t.Error("half an object was taken for one")
 	}
 	var v inner

@@ -56,19 +56,21 @@ func (f flags) run(out io.Writer) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r := &runner{dir: f.dir, env: env, deadline: caseDeadline, report: f.reporter(out)}
+	total, report := newResult(""), f.reporter(out)
+	r := &runner{dir: f.dir, env: env, deadline: caseDeadline, report: func(name, id string, o outcome) {
+		total.count(o)
+		report(name, id, o)
+	}}
 	files, err := r.files(f.suite)
 	if err != nil {
 		return false, err
 	}
-	total := Result{Skips: tally{}, Listed: tally{}}
 	for _, file := range files {
 		res, err := r.run(file)
 		if err != nil {
 			return false, err
 		}
 		printResult(out, res)
-		total.add(res)
 	}
 	printCounts(out, "listed differences, counted as passed", total.Listed)
 	printCounts(out, "skipped", total.Skips)
@@ -99,17 +101,6 @@ func (f flags) reporter(out io.Writer) func(name, id string, o outcome) {
 			}
 			fmt.Fprintln(out)
 		}
-	}
-}
-
-func (r *Result) add(o Result) {
-	r.Passed += o.Passed
-	r.Failed += o.Failed
-	for k, n := range o.Skips {
-		r.Skips[k] += n
-	}
-	for k, n := range o.Listed {
-		r.Listed[k] += n
 	}
 }
 

@@ -59,7 +59,7 @@ func TestWrappedAmounts(t *testing.T) {
 func TestMemoryByDefinition(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	eachCase(t, "memory_hints", func(_ *Env, in memoryHintsIn, want memoryHintsWant) {
+	eachCase(t, "memory_hints", func(_ *Env, in memoryHintsIn, want recordedHints) {
 		if len(want.Quirks) > 0 || want.Panic != "" {
 			return
 		}

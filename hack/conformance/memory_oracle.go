@@ -31,17 +31,7 @@ func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container stri
 	}
 	o.held = o.spread()
 	o.reused = state.handedOn(pod.UID)
-	f := s.Gates.Features()
-	var requests workload.Quantities
-	whole := pod.HasPodLevel()
-	switch c := pod.Container(container); {
-	case pod.QoSClass(f) != workload.Guaranteed, whole && !f.PodLevelResourceManagers:
-	case c == nil && whole:
-		requests = pod.Resources.Requests
-	case c != nil && (!whole || c.Guaranteed()):
-		requests = c.Requests
-	}
-	for r, n := range requests {
+	for r, n := range exclusively(pod, container, s.Gates.Features()) {
 		if memoryOrPages := r == workload.Memory || r.IsHugePages(); memoryOrPages && (n > 0 || container != "") {
 			o.wants[string(r)] = uint64(n)
 		}
@@ -66,7 +56,7 @@ func (s memorySetup) allocatable(state memoryState) map[int]map[string]uint64 {
 		has := map[string]uint64{"memory": node.Memory}
 		for _, p := range node.HugePages {
 			bytes := p.NumPages * p.PageSizeKiB * 1024
-			has[pagesName(p.PageSizeKiB)] = bytes
+			has[string(workload.HugePagesOf(int64(p.PageSizeKiB)*1024))] = bytes
 			has["memory"] -= min(has["memory"], bytes)
 		}
 		for resource, bytes := range s.Reserved[node.ID] {
@@ -101,17 +91,6 @@ func (o *memoryOracle) spread() map[int]map[string]uint64 {
 		}
 	}
 	return held
-}
-
-// pagesName is the resource of huge pages of a size.
-func pagesName(sizeKiB uint64) string {
-	switch {
-	case sizeKiB%(1<<20) == 0:
-		return fmt.Sprintf("hugepages-%dGi", sizeKiB>>20)
-	case sizeKiB%(1<<10) == 0:
-		return fmt.Sprintf("hugepages-%dMi", sizeKiB>>10)
-	}
-	return fmt.Sprintf("hugepages-%dKi", sizeKiB)
 }
 
 // capable reports whether nodes would do on an idle machine.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -15,9 +16,9 @@ import (
 // memoryState is a recorded state. Reusable has what a pod's init containers hand
 // on, by list of nodes and resource.
 type memoryState struct {
-	Nodes          map[int]memoryNode                     `json:"nodes"`
-	Assignments    map[string]map[string][]memoryBlock    `json:"assignments"`
-	PodAssignments map[string][]memoryBlock               `json:"pod_assignments"`
+	Nodes          map[int]memoryNode                     `json:"nodes,omitempty"`
+	Assignments    map[string]map[string][]memoryBlock    `json:"assignments,omitempty"`
+	PodAssignments map[string][]memoryBlock               `json:"pod_assignments,omitempty"`
 	Reusable       map[string]map[numa.Mask]resourceBytes `json:"reusable"`
 }
 
@@ -47,18 +48,10 @@ type memoryBlock struct {
 // with returns the state after adding claims. Tables and groups are the manager's. The number of
 // blocks grows by the difference of the manager's. record is the pod with its new claims.
 func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, claims []ledger.Claim) memoryState {
-	out := memoryState{
-		Nodes:          map[int]memoryNode{},
-		Assignments:    maps.Clone(s.Assignments),
-		PodAssignments: maps.Clone(s.PodAssignments),
-		Reusable:       map[string]map[numa.Mask]resourceBytes{record.UID(): {}},
-	}
+	out, uid := s.clone(), record.UID()
+	out.Reusable = map[string]map[numa.Mask]resourceBytes{uid: {}}
 	for i, n := range after {
-		node := memoryNode{
-			Assignments: s.Nodes[n.Node].Assignments + n.Blocks - before[i].Blocks,
-			Cells:       n.Group.IDs(),
-			Memory:      map[string]memoryTable{},
-		}
+		node := memoryNode{s.Nodes[n.Node].Assignments + n.Blocks - before[i].Blocks, n.Group.IDs(), map[string]memoryTable{}}
 		for _, r := range n.Resources {
 			t := memoryTable{r.Total, r.SystemReserved, r.Allocatable, r.Held, r.Free}
 			if was := s.Nodes[n.Node].Memory[r.Resource]; was.Allocatable == r.Allocatable {
@@ -69,23 +62,23 @@ func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, 
 		}
 		out.Nodes[n.Node] = node
 	}
-	uid := record.UID()
 	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b ledger.Claim) int {
 		return cmp.Compare(walkedAt(record, a.Owner.Container), walkedAt(record, b.Owner.Container))
 	})
 	for _, c := range claims {
-		block := blockOf(c)
-		name := c.Owner.Container
-		if name == "" {
-			setBlocks(&out.PodAssignments, uid, append(slices.Clone(out.PodAssignments[uid]), block))
+		if len(c.Memory) == 0 {
 			continue
 		}
-		held := maps.Clone(out.Assignments[uid])
+		block, name := blockOf(c), c.Owner.Container
+		if name == "" {
+			out.PodAssignments[uid] = append(out.PodAssignments[uid], block)
+			continue
+		}
+		held := out.Assignments[uid]
 		if _, whole := out.PodAssignments[uid]; !whole {
 			shrink(held, &record.Pod, name, block)
 		}
-		setBlocks(&held, name, append(slices.Clone(held[name]), block))
-		setBlocks(&out.Assignments, uid, held)
+		put(out.Assignments, uid, name, append(held[name], block))
 	}
 	for key, bytes := range handedOnBy(record) {
 		put(out.Reusable[uid], key.nodes, key.resource, bytes)
@@ -103,11 +96,13 @@ func walkedAt(record *ledger.Pod, container string) int {
 	return -1
 }
 
-func setBlocks[V any](m *map[string]V, key string, v V) {
-	if *m == nil {
-		*m = map[string]V{}
+// clone copies the state; its maps are not nil.
+func (s memoryState) clone() memoryState {
+	out := memoryState{Nodes: map[int]memoryNode{}, Assignments: map[string]map[string][]memoryBlock{}, PodAssignments: map[string][]memoryBlock{}}
+	if err := json.Unmarshal([]byte(render(s)), &out); err != nil {
+		panic(err)
 	}
-	(*m)[key] = v
+	return out
 }
 
 // shrink subtracts a new block from the blocks of the pod's earlier init containers on the same
@@ -122,16 +117,12 @@ func shrink(held map[string][]memoryBlock, pod *workload.Pod, name string, block
 		if !c.Role.Feeds() {
 			continue
 		}
-		blocks := slices.Clone(held[c.Name])
-		for i := range blocks {
-			if b := &blocks[i]; b.Type == block.Type && b.NUMA == block.NUMA {
+		for i := range held[c.Name] {
+			if b := &held[c.Name][i]; b.Type == block.Type && b.NUMA == block.NUMA {
 				n := min(b.Size, rest)
 				b.Size -= n
 				rest -= n
 			}
-		}
-		if blocks != nil {
-			held[c.Name] = blocks
 		}
 	}
 }
@@ -161,9 +152,7 @@ func (s memoryState) without(uid, container string) memoryState {
 	if !known {
 		return s
 	}
-	out := s
-	out.Assignments = maps.Clone(s.Assignments)
-	out.Assignments[uid] = maps.Clone(s.Assignments[uid])
+	out := s.clone()
 	delete(out.Assignments[uid], container)
 	last := len(out.Assignments[uid]) == 0
 	if last {
@@ -172,16 +161,13 @@ func (s memoryState) without(uid, container string) memoryState {
 	if whole, ok := s.PodAssignments[uid]; ok {
 		if blocks = nil; last {
 			blocks = whole
-			out.PodAssignments = maps.Clone(s.PodAssignments)
 			delete(out.PodAssignments, uid)
 		}
 	}
-	out.Nodes = maps.Clone(s.Nodes)
 	for _, b := range blocks {
 		rest := b.Size
 		for id := range b.NUMA.All() {
 			node := out.Nodes[id]
-			node.Memory = maps.Clone(node.Memory)
 			if node.Assignments--; node.Assignments == 0 {
 				node.Cells = []int{id}
 			}
@@ -215,9 +201,7 @@ func (s memoryState) differs(want memoryState, uid string) string {
 		}
 	}
 	switch {
-	case !sameBlocks(s.PodAssignments, want.PodAssignments):
-		return "pod assignments"
-	case !sameAssignments(s.Assignments, want.Assignments):
+	case !maps.EqualFunc(s.held(), want.held(), slices.Equal[[]memoryBlock]):
 		return "assignments"
 	}
 	if uid != "" && !maps.Equal(s.handedOn(uid), want.handedOn(uid)) {
@@ -241,23 +225,19 @@ func (s memoryState) differsInSums(want memoryState) string {
 	return level.differs(want, "")
 }
 
-// sameAssignments compares the held blocks. A container with an empty entry is ignored.
-func sameAssignments(a, b map[string]map[string][]memoryBlock) bool {
-	for _, uid := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
-		if !sameBlocks(a[uid], b[uid]) {
-			return false
+// held are the blocks of every owner that has any.
+func (s memoryState) held() map[ledger.Owner][]memoryBlock {
+	out := map[ledger.Owner][]memoryBlock{}
+	for uid, blocks := range s.PodAssignments {
+		out[ledger.Owner{Pod: uid}] = blocks
+	}
+	for uid, containers := range s.Assignments {
+		for name, blocks := range containers {
+			out[ledger.Owner{Pod: uid, Container: name}] = blocks
 		}
 	}
-	return true
-}
-
-func sameBlocks(a, b map[string][]memoryBlock) bool {
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
-		if !slices.Equal(a[name], b[name]) {
-			return false
-		}
-	}
-	return true
+	maps.DeleteFunc(out, func(_ ledger.Owner, blocks []memoryBlock) bool { return len(blocks) == 0 })
+	return out
 }
 
 // groupSums adds up the held amounts by group and resource.

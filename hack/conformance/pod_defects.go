@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,43 +37,25 @@ func (in podAdmitIn) defects(env *Env, want podAdmitWant) []podDefect {
 	here := map[string]podStepWant{} // steps that admitted the pods that are here
 	for i, w := range want.Steps {
 		pod := in.Pods[in.Steps[i].Pod].Pod
-		d := &out[i]
+		var d podDefect
 		if in.Steps[i].Op == "admit" {
 			counted[pod.UID] = taken(before.Memory, w.Memory)
-			if d.why = in.deviceless(pod, here); d.why != "" {
-				d.entry = deviceless
-			}
+			d = in.deviceless(pod, here)
 			if w.Result.Admit {
 				here[pod.UID] = w
 			}
 		} else if delete(here, pod.UID); i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
-			*d = podDefect{miscounted, "memory is freed on other nodes than it was taken from"}
+			d = podDefect{miscounted, "memory is freed on other nodes than it was taken from"}
 		}
-		if d.entry == "" {
-			d.entry, d.why = in.unsound(pod, before, w, i == 0)
-		}
-		if d.entry == "" {
-			d.entry, d.why = in.uneven(env, pod, w)
-		}
-		if d.entry == "" {
-			if d.why = in.emptied(here, w.CPU); d.why != "" {
-				d.entry = emptied
-			}
-		}
+		out[i] = cmp.Or(d, in.unsound(pod, before, w, i == 0), in.uneven(env, pod, w), in.emptied(here, w.CPU))
 		before = w
 	}
 	return out
 }
 
-// defectAt returns the first recorded step that cannot be right, with its entry; -1 if there is
-// none.
-func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why string) {
-	for i, d := range in.defects(env, want) {
-		if d.entry != "" {
-			return i, d.entry, d.why
-		}
-	}
-	return -1, "", ""
+// firstDefect returns the first recorded step that cannot be right; -1 if there is none.
+func firstDefect(defects []podDefect) int {
+	return slices.IndexFunc(defects, func(d podDefect) bool { return d != podDefect{} })
 }
 
 // taken is what the tables count more in one state than in another, by node.
@@ -94,63 +77,63 @@ func taken(before, after memoryState) map[int]resourceBytes {
 
 // unsound returns why a recorded state after a step cannot be right. Defects of the state before
 // the step are not repeated.
-func (in podAdmitIn) unsound(p *workload.Pod, before, w podStepWant, first bool) (entry, why string) {
+func (in podAdmitIn) unsound(p *workload.Pod, before, w podStepWant, first bool) podDefect {
 	if twice := in.twice(p, w.CPU); !twice.IsEmpty() {
-		return torn, fmt.Sprintf("CPUs %s are in two places", twice)
+		return podDefect{torn, fmt.Sprintf("CPUs %s are in two places", twice)}
 	}
 	stolen := in.stolen(p, w.CPU)
 	if !first && before.CPU.held(p.UID).IsEmpty() {
 		stolen = stolen.Union(w.CPU.held(p.UID).Minus(before.CPU.Default))
 	}
 	if !stolen.IsEmpty() {
-		return torn, fmt.Sprintf("CPUs %s are taken and were not free", stolen)
+		return podDefect{torn, fmt.Sprintf("CPUs %s are taken and were not free", stolen)}
 	}
 	for _, c := range p.Walk() {
 		if n := int(c.Requests[workload.CPU] / 1000); exclusive(c) {
 			if has := w.CPU.Assignments[p.UID][c.Name].Len(); has > 0 && has < n {
-				return doubled, fmt.Sprintf("%s has %d CPUs instead of %d", c.Name, has, n)
+				return podDefect{doubled, fmt.Sprintf("%s has %d CPUs instead of %d", c.Name, has, n)}
 			}
 		}
 	}
 	for id, node := range w.Memory.Nodes {
 		for _, other := range node.Cells {
 			if w.Memory.lopsided(id, other) && !before.Memory.lopsided(id, other) {
-				return miscounted, fmt.Sprintf("node %d is in the group of node %d, but not the other way round", other, id)
+				return podDefect{miscounted, fmt.Sprintf("node %d is in the group of node %d, but not the other way round", other, id)}
 			}
 		}
 	}
-	if entry, why = w.Memory.beyondPod(p.UID); entry != "" {
-		return entry, why
+	if d := w.Memory.beyondPod(p.UID); d.entry != "" {
+		return d
 	}
 	if w.Result != nil && w.Result.Admit {
 		for _, c := range p.Containers {
 			for name, n := range c.Requests {
 				if _, plugin := in.Devices[string(name)]; plugin && int64(len(w.Devices[c.Name][string(name)])) != n {
-					return deviceless, fmt.Sprintf("%s is admitted without %d of %s", c.Name, n, name)
+					return podDefect{deviceless, fmt.Sprintf("%s is admitted without %d of %s", c.Name, n, name)}
 				}
 			}
 		}
 	}
-	return "", ""
+	return podDefect{}
 }
 
 // beyondPod finds a block of a container that is negative, or more than its pod has as a whole.
-func (s memoryState) beyondPod(uid string) (entry, why string) {
+func (s memoryState) beyondPod(uid string) podDefect {
 	whole := s.PodAssignments[uid]
 	for name, blocks := range s.Assignments[uid] {
 		for _, b := range blocks {
 			at := slices.IndexFunc(whole, func(of memoryBlock) bool { return of.Type == b.Type })
 			switch {
 			case b.Size > wrapped:
-				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s", name, b.Size, b.Type)
+				return podDefect{wrapsAround, fmt.Sprintf("%s holds %d bytes of %s", name, b.Size, b.Type)}
 			case at < 0 && b.Size > 0 && len(whole) > 0:
-				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s, and its pod none", name, b.Size, b.Type)
+				return podDefect{wrapsAround, fmt.Sprintf("%s holds %d bytes of %s, and its pod none", name, b.Size, b.Type)}
 			case at >= 0 && b.Size > whole[at].Size:
-				return overdrawn, fmt.Sprintf("%s holds %d bytes of %s, its pod %d", name, b.Size, b.Type, whole[at].Size)
+				return podDefect{overdrawn, fmt.Sprintf("%s holds %d bytes of %s, its pod %d", name, b.Size, b.Type, whole[at].Size)}
 			}
 		}
 	}
-	return "", ""
+	return podDefect{}
 }
 
 // lopsided reports whether a node is in the group of another, but not the other way
@@ -184,21 +167,16 @@ func (in podAdmitIn) twice(p *workload.Pod, s cpuState) (twice cpuset.Set) {
 // uneven detects the reference's defects on machines with cores or sockets of different sizes or
 // without nesting. The reference uses the average size. It then takes whole units with CPUs far
 // from the affinity, or counts CPUs before a refusal that were not free or counted twice.
-func (in podAdmitIn) uneven(env *Env, p *workload.Pod, w podStepWant) (entry, why string) {
-	if w.Result == nil {
-		return "", ""
-	}
-	m := env.machine(in.Topology)
-	switch {
-	case crossing(m):
+func (in podAdmitIn) uneven(env *Env, p *workload.Pod, w podStepWant) podDefect {
+	m, entry := env.machine(in.Topology), torn
+	if crossing(m) {
 		entry = doubled
-	case !alike(m.ByCore()) || !alike(m.BySocket()):
-		entry = torn
-	default:
-		return "", ""
+	}
+	if w.Result == nil || entry == torn && alike(m.ByCore()) && alike(m.BySocket()) {
+		return podDefect{}
 	}
 	if strings.Contains(w.Result.Message, "not enough cpus available") {
-		return entry, "the CPUs that were counted before the refusal may not have been free"
+		return podDefect{entry, "the CPUs that were counted before the refusal may not have been free"}
 	}
 	sets := w.CPU.Assignments[p.UID]
 	free := w.CPU.Default
@@ -210,13 +188,13 @@ func (in podAdmitIn) uneven(env *Env, p *workload.Pod, w podStepWant) (entry, wh
 		set, wish := sets[c.Name], w.Affinity[c.Name]
 		home := cpuSetup{Options: in.CPUOptions}.home(m, wish)
 		if far := set.Minus(home); wish.NUMA.Named && !far.IsEmpty() && !free.Intersect(home).IsSubsetOf(set) {
-			return entry, fmt.Sprintf("%s has CPUs %s, and others were nearer", c.Name, far)
+			return podDefect{entry, fmt.Sprintf("%s has CPUs %s, and others were nearer", c.Name, far)}
 		}
 		if !c.Role.Feeds() {
 			free = free.Minus(set)
 		}
 	}
-	return "", ""
+	return podDefect{}
 }
 
 // alike reports whether all units have the same size.
@@ -273,26 +251,23 @@ func exclusive(c *workload.Container) bool {
 }
 
 // emptied finds a container that needs shared CPUs although there are none.
-func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) (why string) {
-	if !s.Default.IsEmpty() {
-		return ""
-	}
+func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) podDefect {
 	for uid := range here {
 		for _, c := range in.Pods[uid].Walk() {
-			if s.Assignments[uid][c.Name].IsEmpty() {
-				return fmt.Sprintf("%s/%s runs on shared CPUs, and there are none", uid, c.Name)
+			if s.Default.IsEmpty() && s.Assignments[uid][c.Name].IsEmpty() {
+				return podDefect{emptied, fmt.Sprintf("%s/%s runs on shared CPUs, and there are none", uid, c.Name)}
 			}
 		}
 	}
-	return ""
+	return podDefect{}
 }
 
 // deviceless names devices that a pod cannot get although the reference has admitted it. The
 // reference decides about such a pod as a whole without its devices.
-func (in podAdmitIn) deviceless(p *workload.Pod, here map[string]podStepWant) (why string) {
+func (in podAdmitIn) deviceless(p *workload.Pod, here map[string]podStepWant) podDefect {
 	if in.TopologyScope != "pod" || in.TopologyPolicy == "none" ||
 		!in.Gates.On(vector.PodLevelResourceManagers) || !p.HasPodLevel() {
-		return ""
+		return podDefect{}
 	}
 	for name, devices := range in.Devices {
 		var free int64
@@ -311,15 +286,18 @@ func (in podAdmitIn) deviceless(p *workload.Pod, here map[string]podStepWant) (w
 			free -= int64(len(held))
 		}
 		if n := workload.PodTotal(p, func(c *workload.Container) int64 { return c.Limits[workload.Resource(name)] }); n > free {
-			return fmt.Sprintf("%d of %s are requested, and %d are free", n, name, free)
+			return podDefect{deviceless, fmt.Sprintf("%d of %s are requested, and %d are free", n, name, free)}
 		}
 	}
-	return ""
+	return podDefect{}
 }
 
 func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {
-	_, _, why := in.defectAt(env, want)
-	return why
+	defects := in.defects(env, want)
+	if wrong := firstDefect(defects); wrong >= 0 {
+		return defects[wrong].why
+	}
+	return ""
 }
 
 // podAdmitDiffers checks that berth agrees with the recording before its first wrong step. From
@@ -327,7 +305,7 @@ func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {
 // was recorded correctly is also decided by itself. Double owners were checked at every step.
 func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
 	defects := in.defects(env, want)
-	wrong := slices.IndexFunc(defects, func(d podDefect) bool { return d.entry != "" })
+	wrong := firstDefect(defects)
 	if wrong < 0 {
 		return "", errors.New("the recording is sound")
 	}

@@ -49,8 +49,8 @@ func TestPodDefects(t *testing.T) {
 			}
 			in.Devices = map[string][]listedDevice{"example.com/gpu": {{ID: "gpu0"}}}
 			want := podAdmitWant{Steps: []podStepWant{{Result: &podResult{Admit: true}, CPU: tt.cpu}}}
-			if _, entry, why := in.defectAt(env, want); entry != tt.want {
-				t.Errorf("%q (%s), want %q", entry, why, tt.want)
+			if d := in.defects(env, want)[0]; d.entry != tt.want {
+				t.Errorf("%q, want %q", d, tt.want)
 			}
 		})
 	}
@@ -85,8 +85,8 @@ func TestUnevenMachine(t *testing.T) {
 			Result: &tt.result, Affinity: map[string]vector.Affinity{"main": {NUMA: vector.MaskOf(1, 3)}},
 			CPU: cpuState{Default: cpus(tt.shared), Assignments: assignments{"p": {"main": cpus(tt.cpus)}}},
 		}}}
-		if _, entry, why := in.defectAt(env, want); entry != tt.want {
-			t.Errorf("%s: %q (%s), want %q", tt.name, entry, why, tt.want)
+		if d := in.defects(env, want)[0]; d.entry != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, d, tt.want)
 		}
 	}
 }

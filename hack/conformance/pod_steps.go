@@ -17,7 +17,7 @@ func (in podAdmitIn) stepByStep(env *Env, want podAdmitWant, defects []podDefect
 	if err != nil {
 		return 0, err
 	}
-	here := map[string]podOwning{} // devices of the pods that are here
+	here := podDevices{} // devices of the pods that are here
 	for i, step := range in.Steps {
 		uid, w := in.Pods[step.Pod].UID, want.Steps[i]
 		if i >= max(from, 1) {
@@ -47,7 +47,7 @@ func (in podAdmitIn) stepByStep(env *Env, want podAdmitWant, defects []podDefect
 }
 
 // alone decides a step on a recorded state.
-func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here map[string]podOwning) (podStepGot, error) {
+func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here podDevices) (podStepGot, error) {
 	pod := in.Pods[step.Pod].Pod
 	records := seed{}
 	for _, recorded := range in.Pods {

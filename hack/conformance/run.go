@@ -28,6 +28,8 @@ type Result struct {
 	Took          time.Duration
 }
 
+func newResult(name string) Result { return Result{Name: name, Skips: tally{}, Listed: tally{}} }
+
 // tally counts cases by a text.
 type tally map[string]int
 
@@ -38,19 +40,8 @@ func (t tally) total() (n int) {
 	return n
 }
 
-// file is one file of recordings.
-type file struct {
-	path, name string
-	unstable   bool
-}
-
-// label is the name of the file's results.
-func (f file) label() string {
-	if f.unstable {
-		return "unstable/" + f.name
-	}
-	return f.name
-}
+// file is one file of recordings, with the name of its suite; label is that of its results.
+type file struct{ path, name, label string }
 
 // runner runs the recordings of a directory.
 type runner struct {
@@ -76,7 +67,7 @@ func (r *runner) files(only string) ([]file, error) {
 			if !ok || e.IsDir() || only != "" && name != only {
 				continue
 			}
-			out = append(out, file{filepath.Join(r.dir, sub, e.Name()), name, sub != ""})
+			out = append(out, file{filepath.Join(r.dir, sub, e.Name()), name, filepath.Join(sub, name)})
 		}
 	}
 	if len(out) == 0 {
@@ -90,14 +81,14 @@ func (r *runner) files(only string) ([]file, error) {
 
 // run decides every case of a file.
 func (r *runner) run(f file) (Result, error) {
-	res := Result{Name: f.label(), Skips: tally{}, Listed: tally{}}
+	res := newResult(f.label)
 	begin := time.Now()
 	at := slices.IndexFunc(suites, func(s Suite) bool { return s.Name == f.name })
 	err := eachRaw(f.path, func(line json.RawMessage) error {
 		o := outcome{verdict: failed, note: noSuite}
 		id := ""
 		if at >= 0 {
-			variants, err := split(line, f.unstable)
+			variants, err := split(line, f.label != f.name)
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ func TestPodStepsAfterADifference(t *testing.T) {
 		if _, err := in.stepByStep(env, want, defects, 0); err != nil {
 			t.Error(err)
 		}
-		wrong := slices.IndexFunc(defects, func(d podDefect) bool { return d.entry != "" })
+		wrong := firstDefect(defects)
 		if wrong < 0 {
 			return
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,12 +69,14 @@ type Plan[In, Want, Got any] struct {
 
 // Define makes a suite of a plan.
 func Define[In, Want, Got any](name string, p Plan[In, Want, Got]) Suite {
-	return Suite{name, func(env *Env, raw json.RawMessage) outcome { return p.run(env, raw, false) }}
+	known := p.keys()
+	return Suite{name, func(env *Env, raw json.RawMessage) outcome { return p.run(env, known, raw, false) }}
 }
 
 // DefineSequence makes a suite of sequences of operations. Each step is a case of the plan, on the
 // recorded state before it. So a step after a listed difference is judged like a step before it.
 func DefineSequence[In, Want, Got any](name string, p Plan[In, Want, Got]) Suite {
+	known := p.keys()
 	return Suite{name, func(env *Env, raw json.RawMessage) outcome {
 		steps, err := splitSequence(raw)
 		if err != nil {
@@ -83,7 +84,7 @@ func DefineSequence[In, Want, Got any](name string, p Plan[In, Want, Got]) Suite
 		}
 		var first outcome
 		for i, step := range steps {
-			switch o := p.run(env, step, i > 0); {
+			switch o := p.run(env, known, step, i > 0); {
 			case o.verdict == failed || o.verdict == skipped:
 				o.note = fmt.Sprintf("step %d: %s", i, o.note)
 				return o
@@ -173,36 +174,31 @@ var quirks = []string{
 	"reserved_more_than_node_has", "slice_aliasing", "sparse_numa_ids_with_distances", "unknown_numa_id",
 }
 
-// understood refuses a case with a key that no half of the suite reads, or with an unknown quirk.
-func (p Plan[In, Want, Got]) understood(raw json.RawMessage) error {
-	at, err := unknownKey(raw, p.Unread, reflect.TypeFor[header](), reflect.TypeFor[In](), reflect.TypeFor[Want]())
-	if err != nil {
-		return fmt.Errorf("decode input: %w", err)
-	}
-	if at != "" {
-		return fmt.Errorf("unknown key %q", at)
+// keys are those that the suite reads, and the known ones that it does not.
+func (p Plan[In, Want, Got]) keys() *keys {
+	return keysOf(p.Unread, reflect.TypeFor[header](), reflect.TypeFor[In](), reflect.TypeFor[Want]())
+}
+
+// run decides and judges a case. A case with an unknown key or quirk fails. repair is set if an
+// earlier step may have shown a defect.
+func (p Plan[In, Want, Got]) run(env *Env, known *keys, raw json.RawMessage, repair bool) outcome {
+	fail := func(format string, args ...any) outcome {
+		return outcome{verdict: failed, note: fmt.Sprintf(format, args...)}
 	}
 	var h header
-	if err := json.Unmarshal(raw, &h); err != nil {
-		return fmt.Errorf("decode input: %w", err)
+	var in In
+	var want Want
+	at, err := known.unknown(raw)
+	if at != "" {
+		return fail("unknown key %q", at)
+	}
+	if err := errors.Join(err, json.Unmarshal(raw, &h), json.Unmarshal(raw, &in), json.Unmarshal(raw, &want)); err != nil {
+		return fail("decode input: %v", err)
 	}
 	for _, q := range h.Quirks {
 		if !slices.Contains(quirks, q) {
-			return fmt.Errorf("unknown quirk %q, expected any of %q", q, quirks)
+			return fail("unknown quirk %q, expected any of %q", q, quirks)
 		}
-	}
-	return nil
-}
-
-// run decides and judges a case. repair is set if an earlier step may have shown a defect.
-func (p Plan[In, Want, Got]) run(env *Env, raw json.RawMessage, repair bool) outcome {
-	if err := p.understood(raw); err != nil {
-		return outcome{verdict: failed, note: err.Error()}
-	}
-	var in In
-	var want Want
-	if err := errors.Join(json.Unmarshal(raw, &in), json.Unmarshal(raw, &want)); err != nil {
-		return outcome{verdict: failed, note: "decode input: " + err.Error()}
 	}
 	if repair && p.Repair != nil {
 		p.Repair(&in, &want)
@@ -213,7 +209,7 @@ func (p Plan[In, Want, Got]) run(env *Env, raw json.RawMessage, repair bool) out
 		return outcome{verdict: skipped, note: why.reason}
 	}
 	if err != nil {
-		return outcome{verdict: failed, note: "decide: " + err.Error()}
+		return fail("decide: %v", err)
 	}
 	again, err := p.Decide(env, in)
 	if err != nil || !reflect.DeepEqual(got, again) {
@@ -227,7 +223,7 @@ func (p Plan[In, Want, Got]) run(env *Env, raw json.RawMessage, repair bool) out
 	case diff == "" && entry == "":
 		return outcome{verdict: passed}
 	case diff == "":
-	case p.Differs == nil || !defect(raw) && (p.Unsound == nil || p.Unsound(env, in, want) == ""):
+	case p.Differs == nil || !h.defect(raw) && (p.Unsound == nil || p.Unsound(env, in, want) == ""):
 		return bad("")
 	default:
 		if entry, err = p.Differs(env, in, want, got); err != nil {
@@ -242,13 +238,9 @@ func (p Plan[In, Want, Got]) run(env *Env, raw json.RawMessage, repair bool) out
 
 // defect reports whether a case shows a defect of the reference: it carries a
 // quirk, or somewhere in it the reference panicked or hung.
-func defect(raw json.RawMessage) bool {
-	var h header
-	if json.Unmarshal(raw, &h) == nil && len(h.Quirks) > 0 {
-		return true
-	}
+func (h header) defect(raw json.RawMessage) bool {
 	var v any
-	return json.Unmarshal(raw, &v) == nil && broke(v)
+	return len(h.Quirks) > 0 || json.Unmarshal(raw, &v) == nil && broke(v)
 }
 
 // broke searches for an error of class panic or hang, or a panic's text.
@@ -276,11 +268,9 @@ func broke(v any) bool {
 
 // render prints a value for people: as JSON where that works.
 func render(v any) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	text, err := json.Marshal(v)
+	if err != nil {
 		return fmt.Sprintf("%+v", v)
 	}
-	return string(bytes.TrimSpace(b.Bytes()))
+	return string(text)
 }

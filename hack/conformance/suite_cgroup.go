@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 
@@ -41,8 +40,8 @@ type podCgroupFiles struct {
 	CPUQuotaUS     *int64            `json:"cpu_quota_us"`
 	CPUPeriodUS    *uint64           `json:"cpu_period_us"`
 	MemoryLimit    *int64            `json:"memory_limit"`
-	HugePageLimits map[string]int64  `json:"hugepage_limits"`
-	Unified        map[string]string `json:"unified"`
+	HugePageLimits map[string]int64  `json:"hugepage_limits,omitempty"`
+	Unified        map[string]string `json:"unified,omitempty"`
 }
 
 type podCgroupGot struct {
@@ -91,14 +90,7 @@ func comparePodCgroup(_ podCgroupIn, want podCgroupWant, got podCgroupGot) strin
 		return "error: " + got.Error
 	case want.QoSClass != got.QoSClass:
 		return "class"
-	case want.Config == nil || !maps.Equal(want.Config.HugePageLimits, got.Config.HugePageLimits):
-		return "huge pages"
-	case !maps.Equal(want.Config.Unified, got.Config.Unified):
-		return "unified"
-	}
-	w, g := *want.Config, *got.Config
-	w.HugePageLimits, g.HugePageLimits, w.Unified, g.Unified = nil, nil, nil, nil
-	if !reflect.DeepEqual(w, g) {
+	case render(want.Config) != render(got.Config):
 		return "config"
 	}
 	return ""

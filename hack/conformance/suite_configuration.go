@@ -12,7 +12,6 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/kubelet"
-	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -86,42 +85,42 @@ func compareConfiguration(_ configurationIn, want configurationWant, got configu
 
 // configurationUnsound finds reserved CPUs that the reference has chosen with overwritten nodes.
 func configurationUnsound(env *Env, in configurationIn, want configurationWant) string {
+	if _, _, reserved, wrong := in.misreserved(env, want); wrong {
+		return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", reserved)
+	}
+	return ""
+}
+
+// misreserved returns the CPUs that the recorded policy reserves, and whether they are of
+// overwritten nodes.
+func (in configurationIn) misreserved(env *Env, want configurationWant) (c cpuPolicyIn, b *cpuBench, reserved cpuset.Set, wrong bool) {
+	list, known := want.Out["allocatable_cpus"].(string)
+	if in.Op != "cpu_static_policy" || !known {
+		return c, b, reserved, false
+	}
 	c, b, refusal, err := in.cpuPolicy(env)
-	allocatable, known := want.Out["allocatable_cpus"].(string)
-	if in.Op != "cpu_static_policy" || refusal != nil || err != nil || !known {
-		return ""
+	allocatable, unreadable := cpuset.Parse(list)
+	if errors.Join(refusal, err, unreadable) != nil {
+		return c, b, reserved, false
 	}
-	reserved, err := notIn(b.machine, allocatable)
-	if err != nil || !c.misreserved(b.machine, reserved) {
-		return ""
-	}
-	return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", reserved)
+	reserved = b.machine.CPUs().Minus(allocatable)
+	return c, b, reserved, c.cpuSetup.misreserved(b.machine, reserved)
 }
 
 // configurationDiffers judges such a choice. It also judges the check of a state in which the
 // nodes of a group have different page sizes, which crashes the reference.
 func configurationDiffers(env *Env, in configurationIn, want configurationWant, got configurationGot) (string, error) {
-	switch {
-	case in.Op == "cpu_static_policy" && want.OK && got.OK:
-		c, b, refusal, err := in.cpuPolicy(env)
-		allocatable, _ := want.Out["allocatable_cpus"].(string)
-		if err != nil || refusal != nil {
-			return "", errors.Join(refusal, err)
-		}
-		if reserved, err := notIn(b.machine, allocatable); err != nil || !c.overwritten(b.machine, b.Reserved(), reserved) {
-			return "", errors.New("the reserved CPUs are not those that nodes would give that are not overwritten")
-		}
-		return overwrites, nil
-	case in.Op == "memory_state_check" && want.Error != nil && want.Error.Class == "panic":
+	if in.Op == "memory_state_check" && want.Error != nil && want.Error.Class == "panic" {
 		return unknownSize, nil
 	}
-	return "", errors.New("no entry is about this")
-}
-
-// notIn are the CPUs of a machine that a recorded list does not have.
-func notIn(topo *machine.Topology, list string) (cpuset.Set, error) {
-	set, err := cpuset.Parse(list)
-	return topo.CPUs().Minus(set), err
+	c, b, reserved, wrong := in.misreserved(env, want)
+	switch {
+	case !wrong || !want.OK || !got.OK:
+		return "", errors.New("no entry is about this")
+	case !c.overwritten(b.machine, b.Reserved(), reserved):
+		return "", errors.New("the reserved CPUs are not those that nodes would give that are not overwritten")
+	}
+	return overwrites, nil
 }
 
 func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refusal, err error) {

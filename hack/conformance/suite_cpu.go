@@ -34,24 +34,21 @@ func (b *cpuBench) removed(s cpuState, pod *workload.Pod, container string) (cpu
 
 // cpuError gives an error of the manager in the recordings' classes.
 func cpuError(err error) *vector.Error {
-	if err == nil {
-		return nil
-	}
-	e := otherError(err)
+	class := ""
 	var smt *cpu.SMTAlignmentError
 	var short *cpu.ShortageError
 	var empty *cpu.EmptyPodPoolError
 	switch {
 	case errors.As(err, &smt) && smt.NotEnough:
-		e.Class = "smt_not_enough_physical"
+		class = "smt_not_enough_physical"
 	case errors.As(err, &smt):
-		e.Class = "smt_not_multiple"
+		class = "smt_not_multiple"
 	case errors.As(err, &short):
-		e.Class = "not_enough_cpus"
+		class = "not_enough_cpus"
 	case errors.As(err, &empty):
-		e.Class = "empty_pod_shared_pool"
+		class = "empty_pod_shared_pool"
 	}
-	return e
+	return recordedError(err, class)
 }
 
 func (r cpuResult) differs(want cpuResult) string {
@@ -104,9 +101,9 @@ func compareCPUAllocate(_ cpuAllocateIn, want, got cpuAllocated) string {
 }
 
 // cpuHints: hints for every container of a pod, and for the pod.
-var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, podHints, podHints]{
+var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, recordedHints, podHints]{
 	Decide:  decideCPUHints,
-	Compare: func(_ cpuHintsIn, want, got podHints) string { return got.differs(want) },
+	Compare: compareHints[cpuHintsIn],
 })
 
 type cpuHintsIn struct {

@@ -22,8 +22,8 @@ import (
 type deviceState struct {
 	Devices map[string][]listedDevice `json:"devices"`
 	// Allocated by resource; more than PodDevices only in hand-made states.
-	Allocated  map[string][]string  `json:"allocated"`
-	PodDevices map[string]podOwning `json:"pod_devices"`
+	Allocated  map[string][]string `json:"allocated"`
+	PodDevices podDevices          `json:"pod_devices"`
 }
 
 type listedDevice struct {
@@ -32,8 +32,31 @@ type listedDevice struct {
 	NUMA    vector.Mask `json:"numa"`
 }
 
-// podOwning are the devices of a pod by container and resource.
-type podOwning map[string]map[string][]string
+// podDevices are ids of devices by pod, container and resource. deviceClaim is such a path, as
+// one text in JSON.
+type (
+	podDevices  map[string]containerDevices
+	deviceClaim struct{ pod, container, resource string }
+	// containerDevices are the devices of a pod by container and resource.
+	containerDevices map[string]map[string][]string
+)
+
+func (c deviceClaim) MarshalText() ([]byte, error) {
+	return []byte(c.pod + "/" + c.container + " " + c.resource), nil
+}
+
+// claims returns the devices by path, in order.
+func (p podDevices) claims() map[deviceClaim][]string {
+	out := map[deviceClaim][]string{}
+	for uid, containers := range p {
+		for container, resources := range containers {
+			for resource, ids := range resources {
+				out[deviceClaim{uid, container, resource}] = slices.Sorted(slices.Values(ids))
+			}
+		}
+	}
+	return out
+}
 
 // devicePlugin is how a plugin behaves.
 type devicePlugin struct {
@@ -130,7 +153,7 @@ func (s deviceState) seed(records seed, known map[string]map[string]ledger.Devic
 	owned := map[string]map[string]bool{}
 	hold := func(uid, container, resource string, ids []string) {
 		claim := ledger.Claim{Provider: device.Name, Resource: resource, Devices: &ledger.Devices{}}
-		for _, id := range slices.Sorted(slices.Values(ids)) {
+		for _, id := range ids {
 			d, listed := known[resource][id]
 			if !listed {
 				d.ID = id
@@ -140,50 +163,21 @@ func (s deviceState) seed(records seed, known map[string]map[string]ledger.Devic
 		}
 		records.hold(uid, container, claim)
 	}
-	for uid, containers := range s.PodDevices {
-		for container, resources := range containers {
-			for resource, ids := range resources {
-				hold(uid, container, resource, ids)
-			}
-		}
+	for c, ids := range s.PodDevices.claims() {
+		hold(c.pod, c.container, c.resource, ids)
 	}
 	for resource, ids := range s.Allocated {
-		leaked := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return owned[resource][id] })
+		leaked := slices.DeleteFunc(slices.Sorted(slices.Values(ids)), func(id string) bool { return owned[resource][id] })
 		if len(leaked) > 0 {
 			hold(nobody, "c", resource, leaked)
 		}
 	}
 }
 
-// podOwns reports whether a container of a pod owns a device.
-func (s deviceState) podOwns(uid, resource, id string) bool {
-	for _, resources := range s.PodDevices[uid] {
-		if slices.Contains(resources[resource], id) {
-			return true
-		}
-	}
-	return false
-}
-
-// owned returns the devices of all recorded pods in a view.
-func owned(view *ledger.View) map[string]podOwning {
-	out := map[string]podOwning{}
-	for c := range view.Claims() {
-		if c.Owner.Pod == nobody {
-			continue
-		}
-		if out[c.Owner.Pod] == nil {
-			out[c.Owner.Pod] = podOwning{}
-		}
-		put(out[c.Owner.Pod], c.Owner.Container, c.Resource, c.Devices.IDs())
-	}
-	return out
-}
-
 // deviceHints: where the devices of a container, and of a pod, could be.
-var deviceHints = Define("device_hints", Plan[deviceHintsIn, deviceHintsWant, podHints]{
+var deviceHints = Define("device_hints", Plan[deviceHintsIn, recordedHints, podHints]{
 	Decide:  decideDeviceHints,
-	Compare: compareDeviceHints,
+	Compare: compareHints[deviceHintsIn],
 	Differs: deviceHintsDiffer,
 	Unread:  []string{"state.reusable"}, // follows from what containers hold
 })
@@ -194,11 +188,6 @@ type deviceHintsIn struct {
 	State     deviceState `json:"state"`
 }
 
-type deviceHintsWant struct {
-	podHints
-	Panic string `json:"panic"`
-}
-
 func decideDeviceHints(_ *Env, in deviceHintsIn) (podHints, error) {
 	b, err := in.State.bench(in.NUMANodes, in.Pod.Pod, nil)
 	if err != nil {
@@ -207,17 +196,10 @@ func decideDeviceHints(_ *Env, in deviceHintsIn) (podHints, error) {
 	return hintsFor(b, in.Pod.Pod, func(*workload.Pod, string) *ledger.View { return b.view })
 }
 
-func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got podHints) string {
-	if want.Panic != "" {
-		return "the reference panicked"
-	}
-	return got.differs(want.podHints)
-}
-
 // deviceHintsDiffer judges hints where the reference crashed on an allocation of a removed
 // device. The recordings do not contain the device's nodes, so the holder's hints only need to
 // exist.
-func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHints) (string, error) {
+func deviceHintsDiffer(_ *Env, in deviceHintsIn, want recordedHints, got podHints) (string, error) {
 	if want.Panic == "" {
 		return "", errors.New("the reference did not crash")
 	}
@@ -248,9 +230,13 @@ func (s deviceState) refused(nodes []int, uid string, c *workload.Container, res
 	if have := s.PodDevices[uid][c.Name][resource]; len(have) > 0 {
 		return len(have) != n || slices.ContainsFunc(have, func(id string) bool { return !near[id] })
 	}
+	var owned []string
+	for _, resources := range s.PodDevices[uid] {
+		owned = append(owned, resources[resource]...)
+	}
 	free := 0
 	for _, d := range s.Devices[resource] {
-		if d.NUMA.Named && !near[d.ID] && s.podOwns(uid, resource, d.ID) {
+		if d.NUMA.Named && !near[d.ID] && slices.Contains(owned, d.ID) {
 			return true
 		}
 		if d.Healthy && near[d.ID] && !slices.Contains(s.Allocated[resource], d.ID) {
@@ -290,7 +276,7 @@ type deviceAllocateWant struct {
 		PreferredCall map[string]preferredCall `json:"preferred_call"`
 	} `json:"result"`
 	After *struct {
-		PodDevices map[string]podOwning `json:"pod_devices"`
+		PodDevices podDevices `json:"pod_devices"`
 	} `json:"after"`
 }
 
@@ -298,7 +284,7 @@ type deviceAllocateGot struct {
 	Error         *vector.Error            `json:"error"`
 	Devices       map[string][]string      `json:"devices"`
 	PreferredCall map[string]preferredCall `json:"preferred_call"`
-	PodDevices    map[string]podOwning     `json:"pod_devices"`
+	PodDevices    map[deviceClaim][]string `json:"pod_devices"`
 }
 
 func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, err error) {
@@ -316,10 +302,15 @@ func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, e
 	if refusal == nil {
 		draft.AddClaims(pod.UID, claims...)
 	}
-	got.Error = deviceError(refusal)
-	got.PodDevices = owned(draft.View())
-	got.Devices = got.PodDevices[pod.UID][in.Container]
-	got.PreferredCall = b.plugins.calls
+	got = deviceAllocateGot{deviceError(refusal), map[string][]string{}, b.plugins.calls, map[deviceClaim][]string{}}
+	for c := range draft.View().Claims() {
+		if c.Owner == req.Owner() {
+			got.Devices[c.Resource] = c.Devices.IDs()
+		}
+		if c.Owner.Pod != nobody {
+			got.PodDevices[deviceClaim{c.Owner.Pod, c.Owner.Container, c.Resource}] = c.Devices.IDs()
+		}
+	}
 	return got, nil
 }
 
@@ -335,17 +326,12 @@ var deviceTexts = []struct{ class, text string }{
 }
 
 func deviceError(err error) *vector.Error {
-	if err == nil {
-		return nil
-	}
-	e := otherError(err)
 	for _, t := range deviceTexts {
-		if strings.Contains(e.Message, t.text) {
-			e.Class = t.class
-			break
+		if err != nil && strings.Contains(err.Error(), t.text) {
+			return recordedError(err, t.class)
 		}
 	}
-	return e
+	return recordedError(err, "")
 }
 
 func compareDeviceAllocate(_ deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) string {
@@ -379,30 +365,14 @@ func compareDeviceAllocate(_ deviceAllocateIn, want deviceAllocateWant, got devi
 			return "preferred call of " + resource
 		}
 	}
-	if want.After != nil && !reflect.DeepEqual(sortedOwning(want.After.PodDevices), got.PodDevices) {
-		return "state"
-	}
-	return ""
-}
-
-// sortedOwning returns owned devices in the form of owned: without containers
-// that own nothing, ids in order.
-func sortedOwning(pods map[string]podOwning) map[string]podOwning {
-	out := map[string]podOwning{}
-	for uid, containers := range pods {
-		for container, resources := range containers {
-			for resource, ids := range resources {
-				if len(ids) == 0 {
-					continue
-				}
-				if out[uid] == nil {
-					out[uid] = podOwning{}
-				}
-				put(out[uid], container, resource, slices.Sorted(slices.Values(ids)))
-			}
+	if want.After != nil {
+		after := want.After.PodDevices.claims()
+		maps.DeleteFunc(after, func(_ deviceClaim, ids []string) bool { return len(ids) == 0 })
+		if !maps.EqualFunc(after, got.PodDevices, slices.Equal[[]string]) {
+			return "state"
 		}
 	}
-	return out
+	return ""
 }
 
 // deviceAllocateDiffers judges a choice where the reference crashed while it reused a removed

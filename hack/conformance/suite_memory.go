@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -22,15 +21,12 @@ type memoryResult struct {
 
 // memoryError gives an error of the manager in the recordings' classes.
 func memoryError(err error) *vector.Error {
-	if err == nil {
-		return nil
-	}
-	e := otherError(err)
+	class := ""
 	var place *memory.PlacementError
 	var empty *memory.EmptyPodPoolError
 	switch {
 	case errors.As(err, &place):
-		e.Class = map[memory.Problem]string{
+		class = map[memory.Problem]string{
 			memory.NoDefault:            "no_default_affinity",
 			memory.NoPreferredDefault:   "no_default_preferred",
 			memory.NoExtension:          "no_extension",
@@ -38,9 +34,9 @@ func memoryError(err error) *vector.Error {
 			memory.GroupTaken:           "violates_numa",
 		}[place.Problem]
 	case errors.As(err, &empty):
-		e.Class = "empty_pod_shared_pool"
+		class = "empty_pod_shared_pool"
 	}
-	return e
+	return recordedError(err, class)
 }
 
 // differs compares results; users search for the texts of placement errors, so
@@ -122,15 +118,6 @@ func (in memoryAllocateIn) uncounted(want memoryAllocated, b memoryBlock) bool {
 	return in.Op == "allocate_pod" && want.Result.OK && b.Size > 0 && b.Size < wrapped && !slices.ContainsFunc(want.After.PodAssignments[in.Pod.UID], of)
 }
 
-// withoutWrapped returns blocks without negative ones.
-func withoutWrapped(held map[string][]memoryBlock) map[string][]memoryBlock {
-	out := map[string][]memoryBlock{}
-	for name, blocks := range held {
-		out[name] = slices.DeleteFunc(slices.Clone(blocks), func(b memoryBlock) bool { return b.Size > wrapped })
-	}
-	return out
-}
-
 // memoryAllocateDiffers checks rules that hold for every answer of the reference.
 func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, got memoryAllocated) (string, error) {
 	if len(want.Quirks) == 0 && want.Result.OK && in.Op == "allocate_pod" {
@@ -142,8 +129,10 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, go
 				return wrapsAround, sameTables(in.Before, got.After)
 			}
 		}
-		want.After.Assignments = maps.Clone(want.After.Assignments)
-		want.After.Assignments[in.Pod.UID] = withoutWrapped(want.After.Assignments[in.Pod.UID])
+		want.After = want.After.clone()
+		for name, blocks := range want.After.Assignments[in.Pod.UID] {
+			want.After.Assignments[in.Pod.UID][name] = slices.DeleteFunc(blocks, func(b memoryBlock) bool { return b.Size > wrapped })
+		}
 		if diff := compareMemoryAllocate(in, want, got); diff != "" {
 			return "", errors.New(diff)
 		}
@@ -192,9 +181,9 @@ func sameTables(before, after memoryState) error {
 }
 
 // memoryHints: hints for every container of a pod, and for the pod.
-var memoryHints = Define("memory_hints", Plan[memoryHintsIn, memoryHintsWant, podHints]{
+var memoryHints = Define("memory_hints", Plan[memoryHintsIn, recordedHints, podHints]{
 	Decide:  decideMemoryHints,
-	Compare: compareMemoryHints,
+	Compare: compareHints[memoryHintsIn],
 	Differs: memoryHintsDiffer,
 })
 
@@ -202,12 +191,6 @@ type memoryHintsIn struct {
 	memorySetup
 	Pod   vector.Pod  `json:"pod"`
 	State memoryState `json:"state"`
-}
-
-type memoryHintsWant struct {
-	podHints
-	Quirks []string `json:"quirks"`
-	Panic  string   `json:"panic"`
 }
 
 func decideMemoryHints(_ *Env, in memoryHintsIn) (podHints, error) {
@@ -218,15 +201,8 @@ func decideMemoryHints(_ *Env, in memoryHintsIn) (podHints, error) {
 	return hintsFor(b, in.Pod.Pod, func(pod *workload.Pod, next string) *ledger.View { return b.view(in.State, pod, next) })
 }
 
-func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got podHints) string {
-	if want.Panic != "" {
-		return "an answer where the reference has none"
-	}
-	return got.differs(want.podHints)
-}
-
 // memoryHintsDiffer holds every answer against the definition of the family.
-func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got podHints) (string, error) {
+func memoryHintsDiffer(_ *Env, in memoryHintsIn, want recordedHints, got podHints) (string, error) {
 	for name, answer := range got.ContainerHints {
 		o := in.oracle(in.State, in.Pod.Pod, name)
 		if len(in.State.Assignments[in.Pod.UID][name]) == 0 && !reflect.DeepEqual(o.hints(), answer) {

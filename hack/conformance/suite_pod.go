@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/admission"
@@ -192,7 +193,7 @@ func (in podAdmitIn) step(b *podBench, step podStep, usage *memoryState) (g podS
 			break
 		}
 		g.Wrong = amiss(v.Pod)
-		*usage = usage.with(b.memory.State(before), b.memory.State(v.View), v.Pod, memoryClaims(v.Pod))
+		*usage = usage.with(b.memory.State(before), b.memory.State(v.View), v.Pod, v.Pod.Claims)
 		g.Affinity = mergedFor(v)
 	case "remove":
 		for _, c := range pod.Walk() {
@@ -206,23 +207,6 @@ func (in podAdmitIn) step(b *podBench, step podStep, usage *memoryState) (g podS
 	}
 	g.Memory = *usage
 	return g, nil
-}
-
-// memoryClaims are a pod's claims on memory in the order in which they were
-// planned.
-func memoryClaims(p *ledger.Pod) (claims []ledger.Claim) {
-	owners := []string{""}
-	for _, c := range p.Pod.Walk() {
-		owners = append(owners, c.Name)
-	}
-	for _, name := range owners {
-		for _, c := range p.Claims {
-			if c.Owner.Container == name && len(c.Memory) > 0 {
-				claims = append(claims, c)
-			}
-		}
-	}
-	return claims
 }
 
 // mergedFor gives the merged hints by container. Under the pod scope they are the
@@ -269,7 +253,13 @@ func (b *podBench) read(g *podStepGot, uid string) {
 }
 
 func comparePodAdmit(_ podAdmitIn, want podAdmitWant, got []podStepGot) string {
-	return eachStep(len(want.Steps), func(i int) string { return got[i].differs(want.Steps[i]) })
+	var diffs []string
+	for i, w := range want.Steps {
+		if diff := got[i].differs(w); diff != "" {
+			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
+		}
+	}
+	return strings.Join(diffs, ", ")
 }
 
 // differs compares a step. The reference's state while it rejects a pod is not compared: berth
