@@ -23,8 +23,12 @@ import (
 	"github.com/berthd/berth/clients/podspec"
 )
 
-// podsTimeout bounds a call of the kubelet, because the runtime waits meanwhile.
-const podsTimeout = 500 * time.Millisecond
+const (
+	// podsTimeout bounds a call of the kubelet, because the runtime waits meanwhile.
+	podsTimeout = 500 * time.Millisecond
+	// maxPods bounds the kubelet's list of all pods in bytes. A pod has at most 1.5 MiB in the API server's storage.
+	maxPods = 256 << 20
+)
 
 // kubelet reads pods from a kubelet (the Pods API of Kubernetes 1.37, KEP-4188).
 type kubelet struct {
@@ -88,6 +92,32 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	}
 	takeAllocated(&pod)
 	return podspec.FromPod(&pod, podspec.Options{})
+}
+
+// Active implements policy.Source.
+func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
+	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	answer, err := k.pods.ListPods(ctx, &podsv1alpha1.ListPodsRequest{}, grpc.MaxCallRecvMsgSize(maxPods))
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil, nil
+	case err != nil: // after a boot berth-nri may be faster than the kubelet
+		return nil, err
+	}
+	for _, text := range answer.GetPods() {
+		var pod corev1.Pod
+		if err := pod.Unmarshal(text); err != nil {
+			return nil, fmt.Errorf("read the kubelet's answer: %w", err)
+		}
+		if p := pod.Status.Phase; p != corev1.PodSucceeded && p != corev1.PodFailed && pod.DeletionTimestamp == nil {
+			uids = append(uids, string(pod.UID))
+		}
+	}
+	return uids, nil
 }
 
 // unused reports whether no process listens on the socket. A kubelet that had the API and was replaced

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -33,6 +35,30 @@ func (s *podsServer) GetPod(context.Context, *podsv1alpha1.GetPodRequest) (*pods
 	}
 	text, err := s.pod.Marshal()
 	return &podsv1alpha1.GetPodResponse{Pod: text}, err
+}
+
+// ListPods implements the API: all that a kubelet may list of one pod.
+func (s *podsServer) ListPods(context.Context, *podsv1alpha1.ListPodsRequest) (*podsv1alpha1.ListPodsResponse, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	out := &podsv1alpha1.ListPodsResponse{}
+	for uid, change := range map[string]func(*corev1.Pod){
+		"new": func(*corev1.Pod) {}, "runs": func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning },
+		"ended":   func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"failed":  func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"deleted": func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
+	} {
+		p := s.pod.DeepCopy()
+		p.UID = types.UID(uid)
+		change(p)
+		text, err := p.Marshal()
+		if err != nil {
+			return nil, err
+		}
+		out.Pods = append(out.Pods, text)
+	}
+	return out, nil
 }
 
 // TestKubeletSource reads pods from a server of the kubelet's API.
@@ -60,7 +86,13 @@ func TestKubeletSource(t *testing.T) {
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
 		return l
 	}
+	if uids, err := k.Active(t.Context()); uids != nil || err != nil {
+		t.Errorf("without a kubelet these pods are active: %v, %v", uids, err)
+	}
 	_ = listen().Close()
+	if uids, err := k.Active(t.Context()); err == nil {
+		t.Errorf("with the socket of a kubelet that has not started yet these pods are active: %v", uids)
+	}
 	if pod, err := k.Pod(t.Context(), "u"); pod != nil || err != nil {
 		t.Errorf("the socket of an earlier kubelet: %v, %v", pod, err)
 	}
@@ -82,10 +114,17 @@ func TestKubeletSource(t *testing.T) {
 	if pod, err := k.Pod(t.Context(), "other"); err == nil {
 		t.Errorf("another pod than was asked for: %v", pod)
 	}
+	uids, err := k.Active(t.Context())
+	if slices.Sort(uids); err != nil || !slices.Equal(uids, []string{"new", "runs"}) {
+		t.Errorf("these pods are active: %v, %v", uids, err)
+	}
 	for _, code := range []codes.Code{codes.NotFound, codes.FailedPrecondition, codes.Unimplemented} {
 		kubelet.err = status.Error(code, "no")
 		if pod, err := k.Pod(t.Context(), "u"); pod != nil || err != nil {
 			t.Errorf("%s: %v, %v; want no pod and no error", code, pod, err)
+		}
+		if uids, err := k.Active(t.Context()); len(uids) > 0 || (err == nil) != (code == codes.Unimplemented) {
+			t.Errorf("%s: these pods are active: %v, %v", code, uids, err)
 		}
 	}
 	kubelet.err = status.Error(codes.ResourceExhausted, "too many")

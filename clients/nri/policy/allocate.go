@@ -72,10 +72,19 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	if s.spec == nil || s.whole {
 		return nil
 	}
-	if err := p.admitOrReclaim(ctx, s, s.spec); err != nil {
+	err := p.admitOrReclaim(ctx, s, s.spec)
+	if berth.IsPrecondition(err) && p.awaited[s.uid] {
+		// It has other amounts than before the boot, and nothing of it runs.
+		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: s.uid, Owner: p.Client.Owner()}); removeErr != nil {
+			return removeErr
+		}
+		err = p.admitOrReclaim(ctx, s, s.spec)
+	}
+	if err != nil {
 		return err
 	}
 	s.whole = true
+	delete(p.awaited, s.uid)
 	return nil
 }
 

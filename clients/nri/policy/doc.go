@@ -43,7 +43,8 @@
 //     the last known shared CPUs, never on all CPUs.
 //   - A container with exclusive CPUs does not start while they are possible CPUs of
 //     another member. Members without a common CPU do not wait for each other.
-//   - A pod's allocation is released after its last process has ended.
+//   - A pod's allocation is released after its last process has ended. A pod of the ledger that has no sandbox
+//     when this policy connects, as after a boot, keeps its allocation if the kubelet is going to start it.
 //   - No member is resized without berthd's consent, unless it is unmanaged.
 //   - No lock is held over a call into the runtime, because the runtime holds a lock of
 //     its own over its calls of this package.

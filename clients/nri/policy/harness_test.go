@@ -141,15 +141,22 @@ type engine struct {
 
 func newEngine(t *testing.T, c Config) *engine {
 	t.Helper()
+	e := newEngineOf(t, c)
+	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// newEngineOf makes a runtime that the policy is not connected to yet.
+func newEngineOf(t *testing.T, c Config) *engine {
+	t.Helper()
 	e := &engine{t: t, cpus: map[string]string{}, pids: map[int]string{}, pods: map[string]string{}}
 	c.CPUsOf = e.cpusOf
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	e.policy = New(c)
-	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
-		t.Fatal(err)
-	}
 	return e
 }
 

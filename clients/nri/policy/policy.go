@@ -12,12 +12,14 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -95,6 +97,8 @@ type Policy struct {
 	barred       error              // berthd has the containers of a runtime itself
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
+	awaited      map[string]bool    // berthd's pods that the kubelet is going to start; see restarting
+	unheard      time.Time          // since when the kubelet does not say which these are; zero if it does
 }
 
 // New returns a policy without pods.
@@ -322,7 +326,14 @@ func (p *Policy) kick() {
 // syncPods sends the list of living pods, and what the scheduler counts as allocatable. The caller
 // holds mu.
 func (p *Policy) syncPods(ctx context.Context) error {
-	answer, err := p.Client.SyncPods(ctx, p.living, func(req *admissionv1.SyncPodsRequest) {
+	living := func(ctx context.Context) ([]string, error) {
+		list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+		if err != nil {
+			return nil, err
+		}
+		return p.living(ctx, list.GetPods())
+	}
+	answer, err := p.Client.SyncPods(ctx, living, func(req *admissionv1.SyncPodsRequest) {
 		if p.Allocatable != nil {
 			req.SchedulerAllocatable = p.Allocatable()
 		}
@@ -341,9 +352,10 @@ func (p *Policy) Recount() {
 	p.kick()
 }
 
-// living returns berthd's pods that are alive. It fails until the runtime has listed the running
-// pods, because an empty list would remove all pods. The caller holds mu.
-func (p *Policy) living(context.Context) (uids []string, err error) {
+// living returns the uids of the pods that are alive: those of the runtime, and those of berthd's ledger that the
+// kubelet is going to start. It fails until the runtime has listed the running pods, because an empty list would remove
+// all pods. The caller holds mu.
+func (p *Policy) living(ctx context.Context, known []*typesv1.PodAllocation) (uids []string, err error) {
 	if !p.synchronized {
 		return nil, errdefs.Unavailablef("the runtime has not listed its pods yet")
 	}
@@ -357,5 +369,48 @@ func (p *Policy) living(context.Context) (uids []string, err error) {
 		}
 	}
 	slices.Sort(uids)
-	return slices.Compact(uids), nil
+	uids = slices.Compact(uids)
+	var missing []string
+	for _, pod := range known {
+		if _, lives := slices.BinarySearch(uids, pod.GetUid()); !lives && p.owns(pod) {
+			missing = append(missing, pod.GetUid())
+		}
+	}
+	uids = append(uids, p.restarting(ctx, missing)...)
+	slices.Sort(uids)
+	return uids, nil
+}
+
+// owns reports whether a pod of berthd's ledger was admitted by this policy.
+func (p *Policy) owns(pod *typesv1.PodAllocation) bool {
+	return pod.GetOwner() == cmp.Or(p.Client.Owner(), ledger.DefaultOwner)
+}
+
+// unheardTime is how long pods without a sandbox are kept for a kubelet that does not answer.
+const unheardTime = 5 * time.Minute
+
+// restarting returns those pods without a sandbox that the kubelet is going to start. After a boot these are all pods:
+// released, their CPUs could go to a newer pod, and the scheduler has counted them. A kubelet that has just started answers
+// later. The caller holds mu.
+func (p *Policy) restarting(ctx context.Context, uids []string) (out []string) {
+	p.awaited = map[string]bool{}
+	if p.Kubelet == nil || len(uids) == 0 {
+		return nil
+	}
+	active, err := p.Kubelet.Active(ctx)
+	switch {
+	case err == nil:
+		p.unheard = time.Time{}
+		out = slices.DeleteFunc(uids, func(uid string) bool { return !slices.Contains(active, uid) })
+	case p.unheard.IsZero():
+		p.unheard = p.Now()
+		p.Log.Warn("the kubelet does not list its pods: berthd keeps those that do not run for now", "pods", len(uids), "for", unheardTime, "error", err)
+		out = uids
+	case p.Now().Sub(p.unheard) < unheardTime:
+		out = uids
+	}
+	for _, uid := range out {
+		p.awaited[uid] = true
+	}
+	return out
 }

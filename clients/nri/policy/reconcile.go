@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
 )
 
 // reconcile brings berthd's ledger and the members together, and sets the members' CPUs from the
@@ -112,13 +110,13 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 		return l, errdefs.Internalf("shared CPUs: %w", err)
 	}
 	l = listing{map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}}
-	living, err := p.living(ctx)
+	living, err := p.living(ctx, answer.GetPods())
 	for _, pod := range answer.GetPods() {
 		l.pods[pod.GetUid()] = pod
 		for _, c := range pod.GetContainers() {
 			l.containers[pod.GetUid()+"/"+c.GetContainerName()] = c
 		}
-		if _, lives := slices.BinarySearch(living, pod.GetUid()); err == nil && !lives && pod.GetOwner() == cmp.Or(p.Client.Owner(), ledger.DefaultOwner) {
+		if _, lives := slices.BinarySearch(living, pod.GetUid()); err == nil && !lives && p.owns(pod) {
 			p.unreconciled = true
 		}
 	}

@@ -23,6 +23,9 @@ const specificationAnnotation = workload.SpecificationAnnotation
 type Source interface {
 	// Pod returns the pod with a uid; nil if the source has no such pod, or is not ready.
 	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
+	// Active returns the uids of the pods that have not ended and are not being deleted; none if the source has no
+	// list.
+	Active(ctx context.Context) (uids []string, err error)
 }
 
 // search looks for a pod's specification. An error means that it may be found later.

@@ -18,8 +18,10 @@ import (
 
 // knows is a source with the pods of a kubelet, by uid, and its error.
 type knows struct {
-	pods map[string]*typesv1.Pod
-	err  error
+	pods      map[string]*typesv1.Pod
+	err       error
+	active    []string
+	activeErr error
 }
 
 func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, error) { return k.pods[uid], k.err }

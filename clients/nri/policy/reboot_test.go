@@ -1,0 +1,125 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// connect makes a policy that is new, as after a boot, and connects it to the runtime, which has some sandboxes.
+func (d *daemon) connect(t *testing.T, c Config, sandboxes ...*api.PodSandbox) *engine {
+	t.Helper()
+	c.Client = d.Client
+	e := newEngineOf(t, c)
+	if _, err := e.policy.Synchronize(t.Context(), sandboxes, nil); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// dead is a pod's sandbox of the boot before.
+func dead(name string) *api.PodSandbox {
+	p := pod(name, "guaranteed")
+	p.Id, p.Pid = name+"-before", 0
+	return p
+}
+
+// TestPodsAreKeptOverABoot: after a boot the kubelet has pods that the runtime does not run yet. They keep their CPUs
+// against pods that are newer, and have them when they start.
+func TestPodsAreKeptOverABoot(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4"), "ended-uid": specOf("ended", "1"), "rival-uid": specOf("rival", "4")}, active: []string{"job-uid", "ended-uid"}}
+	before := d.connect(t, Config{Kubelet: kubelet})
+	for _, name := range []string{"job", "ended"} {
+		if err := before.policy.RunPodSandbox(t.Context(), pod(name, "guaranteed")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := pod("job", "guaranteed")
+	had := before.run(p, container(p, "main", "job-1", 4000, gib))
+
+	kubelet.active = []string{"job-uid", "rival-uid"} // the other one has ended
+	after := d.connect(t, Config{Kubelet: kubelet}, dead("job"), dead("ended"))
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
+		t.Errorf("after the boot berthd has %v, want the pod that the kubelet starts again", got)
+	}
+	if err := after.policy.RunPodSandbox(t.Context(), pod("rival", "guaranteed")); err == nil {
+		t.Error("another pod got the CPUs")
+	}
+	if err := after.policy.StopPodSandbox(t.Context(), dead("job")); err != nil { // the kubelet removes it
+		t.Fatal(err)
+	}
+	if err := after.policy.RunPodSandbox(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if got := after.run(p, container(p, "main", "job-2", 4000, gib)); got != had {
+		t.Errorf("the pod runs on CPUs %s, before the boot on %s", got, had)
+	}
+}
+
+// TestKeptPodHasNotChanged: a pod that the kubelet starts with other amounts than before the boot is admitted anew.
+func TestKeptPodHasNotChanged(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}}
+	if err := d.connect(t, Config{Kubelet: kubelet}).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	kubelet.pods["job-uid"] = specOf("job", "5")
+	after := d.connect(t, Config{Kubelet: kubelet})
+	p := pod("job", "guaranteed")
+	if err := after.policy.RunPodSandbox(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if got := after.run(p, container(p, "main", "job-2", 5000, gib)); len(got) == 0 || got == "1-4" {
+		t.Errorf("the pod has CPUs %q, want five", got)
+	}
+}
+
+// TestKeptPodIsReleased: a pod that the kubelet has no more is released, and so is every pod if the kubelet does not answer
+// for long.
+func TestKeptPodIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]struct {
+		kubelet func(*knows)
+		after   time.Duration
+		kept    bool
+	}{
+		"the kubelet has it":                {func(*knows) {}, time.Hour, true},
+		"the kubelet has it no more":        {func(k *knows) { k.active = nil }, 0, false},
+		"the kubelet does not answer":       {func(k *knows) { k.activeErr = errors.New("initializing") }, unheardTime - time.Second, true},
+		"the kubelet does not answer again": {func(k *knows) { k.activeErr = errors.New("initializing") }, unheardTime, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}}
+			c := Config{Kubelet: kubelet, Now: func() time.Time { return now }}
+			if err := d.connect(t, c).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+				t.Fatal(err)
+			}
+			change.kubelet(kubelet)
+			e := d.connect(t, c)
+			now = now.Add(change.after)
+			for range 2 { // the first comparison finds that a pod does not live any more, the second reports it
+				if _, _, err := e.policy.look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if kept := slices.Contains(d.uids(), "job-uid"); kept != change.kept {
+				t.Errorf("the pod is kept: %v, want %v", kept, change.kept)
+			}
+		})
+	}
+}
+
+// Active implements Source.
+func (k *knows) Active(context.Context) ([]string, error) { return k.active, k.activeErr }
