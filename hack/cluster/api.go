@@ -36,7 +36,7 @@ func (c *Cluster) Call(ctx context.Context, method, path, body string, into any)
 
 // Open is Call for an answer that is read piece by piece, such as a watch.
 func (c *Cluster) Open(ctx context.Context, method, path, body string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, method, apiServer+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, APIServer+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +56,9 @@ func (c *Cluster) Open(ctx context.Context, method, path, body string) (io.ReadC
 	}
 	return response.Body, nil
 }
+
+// HTTP returns a client that reaches the API server, without a user.
+func (c *Cluster) HTTP() *http.Client { return c.client }
 
 // newClient returns a client whose connections begin in the space. The API server has signed its certificate itself.
 func newClient(s *space) *http.Client {

@@ -28,13 +28,14 @@ var users = []struct{ name, user, groups string }{
 	{"kubelet", "system:node:" + Node, "system:nodes"},
 }
 
-const apiServer = "https://127.0.0.1:6443"
+// APIServer is its address in the cluster's network.
+const APIServer = "https://127.0.0.1:6443"
 
 // kubeconfig is a client's configuration in Kubernetes' own format. The API server signs its own
 // certificate.
 const kubeconfig = `apiVersion: v1
 kind: Config
-clusters: [{name: test, cluster: {server: "` + apiServer + `", insecure-skip-tls-verify: true}}]
+clusters: [{name: test, cluster: {server: "` + APIServer + `", insecure-skip-tls-verify: true}}]
 users: [{name: me, user: {token: NAME}}]
 contexts: [{name: test, context: {cluster: test, user: me}}]
 current-context: test
