@@ -26,6 +26,8 @@ type kubernetes struct {
 	t testing.TB
 	// built is where the programs are, socket berthd's.
 	built, socket string
+	// flags and env are more of berth-nri.
+	flags, env []string
 }
 
 // newKubernetes starts everything. CPU 0 is the system's.
@@ -59,12 +61,12 @@ func (k *kubernetes) startBerthd() {
 		"--root-dir", k.Path("berthd"), "--cpu-manager-policy", "static", "--topology-manager-policy", "best-effort"))
 }
 
-func (k *kubernetes) startPlugin(more ...string) {
+func (k *kubernetes) startPlugin() {
 	k.t.Helper()
 	const synchronized = "synchronized with the runtime"
 	before := strings.Count(k.Log("berth-nri").String(), synchronized)
-	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", k.socket, "--nri-socket", k.Containerd.NRI, "--node-name", cluster.Node, "--log-level", "debug"}, more...)...)
-	cmd.Env = append(os.Environ(), asPlugin+"=1")
+	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", k.socket, "--nri-socket", k.Containerd.NRI, "--node-name", cluster.Node, "--log-level", "debug"}, k.flags...)...)
+	cmd.Env = append(append(os.Environ(), asPlugin+"=1"), k.env...)
 	k.Start("berth-nri", cmd)
 	k.Eventually("berth-nri is connected", func() bool { return strings.Count(k.Log("berth-nri").String(), synchronized) > before })
 }
@@ -218,7 +220,8 @@ func TestClusterClaim(t *testing.T) {
 	if err := k.End("berth-nri", os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	k.startPlugin("--cdi-directories", cdi)
+	k.flags = []string{"--cdi-directories", cdi}
+	k.startPlugin()
 	k.Start("dra", exec.Command(filepath.Join(cluster.Need(t), "dra"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi, "-data", "/var/lib/kubelet/plugins/gpu.example.com"))
 	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}}`)
 	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}}`)

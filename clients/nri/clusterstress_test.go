@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,15 +28,19 @@ import (
 // TestStressCluster has pods come and go on a Kubernetes node, beside Guaranteed pods with CPUs of their own,
 // and kills the kubelet, containerd, berthd, berth-nri and the API server meanwhile. A run of a given length has
 // more pods, and the API server is also away for a minute. No other container may run on an exclusive CPU, every
-// pod starts in the end, and the ledger is sound.
+// pod starts in the end, the ledger is sound, and the NodeResourceTopology object is right.
 func TestStressCluster(t *testing.T) {
 	o := stress.Configured(t)
-	o.SandboxesRoam = true // NRI tells of a sandbox when its process runs
-	o.Alive = 12           // each pod of a kubelet has two processes and probes
+	o.Alive = 12 // each pod of a kubelet has two processes and probes
 	if o.Time > 0 {
 		o.Alive = 31 // beside one with CPUs of its own
 	}
 	k := newKubernetes(t, nil)
+	if err := k.Containerd.RecordSandboxes(); err != nil {
+		t.Fatal(err)
+	}
+	o.Sandbox = k.Containerd.Sandbox // NRI tells of a sandbox when its process runs
+	k.publish()
 	client, err := berth.Dial(t.Context(), k.socket, berth.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +65,10 @@ func TestStressCluster(t *testing.T) {
 	if text, err := k.berthctl("ledger", "check"); err != nil {
 		t.Errorf("check of the ledger: %v: %s", err, text)
 	}
+	left := runtime.NumCPU() - 1
+	k.published("cpu", strconv.Itoa(left))
+	k.apply("last", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
+	k.published("cpu", strconv.Itoa(left-1))
 }
 
 // stressCluster is a cluster as the stress test sees it.

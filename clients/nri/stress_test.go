@@ -26,7 +26,6 @@ import (
 // their own, on a containerd whose runc is slow at times, and kills its programs meanwhile.
 func TestStressContainerd(t *testing.T) {
 	o := stress.Configured(t)
-	o.SandboxesRoam = true // NRI tells of a sandbox when its process runs
 	n := &stressNode{node: newNode(t, nil), units: map[string]*unit{}}
 	if err := n.containerd.SlowDown(5, 1.5); err != nil {
 		t.Fatal(err)
@@ -39,6 +38,7 @@ func TestStressContainerd(t *testing.T) {
 	for i := range sharedPods {
 		n.shared = append(n.shared, n.pod("web"+strconv.Itoa(i), "burstable"))
 	}
+	o.Sandbox = n.containerd.Sandbox // NRI tells of a sandbox when its process runs
 	stress.Run(t.Context(), t, n, d, o)
 	for _, p := range n.shared {
 		p.remove()

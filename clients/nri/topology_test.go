@@ -3,11 +3,40 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/berthd/berth/clients/nri/publish"
 	"github.com/berthd/berth/hack/cluster"
 )
+
+// publish has berth-nri publish the node's object, with the rights of the manifests' service account.
+func (k *kubernetes) publish() {
+	k.t.Helper()
+	const deploy = "../../deploy/kubernetes"
+	k.must("apply", "-k", deploy+"/crd")
+	k.must("wait", "--for=condition=Established", "--timeout=60s", "crd/noderesourcetopologies.topology.node.k8s.io")
+	k.must("apply", "-f", deploy+"/base/namespace.yaml", "-f", deploy+"/base/rbac.yaml", "-f", deploy+"/overlays/node-resource-topology/rbac.yaml")
+	account := k.Path("account")
+	authority, err := os.ReadFile(k.Path("certificates", "apiserver.crt"))
+	if err == nil {
+		err = os.Mkdir(account, 0o700)
+	}
+	for name, text := range map[string]string{"token": k.must("-n", "berth-system", "create", "token", "berth", "--duration=2h"), "ca.crt": string(authority)} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(account, name), []byte(text), 0o600)
+		}
+	}
+	if err == nil {
+		err = k.End("berth-nri", os.Interrupt)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.flags = append(k.flags, "--publish", "--publish-spread=1s", "--service-account", account)
+	k.env = append(k.env, "KUBERNETES_SERVICE_HOST="+cluster.Address, "KUBERNETES_SERVICE_PORT=6443")
+	k.startPlugin()
+}
 
 // available is what a NodeResourceTopology object says that its zones have left of a resource.
 func available(o *publish.Object, resource string) (out []string) {

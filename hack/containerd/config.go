@@ -37,6 +37,7 @@ const config2 = "version = 3\n" + directories + `[plugins.'io.containerd.nri.v1.
   socket_path = "DIR/n"
   plugin_path = "DIR/nri"
   plugin_config_path = "DIR/nri"
+  plugin_registration_timeout = "60s"
   plugin_request_timeout = "20s"
 [plugins.'io.containerd.internal.v1.opt']
   path = "DIR/opt"
@@ -107,17 +108,40 @@ func configure(version, programs, dir string, systemd bool) error {
 	return os.Symlink(filepath.Join(programs, "runc"), link)
 }
 
-// slowly stands in for runc, and takes its time for some containers.
-const slowly = `#!/bin/sh
+// standIn is called in place of runc. Of each sandbox it makes a file with its id, before there is a process of it.
+const standIn = `#!/bin/sh
 case " $* " in
-*" create "*) [ $(($$ % EVERY)) -ne 0 ] || sleep SECONDS ;;
+*" create "*)
+	for argument; do
+		[ "$previous" != --bundle ] || bundle=$argument
+		previous=$argument
+	done
+	if grep -q '"io.kubernetes.cri.container-type":"sandbox"' "$bundle/config.json"; then : > DIR/sandboxes/"$argument"; fi
+	DELAY
 esac
 exec PROGRAMS/runc "$@"
 `
 
-// SlowDown has one in so many containers made later than the others, by some seconds.
+// SlowDown has one in so many containers made later than the others, by some seconds. It records sandboxes, too.
 func (d *Daemon) SlowDown(every int, seconds float64) error {
-	text := strings.NewReplacer("EVERY", strconv.Itoa(every), "SECONDS", strconv.FormatFloat(seconds, 'f', -1, 64), "PROGRAMS", d.programs).Replace(slowly)
+	return d.replaceRunc(fmt.Sprintf("[ $(($$ %% %d)) -ne 0 ] || sleep %g", every, seconds))
+}
+
+// RecordSandboxes has Sandbox know the sandboxes that are made from now on.
+func (d *Daemon) RecordSandboxes() error { return d.replaceRunc("") }
+
+// Sandbox reports whether a container was made as a sandbox, even if it has never run.
+func (d *Daemon) Sandbox(id string) bool {
+	_, err := os.Stat(filepath.Join(d.dir, "sandboxes", id))
+	return err == nil
+}
+
+// replaceRunc has the script called in place of runc, with a command before each creation.
+func (d *Daemon) replaceRunc(delay string) error {
+	if err := os.MkdirAll(filepath.Join(d.dir, "sandboxes"), 0o755); err != nil {
+		return err
+	}
+	text := strings.NewReplacer("DELAY", delay, "PROGRAMS", d.programs, "DIR", d.dir).Replace(standIn)
 	path := filepath.Join(d.dir, "oci")
 	if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
 		return err

@@ -22,7 +22,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -63,9 +62,10 @@ type Options struct {
 	// Probe is the program hack/probe, CPU one that may be held.
 	Probe string
 	CPU   int
-	// SandboxesRoam is true if processes of sandboxes may begin on all CPUs, as where a runtime
-	// starts them before any event, in a cgroup that is not berth's.
-	SandboxesRoam bool
+	// Sandbox reports whether the runtime has made a container, by the detector's name, as a sandbox, whose
+	// processes may begin on all CPUs: the runtime starts them before any event, in a cgroup that is not
+	// berth's. Nil if no process may.
+	Sandbox func(container string) bool
 }
 
 const (
@@ -109,10 +109,9 @@ func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Optio
 	sandboxes := 0
 	kept := report.Overlaps[:0]
 	for _, found := range report.Overlaps {
-		if strings.HasSuffix(found.Program, "/pause") {
-			if sandboxes++; o.SandboxesRoam {
-				continue
-			}
+		if o.Sandbox != nil && o.Sandbox(found.Intruder) {
+			sandboxes++
+			continue
 		}
 		kept = append(kept, found)
 	}
