@@ -97,8 +97,9 @@ func newClusterMachine(t *testing.T, disk string) *clusterMachine {
 		t.Fatal(err)
 	}
 	c := cluster.Run(t, cluster.Options{
-		Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s"},
-		Systemd: true, Dir: node, Timeout: 20 * time.Minute, // the machine is emulated
+		Image: filepath.Join(built, "root", "probe"), Systemd: true, Dir: node,
+		// The machine is emulated, and hack/vm bounds how long it runs.
+		Kubelet: map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "30m"}, Timeout: time.Hour,
 	})
 	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
 	m.Start("plugin", exec.Command(filepath.Join(built, "plugin"), "-devices", "gpu0@1,gpu1@1"))
@@ -111,7 +112,7 @@ func (m *clusterMachine) install() {
 	m.prepareNode()
 	m.writeOverlay("kubernetes/overlays/single-numa-node", tagNewer)
 	m.must("apply", "-k", m.Path("overlay"))
-	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=20m")
+	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=1h")
 	m.Eventually("the node has the devices", func() bool {
 		var node corev1.Node
 		err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/nodes/"+cluster.Node, "", &node)
@@ -178,7 +179,7 @@ func (m *clusterMachine) placeOnNodes() {
 			m.t.Errorf("the event lacks %q:\n%s", want, event)
 		}
 	}
-	m.must("delete", "replicaset", "trainer", "--cascade=foreground", "--timeout=20m")
+	m.must("delete", "replicaset", "trainer", "--cascade=foreground", "--timeout=1h")
 	m.exclusive(m.running("rival"), 1, m.far)
 
 	m.apply("keeper", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
@@ -188,7 +189,7 @@ func (m *clusterMachine) placeOnNodes() {
 // comeBack looks at the pods after a boot: each runs again, and has CPUs of its own if it had.
 func (m *clusterMachine) comeBack() {
 	m.t.Helper()
-	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=20m")
+	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=1h")
 	m.pid("web")
 	m.exclusive(m.running("rival"), 1, m.far)
 	m.exclusive(m.pid("keeper"), 1, m.all)
@@ -255,7 +256,7 @@ func othersOn(container string, cpus cpuset.Set) string {
 func (m *clusterMachine) remove() {
 	m.t.Helper()
 	web, keeper, rival := m.pid("web"), m.pid("keeper"), m.running("rival")
-	m.must("delete", "-k", m.Path("overlay"), "--wait=true", "--timeout=20m")
+	m.must("delete", "-k", m.Path("overlay"), "--wait=true", "--timeout=1h")
 	m.runsOn("after the removal", m.all.String(), web, keeper, rival)
 	if quota := quotaOf(m.t, keeper); quota != "100000" {
 		m.t.Errorf("after the removal the container has the quota %q, want 100000", quota)
