@@ -227,8 +227,8 @@ func TestMemberThatOnlyValidates(t *testing.T) {
 	}
 }
 
-// TestRulesAreTraced: a rule about few nodes is written out. Of others every need
-// is told, and the sets beside it.
+// TestRulesAreTraced: a trace lists the sets of a rule about few nodes. The text of another rule
+// has every need, and mentions the sets beside it.
 func TestRulesAreTraced(t *testing.T) {
 	t.Parallel()
 	rule := &hint.Rule{Universe: numa.Of(0, 2, 3, 4, 5, 6), Must: numa.Of(0), Need: 3 << 30, PreferredSize: 2}
@@ -255,6 +255,34 @@ func TestRulesAreTraced(t *testing.T) {
 		"2 nodes are preferred; or one of these sets"
 	if step.Answer != "rule" || step.Text != want || len(step.Hints) != 1 {
 		t.Errorf("step %+v, want %q", step, want)
+	}
+}
+
+// TestTracesAreShort: a trace lists the sets of a rule about four nodes, of which it shows
+// eight, and describes a rule about five.
+func TestTracesAreShort(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		nodes          numa.Mask
+		answer         string
+		shown, omitted int
+	}{
+		{numa.Of(0, 1, 2), "options", 7, 0},
+		{numa.Of(0, 1, 2, 3), "options", 8, 7},
+		{numa.Of(0, 1, 2, 3, 4), "rule", 0, 0},
+	} {
+		a := &actor{name: "a", hints: func(context.Context) ([]hint.ResourceAnswer, error) {
+			return []hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: &hint.Rule{Universe: row.nodes, PreferredSize: 1}}}}, nil
+		}}
+		s := newStage(t, hint.Entry{Provider: a, Mode: hint.Required})
+		s.draft = ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s8n1c")}).View())
+		if _, err := s.bus.Hints(t.Context(), s.draft.View(), s.req, &s.trace); err != nil || len(s.trace.Steps) != 1 {
+			t.Fatalf("%v, trace %+v", err, s.trace)
+		}
+		step := s.trace.Steps[0]
+		if step.Answer != row.answer || len(step.Hints) != row.shown || step.Omitted != row.omitted || (step.Text != "") != (row.answer == "rule") {
+			t.Errorf("%v: step %+v", row.nodes, step)
+		}
 	}
 }
 
