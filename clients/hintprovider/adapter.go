@@ -70,7 +70,7 @@ func (a adapter) Plan(ctx context.Context, view *ledger.View, req hint.Request, 
 	return convert.ReadClaims("claims", claims)
 }
 
-// Prepare implements hint.Provider.
+// Prepare implements hint.Preparer.
 func (a adapter) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	r := &Request{Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container}
 	grants, err := a.Provider.Prepare(ctx, admissionID, r, convert.Claims(claims))

@@ -185,7 +185,7 @@ func TestUnreadable(t *testing.T) {
 	if got, err := p.Plan(t.Context(), v, req, hint.Hint{}); err == nil {
 		t.Errorf("plan %+v", got)
 	}
-	if got, err := p.Prepare(t.Context(), "adm", req, make([]ledger.Claim, 1)); err == nil {
+	if got, err := p.(hint.Preparer).Prepare(t.Context(), "adm", req, make([]ledger.Claim, 1)); err == nil {
 		t.Errorf("prepared %+v", got)
 	}
 }

@@ -1,12 +1,10 @@
 package cpu
 
 import (
-	"context"
 	"maps"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
 )
 
 const (
@@ -55,11 +53,6 @@ func (m *Manager) StrictReservation() bool { return m.options.strict }
 // Allocatable returns the CPUs that may be given exclusively, whatever is in
 // use; empty under the policy none.
 func (m *Manager) Allocatable() cpuset.Set { return m.allocatable }
-
-// Prepare returns the claims as they are: no external call is needed for CPUs.
-func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
-	return claims, nil
-}
 
 // choose takes n of the free CPUs by the configured algorithm.
 func (m *Manager) choose(free cpuset.Set, n int) (cpuset.Set, error) {

@@ -136,10 +136,6 @@ func TestPlanIsIdempotent(t *testing.T) {
 			t.Errorf("container %d: got %v, %v", container, claims, err)
 		}
 	}
-	claims, err := n.Prepare(context.Background(), "id", hint.Request{Pod: p, Container: 1}, []ledger.Claim{{Provider: Name}})
-	if err != nil || len(claims) != 1 {
-		t.Errorf("prepare: got %v, %v", claims, err)
-	}
 }
 
 func TestRefusals(t *testing.T) {

@@ -13,6 +13,7 @@ type Manager struct {
 
 var (
 	_ hint.Provider  = (*Manager)(nil)
+	_ hint.Preparer  = (*Manager)(nil)
 	_ hint.Describer = (*Manager)(nil)
 	_ hint.Catalog   = (*Manager)(nil)
 )

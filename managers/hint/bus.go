@@ -223,27 +223,18 @@ func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trac
 	return nil
 }
 
-// Prepare lets every provider complete its claims for the request's owner, in order. An error is
+// Prepare lets every Preparer complete its claims for the request's owner, in order. An error is
 // a refusal or a required provider's failure, and prepared claims must be aborted. An advisory
 // provider that fails loses all its claims of the pod. It is notified immediately, because it may
 // hold a reservation.
 func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req Request, trace *ledger.Trace) error {
-	step := stepOf(ctx)
 	for e, p := range b.providers() {
 		name := p.Name()
 		claims := ofRequest(draft, name, req)
 		if len(claims) == 0 {
 			continue
 		}
-		var prepared []ledger.Claim
-		ctx, end := step(ctx, StepPrepare, name)
-		err := b.call(ctx, e, "preparation", req, func(ctx context.Context) (err error) {
-			if prepared, err = p.Prepare(ctx, admissionID, req, claims); err != nil {
-				return err
-			}
-			return CheckPrepared(name, claims, prepared)
-		})
-		end(err)
+		prepared, err := b.prepared(ctx, e, admissionID, req, claims)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return err
@@ -265,6 +256,23 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 		}
 	}
 	return nil
+}
+
+// prepared calls a Preparer. Other claims are complete as planned.
+func (b *Bus) prepared(ctx context.Context, e *Entry, admissionID string, req Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
+	p, ok := e.Provider.(Preparer)
+	if !ok {
+		return claims, nil
+	}
+	ctx, end := stepOf(ctx)(ctx, StepPrepare, e.Provider.Name())
+	err = b.call(ctx, e, "preparation", req, func(ctx context.Context) (err error) {
+		if prepared, err = p.Prepare(ctx, admissionID, req, claims); err != nil {
+			return err
+		}
+		return CheckPrepared(e.Provider.Name(), claims, prepared)
+	})
+	end(err)
+	return prepared, err
 }
 
 // giveUp continues without an advisory provider that failed to prepare. Aborts are for a whole

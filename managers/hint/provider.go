@@ -54,10 +54,10 @@ type Member interface {
 }
 
 // Provider allocates one kind of resource. An admission calls Hints (any number of times), Plan
-// after the merge of all answers, and Prepare after the plans of all providers. If the admission
-// fails after that, only an Aborter is notified. Hints and Plan use only the given view, and make
-// remote calls only through Call: they run under the admission lock, where Call returns recorded
-// answers. Prepare runs without that lock, for several admissions at a time.
+// after the merge of all answers, and the Prepare of a Preparer after the plans of all providers.
+// If the admission fails after that, only an Aborter is notified. Hints and Plan use only the given
+// view, and make remote calls only through Call: they run under the admission lock, where Call
+// returns recorded answers.
 type Provider interface {
 	Member
 	// Hints answers per resource, ordered by resource name. No answers at all
@@ -68,9 +68,14 @@ type Provider interface {
 	// *errdefs.Error of class Refused. The claims must satisfy ledger.Check on
 	// the view.
 	Plan(ctx context.Context, view *ledger.View, req Request, affinity Hint) ([]ledger.Claim, error)
-	// Prepare completes planned claims with what the outside answers. It is
-	// idempotent for one admission id, and returns the claims in the order given. It does
-	// not change them: if nothing is added, it may return the slice that it was given.
+}
+
+// Preparer is a provider whose claims need calls to other processes before they are committed.
+type Preparer interface {
+	// Prepare completes planned claims with the answers of these calls. It is idempotent for
+	// one admission id, and returns the claims in the order given. It does not change them: if
+	// nothing is added, it may return the slice that it was given. It runs without the
+	// admission lock, for several admissions at a time.
 	Prepare(ctx context.Context, admissionID string, req Request, claims []ledger.Claim) ([]ledger.Claim, error)
 }
 

@@ -1,11 +1,9 @@
 package memory
 
 import (
-	"context"
 	"slices"
 
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -61,9 +59,4 @@ func (m *Manager) Reserved() map[int]map[string]uint64 {
 		}
 	}
 	return out
-}
-
-// Prepare returns the claims as they are: no external call is needed for memory.
-func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
-	return claims, nil
 }

@@ -105,9 +105,11 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 	s.abortExpired()
 	// Whatever Prepare has done until it fails is given back when this ends.
 	s.hold(m.GetAdmissionId(), m.GetLease().AsDuration())
-	prepared, err := s.provider.Prepare(ctx, m.GetAdmissionId(), req, claims)
-	if err == nil {
-		err = hint.CheckPrepared(s.provider.Name(), claims, prepared)
+	prepared := claims
+	if p, ok := s.provider.(hint.Preparer); ok {
+		if prepared, err = p.Prepare(ctx, m.GetAdmissionId(), req, claims); err == nil {
+			err = hint.CheckPrepared(s.provider.Name(), claims, prepared)
+		}
 	}
 	if errdefs.ClassOf(err) == errdefs.Refused {
 		return &hintv1.ReserveResponse{Outcome: &hintv1.ReserveResponse_Refusal{Refusal: refusal(err)}}, nil

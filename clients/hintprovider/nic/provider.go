@@ -28,6 +28,7 @@ type provider struct {
 
 var (
 	_ hint.Provider        = (*provider)(nil)
+	_ hint.Preparer        = (*provider)(nil)
 	_ hint.Aborter         = (*provider)(nil)
 	_ hint.Explainer       = (*provider)(nil)
 	_ hintserver.Committer = (*provider)(nil)

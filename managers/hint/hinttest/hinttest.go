@@ -189,10 +189,11 @@ func (s *suite) prepare(setup Setup, draft *ledger.Draft, req hint.Request) {
 			planned = append(planned, c)
 		}
 	}
-	if len(planned) == 0 {
+	preparer, ok := setup.Provider.(hint.Preparer)
+	if len(planned) == 0 || !ok {
 		return
 	}
-	prepared, err := setup.Provider.Prepare(s.ctx, "admission", req, planned)
+	prepared, err := preparer.Prepare(s.ctx, "admission", req, planned)
 	if err != nil {
 		s.addf("prepare for %s: %v", req.Owner(), err)
 		return
@@ -200,7 +201,7 @@ func (s *suite) prepare(setup Setup, draft *ledger.Draft, req hint.Request) {
 	if err := hint.CheckPrepared(s.name, planned, prepared); err != nil {
 		s.addf("prepare for %s: %v", req.Owner(), err)
 	}
-	if again, err := setup.Provider.Prepare(s.ctx, "admission", req, planned); err != nil || !reflect.DeepEqual(prepared, again) {
+	if again, err := preparer.Prepare(s.ctx, "admission", req, planned); err != nil || !reflect.DeepEqual(prepared, again) {
 		s.addf("prepare for %s gave %+v, and when repeated %+v, %v", req.Owner(), prepared, again, err)
 	}
 }

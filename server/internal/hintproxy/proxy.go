@@ -134,6 +134,7 @@ type proxy struct {
 
 var (
 	_ hint.Provider = (*proxy)(nil)
+	_ hint.Preparer = (*proxy)(nil)
 	_ hint.Aborter  = (*proxy)(nil)
 	_ hint.Leaser   = (*proxy)(nil)
 )
