@@ -15,8 +15,8 @@ var _ hint.Resizer = (*Manager)(nil)
 
 // Resize returns the claims of the containers whose number of exclusive CPUs changes.
 //
-// A container that grows keeps all its CPUs, and gets the nearest free ones: the other threads of
-// its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
+// A container that grows keeps its CPUs, except those that the machine no longer has or that are
+// off line, and gets the nearest free ones: the other threads of its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
 // if the admission had no preference and the topology policy allows all nodes. A container that
 // shrinks first gives back CPUs that the machine no longer has or that are off line, then those that
 // a resize has added, and then those that leave it the most whole cores. With full-pcpus-only it
@@ -140,7 +140,7 @@ func (r *resize) shrink(i, n int) error {
 	return nil
 }
 
-// grow gives a container n CPUs: those that it has and others.
+// grow gives a container n CPUs that are on line: those that it has and others.
 func (r *resize) grow(i, n int) error {
 	m := r.manager
 	if m.options.fullCores && n%m.perCore != 0 {
