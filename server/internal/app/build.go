@@ -5,7 +5,9 @@
 //     policy changes.
 //   - servers.go registers the services, the metrics and the page; callers.go limits their
 //     use by callers.
-//   - recover.go decides at the start which pods exist and what they hold.
+//   - start.go checks the system for a configuration (berthd config check), and decides at the
+//     start which pods exist and what they hold.
+//   - changes.go applies changed files (Reload) and a changed machine while berthd runs.
 //   - run.go starts the parts, stops them in reverse order, and reports their health.
 //   - host.go compares the running system with the configuration, and drops the
 //     privileges that are not needed. systemcgroups.go moves the system's processes.

@@ -75,7 +75,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	// An unknown state of the disk can only be resolved by another start.
 	g.Go("ledger", a.store.Watch)
 	g.Go("watch", a.history.Run)
-	g.Go("system cgroups", a.takeCare)
+	g.Go("system cgroups", a.keepSystemCgroups)
 	g.Go("deviceplugin", a.plugins.Run)
 	g.Go("registry", a.registry.Run)
 	g.Go("hintproxy", a.external.Run)

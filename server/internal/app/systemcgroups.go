@@ -49,15 +49,15 @@ type keptProcess struct {
 // Bounds of the task of the system cgroups, the kubelet's, and the score that it gives the
 // runtime.
 const (
-	careEvery    = time.Minute
-	careRounds   = 11
-	runtimeScore = -999
+	systemCgroupsPeriod = time.Minute
+	gatherRounds        = 11
+	runtimeScore        = -999
 )
 
-// takeCare runs the task of the system cgroups, if there is anything to take care of, until ctx
-// ends. The first round is at once; errors are logged, and the next round tries
+// keepSystemCgroups keeps the configured processes in their cgroups until ctx
+// ends. The first round is immediate. Errors are logged, and the next round tries
 // again.
-func (a *App) takeCare(ctx context.Context) error {
+func (a *App) keepSystemCgroups(ctx context.Context) error {
 	if a.Config.Cgroups.Tree == config.TreeMemory {
 		<-ctx.Done()
 		return ctx.Err()
@@ -75,7 +75,7 @@ func (a *App) takeCare(ctx context.Context) error {
 	keeper := systemCgroups{
 		tree: tree, proc: proc, system: configured(a.Config.Node.SystemCgroup), kept: a.keptProcesses(), found: &a.systemProcesses,
 	}
-	tick := time.NewTicker(careEvery)
+	tick := time.NewTicker(systemCgroupsPeriod)
 	defer tick.Stop()
 	for {
 		if err := keeper.round(ctx); err != nil && ctx.Err() == nil {
@@ -209,7 +209,7 @@ func (c *systemCgroups) gather(ctx context.Context) error {
 		return err
 	}
 	var last error
-	for range careRounds {
+	for range gatherRounds {
 		pids, err := c.tree.RootProcs()
 		if err != nil {
 			return err
