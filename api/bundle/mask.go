@@ -224,6 +224,14 @@ func (m *mask) record(p *ledger.Pod) *ledger.Pod {
 	if p.Acknowledged != nil {
 		out.Acknowledged = append([]ledger.Claim{}, m.claims(p.Acknowledged)...)
 	}
+	if p.Move != nil {
+		move := *p.Move
+		move.From, move.To, move.Migrating = m.claims(p.Move.From), m.claims(p.Move.To), nil
+		for _, name := range p.Move.Migrating {
+			move.Migrating = append(move.Migrating, m.name(containers, name))
+		}
+		out.Move = &move
+	}
 	out.CgroupParent, out.Claims, out.Trace = "", m.claims(p.Claims), nil
 	return &out
 }

@@ -90,6 +90,7 @@ type Config struct {
 	Limits    Limits    `json:"limits"`
 	History   History   `json:"history"`
 	Hotplug   Hotplug   `json:"hotplug"`
+	Moves     Moves     `json:"moves"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
 	// Privileges lists the privileges that berthd drops.
@@ -358,6 +359,12 @@ func (c Config) KeptReserved(reserved cpuset.Set) cpuset.Set {
 		return cpuset.Set{}
 	}
 	return reserved
+}
+
+// Moves limits what moves of containers to other NUMA nodes disturb.
+type Moves struct {
+	// BytesPerSecond is how much memory moves in a second, on average; 0 is no limit.
+	BytesPerSecond uint64 `json:"bytesPerSecond"`
 }
 
 // Features are what the kubelet has behind feature gates of the same names.

@@ -133,7 +133,7 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
 		Containers:  Containers(view, pod),
 		AdmissionId: pod.AdmissionID, AdmitTime: timestamppb.New(pod.AdmittedAt),
-		Owner: pod.Agent(),
+		Owner: pod.Agent(), Moving: pod.Move != nil,
 	}
 	for i := range pod.Claims {
 		if pod.Claims[i].Owner.Container == "" {

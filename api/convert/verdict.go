@@ -81,6 +81,6 @@ func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.Res
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),
 		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),
 		RestartContainers: r.Restarts, Revision: v.GetRevision(), Replayed: v.GetReplayed(),
-		AdmissionId: r.ID, SharedCpus: v.GetSharedCpus(), Disruption: admissionv1.Disruption(r.Disruption),
+		AdmissionId: r.ID, SharedCpus: v.GetSharedCpus(), Disruption: admissionv1.Disruption(r.Disruption), Plan: MovePlan(r.Plan),
 	}
 }

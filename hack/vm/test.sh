@@ -56,6 +56,10 @@ vm -cgroup v2 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|
 vm -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
+# A container moves to another NUMA node, with its memory.
+vm -cgroup v2 -nodes 2 './server/berthd:^TestMoveOnTheMachine$'
+vm -cgroup v1 -nodes 2 './server/berthd:^TestMoveOnTheMachine$'
+
 # The machine is killed in the middle of admissions and comes back with its disk.
 # (File systems are cut on this machine: TestFileSystemCut.)
 vm -cgroup v2 -cpus 2 -memory 1024 -disk 64 -cuts 10 './server/berthd:^TestMachineCut$'

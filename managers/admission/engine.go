@@ -29,6 +29,8 @@ type Config struct {
 	Resources Resources
 	// RetryAfter is sent with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
+	// BytesPerSecond limits the memory that moves between NUMA nodes, on average; 0 is no limit.
+	BytesPerSecond uint64
 	// Tries limits the dry runs that search for suggestions; 0 means 64, less than 0 none.
 	// TryTime limits their time; 0 means 250 ms.
 	Tries   int
@@ -45,6 +47,8 @@ type Parts struct {
 	Managers      func(view *ledger.View) (*hint.Bus, *topology.Manager)
 	CgroupManager CgroupManager
 	Starter       Starter
+	// Mover observes moving containers; nil if they have no processes.
+	Mover Mover
 	// Lives returns what is known of an unknown living pod; nil if there can be none.
 	Lives func(ctx context.Context, uid string) ledger.UnknownLivePod
 	Environment

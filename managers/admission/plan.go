@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -31,10 +32,15 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	return draft, nil
 }
 
-// planScope executes the policy's rounds: get hints, merge, plan.
+// planScope executes the policy's rounds for a pod.
 func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
+	return e.planRounds(ctx, draft, c, c.policy.Rounds(&c.record.Pod, e.Features))
+}
+
+// planRounds executes rounds of the policy: get hints, merge, plan.
+func (e *Engine) planRounds(ctx context.Context, draft *ledger.Draft, c *candidate, rounds []topology.Round) error {
 	pod := &c.record.Pod
-	for _, round := range c.policy.Rounds(pod, e.Features) {
+	for _, round := range rounds {
 		affinity := hint.Hint{Any: true}
 		if round.Merge {
 			replies, err := c.bus.Hints(ctx, draft.View(), round.Ask, c.trace)

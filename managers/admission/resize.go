@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/transition"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -43,6 +44,9 @@ type Resized struct {
 	Restarts []string
 	// Disruption is how much an admitted resize disturbs the containers.
 	Disruption Disruption
+	// Plan has the steps of a resize that is carried out as a move to other NUMA nodes; nil for one in
+	// place. The pod's claims include the old and the new ones until the move has ended.
+	Plan *transition.Plan
 	// ID is the request's admission id, or a new one.
 	ID string
 }
@@ -127,8 +131,10 @@ type resizing struct {
 	wanted workload.Pod
 	// digest is that of wanted.
 	digest string
-	// claims are those that change.
+	// claims are those that change. Of a move, they are those of its begin.
 	claims []ledger.Claim
+	// move is the move by which the resize is carried out; nil for a resize in place.
+	move *planned
 	// amounts is the last view with the new amounts and the old claims. The cgroups get these
 	// before the commit. The passes after it write CPUs and memory nodes, in the order in which
 	// no other container shares exclusive CPUs.
@@ -275,6 +281,9 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	if err := r.scope.check(uid, have.Agent()); err != nil {
 		return Resized{}, err
 	}
+	if have.Acknowledged != nil {
+		view, have = acknowledged(view, have)
+	}
 	digest, notes, err := r.change(have)
 	if err != nil {
 		return Resized{}, err
@@ -294,31 +303,70 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 		return Resized{}, err
 	}
 	r.begin(view, e.Now(), notes)
+	if err := moving(have); err != nil {
+		return r.refuse(have, view, err)
+	}
 	record := *have
 	record.Pod, record.Digest, record.Trace = r.wanted, digest, r.trace
 	record.EarlierResizeIDs, record.ResizeID = resizeIDs(have), r.id
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&record)
 	bus, policy := e.Managers(view)
-	if r.claims, err = bus.Resize(ctx, view, &have.Pod, &r.wanted, policy.Widening(), r.trace); err != nil {
-		return r.refuse(have, view, err)
+	var inPlace error
+	if r.claims, inPlace = bus.Resize(ctx, view, &have.Pod, &r.wanted, policy.Widening(), r.trace); inPlace != nil {
+		if err := r.elsewhere(ctx, view, have, &record, inPlace); err != nil {
+			return r.refuse(have, view, err)
+		}
 	}
 	r.amounts = draft.View()
-	draft.AddClaims(uid, r.claims...)
 	if _, why := heldBack(view, uid, r.grown(have)); why != "" {
 		return r.refuse(have, view, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why))
 	}
-	changed, _ := draft.View().Pod(uid)
 	restarts := workload.Restarts(&have.Pod, &r.wanted)
-	disturbs := disruption(have, changed, restarts)
-	if err := tooMuch(disturbs, r.request.MaxDisruption, restarts); err != nil {
+	disturbs, err := r.disturbs(draft, have, restarts)
+	if err != nil {
 		return r.refuse(have, view, err)
 	}
+	draft.AddClaims(uid, r.claims...)
+	changed, _ := draft.View().Pod(uid)
+	if r.move != nil {
+		changed = clone(changed)
+		changed.Move = &r.move.move
+		draft.PutPod(changed)
+	}
 	r.trace.Admitted = true
-	return Resized{
+	out := Resized{
 		Verdict:  Verdict{Outcome: Admitted, QoS: record.QoS, Pod: changed, View: draft.View(), Trace: r.trace},
 		Restarts: restarts, Disruption: disturbs,
-	}, nil
+	}
+	if r.move != nil {
+		out.Plan = r.move.Plan
+	}
+	return out, nil
+}
+
+// acknowledged returns a pod with the claims of its last acknowledged change, and a view with that pod. A
+// change that was neither committed nor answered is the base of no other one: it may have been a move, and
+// the claims of both sides are not those of one place.
+func acknowledged(view *ledger.View, have *ledger.Pod) (*ledger.View, *ledger.Pod) {
+	record := *have
+	record.Claims, record.Acknowledged = slices.Clone(have.Acknowledged), nil
+	d := ledger.NewDraft(view)
+	d.PutPod(&record)
+	return d.View(), &record
+}
+
+// disturbs returns how much the resize disturbs the containers, and refuses it if that is more than is
+// allowed.
+func (r *resizing) disturbs(amounts *ledger.Draft, have *ledger.Pod, restarts []string) (Disruption, error) {
+	final, claims := ledger.NewDraft(amounts.View()), r.claims
+	if r.move != nil {
+		claims = r.move.move.To
+	}
+	final.AddClaims(have.UID(), claims...)
+	then, _ := final.View().Pod(have.UID())
+	d := disruption(have, then, restarts)
+	return d, tooMuch(d, r.request.MaxDisruption, restarts)
 }
 
 // change computes the pod with the changes, and its digest.
@@ -399,6 +447,7 @@ func (r *resizing) current(view *ledger.View, have *ledger.Pod) error {
 
 func (r *resizing) begin(view *ledger.View, now time.Time, notes []string) {
 	p := &r.wanted
+	r.move = nil
 	r.trace = &ledger.Trace{
 		AdmissionID: r.id, Pod: p.UID, Namespace: p.Namespace, Name: p.Name,
 		Generation: view.Generation(), DryRun: r.request.DryRun, Time: now,
@@ -458,7 +507,10 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 			return errdefs.Conflictf("the pod left meanwhile")
 		}
 		record := *out.Pod
-		record.Claims, record.Acknowledged = have.Claims, nil
+		if record.Claims = have.Claims; have.Acknowledged != nil {
+			record.Claims = have.Acknowledged
+		}
+		record.Acknowledged = nil
 		d.PutPod(&record)
 		d.AddClaims(uid, r.claims...)
 		return overtaken(out.View, now, d.View(), uid, r.grown(have))

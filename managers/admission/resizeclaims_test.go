@@ -128,7 +128,9 @@ func TestResizeIsDecidedAgainAfterAnImport(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			got, err := h.Resize(t.Context(), resizeTo(row.size, false))
+			req := resizeTo(row.size, false)
+			req.MaxDisruption = admission.MovesCPUs // no move to node 1
+			got, err := h.Resize(t.Context(), req)
 			outcome, want := admission.Admitted, row.want
 			if want == nil {
 				outcome, want = admission.Deferred, before

@@ -107,6 +107,21 @@ func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) 
 	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), t.view)
 	if err == nil && out.Outcome == Admitted && !out.Repeated {
 		t.view = out.View
+		if r.move != nil {
+			t.end(&out)
+		}
 	}
 	return out, err
+}
+
+// end ends the move of a resize at once, because nothing runs.
+func (t *Trial) end(out *Resized) {
+	record := clone(out.Pod)
+	record.Move = nil
+	d := ledger.NewDraft(t.view)
+	d.PutPod(record)
+	d.AddClaims(record.UID(), out.Pod.Move.To...)
+	t.view = d.View()
+	out.View = t.view
+	out.Pod, _ = t.view.Pod(record.UID())
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -85,18 +84,11 @@ func AdmittedResources(view *ledger.View, pod *ledger.Pod, ctr *workload.Contain
 // ContainerCpuset gives where a container runs and takes memory from. Memory
 // nodes are empty, meaning all, for a container that owns no memory.
 func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
-	cpus := view.RunsOn(owner)
-	var mems numa.Mask
+	out := Cpuset{CPUs: view.RunsOn(owner)}
 	if pod, ok := view.Pod(owner.Pod); ok {
-		for i := range pod.Claims {
-			if claim := &pod.Claims[i]; claim.Owner == owner {
-				for _, block := range claim.Memory {
-					mems = mems.Union(block.Nodes)
-				}
-			}
-		}
+		out.Mems = pod.MemoryNodes(owner.Container)
 	}
-	return Cpuset{CPUs: cpus, Mems: mems}
+	return out
 }
 
 func unknownOwner(b ledger.Binding) error {

@@ -22,6 +22,8 @@ type Details struct {
 	Quota *Throttling
 	// NUMABytes is the memory on each NUMA node, by node id.
 	NUMABytes map[int]uint64
+	// AnonymousBytes are the part of them that belongs to processes and to no file.
+	AnonymousBytes map[int]uint64
 	// HugePageBytes are the huge pages in use, by page size in bytes.
 	HugePageBytes map[int64]uint64
 	// CPUPressure, MemoryPressure and IOPressure are the times in which at least one process

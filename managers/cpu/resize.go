@@ -39,7 +39,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
 	}
 	if h.podCPUs != nil {
-		return nil, infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())
+		return nil, &hint.OtherNodes{Err: infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())}
 	}
 	r := &resize{manager: m, allocation: h, pod: p, bound: w.OneNode || w.Preferred}
 	var growing []int
@@ -167,10 +167,11 @@ func (r *resize) grow(i, n int) error {
 	if need := n - set.Len(); pool.Len() < need {
 		nodes := m.topo.NodesOf(within)
 		if most := m.allocatable.Intersect(within).Len(); most < n {
-			return infeasible("container %q has CPUs on NUMA nodes %s, which have %d allocatable CPUs, and now requests %d: remove the pod and admit it again to use other nodes",
-				c.Owner.Container, nodes, most, n)
+			return &hint.OtherNodes{Err: infeasible("container %q has CPUs on NUMA nodes %s, which have %d allocatable CPUs, and now requests %d",
+				c.Owner.Container, nodes, most, n)}
 		}
-		return errdefs.Refuse(errdefs.ResizeDeferred, "container %q needs %d more CPUs on NUMA nodes %s, and %d are free there", c.Owner.Container, need, nodes, pool.Len())
+		return &hint.OtherNodes{Err: errdefs.Refuse(errdefs.ResizeDeferred,
+			"container %q needs %d more CPUs on NUMA nodes %s, and %d are free there", c.Owner.Container, need, nodes, pool.Len())}
 	}
 	grown, err := m.extend(set, pool, n)
 	if err != nil {

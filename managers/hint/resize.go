@@ -18,12 +18,22 @@ type Widening struct {
 	Scope     Scope
 }
 
+// OtherNodes marks a refusal of a Resizer that concerns the NUMA nodes, CPUs or memory that the pod has. With
+// others, the request may be possible.
+type OtherNodes struct{ Err error }
+
+// Error returns the text of the refusal.
+func (e *OtherNodes) Error() string { return e.Err.Error() }
+
+// Unwrap returns the refusal.
+func (e *OtherNodes) Unwrap() error { return e.Err }
+
 // Resizer decides whether a pod's cpu or memory may change in place.
 type Resizer interface {
 	// Resize compares the changed pod with the current one. It returns the claims that change, each
 	// for one that the pod has. A refusal is a *errdefs.Error of class Refused: errdefs.Infeasible
 	// if the change is never possible on this node, errdefs.ResizeDeferred if it may be possible
-	// later.
+	// later. OtherNodes wraps it if that is only so where the pod is.
 	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, w Widening) ([]ledger.Claim, error)
 }
 

@@ -35,6 +35,8 @@ type Pod struct {
 	// have happened without an answer. Claims are then the union of both. Otherwise nil;
 	// empty if the acknowledged change left no claims.
 	Acknowledged []Claim `json:"acknowledged,omitzero"`
+	// Move is a change of the claims in progress; nil without one.
+	Move *Move `json:"move,omitempty"`
 	// CgroupParent is the pod's cgroup in the form for runtimes.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
 	// Claims in the order of compareClaims. They are stored under separate keys, not in the

@@ -36,7 +36,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", PolicyStatic)
 	}
 	if here && len(m.allocation(view, wanted).claims("")) > 0 {
-		return nil, notInPlace(errdefs.Infeasible, errdefs.Preconditionf("pod %s has pinned memory as a whole, and it cannot change in place", p.Pod.String()))
+		return nil, &hint.OtherNodes{Err: notInPlace(errdefs.Infeasible, errdefs.Preconditionf("pod %s has pinned memory as a whole, and it cannot change in place", p.Pod.String()))}
 	}
 	draft := ledger.NewDraft(view)
 	var changed []ledger.Claim
@@ -171,7 +171,7 @@ func (r *resize) plan() ([]ledger.Claim, error) {
 	case err != nil && !errors.As(err, &passes):
 		return nil, notInPlace(errdefs.Infeasible, err)
 	case err != nil || nodesIn(planned...) != old && !r.mayExtend(nodesIn(planned...)):
-		return nil, r.refusal(old)
+		return nil, &hint.OtherNodes{Err: r.refusal(old)}
 	}
 	for at := range planned {
 		same := func(c ledger.Claim) bool { return c.Resource == planned[at].Resource }
@@ -236,7 +236,7 @@ func (r *resize) refusal(old numa.Mask) error {
 	case !r.f.capable(all):
 		return notInPlace(errdefs.Infeasible, errdefs.Preconditionf("%s, more than all NUMA nodes together have for pods", text))
 	case r.rule.OneNode, r.rule.Preferred && r.bound(all):
-		return notInPlace(errdefs.Infeasible, errdefs.Preconditionf("%s, and the topology policy allows no other nodes for it: remove the pod and admit it again", text))
+		return notInPlace(errdefs.Infeasible, errdefs.Preconditionf("%s, and the topology policy allows no other nodes in addition", text))
 	}
 	return notInPlace(errdefs.ResizeDeferred, errdefs.Unavailablef("%s, and wider nodes are not free", text))
 }

@@ -47,6 +47,16 @@ func anyShares(view *ledger.View) bool {
 	return false
 }
 
+// Place is where claims are.
+type Place struct {
+	CPUs cpuset.Set
+	// Nodes are the NUMA nodes of memory.
+	Nodes numa.Mask
+}
+
+// Placed returns the CPUs and memory nodes of claims.
+func Placed(claims []ledger.Claim) Place { return Place{cpusOf(claims), nodesOf(claims)} }
+
 func cpusOf(claims []ledger.Claim) (set cpuset.Set) {
 	for i := range claims {
 		if claims[i].CPUs != nil {

@@ -101,6 +101,8 @@ type Cost struct {
 type Plan struct {
 	Steps []Step
 	Cost  Cost
+	// Changes are those that the plan carries out.
+	Changes []Change
 }
 
 // New plans the steps from the claims of a view to some changes. The view stays as it is.
@@ -109,7 +111,7 @@ type Plan struct {
 // change of CPUs or memory that the pod has, and Refused with the reason ResizeDeferred if no order of
 // steps keeps the invariants now.
 func New(view *ledger.View, changes []Change) (*Plan, error) {
-	p := &planner{view: view, capacity: map[string]*ledger.NodeBytes{}}
+	p := &planner{view: view, capacity: map[string]*ledger.NodeBytes{}, plan: Plan{Changes: changes}}
 	for _, m := range view.Rules().Memory {
 		c := p.capacity[m.Resource]
 		if c == nil {
@@ -124,11 +126,13 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 		}
 	}
 	for {
+		// All units widen first: from then on nobody else can get what they will have.
 		moved := false
 		for _, u := range p.units {
-			if p.advance(u) {
-				moved = true
-			}
+			moved = p.widen(u) || moved
+		}
+		for _, u := range p.units {
+			moved = p.narrow(u) || moved
 		}
 		p.units = slices.DeleteFunc(p.units, p.reached)
 		switch {
@@ -234,29 +238,30 @@ func (p *planner) reached(u *unit) bool {
 	return slices.EqualFunc(p.have(u), u.want, func(a, b ledger.Claim) bool { return same(&a, &b) })
 }
 
-// advance makes the steps of a unit that are possible now.
-func (p *planner) advance(u *unit) (moved bool) {
+// widen gives a unit what it shall have, if that is free.
+func (p *planner) widen(u *unit) bool {
 	have := p.have(u)
 	wide := widened(have, u.want, u.part)
-	if !equal(have, wide) {
-		if !p.make(u, Widen, have, wide) {
-			return false
-		}
-		moved = true
-	}
-	if p.reached(u) {
-		return moved
+	return !equal(have, wide) && p.make(u, Widen, have, wide)
+}
+
+// narrow takes from a unit with all that it shall have the rest, if nothing else needs that. Its memory
+// leaves the rest before.
+func (p *planner) narrow(u *unit) bool {
+	have := p.have(u)
+	if equal(have, u.want) || !equal(have, widened(have, u.want, u.part)) {
+		return false
 	}
 	next, ok := p.possible(u, u.want)
 	if !ok {
-		return moved
+		return false
 	}
-	if u.owner.Container != "" && !nodesOf(wide).IsSubsetOf(nodesOf(u.want)) {
+	if to := nodesOf(u.want); u.owner.Container != "" && !nodesOf(have).IsSubsetOf(to) {
 		p.plan.Steps = append(p.plan.Steps, Step{
-			Kind: Migrate, Owner: u.owner, Before: wide, After: wide, To: nodesOf(u.want), Bytes: leaving(wide, u.want),
+			Kind: Migrate, Owner: u.owner, Before: have, After: have, To: to, Bytes: leaving(have, u.want),
 		})
 	}
-	p.step(next, u, Narrow, wide, u.want)
+	p.step(next, u, Narrow, have, u.want)
 	return true
 }
 

@@ -58,6 +58,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/systemd"
 	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/mover"
 	"github.com/berthd/berth/server/internal/readiness"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -158,6 +159,7 @@ type App struct {
 	// reloaded is the configuration that a reload has put into force; nil before.
 	reloaded atomic.Pointer[config.Config]
 	history  *allocation.History
+	mover    *mover.Mover
 	health   *healthServer
 	// main serves agents; readers serves podresources.
 	main, readers *rpc.Server
@@ -396,15 +398,16 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 
 		DeferWaits: a.Config.Verdicts.Deferred,
-		Resources:  a.Config.Resources(a.Now()),
+		Resources:  a.Config.Resources(a.Now()), BytesPerSecond: a.Config.Moves.BytesPerSecond,
 	}, admission.Parts{
 		Ledger: a.Ledger, Lock: a.lock, Managers: a.managers,
-		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives,
+		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives, Mover: a.reconcile,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
 			WithTimeout: context.WithTimeout, Each: task.Each, Observe: recordSteps(a.Tracer.Steps(a.metrics.Step)),
 		},
 	})
+	a.buildMover()
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
 		Alone: a.Engine.Alone, Keep: a.keepLiving, Every: a.Config.Cgroups.ReconcilePeriod.Duration,

@@ -47,6 +47,7 @@ var fixed = []struct{ prefix, why string }{
 	{"features.", "running pods were read under it"},
 	{"history.", "the ledger is opened with it"},
 	{"hotplug.", "the machine is followed with it since the start"},
+	{"moves.", "the engine is built with it"},
 	{"http", "the socket or port is opened at the start"},
 	{"kubeletMetrics", "the page of metrics is made at the start"},
 	{"limits.", "buffers are made for it at the start"},

@@ -70,6 +70,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
+	g.Go("mover", a.mover.Run)
 	g.Go("systemd", a.followReloads)
 	g.Go("machine", a.followMachine)
 	// An unknown state of the disk can only be resolved by another start.

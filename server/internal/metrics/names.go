@@ -55,6 +55,7 @@ const (
 	passDuration      = "berth_reconcile_duration_seconds"
 	passOperations    = "berth_reconcile_operations_total"
 	admissionDuration = "berth_admission_duration_seconds"
+	moveSteps         = "berth_move_steps_total"
 	ledgerRevision    = "berth_ledger_revision"
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"

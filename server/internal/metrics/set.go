@@ -39,6 +39,7 @@ type Set struct {
 	cgroups    cgroupCounters
 	resizes    resizeCounters
 	machine    machineCounters
+	moves      *prometheus.CounterVec
 }
 
 // New returns the set. Start adds its sources; nothing may be admitted before.
@@ -63,6 +64,7 @@ func New() *Set {
 		cgroups:    newCgroupCounters(f),
 		resizes:    newResizeCounters(f),
 		machine:    newMachineCounters(f),
+		moves:      f.counters(moveSteps, "Steps of moves to other CPUs or NUMA nodes, by kind.", "kind"),
 	}
 	for _, name := range podresources.Metrics() {
 		s.readers[name] = f.counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)

@@ -1333,7 +1333,10 @@ type ResizeResponse struct {
 	// How much the resize disturbs the containers; unspecified unless admitted.
 	Disruption Disruption `protobuf:"varint,12,opt,name=disruption,proto3,enum=berth.admission.v1.Disruption" json:"disruption,omitempty"`
 	// As in AdmitResponse.
-	SharedCpus    *v1.CPUSet `protobuf:"bytes,13,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
+	SharedCpus *v1.CPUSet `protobuf:"bytes,13,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
+	// The steps, if the resize is carried out as a move to other CPUs or NUMA nodes; absent for a
+	// resize in place. Until the last step the containers have their old CPUs and memory, too.
+	Plan          *v1.MovePlan `protobuf:"bytes,14,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1459,6 +1462,13 @@ func (x *ResizeResponse) GetSharedCpus() *v1.CPUSet {
 	return nil
 }
 
+func (x *ResizeResponse) GetPlan() *v1.MovePlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
@@ -1559,7 +1569,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	" \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\"\x7f\n" +
 	"\x12ContainerResources\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12B\n" +
-	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\xe3\x04\n" +
+	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\x91\x05\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1578,7 +1588,8 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"disruption\x18\f \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\n" +
 	"disruption\x127\n" +
 	"\vshared_cpus\x18\r \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
-	"sharedCpus*n\n" +
+	"sharedCpus\x12,\n" +
+	"\x04plan\x18\x0e \x01(\v2\x18.berth.types.v1.MovePlanR\x04plan*n\n" +
 	"\n" +
 	"TraceLevel\x12\x1b\n" +
 	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1649,6 +1660,7 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),     // 26: google.protobuf.Duration
 	(*v1.Claim)(nil),                // 27: berth.types.v1.Claim
 	(*v1.ResourceRequirements)(nil), // 28: berth.types.v1.ResourceRequirements
+	(*v1.MovePlan)(nil),             // 29: berth.types.v1.MovePlan
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	19, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
@@ -1683,23 +1695,24 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	26, // 29: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
 	2,  // 30: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
 	21, // 31: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	3,  // 32: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	10, // 33: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	10, // 34: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	14, // 35: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	12, // 36: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	12, // 37: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	8,  // 38: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	11, // 39: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	11, // 40: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	16, // 41: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	13, // 42: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	13, // 43: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	38, // [38:44] is the sub-list for method output_type
-	32, // [32:38] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	29, // 32: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	3,  // 33: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	10, // 34: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	10, // 35: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	14, // 36: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	12, // 37: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	12, // 38: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	8,  // 39: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	11, // 40: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	11, // 41: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	16, // 42: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	13, // 43: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	13, // 44: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	39, // [39:45] is the sub-list for method output_type
+	33, // [33:39] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }

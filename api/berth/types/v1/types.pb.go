@@ -369,6 +369,66 @@ func (ContainerRole) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
+// MoveStepKind is what a step does.
+type MoveStepKind int32
+
+const (
+	MoveStepKind_MOVE_STEP_KIND_UNSPECIFIED MoveStepKind = 0
+	// The container also gets what it will have, or a part of that.
+	MoveStepKind_MOVE_STEP_KIND_WIDEN MoveStepKind = 1
+	// The container's memory leaves the NUMA nodes that it gives back.
+	MoveStepKind_MOVE_STEP_KIND_MIGRATE MoveStepKind = 2
+	// The container gives back CPUs for which another container waits.
+	MoveStepKind_MOVE_STEP_KIND_HAND_OVER MoveStepKind = 3
+	// The container keeps only what it will have.
+	MoveStepKind_MOVE_STEP_KIND_NARROW MoveStepKind = 4
+)
+
+// Enum value maps for MoveStepKind.
+var (
+	MoveStepKind_name = map[int32]string{
+		0: "MOVE_STEP_KIND_UNSPECIFIED",
+		1: "MOVE_STEP_KIND_WIDEN",
+		2: "MOVE_STEP_KIND_MIGRATE",
+		3: "MOVE_STEP_KIND_HAND_OVER",
+		4: "MOVE_STEP_KIND_NARROW",
+	}
+	MoveStepKind_value = map[string]int32{
+		"MOVE_STEP_KIND_UNSPECIFIED": 0,
+		"MOVE_STEP_KIND_WIDEN":       1,
+		"MOVE_STEP_KIND_MIGRATE":     2,
+		"MOVE_STEP_KIND_HAND_OVER":   3,
+		"MOVE_STEP_KIND_NARROW":      4,
+	}
+)
+
+func (x MoveStepKind) Enum() *MoveStepKind {
+	p := new(MoveStepKind)
+	*p = x
+	return p
+}
+
+func (x MoveStepKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MoveStepKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_types_v1_types_proto_enumTypes[6].Descriptor()
+}
+
+func (MoveStepKind) Type() protoreflect.EnumType {
+	return &file_berth_types_v1_types_proto_enumTypes[6]
+}
+
+func (x MoveStepKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MoveStepKind.Descriptor instead.
+func (MoveStepKind) EnumDescriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
 // TraceStepKind is what happened in a step.
 type TraceStepKind int32
 
@@ -437,11 +497,11 @@ func (x TraceStepKind) String() string {
 }
 
 func (TraceStepKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_berth_types_v1_types_proto_enumTypes[6].Descriptor()
+	return file_berth_types_v1_types_proto_enumTypes[7].Descriptor()
 }
 
 func (TraceStepKind) Type() protoreflect.EnumType {
-	return &file_berth_types_v1_types_proto_enumTypes[6]
+	return &file_berth_types_v1_types_proto_enumTypes[7]
 }
 
 func (x TraceStepKind) Number() protoreflect.EnumNumber {
@@ -450,7 +510,7 @@ func (x TraceStepKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TraceStepKind.Descriptor instead.
 func (TraceStepKind) EnumDescriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 // SuggestionKind is what a suggestion changes.
@@ -490,11 +550,11 @@ func (x SuggestionKind) String() string {
 }
 
 func (SuggestionKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_berth_types_v1_types_proto_enumTypes[7].Descriptor()
+	return file_berth_types_v1_types_proto_enumTypes[8].Descriptor()
 }
 
 func (SuggestionKind) Type() protoreflect.EnumType {
-	return &file_berth_types_v1_types_proto_enumTypes[7]
+	return &file_berth_types_v1_types_proto_enumTypes[8]
 }
 
 func (x SuggestionKind) Number() protoreflect.EnumNumber {
@@ -503,7 +563,7 @@ func (x SuggestionKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SuggestionKind.Descriptor instead.
 func (SuggestionKind) EnumDescriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 // Pod mirrors the JSON of a Kubernetes pod (core/v1) for the fields that decide
@@ -2508,7 +2568,10 @@ type PodAllocation struct {
 	AdmissionId string                 `protobuf:"bytes,8,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	AdmitTime   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=admit_time,json=admitTime,proto3" json:"admit_time,omitempty"`
 	// Whose pod it is: the name of the agent that admitted it.
-	Owner         string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The pod is moving to other CPUs or NUMA nodes. Until it has arrived, its claims are the old and
+	// the new ones.
+	Moving        bool `protobuf:"varint,11,opt,name=moving,proto3" json:"moving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2613,6 +2676,200 @@ func (x *PodAllocation) GetOwner() string {
 	return ""
 }
 
+func (x *PodAllocation) GetMoving() bool {
+	if x != nil {
+		return x.Moving
+	}
+	return false
+}
+
+// MovePlan is how containers get to other CPUs and NUMA nodes while they run.
+type MovePlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order. Each step begins when the one before it was carried out.
+	Steps []*MoveStep `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	// How many containers move.
+	ContainerCount uint32 `protobuf:"varint,2,opt,name=container_count,json=containerCount,proto3" json:"container_count,omitempty"`
+	// How many CPUs become exclusive, or get another owner.
+	CpuCount uint32 `protobuf:"varint,3,opt,name=cpu_count,json=cpuCount,proto3" json:"cpu_count,omitempty"`
+	// The most memory that moves between NUMA nodes, in bytes.
+	Bytes uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The claims of the moving containers after the last step.
+	Claims        []*Claim `protobuf:"bytes,5,rep,name=claims,proto3" json:"claims,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MovePlan) Reset() {
+	*x = MovePlan{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MovePlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MovePlan) ProtoMessage() {}
+
+func (x *MovePlan) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MovePlan.ProtoReflect.Descriptor instead.
+func (*MovePlan) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *MovePlan) GetSteps() []*MoveStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *MovePlan) GetContainerCount() uint32 {
+	if x != nil {
+		return x.ContainerCount
+	}
+	return 0
+}
+
+func (x *MovePlan) GetCpuCount() uint32 {
+	if x != nil {
+		return x.CpuCount
+	}
+	return 0
+}
+
+func (x *MovePlan) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *MovePlan) GetClaims() []*Claim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+// MoveStep is a step of a MovePlan.
+type MoveStep struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Kind   MoveStepKind           `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.types.v1.MoveStepKind" json:"kind,omitempty"`
+	PodUid string                 `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Empty: the pod as a whole.
+	ContainerName string `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	// Its CPUs before and after the step; absent if they are not its own.
+	CpusBefore *CPUSet `protobuf:"bytes,4,opt,name=cpus_before,json=cpusBefore,proto3" json:"cpus_before,omitempty"`
+	CpusAfter  *CPUSet `protobuf:"bytes,5,opt,name=cpus_after,json=cpusAfter,proto3" json:"cpus_after,omitempty"`
+	// The NUMA nodes of its memory before and after the step; absent if it is not confined.
+	MemoryNodesBefore *NUMANodeSet `protobuf:"bytes,6,opt,name=memory_nodes_before,json=memoryNodesBefore,proto3" json:"memory_nodes_before,omitempty"`
+	MemoryNodesAfter  *NUMANodeSet `protobuf:"bytes,7,opt,name=memory_nodes_after,json=memoryNodesAfter,proto3" json:"memory_nodes_after,omitempty"`
+	// The most memory that moves, in bytes; only of MOVE_STEP_KIND_MIGRATE.
+	Bytes         uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveStep) Reset() {
+	*x = MoveStep{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveStep) ProtoMessage() {}
+
+func (x *MoveStep) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveStep.ProtoReflect.Descriptor instead.
+func (*MoveStep) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *MoveStep) GetKind() MoveStepKind {
+	if x != nil {
+		return x.Kind
+	}
+	return MoveStepKind_MOVE_STEP_KIND_UNSPECIFIED
+}
+
+func (x *MoveStep) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *MoveStep) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *MoveStep) GetCpusBefore() *CPUSet {
+	if x != nil {
+		return x.CpusBefore
+	}
+	return nil
+}
+
+func (x *MoveStep) GetCpusAfter() *CPUSet {
+	if x != nil {
+		return x.CpusAfter
+	}
+	return nil
+}
+
+func (x *MoveStep) GetMemoryNodesBefore() *NUMANodeSet {
+	if x != nil {
+		return x.MemoryNodesBefore
+	}
+	return nil
+}
+
+func (x *MoveStep) GetMemoryNodesAfter() *NUMANodeSet {
+	if x != nil {
+		return x.MemoryNodesAfter
+	}
+	return nil
+}
+
+func (x *MoveStep) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // Trace explains one admission, step by step.
 type Trace struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2642,7 +2899,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2911,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2924,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -2786,7 +3043,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3055,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3068,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TraceStep) GetKind() TraceStepKind {
@@ -2924,7 +3181,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3193,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3206,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Shortage) GetResource() string {
@@ -3034,7 +3291,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3303,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3316,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Suggestion) GetKind() SuggestionKind {
@@ -3120,7 +3377,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3389,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3402,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RequestChange) GetContainerName() string {
@@ -3212,7 +3469,7 @@ type LinuxResources struct {
 
 func (x *LinuxResources) Reset() {
 	*x = LinuxResources{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3481,7 @@ func (x *LinuxResources) String() string {
 func (*LinuxResources) ProtoMessage() {}
 
 func (x *LinuxResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3494,7 @@ func (x *LinuxResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxResources.ProtoReflect.Descriptor instead.
 func (*LinuxResources) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LinuxResources) GetCpusetCpus() *CPUSet {
@@ -3336,7 +3593,7 @@ type HugepageLimit struct {
 
 func (x *HugepageLimit) Reset() {
 	*x = HugepageLimit{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3605,7 @@ func (x *HugepageLimit) String() string {
 func (*HugepageLimit) ProtoMessage() {}
 
 func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3618,7 @@ func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugepageLimit.ProtoReflect.Descriptor instead.
 func (*HugepageLimit) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HugepageLimit) GetPageSizeBytes() uint64 {
@@ -3394,7 +3651,7 @@ type ContainerEdits struct {
 
 func (x *ContainerEdits) Reset() {
 	*x = ContainerEdits{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3663,7 @@ func (x *ContainerEdits) String() string {
 func (*ContainerEdits) ProtoMessage() {}
 
 func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3676,7 @@ func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerEdits.ProtoReflect.Descriptor instead.
 func (*ContainerEdits) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ContainerEdits) GetEnvs() map[string]string {
@@ -3469,7 +3726,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3738,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3751,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Mount) GetContainerPath() string {
@@ -3531,7 +3788,7 @@ type DeviceNode struct {
 
 func (x *DeviceNode) Reset() {
 	*x = DeviceNode{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3800,7 @@ func (x *DeviceNode) String() string {
 func (*DeviceNode) ProtoMessage() {}
 
 func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3813,7 @@ func (x *DeviceNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
 func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeviceNode) GetContainerPath() string {
@@ -3591,7 +3848,7 @@ type CDIDevice struct {
 
 func (x *CDIDevice) Reset() {
 	*x = CDIDevice{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[39]
+	mi := &file_berth_types_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3603,7 +3860,7 @@ func (x *CDIDevice) String() string {
 func (*CDIDevice) ProtoMessage() {}
 
 func (x *CDIDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[39]
+	mi := &file_berth_types_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3616,7 +3873,7 @@ func (x *CDIDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDIDevice.ProtoReflect.Descriptor instead.
 func (*CDIDevice) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CDIDevice) GetName() string {
@@ -3642,7 +3899,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	mi := &file_berth_types_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3911,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	mi := &file_berth_types_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3924,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Moment) GetMoment() isMoment_Moment {
@@ -3881,7 +4138,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"NodeMemory\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x97\x03\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xaf\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -3896,7 +4153,25 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"admit_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tadmitTime\x12\x14\n" +
 	"\x05owner\x18\n" +
-	" \x01(\tR\x05owner\"\xba\x03\n" +
+	" \x01(\tR\x05owner\x12\x16\n" +
+	"\x06moving\x18\v \x01(\bR\x06moving\"\xc5\x01\n" +
+	"\bMovePlan\x12.\n" +
+	"\x05steps\x18\x01 \x03(\v2\x18.berth.types.v1.MoveStepR\x05steps\x12'\n" +
+	"\x0fcontainer_count\x18\x02 \x01(\rR\x0econtainerCount\x12\x1b\n" +
+	"\tcpu_count\x18\x03 \x01(\rR\bcpuCount\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12-\n" +
+	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"\x9a\x03\n" +
+	"\bMoveStep\x120\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1c.berth.types.v1.MoveStepKindR\x04kind\x12\x17\n" +
+	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\x127\n" +
+	"\vcpus_before\x18\x04 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"cpusBefore\x125\n" +
+	"\n" +
+	"cpus_after\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\tcpusAfter\x12K\n" +
+	"\x13memory_nodes_before\x18\x06 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x11memoryNodesBefore\x12I\n" +
+	"\x12memory_nodes_after\x18\a \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x10memoryNodesAfter\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\xba\x03\n" +
 	"\x05Trace\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
@@ -4048,7 +4323,13 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x1aCONTAINER_ROLE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONTAINER_ROLE_INIT\x10\x01\x12\x1a\n" +
 	"\x16CONTAINER_ROLE_SIDECAR\x10\x02\x12\x16\n" +
-	"\x12CONTAINER_ROLE_APP\x10\x03*\xd3\x02\n" +
+	"\x12CONTAINER_ROLE_APP\x10\x03*\x9d\x01\n" +
+	"\fMoveStepKind\x12\x1e\n" +
+	"\x1aMOVE_STEP_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14MOVE_STEP_KIND_WIDEN\x10\x01\x12\x1a\n" +
+	"\x16MOVE_STEP_KIND_MIGRATE\x10\x02\x12\x1c\n" +
+	"\x18MOVE_STEP_KIND_HAND_OVER\x10\x03\x12\x19\n" +
+	"\x15MOVE_STEP_KIND_NARROW\x10\x04*\xd3\x02\n" +
 	"\rTraceStepKind\x12\x1f\n" +
 	"\x1bTRACE_STEP_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TRACE_STEP_KIND_NOTED\x10\x01\x12\x19\n" +
@@ -4080,8 +4361,8 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 	return file_berth_types_v1_types_proto_rawDescData
 }
 
-var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(TopologyHintsKind)(0),        // 1: berth.types.v1.TopologyHintsKind
@@ -4089,143 +4370,153 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(Health)(0),                   // 3: berth.types.v1.Health
 	(PluginState)(0),              // 4: berth.types.v1.PluginState
 	(ContainerRole)(0),            // 5: berth.types.v1.ContainerRole
-	(TraceStepKind)(0),            // 6: berth.types.v1.TraceStepKind
-	(SuggestionKind)(0),           // 7: berth.types.v1.SuggestionKind
-	(*Pod)(nil),                   // 8: berth.types.v1.Pod
-	(*PodMetadata)(nil),           // 9: berth.types.v1.PodMetadata
-	(*PodSpec)(nil),               // 10: berth.types.v1.PodSpec
-	(*PodResourceClaim)(nil),      // 11: berth.types.v1.PodResourceClaim
-	(*PodOS)(nil),                 // 12: berth.types.v1.PodOS
-	(*PodStatus)(nil),             // 13: berth.types.v1.PodStatus
-	(*Container)(nil),             // 14: berth.types.v1.Container
-	(*ResourceRequirements)(nil),  // 15: berth.types.v1.ResourceRequirements
-	(*ResourceClaim)(nil),         // 16: berth.types.v1.ResourceClaim
-	(*ResizePolicy)(nil),          // 17: berth.types.v1.ResizePolicy
-	(*CPUSet)(nil),                // 18: berth.types.v1.CPUSet
-	(*NUMANodeSet)(nil),           // 19: berth.types.v1.NUMANodeSet
-	(*ContainerRef)(nil),          // 20: berth.types.v1.ContainerRef
-	(*TopologyHint)(nil),          // 21: berth.types.v1.TopologyHint
-	(*TopologyHints)(nil),         // 22: berth.types.v1.TopologyHints
-	(*CapacityConstraint)(nil),    // 23: berth.types.v1.CapacityConstraint
-	(*CapacityThreshold)(nil),     // 24: berth.types.v1.CapacityThreshold
-	(*Claim)(nil),                 // 25: berth.types.v1.Claim
-	(*CPUClaim)(nil),              // 26: berth.types.v1.CPUClaim
-	(*MemoryClaim)(nil),           // 27: berth.types.v1.MemoryClaim
-	(*MemoryBlock)(nil),           // 28: berth.types.v1.MemoryBlock
-	(*DeviceClaim)(nil),           // 29: berth.types.v1.DeviceClaim
-	(*Device)(nil),                // 30: berth.types.v1.Device
-	(*HealthChange)(nil),          // 31: berth.types.v1.HealthChange
-	(*ContainerAllocation)(nil),   // 32: berth.types.v1.ContainerAllocation
-	(*ExternalDevice)(nil),        // 33: berth.types.v1.ExternalDevice
-	(*CPULocation)(nil),           // 34: berth.types.v1.CPULocation
-	(*NodeMemory)(nil),            // 35: berth.types.v1.NodeMemory
-	(*PodAllocation)(nil),         // 36: berth.types.v1.PodAllocation
-	(*Trace)(nil),                 // 37: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 38: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 39: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 40: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 41: berth.types.v1.RequestChange
-	(*LinuxResources)(nil),        // 42: berth.types.v1.LinuxResources
-	(*HugepageLimit)(nil),         // 43: berth.types.v1.HugepageLimit
-	(*ContainerEdits)(nil),        // 44: berth.types.v1.ContainerEdits
-	(*Mount)(nil),                 // 45: berth.types.v1.Mount
-	(*DeviceNode)(nil),            // 46: berth.types.v1.DeviceNode
-	(*CDIDevice)(nil),             // 47: berth.types.v1.CDIDevice
-	(*Moment)(nil),                // 48: berth.types.v1.Moment
-	nil,                           // 49: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 50: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 51: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 52: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 53: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 54: berth.types.v1.CapacityConstraint.WeightsEntry
-	nil,                           // 55: berth.types.v1.CapacityThreshold.WeightsEntry
-	nil,                           // 56: berth.types.v1.LinuxResources.UnifiedEntry
-	nil,                           // 57: berth.types.v1.ContainerEdits.EnvsEntry
-	nil,                           // 58: berth.types.v1.ContainerEdits.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(MoveStepKind)(0),             // 6: berth.types.v1.MoveStepKind
+	(TraceStepKind)(0),            // 7: berth.types.v1.TraceStepKind
+	(SuggestionKind)(0),           // 8: berth.types.v1.SuggestionKind
+	(*Pod)(nil),                   // 9: berth.types.v1.Pod
+	(*PodMetadata)(nil),           // 10: berth.types.v1.PodMetadata
+	(*PodSpec)(nil),               // 11: berth.types.v1.PodSpec
+	(*PodResourceClaim)(nil),      // 12: berth.types.v1.PodResourceClaim
+	(*PodOS)(nil),                 // 13: berth.types.v1.PodOS
+	(*PodStatus)(nil),             // 14: berth.types.v1.PodStatus
+	(*Container)(nil),             // 15: berth.types.v1.Container
+	(*ResourceRequirements)(nil),  // 16: berth.types.v1.ResourceRequirements
+	(*ResourceClaim)(nil),         // 17: berth.types.v1.ResourceClaim
+	(*ResizePolicy)(nil),          // 18: berth.types.v1.ResizePolicy
+	(*CPUSet)(nil),                // 19: berth.types.v1.CPUSet
+	(*NUMANodeSet)(nil),           // 20: berth.types.v1.NUMANodeSet
+	(*ContainerRef)(nil),          // 21: berth.types.v1.ContainerRef
+	(*TopologyHint)(nil),          // 22: berth.types.v1.TopologyHint
+	(*TopologyHints)(nil),         // 23: berth.types.v1.TopologyHints
+	(*CapacityConstraint)(nil),    // 24: berth.types.v1.CapacityConstraint
+	(*CapacityThreshold)(nil),     // 25: berth.types.v1.CapacityThreshold
+	(*Claim)(nil),                 // 26: berth.types.v1.Claim
+	(*CPUClaim)(nil),              // 27: berth.types.v1.CPUClaim
+	(*MemoryClaim)(nil),           // 28: berth.types.v1.MemoryClaim
+	(*MemoryBlock)(nil),           // 29: berth.types.v1.MemoryBlock
+	(*DeviceClaim)(nil),           // 30: berth.types.v1.DeviceClaim
+	(*Device)(nil),                // 31: berth.types.v1.Device
+	(*HealthChange)(nil),          // 32: berth.types.v1.HealthChange
+	(*ContainerAllocation)(nil),   // 33: berth.types.v1.ContainerAllocation
+	(*ExternalDevice)(nil),        // 34: berth.types.v1.ExternalDevice
+	(*CPULocation)(nil),           // 35: berth.types.v1.CPULocation
+	(*NodeMemory)(nil),            // 36: berth.types.v1.NodeMemory
+	(*PodAllocation)(nil),         // 37: berth.types.v1.PodAllocation
+	(*MovePlan)(nil),              // 38: berth.types.v1.MovePlan
+	(*MoveStep)(nil),              // 39: berth.types.v1.MoveStep
+	(*Trace)(nil),                 // 40: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 41: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 42: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 43: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 44: berth.types.v1.RequestChange
+	(*LinuxResources)(nil),        // 45: berth.types.v1.LinuxResources
+	(*HugepageLimit)(nil),         // 46: berth.types.v1.HugepageLimit
+	(*ContainerEdits)(nil),        // 47: berth.types.v1.ContainerEdits
+	(*Mount)(nil),                 // 48: berth.types.v1.Mount
+	(*DeviceNode)(nil),            // 49: berth.types.v1.DeviceNode
+	(*CDIDevice)(nil),             // 50: berth.types.v1.CDIDevice
+	(*Moment)(nil),                // 51: berth.types.v1.Moment
+	nil,                           // 52: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 53: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 54: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 55: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 56: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 57: berth.types.v1.CapacityConstraint.WeightsEntry
+	nil,                           // 58: berth.types.v1.CapacityThreshold.WeightsEntry
+	nil,                           // 59: berth.types.v1.LinuxResources.UnifiedEntry
+	nil,                           // 60: berth.types.v1.ContainerEdits.EnvsEntry
+	nil,                           // 61: berth.types.v1.ContainerEdits.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
-	9,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
-	10, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
-	13, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	49, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	50, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
-	14, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
-	14, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	51, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
-	15, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
-	11, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
-	14, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
-	12, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
-	15, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
-	17, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	52, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	53, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
-	16, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
-	19, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	10, // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
+	11, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
+	14, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
+	52, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	53, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	15, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
+	15, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
+	54, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	16, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
+	12, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
+	15, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
+	13, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
+	16, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
+	18, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
+	55, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	56, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	17, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
+	20, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 18: berth.types.v1.TopologyHints.kind:type_name -> berth.types.v1.TopologyHintsKind
-	21, // 19: berth.types.v1.TopologyHints.hints:type_name -> berth.types.v1.TopologyHint
-	23, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
-	19, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
-	19, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
-	54, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
-	24, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
-	55, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
-	21, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
-	26, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
-	27, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
-	29, // 29: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
-	18, // 30: berth.types.v1.CPUClaim.cpus:type_name -> berth.types.v1.CPUSet
+	22, // 19: berth.types.v1.TopologyHints.hints:type_name -> berth.types.v1.TopologyHint
+	24, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
+	20, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
+	20, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
+	57, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
+	25, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
+	58, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
+	22, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
+	27, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
+	28, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
+	30, // 29: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
+	19, // 30: berth.types.v1.CPUClaim.cpus:type_name -> berth.types.v1.CPUSet
 	2,  // 31: berth.types.v1.CPUClaim.sharing:type_name -> berth.types.v1.CPUSharing
-	28, // 32: berth.types.v1.MemoryClaim.blocks:type_name -> berth.types.v1.MemoryBlock
-	19, // 33: berth.types.v1.MemoryBlock.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	30, // 34: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
-	19, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	29, // 32: berth.types.v1.MemoryClaim.blocks:type_name -> berth.types.v1.MemoryBlock
+	20, // 33: berth.types.v1.MemoryBlock.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	31, // 34: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
+	20, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 36: berth.types.v1.Device.health:type_name -> berth.types.v1.Health
-	31, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	59, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	32, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
+	62, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
 	3,  // 39: berth.types.v1.HealthChange.health:type_name -> berth.types.v1.Health
 	5,  // 40: berth.types.v1.ContainerAllocation.role:type_name -> berth.types.v1.ContainerRole
-	18, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	21, // 42: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.TopologyHint
-	25, // 43: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	15, // 44: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
-	34, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
-	35, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
-	33, // 47: berth.types.v1.ContainerAllocation.external_devices:type_name -> berth.types.v1.ExternalDevice
-	19, // 48: berth.types.v1.ExternalDevice.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	19, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	22, // 42: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 43: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
+	16, // 44: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
+	35, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
+	36, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
+	34, // 47: berth.types.v1.ContainerAllocation.external_devices:type_name -> berth.types.v1.ExternalDevice
+	20, // 48: berth.types.v1.ExternalDevice.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	0,  // 49: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	32, // 50: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	25, // 51: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	59, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
-	38, // 53: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	40, // 54: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	59, // 55: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
-	6,  // 56: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 57: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	21, // 58: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	21, // 59: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	25, // 60: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	39, // 61: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	19, // 62: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	20, // 63: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	7,  // 64: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	41, // 65: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	18, // 66: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	19, // 67: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	43, // 68: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	56, // 69: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	57, // 70: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	45, // 71: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	46, // 72: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	58, // 73: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	47, // 74: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	59, // 75: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
-	76, // [76:76] is the sub-list for method output_type
-	76, // [76:76] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	33, // 50: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	26, // 51: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	62, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	39, // 53: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
+	26, // 54: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
+	6,  // 55: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
+	19, // 56: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
+	19, // 57: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
+	20, // 58: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
+	20, // 59: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
+	41, // 60: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	43, // 61: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	62, // 62: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	7,  // 63: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 64: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	22, // 65: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	22, // 66: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 67: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	42, // 68: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	20, // 69: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	21, // 70: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	8,  // 71: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	44, // 72: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	19, // 73: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 74: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	46, // 75: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	59, // 76: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	60, // 77: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	48, // 78: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	49, // 79: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	61, // 80: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	50, // 81: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	62, // 82: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -4240,9 +4531,9 @@ func file_berth_types_v1_types_proto_init() {
 		(*Claim_Device)(nil),
 		(*Claim_Opaque)(nil),
 	}
-	file_berth_types_v1_types_proto_msgTypes[34].OneofWrappers = []any{}
-	file_berth_types_v1_types_proto_msgTypes[35].OneofWrappers = []any{}
-	file_berth_types_v1_types_proto_msgTypes[40].OneofWrappers = []any{
+	file_berth_types_v1_types_proto_msgTypes[36].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[37].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[42].OneofWrappers = []any{
 		(*Moment_Time)(nil),
 		(*Moment_Revision)(nil),
 	}
@@ -4251,8 +4542,8 @@ func file_berth_types_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   51,
+			NumEnums:      9,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -22,8 +22,10 @@ func (d *Driver) Details(ctx context.Context, name cgroup.Name) (out cgroup.Deta
 	if text, ok := d.readOptional("memory", name, "memory.numa_stat"); ok {
 		if v2 {
 			out.NUMABytes = numaBytes(text, 1, "anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable")
+			out.AnonymousBytes = numaBytes(text, 1, "anon")
 		} else {
-			out.NUMABytes = numaBytes(text, uint64(max(0, d.facts.PageBytes)), "hierarchical_total")
+			page := uint64(max(0, d.facts.PageBytes))
+			out.NUMABytes, out.AnonymousBytes = numaBytes(text, page, "hierarchical_total"), numaBytes(text, page, "hierarchical_anon")
 		}
 	}
 	for _, size := range d.facts.HugePageSizes {

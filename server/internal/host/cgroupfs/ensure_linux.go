@@ -298,9 +298,25 @@ func (d *Driver) set(ctx context.Context, node cgroup.Node) error {
 	}
 	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: r}, d.pathsV1(node.Name))
 	if err == nil {
+		err = d.migrateWith(node)
+	}
+	if err == nil {
 		err = d.setV1(ctx, node.Name, r, m.Set)
 	}
 	return errno.Classify(cmp.Or(err, d.setFrozen(node)))
+}
+
+// migrateWith makes the kernel move the memory of a cgroup's processes with its memory nodes, if they are about to
+// change on v1. On v2 it always does.
+func (d *Driver) migrateWith(node cgroup.Node) error {
+	h, ok := d.hierarchy("cpuset")
+	if node.Values.Mems.IsEmpty() || !ok {
+		return nil
+	}
+	if have, err := d.read(h, node.Name, "cpuset.mems"); err != nil || have == node.Values.Mems.String() {
+		return err
+	}
+	return d.write(h, node.Name, "cpuset.memory_migrate", "1")
 }
 
 // writeV2 puts values into force on v2.

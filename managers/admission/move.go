@@ -1,0 +1,347 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/transition"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Mover sees where the containers of moving pods run, and where their memory is.
+type Mover interface {
+	// CheckMove refuses a move of a pod's memory if the memory of a running container cannot be
+	// observed. A refusal is of class Refused.
+	CheckMove(ctx context.Context, view *ledger.View, uid string) error
+	// Settled returns nil once all running containers of a pod are on the CPUs and memory nodes that
+	// the view has for them, and the memory of migrating ones is there, too. Until then the error
+	// is of class Unavailable.
+	Settled(ctx context.Context, view *ledger.View, uid string) error
+}
+
+// planned is a move that was planned and not begun.
+type planned struct {
+	*transition.Plan
+	move ledger.Move
+	// begin are the claims after the first steps: nobody else can get any of the new ones.
+	begin []ledger.Claim
+}
+
+// planMove plans where the cpu and memory of containers go if they are allocated anew, as by an
+// admission, and the steps there. record is the pod with the amounts that it shall have, and with
+// the claims that it has. Devices stay, so the new CPUs and memory are near the same devices.
+// moves are the containers that must be allocated anew; those that are planned together
+// with them move, too. Without moves, all do.
+func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
+	bus, policy := e.Managers(view)
+	uid := record.UID()
+	for i := range record.Claims {
+		if c := &record.Claims[i]; c.CPUs == nil && c.Memory == nil && c.Devices == nil {
+			return nil, errdefs.Refuse(errdefs.Infeasible, "pod %s has %s of provider %s, which cannot move", &record.Pod, c.Resource, c.Provider)
+		}
+	}
+	var rounds []topology.Round
+	anew := map[string]bool{}
+	for _, round := range policy.Rounds(&record.Pod, e.Features) {
+		names := containersOf(round.Plan)
+		if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
+			continue
+		}
+		rounds = append(rounds, round)
+		for _, name := range names {
+			anew[name] = true
+		}
+	}
+	movable := func(c ledger.Claim) bool {
+		return (c.CPUs != nil || c.Memory != nil) && anew[c.Owner.Container]
+	}
+	bare := *record
+	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
+	draft := ledger.NewDraft(view)
+	draft.PutPod(&bare)
+	c := &candidate{record: &bare, bus: bus, policy: policy, trace: trace, running: true}
+	ctx = hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}) // no plugin allocates anything
+	if err := e.planRounds(ctx, draft, c, rounds); err != nil {
+		return nil, err
+	}
+	out := &planned{}
+	after, _ := draft.View().Pod(uid)
+	for _, have := range record.Claims {
+		if !movable(have) {
+			continue
+		}
+		at := slices.IndexFunc(after.Claims, func(n ledger.Claim) bool {
+			return n.Owner == have.Owner && n.Provider == have.Provider && n.Resource == have.Resource
+		})
+		if at < 0 {
+			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, and would get none from an admission now", have.Owner, have.Content())
+		}
+		out.move.From, out.move.To = append(out.move.From, have), append(out.move.To, after.Claims[at])
+	}
+	start := ledger.NewDraft(view)
+	start.PutPod(clone(record))
+	// Claims that only a plan has, as of init containers that have ended, are not in the final view.
+	final := ledger.NewDraft(start.View())
+	final.AddClaims(uid, out.move.To...)
+	if err := bus.Validate(ctx, final.View(), hint.Request{Pod: &bare.Pod, Container: -1, Running: true}, trace); err != nil {
+		return nil, err
+	}
+	var err error
+	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, &out.move)}); err != nil {
+		return nil, err
+	}
+	begin := ledger.NewDraft(start.View())
+	for _, s := range out.Steps {
+		if s.Kind != transition.Widen {
+			break
+		}
+		s.Apply(begin)
+	}
+	begun, _ := begin.View().Pod(uid)
+	out.begin = slices.DeleteFunc(slices.Clone(begun.Claims), func(c ledger.Claim) bool { return !movable(c) })
+	return out, nil
+}
+
+func clone(p *ledger.Pod) *ledger.Pod {
+	out := *p
+	out.Claims = slices.Clone(p.Claims)
+	return &out
+}
+
+// containersOf returns the containers of some requests; a request for a pod as a whole is for the pod and all
+// of them.
+func containersOf(requests []hint.Request) (names []string) {
+	for _, req := range requests {
+		if req.Container >= 0 {
+			names = append(names, req.Pod.Containers[req.Container].Name)
+			continue
+		}
+		names = append(names, "")
+		for i := range req.Pod.Containers {
+			names = append(names, req.Pod.Containers[i].Name)
+		}
+	}
+	return names
+}
+
+func moveOf(uid string, m *ledger.Move) transition.Change {
+	return transition.Change{Pod: uid, From: m.From, To: m.To}
+}
+
+// moving refuses a change of a pod that moves.
+func moving(p *ledger.Pod) error {
+	if p.Move == nil {
+		return nil
+	}
+	return errdefs.Refuse(errdefs.ResizeDeferred, "pod %s is moving to other CPUs or memory nodes: try again when the move has ended", &p.Pod)
+}
+
+// elsewhere plans a resize as a move, after the providers have refused it where the pod is. The
+// error is that refusal, or one of the move.
+func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record *ledger.Pod, refused error) error {
+	e := r.engine
+	if there := (*hint.OtherNodes)(nil); !errors.As(refused, &there) || r.request.MaxDisruption == NoDisruption {
+		return refused
+	}
+	var changed []string
+	for i := range record.Pod.Containers {
+		c := &record.Pod.Containers[i]
+		if before := old.Pod.Container(c.Name); before != nil &&
+			(before.Requests[workload.CPU] != c.Requests[workload.CPU] || before.Requests[workload.Memory] != c.Requests[workload.Memory]) {
+			changed = append(changed, c.Name)
+		}
+	}
+	if record.Pod.Resources != nil {
+		changed = nil // the pod as a whole
+	}
+	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "not in place: " + refused.Error() + "; other NUMA nodes are tried"})
+	p, err := e.planMove(ctx, view, record, changed, r.trace)
+	if err != nil {
+		return r.notElsewhere(ctx, view, record, changed, refused, err)
+	}
+	if r.exceeds(old, p) {
+		reason, _ := errdefs.ReasonOf(refused)
+		return because(reason, refused, "max_disruption does not allow the move to other NUMA nodes that would serve it")
+	}
+	if e.Mover != nil && p.Cost.Bytes > 0 {
+		if err := e.Mover.CheckMove(ctx, view, record.UID()); err != nil {
+			return err
+		}
+	}
+	p.move.Resized, p.move.BytesPerSecond = true, e.BytesPerSecond
+	r.claims, r.move = p.begin, p
+	return nil
+}
+
+// exceeds returns whether a move disturbs the containers more than is allowed.
+func (r *resizing) exceeds(old *ledger.Pod, p *planned) bool {
+	after := clone(old)
+	for _, to := range p.move.To {
+		for i := range after.Claims {
+			if c := &after.Claims[i]; c.Owner == to.Owner && c.Provider == to.Provider && c.Resource == to.Resource {
+				*c = to
+			}
+		}
+	}
+	return tooMuch(disruption(old, after, nil), r.request.MaxDisruption, nil) != nil
+}
+
+// because is a refusal with another reason and more text.
+func because(reason errdefs.Reason, refused error, text string) error {
+	out := errdefs.Refuse(reason, "%s; %s", refused.Error(), text)
+	if first := (*errdefs.Error)(nil); errors.As(refused, &first) {
+		out.Provider, out.Resource = first.Provider, first.Resource
+	}
+	return out
+}
+
+// notElsewhere is the refusal of a resize that is possible neither in place nor as a move. It is
+// deferred if the move would be possible without other pods.
+func (r *resizing) notElsewhere(ctx context.Context, view *ledger.View, record *ledger.Pod, changed []string, refused, err error) error {
+	if errdefs.ClassOf(err) != errdefs.Refused {
+		return err
+	}
+	reason := errdefs.Infeasible
+	alone := ledger.NewDraft(view)
+	for p := range view.Pods() {
+		if p.UID() != record.UID() {
+			alone.RemovePod(p.UID())
+		}
+	}
+	if _, err := r.engine.planMove(ctx, alone.View(), record, changed, &ledger.Trace{}); err == nil {
+		reason = errdefs.ResizeDeferred
+	}
+	_, message := errdefs.Verdict(err)
+	return because(reason, refused, "other NUMA nodes cannot serve it: "+message)
+}
+
+// Moved is the result of Advance.
+type Moved struct {
+	// Step is the step that was carried out; nil without one.
+	Step *transition.Step
+	// Pod is the pod after it.
+	Pod *ledger.Pod
+	// Done is whether the pod does not move any more.
+	Done bool
+}
+
+// Advance makes the next step of a pod's move. The step before must have been carried out: until
+// then, the error is of class Unavailable. A pod that does not move, or is not admitted, is done.
+//
+// Each step is a commit of its own, and depends only on the ledger. So a move continues
+// after a crash at any moment. If no next step is possible, the error is of class Refused.
+func (e *Engine) Advance(ctx context.Context, uid string) (Moved, error) {
+	unlock, err := e.lockPod(ctx, uid)
+	if err != nil {
+		return Moved{}, err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	pod, ok := view.Pod(uid)
+	if !ok || pod.Move == nil {
+		return Moved{Done: true, Pod: pod}, nil
+	}
+	if e.Mover != nil {
+		if err := e.Mover.Settled(ctx, view, uid); err != nil {
+			return Moved{}, fmt.Errorf("move pod %s: %w", &pod.Pod, err)
+		}
+	}
+	plan, err := transition.New(view, []transition.Change{moveOf(uid, pod.Move)})
+	if err != nil {
+		return Moved{}, fmt.Errorf("move pod %s: %w", &pod.Pod, err)
+	}
+	steps := plan.Steps
+	migrated := func(s transition.Step) bool {
+		return s.Kind == transition.Migrate && slices.Contains(pod.Move.Migrating, s.Owner.Container)
+	}
+	if len(steps) > 0 && migrated(steps[0]) {
+		steps = steps[1:]
+	}
+	record := clone(pod)
+	record.Acknowledged = nil
+	next := *pod.Move
+	record.Move = &next
+	out := Moved{Pod: record}
+	var claims []ledger.Claim
+	if len(steps) > 0 {
+		s := steps[0]
+		out.Step = &s
+		switch s.Kind {
+		case transition.Migrate:
+			next.Migrating = append(slices.Clone(next.Migrating), s.Owner.Container)
+		case transition.Narrow:
+			next.Migrating = slices.DeleteFunc(slices.Clone(next.Migrating), func(name string) bool { return name == s.Owner.Container })
+			claims = s.After
+		default:
+			claims = s.After
+		}
+	}
+	if len(steps) <= 1 && (out.Step == nil || out.Step.Kind != transition.Migrate) {
+		record.Move, out.Done = nil, true
+	}
+	out.Pod, err = e.replace(ctx, view, record, claims)
+	return out, err
+}
+
+// replace commits a pod's record with some claims of it replaced, and writes its claim record before.
+func (e *Engine) replace(ctx context.Context, view *ledger.View, record *ledger.Pod, claims []ledger.Claim) (*ledger.Pod, error) {
+	uid := record.UID()
+	put := func(d *ledger.Draft) {
+		d.PutPod(clone(record))
+		d.AddClaims(uid, claims...)
+	}
+	draft := ledger.NewDraft(view)
+	put(draft)
+	restore, err := e.recordClaims(ctx, draft.View(), uid, true)
+	if err != nil {
+		return nil, err
+	}
+	after, err := e.update(ctx, func(d *ledger.Draft) error {
+		before, _ := view.Pod(uid)
+		if now, ok := d.View().Pod(uid); !ok || now != before {
+			return errdefs.Conflictf("the pod has changed meanwhile")
+		}
+		put(d)
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("move pod %s: %w", &record.Pod, err), restore())
+	}
+	pod, _ := after.Pod(uid)
+	return pod, nil
+}
+
+// CancelMove turns the move of a pod around: it goes back to the claims that it had. A pod that does not
+// move is unchanged. A move of a resize cannot be undone, because the pod has other amounts: class
+// Precondition.
+func (e *Engine) CancelMove(ctx context.Context, uid string, scope Scope) (*ledger.Pod, error) {
+	unlock, err := e.lockPod(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	pod, ok := view.Pod(uid)
+	if !ok {
+		return nil, view.NotAdmitted(uid)
+	}
+	if err := scope.check(uid, pod.Agent()); err != nil {
+		return nil, err
+	}
+	switch {
+	case pod.Move == nil:
+		return pod, nil
+	case pod.Move.Resized:
+		return nil, errdefs.Preconditionf("pod %s moves because of a resize, which cannot be canceled: wait for its end, and resize it back", &pod.Pod)
+	}
+	record := clone(pod)
+	record.Acknowledged = nil
+	record.Move = &ledger.Move{From: pod.Move.To, To: pod.Move.From, BytesPerSecond: pod.Move.BytesPerSecond}
+	return e.replace(ctx, view, record, nil)
+}

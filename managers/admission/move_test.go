@@ -1,0 +1,387 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const gi = int64(1) << 30
+
+// mover is a kernel whose containers arrive when settled is nil.
+type mover struct {
+	refuses, settled error
+	views            []*ledger.View // that were compared
+}
+
+func (m *mover) CheckMove(context.Context, *ledger.View, string) error { return m.refuses }
+
+func (m *mover) Settled(_ context.Context, v *ledger.View, _ string) error {
+	m.views = append(m.views, v)
+	return m.settled
+}
+
+// twoNodes is an engine on two NUMA nodes of 8 CPUs and 10 GiB each, with CPUs and memory pinned. CPU 0
+// is reserved, and the GPUs g0 and g1 are near node 0, g2 and g3 near node 1.
+type twoNodes struct {
+	*admission.Engine
+	ledger  *ledger.Ledger
+	journal *ledgertest.Journal
+	cgroups *cgroups
+	mover   *mover
+}
+
+func newTwoNodes(t ledgertest.T, scope hint.Scope) *twoNodes {
+	return openTwoNodes(t, scope, ledgertest.NewJournal())
+}
+
+func openTwoNodes(t ledgertest.T, scope hint.Scope, journal *ledgertest.Journal) *twoNodes {
+	m := machinetest.Build("2s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)))
+	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
+	set, err := managerset.New(managerset.Config{
+		CPU: cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0), Features: cpu.Features{
+			BetaOptions: true, Features: features, ResizeExclusiveCPUs: true,
+		}},
+		Memory:   memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true, ResizePinned: true, Features: features},
+		Topology: topology.Config{Policy: topology.SingleNUMANode, Scope: scope}, Digest: "digest",
+	}, m)
+	must(t, err)
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now})
+	inventory := device.NewInventory(nil, time.Unix(0, 0))
+	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
+	var gpus []device.Device
+	for i := range 4 {
+		gpus = append(gpus, device.Device{ID: "g" + strconv.Itoa(i), Healthy: true, Nodes: 1 << (i / 2), Topology: true})
+	}
+	inventory.Listed(session, gpus, time.Unix(0, 0))
+	sets, err := managerset.NewManagers(set, device.New(inventory, &plugins{}), nil)
+	must(t, err)
+	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, cgroups: &cgroups{
+		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
+	}}
+	ids := 0
+	h.Engine = admission.New(admission.Config{
+		Features: features, DeferWaits: true,
+		Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour}, BytesPerSecond: 7,
+	}, admission.Parts{
+		Ledger: l, CgroupManager: h.cgroups, Starter: &plugins{}, Mover: h.mover,
+		Managers: func(v *ledger.View) (*hint.Bus, *topology.Manager) {
+			s := sets.On(v)
+			return s.Bus, s.Topology
+		},
+		Environment: admission.Environment{
+			Now:   func() time.Time { return time.Unix(1000, 0) },
+			NewID: func() string { ids++; return "adm-" + strconv.Itoa(ids) },
+		},
+	})
+	return h
+}
+
+// podOf is a Guaranteed pod with containers of some CPUs and GiB each.
+func podOf(uid string, containers ...[2]int64) workload.Pod {
+	p := workload.Pod{UID: uid, Name: uid, Namespace: "default"}
+	for i, c := range containers {
+		q := workload.Quantities{workload.CPU: c[0] * 1000, workload.Memory: c[1] * gi}
+		p.Containers = append(p.Containers, workload.Container{Name: "c" + strconv.Itoa(i), Requests: q, Limits: q})
+	}
+	return p
+}
+
+// asWhole makes a pod whose containers share the resources of the pod.
+func asWhole(uid string, cpus, gib int64) workload.Pod {
+	q := workload.Quantities{workload.CPU: cpus * 1000, workload.Memory: gib * gi}
+	own := workload.Quantities{workload.CPU: 1000, workload.Memory: gi}
+	return workload.Pod{UID: uid, Name: uid, Namespace: "default", Resources: &workload.Resources{Requests: q, Limits: q},
+		Containers: []workload.Container{{Name: "c0", Requests: own, Limits: own}, {Name: "c1"}}}
+}
+
+func (h *twoNodes) admit(t ledgertest.T, pods ...workload.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		v, err := h.Admit(context.Background(), admission.Request{Pod: p})
+		must(t, err)
+		if v.Outcome != admission.Admitted {
+			t.Fatalf("pod %s: %s", p.UID, v.Message)
+		}
+	}
+}
+
+// has describes the CPUs and memory nodes of a pod's containers.
+func (h *twoNodes) has(uid string) string {
+	var out []string
+	pod, ok := h.ledger.View().Pod(uid)
+	if !ok {
+		return "nothing"
+	}
+	for _, c := range pod.Pod.Containers {
+		set, _, _ := h.ledger.View().ContainerCPUs(ledger.Owner{Pod: uid, Container: c.Name})
+		out = append(out, fmt.Sprintf("%s@%s", set, pod.MemoryNodes(c.Name)))
+	}
+	if pod.Move != nil {
+		out = append(out, "moving")
+	}
+	return strings.Join(out, " ")
+}
+
+// advance makes all steps of a pod's move.
+func (h *twoNodes) advance(t ledgertest.T, uid string) (steps []string) {
+	t.Helper()
+	for range 50 {
+		m, err := h.Advance(context.Background(), uid)
+		must(t, err)
+		if m.Step != nil {
+			steps = append(steps, m.Step.String()+" => "+h.has(uid))
+		}
+		if m.Done {
+			return steps
+		}
+	}
+	t.Fatalf("pod %s does not arrive: %q", uid, steps)
+	return nil
+}
+
+func TestResizeAsAMove(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		scope   hint.Scope
+		pods    []workload.Pod // the first one is resized
+		to      workload.Pod
+		most    admission.Disruption
+		outcome admission.Outcome
+		text    string // of the message
+		begin   string
+		end     string
+	}{
+		"CPUs and memory": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1",
+		},
+		"memory alone": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 6})}, podOf("a", [2]int64{2, 5}), admission.MovesMemory,
+			admission.Admitted, "", "1-2,8-9@0-1 moving", "8-9@1",
+		},
+		"one container of two": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})}, podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
+			admission.Admitted, "", "1-2@0 3-4,8-13@0-1 moving", "1-2@0 8-13@1",
+		},
+		"both containers, with the scope of pods": {
+			hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})}, podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
+			admission.Admitted, "", "1-2,8-9@0-1 3-4,10-15@0-1 moving", "8-9@1 10-15@1",
+		},
+		"a pod as a whole, on its node": {
+			hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, asWhole("a", 4, 2), admission.MovesCPUs,
+			admission.Admitted, "", "1@0 2-4@0 moving", "1@0 2-4@0",
+		},
+		"a pod as a whole, to another node": {
+			hint.PodScope, []workload.Pod{asWhole("a", 2, 2), podOf("b", [2]int64{4, 1})}, asWhole("a", 4, 2), admission.AnyDisruption,
+			admission.Admitted, "", "1,8@0-1 2,9-11@0-1 moving", "8@1 9-11@1",
+		},
+		"not without the right to": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.MovesCPUs,
+			admission.Deferred, "and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0",
+		},
+		"nor without any": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.NoDisruption,
+			admission.Deferred, "needs 4 more CPUs on NUMA nodes 0, and 1 are free there", "1-2@0", "1-2@0",
+		},
+		"no other node has enough now": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}), podOf("c", [2]int64{6, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			admission.Deferred, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0",
+		},
+		"no node has ever enough": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), admission.AnyDisruption,
+			admission.Rejected, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTwoNodes(t, row.scope)
+			h.admit(t, row.pods...)
+			sized := func(p workload.Pod) admission.ResizeRequest {
+				req := resizeTo(p, false)
+				if p.Resources != nil {
+					req.Changes = append(req.Changes, workload.Change{Requests: p.Resources.Requests, Limits: p.Resources.Limits})
+				}
+				return req
+			}
+			req := sized(row.to)
+			req.DryRun, req.MaxDisruption = true, row.most
+			dry, err := h.Resize(t.Context(), req)
+			must(t, err)
+			if h.has("a") != strings.TrimSuffix(row.begin, " moving") && row.outcome != admission.Admitted {
+				t.Errorf("a dry run: has %s", h.has("a"))
+			}
+			req.DryRun = false
+			got, err := h.Resize(t.Context(), req)
+			must(t, err)
+			if got.Outcome != row.outcome || dry.Outcome != row.outcome || !strings.Contains(got.Message, row.text) || got.Message != dry.Message {
+				t.Errorf("%v, %v: %s", got.Outcome, dry.Outcome, got.Message)
+			}
+			if h.has("a") != row.begin || (got.Plan != nil) != (row.outcome == admission.Admitted) {
+				t.Errorf("begin: has %s, plan %+v", h.has("a"), got.Plan)
+			}
+			if row.outcome == admission.Admitted {
+				pod, _ := h.ledger.View().Pod("a")
+				if pod.Move == nil || !pod.Move.Resized || pod.Move.BytesPerSecond != 7 || len(h.mover.views) > 0 {
+					t.Errorf("the move %+v", pod.Move)
+				}
+				// Another resize waits until the move has ended.
+				if v, err := h.Resize(t.Context(), sized(row.pods[0])); err != nil || v.Outcome != admission.Deferred || !strings.Contains(v.Message, "is moving") {
+					t.Errorf("another resize: %+v, %v", v.Verdict, err)
+				}
+				if _, err := h.CancelMove(t.Context(), "a", admission.Scope{}); class(t, err) != errdefs.Precondition {
+					t.Errorf("a canceled resize: %v", err)
+				}
+			}
+			steps := h.advance(t, "a")
+			if h.has("a") != row.end {
+				t.Errorf("end: has %s after %q", h.has("a"), steps)
+			}
+			ledgertest.Check(t, h.ledger)
+		})
+	}
+}
+
+// A container keeps what it has until its memory has moved, and a step is made after the one before it
+// was carried out.
+func TestMoveStepByStep(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.ContainerScope)
+	h.admit(t, podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}))
+	_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
+	must(t, err)
+	h.mover.settled = errdefs.Unavailablef("container a/c0 is on CPUs 1-2")
+	before := h.ledger.View()
+	if _, err := h.Advance(t.Context(), "a"); class(t, err) != errdefs.Unavailable || h.ledger.View() != before {
+		t.Errorf("it has not arrived: %v", err)
+	}
+	h.mover.settled = nil
+	want := []string{
+		"migrate a/c0: at most 2147483648 bytes to NUMA nodes 1 => 1-2,8-13@1 moving",
+		"narrow a/c0: CPUs 1-2,8-13 to 8-13 memory of NUMA nodes 0-1 to 1 => 8-13@1",
+	}
+	if got := h.advance(t, "a"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %q", got)
+	}
+	if m, err := h.Advance(t.Context(), "a"); err != nil || !m.Done || m.Step != nil {
+		t.Errorf("after the end: %+v, %v", m, err)
+	}
+	if m, err := h.Advance(t.Context(), "none"); err != nil || !m.Done {
+		t.Errorf("an unknown pod: %+v, %v", m, err)
+	}
+}
+
+// Memory of containers that nobody can observe does not move.
+func TestMoveOfUnobservedMemory(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.ContainerScope)
+	h.admit(t, podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}))
+	h.mover.refuses = errdefs.Refuse(errdefs.Infeasible, "its cgroup is not known")
+	got, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
+	if err != nil || got.Outcome != admission.Rejected || got.Message != "its cgroup is not known" || h.has("a") != "1-2@0" {
+		t.Errorf("%+v, %v", got.Verdict, err)
+	}
+}
+
+// Devices stay, and so do CPUs near them.
+func TestMoveStaysNearDevices(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.ContainerScope)
+	near := podOf("a", [2]int64{2, 2})
+	near.Containers[0].Limits[gpu], near.Containers[0].Requests[gpu] = 1, 1
+	h.admit(t, near, podOf("b", [2]int64{4, 1}))
+	to := podOf("a", [2]int64{6, 2})
+	got, err := h.Resize(t.Context(), resizeTo(to, false))
+	if err != nil || got.Outcome != admission.Deferred || h.has("a") != "1-2@0" {
+		t.Errorf("%+v, %v, has %s", got.Verdict, err, h.has("a"))
+	}
+}
+
+// TestMoveAfterCrashes fails each commit of a move, before or after it was written, and continues with
+// a new engine on what was written.
+func TestMoveAfterCrashes(t *testing.T) {
+	t.Parallel()
+	for commit := range 3 {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("commit %d, written %v", commit+1, lost), func(t *testing.T) {
+				t.Parallel()
+				h := newTwoNodes(t, hint.ContainerScope)
+				h.admit(t, podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}))
+				fail := h.journal.FailNext
+				if lost {
+					fail = h.journal.LoseNext
+				}
+				crash := errors.New("crash")
+				fail(commit+1, crash)
+				resize := func(h *twoNodes) error {
+					_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
+					for i := 0; err == nil && i < 10; i++ {
+						var m admission.Moved
+						if m, err = h.Advance(t.Context(), "a"); m.Done {
+							break
+						}
+					}
+					return err
+				}
+				if err := resize(h); err == nil {
+					t.Fatal("nothing failed")
+				}
+				again := openTwoNodes(t, hint.ContainerScope, h.journal.Reopen())
+				if commit == 0 && !lost {
+					if again.has("a") != "1-2@0" {
+						t.Fatalf("after a crash before the first commit: %s", again.has("a"))
+					}
+					must(t, resize(again))
+				} else {
+					again.advance(t, "a")
+				}
+				if again.has("a") != "8-13@1" {
+					t.Errorf("has %s", again.has("a"))
+				}
+				ledgertest.Check(t, again.ledger)
+			})
+		}
+	}
+}
+
+// A move that no order of steps can make now is refused, and nothing changes.
+func TestMoveWithoutRoom(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.ContainerScope)
+	h.admit(t, podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}))
+	_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
+	must(t, err)
+	pod, _ := h.ledger.View().Pod("a")
+	lost := *pod
+	move := *pod.Move
+	move.To = append([]ledger.Claim{}, move.To...)
+	for i := range move.To {
+		if move.To[i].CPUs != nil {
+			move.To[i].CPUs = &ledger.CPUs{Set: cpuset.Of(3, 4, 5, 6, 1, 2), Use: ledger.CPUExclusive} // those of pod b
+		}
+	}
+	lost.Move = &move
+	_, err = h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(&lost); return nil })
+	must(t, err)
+	if _, err := h.Advance(t.Context(), "a"); class(t, err) != errdefs.Refused || !strings.Contains(err.Error(), "waits for CPUs 3-6") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,42 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Move is a change of a pod's claims in progress, from some to others. In between the pod's claims
+// include both, so nobody else gets any of them. A start continues the move.
+type Move struct {
+	// From are the claims before the first step, and To those after the last one, in the same
+	// order, with the same owners, providers and resources. Claims of the pod that are not among
+	// them stay. They are claims on CPUs or memory.
+	From []Claim `json:"from"`
+	To   []Claim `json:"to"`
+	// Migrating are the containers that may use only the memory nodes that they will have, so that
+	// the kernel moves their memory there. They still claim the other nodes, too.
+	Migrating []string `json:"migrating,omitempty"`
+	// Resized is whether the amounts of the pod have changed with the move, so that it cannot be
+	// undone.
+	Resized bool `json:"resized,omitempty"`
+	// BytesPerSecond limits the memory that moves, on average; 0 is no limit.
+	BytesPerSecond uint64 `json:"bytes_per_second,omitempty"`
+}
+
+// MemoryNodes returns the NUMA nodes that a container may use memory of; none means all, for a container
+// without claims on memory. While its memory moves, they are those that it will have.
+func (p *Pod) MemoryNodes(container string) (nodes numa.Mask) {
+	claims := p.Claims
+	if p.Move != nil && slices.Contains(p.Move.Migrating, container) {
+		claims = p.Move.To
+	}
+	for i := range claims {
+		if c := &claims[i]; c.Owner.Container == container {
+			for _, b := range c.Memory {
+				nodes = nodes.Union(b.Nodes)
+			}
+		}
+	}
+	return nodes
+}
