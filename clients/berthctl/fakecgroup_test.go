@@ -17,8 +17,12 @@ import (
 // Resize decides by the pod's uid, which is its name.
 func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
 	f.ask(req)
+	moves := len(req.GetContainers()) == 1 && req.GetContainers()[0].GetResources().GetRequests()["cpu"] == "4"
 	switch req.GetPodUid() {
 	case webUID, "u-web":
+		if moves {
+			return movedWeb(), nil
+		}
 		return &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, RestartContainers: []string{"app"},
 			Disruption: admissionv1.Disruption_DISRUPTION_RESTART, AdmissionId: "try-1", Revision: 13,
@@ -160,4 +164,33 @@ func (f fakeNode) GetUsage(_ context.Context, req *nodev1.GetUsageRequest) (*nod
 	}}
 	out.Drifts = []*cgroupv1.Drift{{PodUid: webUID, ContainerName: "app", Cgroup: "/kubepods/pod1/app", File: "cpuset.cpus", Want: "1-2", Found: "0-7", FindTime: timestamppb.New(testNow)}}
 	return out, nil
+}
+
+// movedWeb is the answer to a resize of pod web that moves its container app to NUMA node 1.
+func movedWeb() *admissionv1.ResizeResponse {
+	cpus := func(list string) *typesv1.CPUSet { return &typesv1.CPUSet{List: list} }
+	nodes := func(ids ...uint32) *typesv1.NUMANodeSet { return &typesv1.NUMANodeSet{Ids: ids} }
+	step := func(kind typesv1.MoveStepKind, from, to string, before, after *typesv1.NUMANodeSet, bytes uint64) *typesv1.MoveStep {
+		return &typesv1.MoveStep{
+			Kind: kind, PodUid: webUID, ContainerName: "app", CpusBefore: cpus(from), CpusAfter: cpus(to), MemoryNodesBefore: before, MemoryNodesAfter: after, Bytes: bytes,
+		}
+	}
+	return &admissionv1.ResizeResponse{
+		Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Disruption: admissionv1.Disruption_DISRUPTION_MOVE_MEMORY, AdmissionId: "try-1", Revision: 13,
+		Allocations: []*typesv1.ContainerAllocation{{ContainerName: "app", Cpus: cpus("1-2,4-7"), ExclusiveCpus: true, Claims: []*typesv1.Claim{{
+			Provider: "cpu", Resource: "cpu", Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: cpus("1-2,4-7")}},
+		}}}},
+		Plan: &typesv1.MovePlan{
+			ContainerCount: 1, CpuCount: 4, Bytes: 2 << 30,
+			Steps: []*typesv1.MoveStep{
+				step(typesv1.MoveStepKind_MOVE_STEP_KIND_WIDEN, "1-2", "1-2,4-7", nodes(0), nodes(0, 1), 0),
+				step(typesv1.MoveStepKind_MOVE_STEP_KIND_MIGRATE, "1-2,4-7", "1-2,4-7", nodes(0, 1), nodes(1), 2<<30),
+				step(typesv1.MoveStepKind_MOVE_STEP_KIND_NARROW, "1-2,4-7", "4-7", nodes(0, 1), nodes(1), 0),
+			},
+			Claims: []*typesv1.Claim{{
+				PodUid: webUID, ContainerName: "app", Provider: "cpu", Resource: "cpu",
+				Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: cpus("4-7"), Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
+			}},
+		},
+	}
 }

@@ -226,6 +226,11 @@ var goldens = map[string][]step{
 		{args: "describe cgroup /kubepods/besteffort -o json"}, {args: "describe cgroup /other"},
 		{args: "get node"}, {args: "get node -o wide"}, {args: "get node -o json"},
 	},
+	"plan": {
+		{args: "plan"}, {args: "plan resize web app --cpu 4"}, {args: "plan resize web app --cpu 4 --map --width 60"}, {args: "plan resize web app --cpu 4 -o json"},
+		{args: "plan resize " + twinUID + " --set c:limits.cpu=2"}, {args: "plan resize -f - --map", stdin: podYAML("big")}, {args: "plan resize web"},
+		{args: "resize web app --cpu 4"},
+	},
 	"resize": {
 		{args: "resize -f -", stdin: podYAML("web")}, {args: "resize -f - --dry-run", stdin: podYAML("web")},
 		{args: "resize -f -", stdin: podYAML("big")}, {args: "resize -f -", stdin: podYAML("early")},

@@ -94,14 +94,7 @@ func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
 	state.Pods = append(state.Pods, pod)
 	state.Shared = state.Shared.Minus(pod.CPUs)
 	for _, b := range pod.Blocks {
-		left := b.Bytes
-		for i := range state.Memory {
-			if m := &state.Memory[i]; m.Resource == b.Resource && b.Nodes.Contains(m.Node) {
-				add := min(left, m.Allocatable-min(m.Allocatable, m.Held))
-				m.Held += add
-				left -= add
-			}
-		}
+		hold(state.Memory, b)
 	}
 	for _, c := range claims {
 		for _, d := range c.GetDevice().GetDevices() {

@@ -64,6 +64,9 @@ func (c *ctl) resize() *cobra.Command {
 					would = "would be "
 				}
 				fmt.Fprintf(w, "%s %s%s\n", titles[i], would, resizeText(answer))
+				if answer.GetPlan() != nil {
+					fmt.Fprint(w, "\nit has the old and the new CPUs and memory until it has arrived; 'berthctl plan resize' shows the steps\n")
+				}
 				if d := answer.GetDisruption(); d == admissionv1.Disruption_DISRUPTION_MOVE_CPUS || d == admissionv1.Disruption_DISRUPTION_MOVE_MEMORY {
 					fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))
 				}
@@ -77,6 +80,14 @@ func (c *ctl) resize() *cobra.Command {
 		}
 		return nil
 	})
+	r.flags(cmd)
+	cmd.Flags().StringVar(&r.common.AdmissionId, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
+	cmd.Flags().BoolVar(&r.common.DryRun, "dry-run", false, "decide, but change nothing")
+	return cmd
+}
+
+// flags adds the flags of what is to be resized.
+func (r *resizing) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	r.readFlags(f)
 	f.StringVar(&r.cpu, "cpu", "", "the new cpu of the container, as 2 or 500m")
@@ -84,10 +95,7 @@ func (c *ctl) resize() *cobra.Command {
 	f.StringArrayVar(&r.sets, "set", nil, "an amount of a container, or without CONTAINER of the pod as a whole, as `[CONTAINER:]LIST.RESOURCE=AMOUNT` (app:limits.cpu=2); may be repeated")
 	f.StringVar(&r.disruption, "max-disruption", "", "how much containers may be disturbed: "+strings.Join(disruptions(), ", ")+" (default as much as needed)")
 	f.Uint64Var(&r.common.IfRevision, "if-revision", 0, "fail if the pod has changed since this revision; 0 is no condition")
-	f.StringVar(&r.common.AdmissionId, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
-	f.BoolVar(&r.common.DryRun, "dry-run", false, "decide, but change nothing")
 	ownerFlag(f, &r.common.Owner, "whose pod it is")
-	return cmd
 }
 
 // requests reads what is to be resized, and how messages name the pods.
@@ -263,6 +271,9 @@ func resizeText(answer *admissionv1.ResizeResponse) string {
 	}
 	if restart := answer.GetRestartContainers(); len(restart) > 0 {
 		return "resized; restart " + joined(restart) + " for it to take effect"
+	}
+	if p := answer.GetPlan(); p != nil {
+		return fmt.Sprintf("resized by a move in %d steps; disruption %s", len(p.GetSteps()), disruptionName(answer.GetDisruption()))
 	}
 	if d := answer.GetDisruption(); d > admissionv1.Disruption_DISRUPTION_NONE {
 		return "resized; disruption " + disruptionName(d)
