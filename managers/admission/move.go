@@ -174,7 +174,7 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 			return err
 		}
 	}
-	p.move.Resized, p.move.BytesPerSecond = true, e.BytesPerSecond
+	p.move.BytesPerSecond = e.BytesPerSecond
 	r.claims, r.move = p.begin, p
 	return nil
 }
@@ -315,33 +315,4 @@ func (e *Engine) replace(ctx context.Context, view *ledger.View, record *ledger.
 	}
 	pod, _ := after.Pod(uid)
 	return pod, nil
-}
-
-// CancelMove turns the move of a pod around: it goes back to the claims that it had. A pod that does not
-// move is unchanged. A move of a resize cannot be undone, because the pod has other amounts: class
-// Precondition.
-func (e *Engine) CancelMove(ctx context.Context, uid string, scope Scope) (*ledger.Pod, error) {
-	unlock, err := e.lockPod(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	view := e.Ledger.View()
-	pod, ok := view.Pod(uid)
-	if !ok {
-		return nil, view.NotAdmitted(uid)
-	}
-	if err := scope.check(uid, pod.Agent()); err != nil {
-		return nil, err
-	}
-	switch {
-	case pod.Move == nil:
-		return pod, nil
-	case pod.Move.Resized:
-		return nil, errdefs.Preconditionf("pod %s moves because of a resize, which cannot be canceled: wait for its end, and resize it back", &pod.Pod)
-	}
-	record := clone(pod)
-	record.Acknowledged = nil
-	record.Move = &ledger.Move{From: pod.Move.To, To: pod.Move.From, BytesPerSecond: pod.Move.BytesPerSecond}
-	return e.replace(ctx, view, record, nil)
 }

@@ -87,6 +87,9 @@ type Facts struct {
 	Subsystems []Subsystem
 	// SwapLimits is true if swap can be limited.
 	SwapLimits bool
+	// MovesMemory is true if the memory of processes moves with the memory nodes of their
+	// cgroup.
+	MovesMemory bool
 }
 
 // Subsystem is a controller, or a hierarchy without one, and where it is mounted.

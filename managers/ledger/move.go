@@ -17,9 +17,6 @@ type Move struct {
 	// Migrating are the containers that may use only the memory nodes that they will have, so that
 	// the kernel moves their memory there. They still claim the other nodes, too.
 	Migrating []string `json:"migrating,omitempty"`
-	// Resized is whether the amounts of the pod have changed with the move, so that it cannot be
-	// undone.
-	Resized bool `json:"resized,omitempty"`
 	// BytesPerSecond limits the memory that moves, on average; 0 is no limit.
 	BytesPerSecond uint64 `json:"bytes_per_second,omitempty"`
 }

@@ -66,6 +66,7 @@ func facts(v cgroup.Version) cgroup.Facts {
 		HugePageSizes: []int64{2 << 20, 1 << 30},
 		Controllers:   []string{"cpu", "cpuset", "freezer", "hugetlb", "memory", "pids"},
 		SwapLimits:    true,
+		MovesMemory:   true,
 	}
 }
 

@@ -10,24 +10,53 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/workload"
 )
 
 var _ admission.Mover = (*Loop)(nil)
 
 // CheckMove implements admission.Mover. The memory of a container moves when the memory nodes of its
-// cgroup change, so berthd must know the cgroup.
+// cgroup change. Where the kernel does not do this, or berthd cannot see it, the pod would have both
+// sides for ever.
 func (l *Loop) CheckMove(ctx context.Context, view *ledger.View, uid string) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
 	l.track()
+	pod, ok := view.Pod(uid)
+	if !ok {
+		return view.NotAdmitted(uid)
+	}
 	for b := range view.BindingsOf(uid) {
-		if _, known := l.cgroupOf(b); !known && l.mayRun(l.key(b)) {
-			return errdefs.Refuse(errdefs.Infeasible, "container %s runs in a cgroup that berthd does not know, so berthd cannot see whether its memory has moved", b.Owner)
+		if l.tracks(b) && !l.mayRun(l.key(b)) {
+			continue
+		}
+		if why := l.staysBecause(pod, b); why != "" {
+			return errdefs.Refuse(errdefs.Infeasible, "the memory of container %s cannot move while it runs: %s", b.Owner, why)
 		}
 	}
 	return nil
+}
+
+// staysBecause returns why the memory of a running container cannot move, or cannot be seen to move; empty
+// if it can. The caller holds mu.
+func (l *Loop) staysBecause(pod *ledger.Pod, b ledger.Binding) string {
+	facts := &l.QoS.Cgroup.Facts
+	_, known := l.cgroupOf(b)
+	switch {
+	case !known || !l.tracks(b):
+		return "berthd does not know its cgroup, so it cannot see where its memory is"
+	case !facts.MovesMemory:
+		return "with cgroup v2, the kernel moves memory to other NUMA nodes from Linux 5.15 on"
+	case facts.Version == cgroup.V1 && !b.Own:
+		return "with cgroup v1, the kernel moves memory to other NUMA nodes only in cgroups that berthd has made, and a container runtime has made this one"
+	case slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool {
+		return c.Memory != nil && workload.Resource(c.Resource).IsHugePages() && (c.Owner == b.Owner || c.Owner.Container == "")
+	}):
+		return "it has huge pages, and berthd cannot see whether they have moved"
+	}
+	return ""
 }
 
 // cgroupOf returns the cgroup of a container; false if it is not known.

@@ -307,7 +307,7 @@ func (d *Driver) set(ctx context.Context, node cgroup.Node) error {
 }
 
 // migrateWith makes the kernel move the memory of a cgroup's processes with its memory nodes, if they are about to
-// change on v1. On v2 it always does.
+// change on v1. On v2 it does so from Linux 5.15 on.
 func (d *Driver) migrateWith(node cgroup.Node) error {
 	h, ok := d.hierarchy("cpuset")
 	if node.Values.Mems.IsEmpty() || !ok {
