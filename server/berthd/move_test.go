@@ -148,14 +148,14 @@ func TestCrashDuringAMove(t *testing.T) {
 			d.kill()
 			d = n.start()
 			d.check()
-			cpus, p := d.arrived("a")
+			cpus, _ := d.arrived("a")
 			if !old.IsSubsetOf(cpus) && cpus.Len() != 6 { // a move whose begin was not committed leaves the claims of both
 				t.Errorf("%s, hit %d: it has CPUs %s", point, hit, cpus)
 			}
 			if _, err := d.admission.Resize(d.ctx(), berth.ResizeTo(withMemory("a", 6, "1Gi"))); err != nil {
 				t.Fatal(err)
 			}
-			if cpus, p = d.arrived("a"); cpus.Len() != 6 || cpus.Overlaps(d.cpusOf(d.pods()["b"])) || p.GetContainers()[0].GetNodeMemory()[0].GetNumaNode() != 1 {
+			if cpus, p := d.arrived("a"); cpus.Len() != 6 || cpus.Overlaps(d.cpusOf(d.pods()["b"])) || p.GetContainers()[0].GetNodeMemory()[0].GetNumaNode() != 1 {
 				t.Errorf("%s, hit %d: it has CPUs %s and memory %v", point, hit, cpus, p.GetContainers()[0].GetNodeMemory())
 			}
 			resizeBack(d, old)
