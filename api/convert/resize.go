@@ -18,11 +18,15 @@ func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
 	AdmissionID("admission_id", m.GetAdmissionId(), &vs)
 	out := admission.ResizeRequest{
 		UID: m.GetPodUid(), Owner: m.GetOwner(), AdmissionID: m.GetAdmissionId(), IfRevision: m.GetIfRevision(),
-		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), DryRun: m.GetDryRun(), QoS: ReadQoS("qos_class", m.GetQosClass(), &vs),
+		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), MaxMove: admission.Disruption(m.GetMaxMoveDisruption()), DryRun: m.GetDryRun(), QoS: ReadQoS("qos_class", m.GetQosClass(), &vs),
 	}
-	if _, known := admissionv1.Disruption_name[int32(m.GetMaxDisruption())]; !known {
-		vs.Addf("max_disruption", "%d is no disruption", m.GetMaxDisruption())
+	known := func(field string, d admissionv1.Disruption) {
+		if _, known := admissionv1.Disruption_name[int32(d)]; !known {
+			vs.Addf(field, "%d is no disruption", d)
+		}
 	}
+	known("max_disruption", m.GetMaxDisruption())
+	known("max_move_disruption", m.GetMaxMoveDisruption())
 	if n := len(m.GetContainers()); n > workload.DefaultMaxContainers {
 		vs.Addf("containers", "%d containers are more than the %d that a pod may have", n, workload.DefaultMaxContainers)
 		return out, vs.Err("request")

@@ -18,7 +18,7 @@ import (
 func TestReadResize(t *testing.T) {
 	t.Parallel()
 	got, err := convert.ReadResize(&admissionv1.ResizeRequest{
-		PodUid: "a", Owner: "me", AdmissionId: "id", IfRevision: 7, DryRun: true, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE, MaxDisruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS,
+		PodUid: "a", Owner: "me", AdmissionId: "id", IfRevision: 7, DryRun: true, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE, MaxDisruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS, MaxMoveDisruption: admissionv1.Disruption_DISRUPTION_NONE,
 		Containers: []*admissionv1.ContainerResources{{
 			ContainerName: "main",
 			Resources: &typesv1.ResourceRequirements{
@@ -28,7 +28,7 @@ func TestReadResize(t *testing.T) {
 		Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": "3"}},
 	})
 	want := admission.ResizeRequest{
-		UID: "a", Owner: "me", AdmissionID: "id", IfRevision: 7, DryRun: true, MaxDisruption: admission.MovesCPUs, QoS: workload.Burstable,
+		UID: "a", Owner: "me", AdmissionID: "id", IfRevision: 7, DryRun: true, MaxDisruption: admission.MovesCPUs, MaxMove: admission.NoDisruption, QoS: workload.Burstable,
 		Changes: []workload.Change{
 			{
 				Container: "main", Requests: workload.Quantities{workload.CPU: 2, workload.Memory: 1 << 30}, Limits: workload.Quantities{workload.CPU: 2000},
@@ -48,7 +48,7 @@ func TestBadResizes(t *testing.T) {
 		return &admissionv1.ContainerResources{ContainerName: "main", Resources: r}
 	}
 	_, err := convert.ReadResize(&admissionv1.ResizeRequest{
-		Owner: "No", AdmissionId: strings.Repeat("x", 129), MaxDisruption: 9,
+		Owner: "No", AdmissionId: strings.Repeat("x", 129), MaxDisruption: 9, MaxMoveDisruption: 8,
 		Containers: []*admissionv1.ContainerResources{
 			main(&typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "much", "example.com/gpu": "1"}}), main(nil), {},
 		},
@@ -63,7 +63,7 @@ func TestBadResizes(t *testing.T) {
 		fields = append(fields, f.Field)
 	}
 	want := []string{
-		"pod_uid", "owner", "admission_id", "max_disruption", `containers[0].resources.requests["cpu"]`,
+		"pod_uid", "owner", "admission_id", "max_disruption", "max_move_disruption", `containers[0].resources.requests["cpu"]`,
 		`containers[0].resources.requests["example.com/gpu"]`, "containers[1].container_name", "containers[2].container_name",
 		`resources.limits["hugepages-2Mi"]`, "resources.claims",
 	}

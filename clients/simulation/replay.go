@@ -315,7 +315,7 @@ func (r *replay) verdict(ctx context.Context, e *recorded, req *ledger.HistoryRe
 	if !r.known[r.digest(e.config)] {
 		r.out.OtherConfiguration++
 	}
-	if after := e.after(); v.Outcome == admission.Admitted && !v.Repeated && after != nil && !sameHoldings(v.Pod, after) {
+	if after := e.after(); v.Outcome == admission.Admitted && !v.Repeated && after != nil && !sameHoldings(v.Pod, after.AfterMove()) {
 		r.out.Moved++
 	}
 	same := e.Verdict == v.Outcome.String() && e.Reason == string(v.Reason)
@@ -340,7 +340,7 @@ func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, re
 		return t.Repeat(ctx, admission.Request{Pod: *req.Pod, Owner: req.Owner, AdmissionID: e.AdmissionID})
 	}
 	out, err := t.Resize(ctx, admission.ResizeRequest{
-		UID: e.Pod, Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: admission.Disruption(req.MaxDisruption),
+		UID: e.Pod, Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: admission.Disruption(req.MaxDisruption), MaxMove: admission.Disruption(req.MaxMove),
 	})
 	return out.Verdict, err
 }

@@ -146,7 +146,7 @@ func moving(p *ledger.Pod) error {
 // error is that refusal, or one of the move.
 func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record *ledger.Pod, refused error) error {
 	e := r.engine
-	if there := (*hint.OtherNodes)(nil); !errors.As(refused, &there) || r.request.MaxDisruption == NoDisruption {
+	if there := (*hint.OtherNodes)(nil); !errors.As(refused, &there) {
 		return refused
 	}
 	var changed []string
@@ -161,35 +161,47 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 		changed = nil // the pod as a whole
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "not in place: " + refused.Error() + "; other NUMA nodes are tried"})
+	limit, field := r.moveLimit()
 	p, err := e.planMove(ctx, view, record, changed, r.trace)
 	if err != nil {
+		if limit == NoDisruption && errdefs.ClassOf(err) == errdefs.Refused {
+			return refused
+		}
 		return r.notElsewhere(ctx, view, record, changed, refused, err)
 	}
-	if r.exceeds(old, p) {
-		reason, _ := errdefs.ReasonOf(refused)
-		return because(reason, refused, "max_disruption does not allow the move to other NUMA nodes that would serve it")
-	}
+	d := r.disturbance(old, p)
+	allowed := tooMuch(d, limit, nil) == nil
 	if e.Mover != nil && p.Cost.Bytes > 0 {
 		if err := e.Mover.CheckMove(ctx, view, record.UID()); err != nil {
+			if !allowed && errdefs.ClassOf(err) == errdefs.Refused {
+				return refused
+			}
 			return err
 		}
+	}
+	if !allowed {
+		r.forbidden = d
+		reason, _ := errdefs.ReasonOf(refused)
+		return because(reason, refused, field+" does not allow the move to other NUMA nodes that would serve it")
 	}
 	p.move.BytesPerSecond = e.BytesPerSecond
 	r.claims, r.move = p.begin, p
 	return nil
 }
 
-// exceeds returns whether a move disturbs the containers more than is allowed.
-func (r *resizing) exceeds(old *ledger.Pod, p *planned) bool {
-	after := clone(old)
-	for _, to := range p.move.To {
-		for i := range after.Claims {
-			if c := &after.Claims[i]; c.Owner == to.Owner && c.Provider == to.Provider && c.Resource == to.Resource {
-				*c = to
-			}
-		}
+// moveLimit returns the limit of the disturbance by a move, and the field of the request that has it.
+func (r *resizing) moveLimit() (Disruption, string) {
+	if most, move := r.request.MaxDisruption, r.request.MaxMove; move != AnyDisruption && (most == AnyDisruption || move < most) {
+		return move, "max_move_disruption"
 	}
-	return tooMuch(disruption(old, after, nil), r.request.MaxDisruption, nil) != nil
+	return r.request.MaxDisruption, "max_disruption"
+}
+
+// disturbance returns how much a move disturbs the containers.
+func (r *resizing) disturbance(old *ledger.Pod, p *planned) Disruption {
+	after := clone(old)
+	after.Move = &p.move
+	return disruption(old, after.AfterMove(), nil)
 }
 
 // because is a refusal with another reason and more text.

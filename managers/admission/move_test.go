@@ -169,46 +169,60 @@ func TestResizeAsAMove(t *testing.T) {
 		text    string // of the message
 		begin   string
 		end     string
+		// maxMove limits the move, and forbidden is how much the move would disturb that the limits forbid.
+		maxMove, forbidden admission.Disruption
 	}{
 		"CPUs and memory": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
-			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1",
+			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", 0, 0,
 		},
 		"memory alone": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 6})}, podOf("a", [2]int64{2, 5}), admission.MovesMemory,
-			admission.Admitted, "", "1-2,8-9@0-1 moving", "8-9@1",
+			admission.Admitted, "", "1-2,8-9@0-1 moving", "8-9@1", 0, 0,
 		},
 		"one container of two": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})}, podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
-			admission.Admitted, "", "1-2@0 3-4,8-13@0-1 moving", "1-2@0 8-13@1",
+			admission.Admitted, "", "1-2@0 3-4,8-13@0-1 moving", "1-2@0 8-13@1", 0, 0,
 		},
 		"both containers, with the scope of pods": {
 			hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})}, podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
-			admission.Admitted, "", "1-2,8-9@0-1 3-4,10-15@0-1 moving", "8-9@1 10-15@1",
+			admission.Admitted, "", "1-2,8-9@0-1 3-4,10-15@0-1 moving", "8-9@1 10-15@1", 0, 0,
 		},
 		"a pod as a whole, on its node": {
 			hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, asWhole("a", 4, 2), admission.MovesCPUs,
-			admission.Admitted, "", "1@0 2-4@0 moving", "1@0 2-4@0",
+			admission.Admitted, "", "1@0 2-4@0 moving", "1@0 2-4@0", 0, 0,
 		},
 		"a pod as a whole, to another node": {
 			hint.PodScope, []workload.Pod{asWhole("a", 2, 2), podOf("b", [2]int64{4, 1})}, asWhole("a", 4, 2), admission.AnyDisruption,
-			admission.Admitted, "", "1,8@0-1 2,9-11@0-1 moving", "8@1 9-11@1",
+			admission.Admitted, "", "1,8@0-1 2,9-11@0-1 moving", "8@1 9-11@1", 0, 0,
 		},
 		"not without the right to": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.MovesCPUs,
-			admission.Deferred, "and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0",
+			admission.Deferred, "and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0", 0, admission.MovesMemory,
 		},
 		"nor without any": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.NoDisruption,
-			admission.Deferred, "needs 4 more CPUs on NUMA nodes 0, and 1 are free there", "1-2@0", "1-2@0",
+			admission.Deferred, "needs 4 more CPUs on NUMA nodes 0, and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0", 0, admission.MovesMemory,
+		},
+		"in place only": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			admission.Deferred, "and 1 are free there; max_move_disruption does not allow the move", "1-2@0", "1-2@0", admission.NoDisruption, admission.MovesMemory,
+		},
+		"in place only, and no other node has enough": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), admission.AnyDisruption,
+			admission.Rejected, "which have 7 allocatable CPUs, and now requests 9", "1-2@0", "1-2@0", admission.NoDisruption, 0,
+		},
+		"a move of memory is allowed": {
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", admission.MovesMemory, 0,
 		},
 		"no other node has enough now": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}), podOf("c", [2]int64{6, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
-			admission.Deferred, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0",
+			admission.Deferred, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0", 0, 0,
 		},
 		"no node has ever enough": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), admission.AnyDisruption,
-			admission.Rejected, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0",
+			admission.Rejected, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0", 0, 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +237,7 @@ func TestResizeAsAMove(t *testing.T) {
 				return req
 			}
 			req := sized(row.to)
-			req.DryRun, req.MaxDisruption = true, row.most
+			req.DryRun, req.MaxDisruption, req.MaxMove = true, row.most, row.maxMove
 			dry, err := h.Resize(t.Context(), req)
 			must(t, err)
 			if h.has("a") != strings.TrimSuffix(row.begin, " moving") && row.outcome != admission.Admitted {
@@ -234,6 +248,9 @@ func TestResizeAsAMove(t *testing.T) {
 			must(t, err)
 			if got.Outcome != row.outcome || dry.Outcome != row.outcome || !strings.Contains(got.Message, row.text) || got.Message != dry.Message {
 				t.Errorf("%v, %v: %s", got.Outcome, dry.Outcome, got.Message)
+			}
+			if got.MoveDisruption != row.forbidden || dry.MoveDisruption != row.forbidden {
+				t.Errorf("the move that is not allowed: %s, want %s", got.MoveDisruption, row.forbidden)
 			}
 			if h.has("a") != row.begin || (got.Plan != nil) != (row.outcome == admission.Admitted) {
 				t.Errorf("begin: has %s, plan %+v", h.has("a"), got.Plan)
@@ -295,6 +312,13 @@ func TestMoveOfUnobservedMemory(t *testing.T) {
 	got, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
 	if err != nil || got.Outcome != admission.Rejected || got.Message != "its cgroup is not known" || h.has("a") != "1-2@0" {
 		t.Errorf("%+v, %v", got.Verdict, err)
+	}
+	// No limit of the request would help.
+	req := resizeTo(podOf("a", [2]int64{6, 2}), false)
+	req.MaxMove = admission.NoDisruption
+	got, err = h.Resize(t.Context(), req)
+	if err != nil || got.Outcome != admission.Deferred || strings.Contains(got.Message, "max_move_disruption") || got.MoveDisruption != admission.AnyDisruption {
+		t.Errorf("in place only: %+v, %v", got, err)
 	}
 }
 

@@ -29,6 +29,9 @@ type ResizeRequest struct {
 	IfRevision uint64
 	// MaxDisruption is the limit of the disturbance. A resize above it is rejected.
 	MaxDisruption Disruption
+	// MaxMove is the limit of the disturbance by a move to other NUMA nodes. A resize that needs a
+	// larger one is refused as if there was none.
+	MaxMove Disruption
 	// QoS is the pod's class as its agent has it; empty means that it is computed.
 	QoS    workload.QoSClass
 	DryRun bool
@@ -47,6 +50,9 @@ type Resized struct {
 	// Plan has the steps of a resize that is carried out as a move to other NUMA nodes; nil for one in
 	// place. The pod's claims include the old and the new ones until the move has ended.
 	Plan *transition.Plan
+	// MoveDisruption is how much a move would disturb that would serve a refused resize, if only the
+	// request's limits forbid it; else AnyDisruption.
+	MoveDisruption Disruption
 	// ID is the request's admission id, or a new one.
 	ID string
 }
@@ -135,6 +141,8 @@ type resizing struct {
 	claims []ledger.Claim
 	// move is the move by which the resize is carried out; nil for a resize in place.
 	move *planned
+	// forbidden is how much the move would disturb that the request's limits forbid.
+	forbidden Disruption
 	// amounts is the last view with the new amounts and the old claims. The cgroups get these
 	// before the commit. The passes after it write CPUs and memory nodes, in the order in which
 	// no other container shares exclusive CPUs.
@@ -447,7 +455,7 @@ func (r *resizing) current(view *ledger.View, have *ledger.Pod) error {
 
 func (r *resizing) begin(view *ledger.View, now time.Time, notes []string) {
 	p := &r.wanted
-	r.move = nil
+	r.move, r.forbidden = nil, AnyDisruption
 	r.trace = &ledger.Trace{
 		AdmissionID: r.id, Pod: p.UID, Namespace: p.Namespace, Name: p.Name,
 		Generation: view.Generation(), DryRun: r.request.DryRun, Time: now,
@@ -476,7 +484,7 @@ func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resiz
 		step.Provider, step.Resource = fe.Provider, fe.Resource
 	}
 	r.trace.Add(step)
-	return Resized{Verdict: v}, nil
+	return Resized{Verdict: v, MoveDisruption: r.forbidden}, nil
 }
 
 // carryOut writes the cgroups and then the ledger. After an error, the cgroups have their

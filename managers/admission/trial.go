@@ -116,12 +116,9 @@ func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) 
 
 // end ends the move of a resize at once, because nothing runs.
 func (t *Trial) end(out *Resized) {
-	record := clone(out.Pod)
-	record.Move = nil
 	d := ledger.NewDraft(t.view)
-	d.PutPod(record)
-	d.AddClaims(record.UID(), out.Pod.Move.To...)
+	d.PutPod(out.Pod.AfterMove())
 	t.view = d.View()
 	out.View = t.view
-	out.Pod, _ = t.view.Pod(record.UID())
+	out.Pod, _ = t.view.Pod(out.Pod.UID())
 }

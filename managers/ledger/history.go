@@ -129,10 +129,11 @@ type HistoryRequest struct {
 	// Running is whether the caller stated allocations of running containers, so that nothing
 	// was planned.
 	Running bool `json:"running,omitempty"`
-	// Changes of a resize, with its limit of disturbance.
+	// Changes of a resize, with its limits of disturbance.
 	Changes       []workload.Change `json:"changes,omitempty"`
 	QoS           workload.QoSClass `json:"qos,omitempty"`
 	MaxDisruption int               `json:"max_disruption,omitempty"`
+	MaxMove       int               `json:"max_move_disruption,omitempty"`
 	// Policy that was set, in the spelling of the configuration.
 	Policy json.RawMessage `json:"policy,omitempty"`
 }

@@ -37,3 +37,22 @@ func (p *Pod) MemoryNodes(container string) (nodes numa.Mask) {
 	}
 	return nodes
 }
+
+// AfterMove returns the pod with the claims that it has when its move has ended. A pod that does not move is
+// returned as it is.
+func (p *Pod) AfterMove() *Pod {
+	if p.Move == nil {
+		return p
+	}
+	out := *p
+	out.Claims, out.Move = slices.Clone(p.Claims), nil
+	for i := range out.Claims {
+		c := &out.Claims[i]
+		if at := slices.IndexFunc(p.Move.To, func(to Claim) bool {
+			return to.Owner == c.Owner && to.Provider == c.Provider && to.Resource == c.Resource
+		}); at >= 0 {
+			*c = p.Move.To[at]
+		}
+	}
+	return &out
+}

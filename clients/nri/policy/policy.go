@@ -159,6 +159,8 @@ func (p *Policy) warnOfDevices(ctx context.Context) error {
 type sandbox struct {
 	id, uid, namespace, name string
 	annotations              map[string]string
+	// maxMove limits the moves of a kubelet's resize to other NUMA nodes.
+	maxMove admissionv1.Disruption
 	// cgroup is the pod's.
 	cgroup string
 	// qos is empty if the cgroup's name does not contain it.
@@ -261,8 +263,10 @@ func (s *sandbox) lists(name string) bool {
 
 // newSandbox converts the pod of an event.
 func newSandbox(pod *api.PodSandbox) *sandbox {
+	most, _ := maxMove(pod)
 	return &sandbox{
-		id: pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
+		maxMove: most,
+		id:      pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
 		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()),
 		resources: pod.GetLinux().GetPodResources(), names: map[string]bool{}, made: map[string]bool{},
 	}
@@ -274,6 +278,9 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 	if s == nil {
 		s = newSandbox(pod)
 		p.sandboxes[s.id] = s
+		if _, err := maxMove(pod); err != nil {
+			p.Log.Warn("an annotation of a pod is not valid", "pod", s.namespace+"/"+s.name, "error", err)
+		}
 	}
 	if pid := int(pod.GetPid()); pid != 0 && pid != s.pid {
 		s.pid, s.born = pid, 0

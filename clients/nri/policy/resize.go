@@ -155,7 +155,7 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 		if err != nil {
 			return err
 		}
-		return p.agreeTo(ctx, pod)
+		return p.agreeTo(ctx, s, pod)
 	case s.spec == nil:
 		// The source may not have answered when the pod was found.
 		if err := p.search(ctx, s); err != nil {
@@ -175,22 +175,25 @@ func (p *Policy) agreeWhole(ctx context.Context, m *member, spec *typesv1.Pod) e
 	if err != nil {
 		return err
 	}
-	if err := p.agreeTo(ctx, pod); err != nil {
+	if err := p.agreeTo(ctx, m.pod, pod); err != nil {
 		return err
 	}
 	m.pod.spec = pod
 	return nil
 }
 
-// agreeTo resizes a pod in berthd. A refusal is an error too.
-func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
-	answer, err := p.Client.Resize(ctx, berth.ResizeTo(pod))
+// agreeTo resizes a pod of a sandbox in berthd. A refusal is an error too. The kubelet knows
+// only resizes in place, so containers move to other NUMA nodes only if the pod allows it.
+func (p *Policy) agreeTo(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
+	req := berth.ResizeTo(pod)
+	req.MaxMoveDisruption = s.maxMove
+	answer, err := p.Client.Resize(ctx, req)
 	switch {
 	case err != nil:
 		p.unsure(err)
 		return err
 	case answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED:
-		return errdefs.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
+		return errdefs.Preconditionf("%s: %s%s", answer.GetReason(), answer.GetMessage(), moveHelp(answer))
 	}
 	return nil
 }

@@ -288,7 +288,7 @@ func recordAdmit(ctx context.Context, req *admission.Request) {
 // recordResize is recordAdmit for a resize.
 func recordResize(ctx context.Context, req *admission.ResizeRequest) {
 	if c := ledger.CallOf(ctx); c != nil && !req.DryRun {
-		c.Request = &ledger.HistoryRequest{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption)}
+		c.Request = &ledger.HistoryRequest{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption), MaxMove: int(req.MaxMove)}
 	}
 }
 

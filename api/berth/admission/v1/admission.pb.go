@@ -1145,9 +1145,13 @@ type ResizeRequest struct {
 	MaxDisruption Disruption `protobuf:"varint,9,opt,name=max_disruption,json=maxDisruption,proto3,enum=berth.admission.v1.Disruption" json:"max_disruption,omitempty"`
 	// The pod's class, where the agent has it from Kubernetes (status.qosClass). It may not
 	// change. Unspecified: berth computes it from the amounts.
-	QosClass      v1.QOSClass `protobuf:"varint,10,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	QosClass v1.QOSClass `protobuf:"varint,10,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
+	// How much a move to other NUMA nodes may disturb, where the resize is not possible on those
+	// that the containers have. DISRUPTION_NONE: no move. Unspecified: max_disruption is the only
+	// limit. A resize that needs a larger move is refused as if there was none.
+	MaxMoveDisruption Disruption `protobuf:"varint,11,opt,name=max_move_disruption,json=maxMoveDisruption,proto3,enum=berth.admission.v1.Disruption" json:"max_move_disruption,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ResizeRequest) Reset() {
@@ -1250,6 +1254,13 @@ func (x *ResizeRequest) GetQosClass() v1.QOSClass {
 	return v1.QOSClass(0)
 }
 
+func (x *ResizeRequest) GetMaxMoveDisruption() Disruption {
+	if x != nil {
+		return x.MaxMoveDisruption
+	}
+	return Disruption_DISRUPTION_UNSPECIFIED
+}
+
 // ContainerResources are the requests and limits of a container.
 type ContainerResources struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1336,9 +1347,12 @@ type ResizeResponse struct {
 	SharedCpus *v1.CPUSet `protobuf:"bytes,13,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
 	// The steps, if the resize is carried out as a move to other CPUs or NUMA nodes; absent for a
 	// resize in place. Until the last step the containers have their old CPUs and memory, too.
-	Plan          *v1.MovePlan `protobuf:"bytes,14,opt,name=plan,proto3" json:"plan,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Plan *v1.MovePlan `protobuf:"bytes,14,opt,name=plan,proto3" json:"plan,omitempty"`
+	// How much a move to other NUMA nodes would disturb that would serve the resize, if only
+	// max_disruption or max_move_disruption forbid it. Otherwise unspecified.
+	MoveDisruption Disruption `protobuf:"varint,15,opt,name=move_disruption,json=moveDisruption,proto3,enum=berth.admission.v1.Disruption" json:"move_disruption,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ResizeResponse) Reset() {
@@ -1469,6 +1483,13 @@ func (x *ResizeResponse) GetPlan() *v1.MovePlan {
 	return nil
 }
 
+func (x *ResizeResponse) GetMoveDisruption() Disruption {
+	if x != nil {
+		return x.MoveDisruption
+	}
+	return Disruption_DISRUPTION_UNSPECIFIED
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
@@ -1550,7 +1571,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x10SyncPodsResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12)\n" +
-	"\x10scheduler_excess\x18\x03 \x03(\tR\x0fschedulerExcess\"\xe6\x03\n" +
+	"\x10scheduler_excess\x18\x03 \x03(\tR\x0fschedulerExcess\"\xb6\x04\n" +
 	"\rResizeRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12F\n" +
 	"\n" +
@@ -1566,10 +1587,11 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"ifRevision\x12E\n" +
 	"\x0emax_disruption\x18\t \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\rmaxDisruption\x125\n" +
 	"\tqos_class\x18\n" +
-	" \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\"\x7f\n" +
+	" \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\x12N\n" +
+	"\x13max_move_disruption\x18\v \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\x11maxMoveDisruption\"\x7f\n" +
 	"\x12ContainerResources\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12B\n" +
-	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\x91\x05\n" +
+	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\xda\x05\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1589,7 +1611,8 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"disruption\x127\n" +
 	"\vshared_cpus\x18\r \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
 	"sharedCpus\x12,\n" +
-	"\x04plan\x18\x0e \x01(\v2\x18.berth.types.v1.MovePlanR\x04plan*n\n" +
+	"\x04plan\x18\x0e \x01(\v2\x18.berth.types.v1.MovePlanR\x04plan\x12G\n" +
+	"\x0fmove_disruption\x18\x0f \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\x0emoveDisruption*n\n" +
 	"\n" +
 	"TraceLevel\x12\x1b\n" +
 	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1687,32 +1710,34 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	0,  // 21: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
 	2,  // 22: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
 	23, // 23: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	28, // 24: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 25: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	23, // 26: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	24, // 27: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	25, // 28: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	26, // 29: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 30: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	21, // 31: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 32: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
-	3,  // 33: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	10, // 34: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	10, // 35: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	14, // 36: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	12, // 37: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	12, // 38: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	8,  // 39: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	11, // 40: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	11, // 41: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	16, // 42: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	13, // 43: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	13, // 44: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	39, // [39:45] is the sub-list for method output_type
-	33, // [33:39] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	2,  // 24: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
+	28, // 25: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 26: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	23, // 27: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	24, // 28: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	25, // 29: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	26, // 30: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 31: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	21, // 32: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 33: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	2,  // 34: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
+	3,  // 35: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	10, // 36: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	10, // 37: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	14, // 38: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	12, // 39: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	12, // 40: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	8,  // 41: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	11, // 42: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	11, // 43: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	16, // 44: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	13, // 45: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	13, // 46: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	41, // [41:47] is the sub-list for method output_type
+	35, // [35:41] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }

@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// TestResizeMoves: berthd has NUMA nodes with CPUs 0-3 and 4-7. A container with CPU 1 is resized to 4
+// CPUs, which only the other node has.
+func TestResizeMoves(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		annotations map[string]string
+		moves       bool
+		refusal     string // a part of it
+		log         string // a part of the warning
+	}{
+		"unset":  {nil, false, "it would move with the annotation nri.berthd.github.io/max-move-disruption: move-cpus", ""},
+		"none":   {map[string]string{movesAnnotation: "none"}, false, "it would move with the annotation nri.berthd.github.io/max-move-disruption: move-cpus", ""},
+		"wrong":  {map[string]string{movesAnnotation: "Move-CPUs"}, false, "it would move with", `is \"Move-CPUs\": expected none, move-cpus or move-memory`},
+		"CPUs":   {map[string]string{movesAnnotation: "move-cpus"}, true, "", ""},
+		"memory": {map[string]string{movesAnnotation: "move-memory"}, true, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			var log bytes.Buffer
+			e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			p := pod("trainer", "guaranteed")
+			p.Annotations = row.annotations
+			c := container(p, "main", "trainer-1", 1000, gib)
+			if own := e.run(p, c); !set(t, own).IsSubsetOf(cpuset.Of(1, 2, 3)) {
+				t.Fatalf("the container is on %s", own)
+			}
+			_, err := e.resize(p, c, size(4000, 4000, 0))
+			if row.moves {
+				if err != nil {
+					t.Fatal(err)
+				}
+				e.follow()
+				eventually(t, "the container is on CPUs 4-7 only", func() bool { return e.on("trainer-1") == "4-7" })
+				d.expect("moved", "trainer-uid.main", "main", 4000, gib)
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), row.refusal) {
+				t.Errorf("the resize: %v", err)
+			}
+			if got := log.String(); strings.Count(got, "an annotation of a pod is not valid") != strings.Count(row.log, "expected") || !strings.Contains(got, row.log) {
+				t.Errorf("the log: %s", got)
+			}
+			d.expect("refused", "trainer-uid.main", "main", 1000, gib)
+		})
+	}
+}
