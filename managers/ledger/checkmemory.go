@@ -132,18 +132,27 @@ func (c *checker) memorySums() {
 			groups = append(groups, keys[end].nodes)
 		}
 		if memory, ok := nodeMemory(machine, workload.Resource(resource)); ok {
-			slices.Sort(groups)
+			slices.SortFunc(groups, func(a, b numa.Mask) int { return cmp.Or(cmp.Compare(a.Len(), b.Len()), cmp.Compare(a, b)) })
+			var short []shortGroup
 			for _, group := range slices.Compact(groups) {
-				c.memorySum(group, memory, keys[first:end])
+				short = c.memorySum(group, memory, keys[first:end], short)
 			}
 		}
 		first = end
 	}
 }
 
-// memorySum makes the comparison for one group of nodes; all keys have the same resource.
-func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys []memoryKey) {
-	var have, held uint64
+// shortGroup is a group of nodes of which more is held than it has.
+type shortGroup struct {
+	nodes  numa.Mask
+	excess uint64
+}
+
+// memorySum makes the comparison for one group of nodes, after all smaller ones; all keys have the same
+// resource. Of a shortage that groups within this one have together, there is no other finding. It returns
+// the groups of findings.
+func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys []memoryKey, short []shortGroup) []shortGroup {
+	var have, held, known uint64
 	for id := range group.All() {
 		have = saturate(have, memory[id])
 	}
@@ -152,10 +161,18 @@ func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys 
 			held = saturate(held, c.memory.pods[key])
 		}
 	}
-	if held > have {
-		c.add(Policy, RuleMemory, Owner{}, Owner{}, keys[0].resource,
-			"%d bytes of %s are held on NUMA nodes %s, which have %d", held, keys[0].resource, group, have)
+	var within numa.Mask
+	for _, s := range slices.Backward(short) { // the largest first
+		if s.nodes.IsSubsetOf(group) && !s.nodes.Overlaps(within) {
+			within, known = within.Union(s.nodes), saturate(known, s.excess)
+		}
 	}
+	if held <= have || held-have <= known {
+		return short
+	}
+	c.add(Policy, RuleMemory, Owner{}, Owner{}, keys[0].resource,
+		"%d bytes of %s are held on NUMA nodes %s, which have %d", held, keys[0].resource, group, have)
+	return append(short, shortGroup{group, held - have})
 }
 
 // Overcommitment returns by how many bytes all pods together exceed what pods may have, on the
