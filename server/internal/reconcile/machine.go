@@ -14,8 +14,7 @@ import (
 
 // machineChanged returns whether a view is on another machine than the last one, and notes the CPUs that
 // have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
-// (ledger.View.RunsOn). The exclusive CPUs of the first view may have come back while no berthd ran:
-// the cgroups above had them at the admission. The caller holds mu.
+// (ledger.View.RunsOn). All CPUs of pods may have come back while no berthd ran. The caller holds mu.
 func (l *Loop) machineChanged(view *ledger.View) bool {
 	last, now := l.machine, view.Machine()
 	if last == now {
@@ -23,7 +22,7 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 	}
 	l.machine = now
 	if last == nil {
-		l.returned = view.ExclusiveCPUs()
+		l.returned = view.SharedCPUs().Union(view.ExclusiveCPUs())
 		return false
 	}
 	l.returned = l.returned.Union(now.CPUs().Minus(last.CPUs()))

@@ -79,6 +79,21 @@ func TestCPUsGoOffline(t *testing.T) {
 			step("0-1", 1, map[string]string{"s": "0", "x": "0", "y": "1"})
 			step("0-3", 0, map[string]string{"s": "0,2", "x": "3", "y": "1"})
 			step("0,1,3", 0, map[string]string{"s": "0", "x": "3", "y": "1"})
+
+			// CPU 2 is shared. It comes back while no berthd runs, and berthd starts after that.
+			b.tree.SetOnline(whole.CPUs())
+			rules := b.ledger.View().Rules()
+			rules.Machine = whole
+			if _, err := b.ledger.SetRules(t.Context(), rules); err != nil {
+				t.Fatal(err)
+			}
+			b.Loop = New(b.Config)
+			b.pass()
+			for uid, want := range map[string]string{"s": "0,2", "x": "3", "y": "1"} {
+				if got := b.tree.RunsOn(pids[uid]); got.String() != want {
+					t.Errorf("after a start: %s runs on %s, want %s", uid, got, want)
+				}
+			}
 		})
 	}
 }
