@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -135,8 +136,8 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 }
 
 // TestShrinkKeepsWhatRuns: a container that shrinks keeps CPUs that it has, as many as it requests, and
-// of those on line as many as it can. With full-pcpus-only it tears no core of which it has all CPUs
-// as long as it has enough whole cores.
+// of those on line as many as it can. With full-pcpus-only it keeps whole cores first, and tears one of them only
+// if others have a single CPU on line. The cores are {0,8}, {1,9} and so on.
 func TestShrinkKeepsWhatRuns(t *testing.T) {
 	t.Parallel()
 	present := machinetest.Build("2s4c2t")
@@ -183,11 +184,22 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 			t.Fatalf("of %s it keeps %s with %s, want %d", have, keep, admitted, n)
 		}
 		online := have.Intersect(topo.CPUs())
-		if runs := keep.Intersect(online).Len(); !whole && runs != min(n, online.Len()) {
+		runs := keep.Intersect(online)
+		if runs.Len() != min(n, online.Len()) {
 			t.Errorf("of %s, of which %s are off line, it keeps %s", have, offline, keep)
 		}
-		if cores := m.wholeCores(have); whole && offline.IsEmpty() && cores.Len() >= n && m.wholeCores(keep) != keep {
-			t.Errorf("of the whole cores %s it keeps %s", cores, keep)
+		if !whole {
+			return
+		}
+		// Cores with all their CPUs on line: threads that are off line are not part of them.
+		cores := m.wholeCores(online)
+		if loose := runs.Minus(cores); !loose.IsEmpty() && !cores.IsSubsetOf(keep) {
+			t.Errorf("of the whole cores %s of %s it keeps %s, and also %s", cores, have, runs.Intersect(cores), loose)
+		}
+		torn := runs.Intersect(cores).Minus(m.wholeCores(runs))
+		pairs := !slices.ContainsFunc(cores.IDs(), func(id int) bool { return offline.Contains((id + 8) % 16) })
+		if torn.Len() > 1 || pairs && !torn.IsEmpty() {
+			t.Errorf("of the whole cores %s of %s it keeps %s, which tears those of %s", cores, have, runs, torn)
 		}
 	})
 }
