@@ -82,6 +82,6 @@ func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.Res
 		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),
 		RestartContainers: r.Restarts, Revision: v.GetRevision(), Replayed: v.GetReplayed(),
 		AdmissionId: r.ID, SharedCpus: v.GetSharedCpus(), Disruption: admissionv1.Disruption(r.Disruption), Plan: MovePlan(r.Plan),
-		MoveDisruption: admissionv1.Disruption(r.MoveDisruption),
+		MoveDisruption: admissionv1.Disruption(r.MoveDisruption), Condition: v.GetCondition(),
 	}
 }

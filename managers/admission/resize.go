@@ -327,8 +327,10 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 		}
 	}
 	r.amounts = draft.View()
-	if _, why := heldBack(view, uid, r.grown(have)); why != "" {
-		return r.refuse(have, view, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why))
+	if condition, why := heldBack(view, uid, r.grown(have)); why != "" {
+		out, err := r.refuse(have, view, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why))
+		out.Condition = &Condition{Type: condition}
+		return out, err
 	}
 	restarts := workload.Restarts(&have.Pod, &r.wanted)
 	disturbs, err := r.disturbs(draft, have, restarts)

@@ -1351,8 +1351,11 @@ type ResizeResponse struct {
 	// How much a move to other NUMA nodes would disturb that would serve the resize, if only
 	// max_disruption or max_move_disruption forbid it. Otherwise unspecified.
 	MoveDisruption Disruption `protobuf:"varint,15,opt,name=move_disruption,json=moveDisruption,proto3,enum=berth.admission.v1.Disruption" json:"move_disruption,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the resize waits for, as in AdmitResponse; only with VERDICT_DEFERRED, and absent if
+	// it waits for CPUs or memory of other pods.
+	Condition     *Condition `protobuf:"bytes,16,opt,name=condition,proto3" json:"condition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResizeResponse) Reset() {
@@ -1490,6 +1493,13 @@ func (x *ResizeResponse) GetMoveDisruption() Disruption {
 	return Disruption_DISRUPTION_UNSPECIFIED
 }
 
+func (x *ResizeResponse) GetCondition() *Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return nil
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
@@ -1591,7 +1601,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x13max_move_disruption\x18\v \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\x11maxMoveDisruption\"\x7f\n" +
 	"\x12ContainerResources\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12B\n" +
-	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\xda\x05\n" +
+	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\x97\x06\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1612,7 +1622,8 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\vshared_cpus\x18\r \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
 	"sharedCpus\x12,\n" +
 	"\x04plan\x18\x0e \x01(\v2\x18.berth.types.v1.MovePlanR\x04plan\x12G\n" +
-	"\x0fmove_disruption\x18\x0f \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\x0emoveDisruption*n\n" +
+	"\x0fmove_disruption\x18\x0f \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\x0emoveDisruption\x12;\n" +
+	"\tcondition\x18\x10 \x01(\v2\x1d.berth.admission.v1.ConditionR\tcondition*n\n" +
 	"\n" +
 	"TraceLevel\x12\x1b\n" +
 	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1721,23 +1732,24 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	21, // 32: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
 	29, // 33: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
 	2,  // 34: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
-	3,  // 35: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	10, // 36: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	10, // 37: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	14, // 38: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	12, // 39: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	12, // 40: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	8,  // 41: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	11, // 42: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	11, // 43: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	16, // 44: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	13, // 45: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	13, // 46: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	41, // [41:47] is the sub-list for method output_type
-	35, // [35:41] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	9,  // 35: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
+	3,  // 36: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	10, // 37: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	10, // 38: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	14, // 39: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	12, // 40: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	12, // 41: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	8,  // 42: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	11, // 43: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	11, // 44: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	16, // 45: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	13, // 46: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	13, // 47: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	42, // [42:48] is the sub-list for method output_type
+	36, // [36:42] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
