@@ -306,7 +306,7 @@ func (m *mask) unknown(u ledger.UnknownLivePod) ledger.UnknownLivePod {
 	out := ledger.UnknownLivePod{
 		UID: m.name(pods, u.UID), Since: u.Since, Namespace: m.name(namespaces, u.Namespace), Name: m.name(names, u.Name),
 		Source: u.Source, Digest: m.name(ids, u.Digest), QoS: u.QoS, OwnedBy: m.name(owners, u.OwnedBy),
-		Claims: m.claims(u.Claims), DevicesUnknown: u.DevicesUnknown,
+		Claims: m.claims(u.Claims), DevicesUnknown: u.DevicesUnknown, ResourceClaim: u.ResourceClaim,
 	}
 	for _, b := range u.Bindings {
 		out.Bindings = append(out.Bindings, ledger.RecordedBinding{ID: m.name(ids, b.ID), Container: m.name(containers, b.Container), Own: b.Own})

@@ -91,6 +91,7 @@ type Config struct {
 	History   History   `json:"history"`
 	Hotplug   Hotplug   `json:"hotplug"`
 	Moves     Moves     `json:"moves"`
+	DRA       DRA       `json:"dra,omitzero"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
 	// Privileges lists the privileges that berthd drops.
@@ -465,7 +466,8 @@ func (c Config) Digest() (string, error) {
 		Reserved  Reserved
 		Providers []string
 		Features  Features
-	}{c.CPU, c.Memory, c.Topology, c.Reserved, c.Providers.Order, c.Features})
+		DRA       DRA `json:",omitzero"` // absent without it, as in digests of earlier versions
+	}{c.CPU, c.Memory, c.Topology, c.Reserved, c.Providers.Order, c.Features, c.DRA})
 	if err != nil {
 		return "", fmt.Errorf("digest the configuration: %w", err)
 	}

@@ -57,6 +57,7 @@ func TestDocumentedFields(t *testing.T) {
 	}
 	c.Cgroups.MemoryQoS = true // for its policy
 	c.Beside = ""              // it excludes other examples
+	c.DRA = DRA{}              // it needs it
 	c.Reserved.CPUs = c.Reserved.CPUs.Minus(c.Reserved.CPUs)
 	if err := c.Validate(); err != nil {
 		t.Error(err)

@@ -93,6 +93,7 @@ func (c Config) Validate() error {
 		"hotplug.poll":                int64(c.Hotplug.Poll.Duration),
 	}
 	c.validateHotplug(&vs, oneOf)
+	c.validateDRA(&vs)
 	for _, field := range slices.Sorted(maps.Keys(durations)) {
 		if durations[field] <= 0 {
 			vs.Addf(field, "expected a positive duration such as 10s")
@@ -279,8 +280,13 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	if err != nil {
 		return managerset.Config{}, err
 	}
+	claims, err := c.claims()
+	if err != nil {
+		return managerset.Config{}, err
+	}
 	return managerset.Config{
-		CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.NodeFit,
+		Claims: claims,
+		CPU:    cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.NodeFit,
 		Order: c.Providers.Order, Digest: digest,
 	}, nil
 }

@@ -126,14 +126,25 @@ func containerIDs(view *ledger.View, pod *ledger.Pod) map[ledger.Owner][]string 
 	return ids
 }
 
+// cgroupParent returns the cgroup of a pod; a resource claim has none.
+func cgroupParent(pod *ledger.Pod) string {
+	if pod.Pod.ResourceClaim != nil {
+		return ""
+	}
+	return pod.CgroupParent
+}
+
 // Allocation returns an admitted pod with everything it holds.
 func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 	out := &typesv1.PodAllocation{
 		Uid: pod.UID(), Namespace: pod.Pod.Namespace, Name: pod.Pod.Name,
-		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
+		QosClass: QoS(pod.QoS), CgroupParent: cgroupParent(pod),
 		Containers:  Containers(view, pod),
 		AdmissionId: pod.AdmissionID, AdmitTime: timestamppb.New(pod.AdmittedAt),
 		Owner: pod.Agent(), Moving: pod.Move != nil,
+	}
+	if claim := pod.Pod.ResourceClaim; claim != nil {
+		out.ResourceClaimNodes = SomeNodes(claim.Nodes)
 	}
 	for i := range pod.Claims {
 		if pod.Claims[i].Owner.Container == "" {

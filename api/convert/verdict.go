@@ -49,7 +49,7 @@ func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.Adm
 	}
 	if v.Pod != nil {
 		out.AdmissionId = v.Pod.AdmissionID
-		out.CgroupParent = v.Pod.CgroupParent
+		out.CgroupParent = cgroupParent(v.Pod)
 		out.Allocations = Containers(v.View, v.Pod)
 		out.SharedCpus = CPUSet(v.View.SharedCPUs())
 	}

@@ -224,7 +224,7 @@ func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 func (s *stage) trial(view *ledger.View, tries int) *admission.Trial {
 	cfg := s.engine
 	cfg.Tries = tries
-	return admission.NewTrial(cfg, view, s.managerSet.Bus, s.managerSet.Topology)
+	return admission.NewTrial(cfg, view, s.managerSet.Bus, s.managerSet.Topology).ForClaims(s.managerSet.For)
 }
 
 // pod reads a pod as an admission does.

@@ -53,7 +53,7 @@ const (
 var Methods = map[string][]e.ErrorReason{
 	"berth.admission.v1.AdmissionService/Admit": {
 		invalid, unsupported, idUsed, specDiffers, ownerDiffer, notOwner, e.ErrorReason_ALLOCATIONS_CONTRADICT,
-		deferred, uncertain, noLedger,
+		condition, deferred, uncertain, noLedger,
 	},
 	"berth.admission.v1.AdmissionService/Resize": {
 		invalid, noPod, idUsed, ownerDiffer, notOwner, unknown, e.ErrorReason_STATE_MOVED, uncertain, noLedger,

@@ -160,11 +160,21 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 
 // assign sets the managers that decide about the candidate on a view. An admission keeps
 // its bus when providers come and go, unless the rules have changed.
-func (e *Engine) assign(c *candidate, view *ledger.View) {
-	if c.bus == nil || c.rules != view.Rules().ConfigDigest {
+func (e *Engine) assign(c *candidate, view *ledger.View) (err error) {
+	switch claim := c.record.Pod.ResourceClaim != nil; {
+	case c.bus != nil && c.rules == view.Rules().ConfigDigest:
+		return nil
+	case claim && e.ClaimManagers == nil:
+		return errdefs.Preconditionf("claim %s: no resource claims are admitted here", &c.record.Pod)
+	case claim:
+		if c.bus, c.policy, err = e.ClaimManagers(view, &c.record.Pod); err != nil {
+			return fmt.Errorf("admit resource claim %s: %w", &c.record.Pod, err)
+		}
+	default:
 		c.bus, c.policy = e.Managers(view)
-		c.rules = view.Rules().ConfigDigest
 	}
+	c.rules = view.Rules().ConfigDigest
+	return nil
 }
 
 // dryRun decides on the current state. It does not wait for other admissions. It makes the
@@ -185,7 +195,9 @@ func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
 
 // decide decides on a view, and changes nothing.
 func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
-	e.assign(c, view)
+	if err := e.assign(c, view); err != nil {
+		return Verdict{}, err
+	}
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
 		return e.refuse(ctx, draft, c, err)

@@ -95,7 +95,9 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 	if v, ok, err := e.known(e.Ledger.View(), view, c); ok || err != nil {
 		return confirmation{}, v, err
 	}
-	e.assign(c, view)
+	if err := e.assign(c, view); err != nil {
+		return confirmation{}, Verdict{}, err
+	}
 	c.calls.Mode = hint.Replay
 	draft, err := e.plan(ctx, view, c)
 	switch {

@@ -44,7 +44,10 @@ type Parts struct {
 	// engine's own.
 	Lock *Lock
 	// Managers returns the managers for a view.
-	Managers      func(view *ledger.View) (*hint.Bus, *topology.Manager)
+	Managers func(view *ledger.View) (*hint.Bus, *topology.Manager)
+	// ClaimManagers returns the managers for a resource claim. Errors are of class Invalid or
+	// Precondition: none can decide about it. nil: no claims are admitted.
+	ClaimManagers func(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error)
 	CgroupManager CgroupManager
 	Starter       Starter
 	// Mover observes moving containers; nil if they have no processes.

@@ -75,6 +75,10 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	trial := NewTrial(quick, ledger.Empty(ch.Rules), ch.Bus, ch.Policy)
 	findings := newFindings(o.Before, o.After)
 	for _, p := range inOrder(before) {
+		if p.Pod.ResourceClaim != nil { // no policy decides about claims
+			o.Pods = append(o.Pods, PodOutlook{Pod: p, Fate: Same, Findings: findings[p.UID()]})
+			continue
+		}
 		v, err := trial.decide(ctx, &p.Pod, true)
 		if err != nil {
 			return o, fmt.Errorf("try pod %s against the new policy: %w", p.UID(), err)

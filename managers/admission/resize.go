@@ -289,6 +289,9 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	if err := r.scope.check(uid, have.Agent()); err != nil {
 		return Resized{}, err
 	}
+	if have.Pod.ResourceClaim != nil {
+		return Resized{}, errdefs.Invalidf("%s is a resource claim: its amounts are those of its allocation, and do not change", &have.Pod)
+	}
 	if have.Acknowledged != nil {
 		view, have = acknowledged(view, have)
 	}

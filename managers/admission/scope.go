@@ -42,12 +42,12 @@ func (s Scope) checkUnknown(u *ledger.UnknownLivePod) error {
 // alone returns whether no pod of another owner is known.
 func (s Scope) alone(view *ledger.View) bool {
 	for p := range view.Pods() {
-		if !s.has(p.Agent()) {
+		if !s.has(p.Agent()) && p.Pod.ResourceClaim == nil { // claims have no cgroups
 			return false
 		}
 	}
 	for u := range view.UnknownLivePods() {
-		if owner, told := u.Agent(); told && !s.has(owner) {
+		if owner, told := u.Agent(); told && !s.has(owner) && u.ResourceClaim == nil {
 			return false
 		}
 	}

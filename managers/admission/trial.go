@@ -33,6 +33,14 @@ func NewTrial(cfg Config, view *ledger.View, bus *hint.Bus, policy *topology.Man
 	return t
 }
 
+// ForClaims adds the managers for resource claims, and returns the trial; see Parts.ClaimManagers.
+func (t *Trial) ForClaims(managers func(*workload.Pod) (*hint.Bus, *topology.Manager, error)) *Trial {
+	t.engine.ClaimManagers = func(_ *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
+		return managers(claim)
+	}
+	return t
+}
+
 // On continues with a view, at a time. The time is zero before.
 func (t *Trial) On(view *ledger.View, now time.Time) { t.view, t.now = view, now }
 

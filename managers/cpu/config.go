@@ -71,7 +71,7 @@ type Features struct {
 // larger than the machine.
 func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	var bad errdefs.Violations
-	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options)}
+	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options), withheld: notForPods}
 	switch cfg.Policy {
 	case PolicyNone, "":
 		m.policy = PolicyNone

@@ -24,10 +24,10 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 		home = m.topo.CPUs() // CPUs without a node count too
 	}
 	free := h.available.Union(reusable).Intersect(home)
-	withheld, why := m.reserved.Intersect(home), "reserved"
+	withheld, why := m.reserved.Intersect(home), m.withheld
 	if whole && m.options.fullCores {
 		free = free.Intersect(m.physical)
-		withheld, why = home.Minus(m.physical), "reserved or on a core with a reserved CPU"
+		withheld, why = home.Minus(m.physical), m.withheld+" or on a core with a reserved CPU"
 	}
 	if free.Len() >= n {
 		return nil

@@ -12,6 +12,9 @@ const (
 	Name = "cpu"
 	// Resource that it answers for.
 	Resource = "cpu"
+
+	notForPods   = "reserved"
+	notForClaims = "not among dra.cpus"
 )
 
 // Manager decides about CPUs under one configuration. It never changes and is
@@ -26,6 +29,8 @@ type Manager struct {
 	reserved    cpuset.Set
 	allocatable cpuset.Set // all but the reserved
 	physical    cpuset.Set // all but the cores that have a reserved CPU
+	// withheld says why the reserved CPUs are not given.
+	withheld string
 }
 
 var (
@@ -64,4 +69,17 @@ func (m *Manager) choose(free cpuset.Set, n int) (cpuset.Set, error) {
 		group = m.perCore
 	}
 	return m.distributed(free, n, group)
+}
+
+// ForClaims returns a manager that gives resource claims some CPUs and nothing else, by the static
+// policy with the same options. CPUs that are offline are not given.
+func (m *Manager) ForClaims(cpus cpuset.Set) *Manager {
+	all := m.topo.CPUs()
+	out := *m
+	out.policy = PolicyStatic
+	out.reserved = all.Minus(cpus)
+	out.allocatable = all.Intersect(cpus)
+	out.physical = all.Minus(m.part[core].Cover(out.reserved))
+	out.withheld = notForClaims
+	return &out
 }

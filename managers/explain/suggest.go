@@ -61,7 +61,9 @@ func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortag
 	s.left -= kept
 	s.requests()
 	s.left += kept
-	s.policies()
+	if r.Request.Pod.ResourceClaim == nil { // no policy decides about claims
+		s.policies()
+	}
 	s.removals()
 	return s.found, s.tried
 }
@@ -178,6 +180,9 @@ func (s *search) removable() []*ledger.Pod {
 	fills := s.fills()
 	var pods []*ledger.Pod
 	for p := range s.Base.Pods() {
+		if (p.Pod.ResourceClaim == nil) != (s.Request.Pod.ResourceClaim == nil) {
+			continue // pods and claims take nothing from each other
+		}
 		if fills(p) {
 			holds[p.UID()] = true
 		}
@@ -231,11 +236,15 @@ func (s *search) offerRemoval(pods ...*ledger.Pod) {
 		offer.Remove = append(offer.Remove, p.UID())
 		names = append(names, p.Pod.Namespace+"/"+p.Pod.Name)
 	}
+	what := "pod"
+	if s.Request.Pod.ResourceClaim != nil {
+		what = "claim"
+	}
 	if len(pods) == 1 {
-		offer.Text = "without pod " + names[0]
+		offer.Text = "without " + what + " " + names[0]
 	} else {
 		last := len(names) - 1
-		offer.Text = "without pods " + strings.Join(names[:last], ", ") + " and " + names[last]
+		offer.Text = "without " + what + "s " + strings.Join(names[:last], ", ") + " and " + names[last]
 	}
 	s.found = append(s.found, offer)
 }

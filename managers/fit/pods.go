@@ -14,7 +14,7 @@ import (
 func ExclusivePods(view *ledger.View, owner string, onNodes func(resource string) bool) iter.Seq[*ledger.Pod] {
 	return func(yield func(*ledger.Pod) bool) {
 		for p := range view.Pods() {
-			if (owner == "" || p.Agent() == owner) && exclusive(p, onNodes) && !yield(p) {
+			if p.Pod.ResourceClaim == nil && (owner == "" || p.Agent() == owner) && exclusive(p, onNodes) && !yield(p) {
 				return
 			}
 		}

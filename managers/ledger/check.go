@@ -70,7 +70,7 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 // checker is one pass over a view.
 type checker struct {
 	view        *View
-	allocatable cpuset.Set
+	allocatable cpuset.Set                 // to pods
 	devices     map[string]map[string]*Pod // holders by resource and id
 	expected    int                        // approximate number of devices of one resource
 	memory      memorySums
@@ -196,8 +196,8 @@ func (c *checker) cpus(p *Pod, i int) {
 		return
 	}
 	if claim.CPUs.ofNode() {
-		if !set.IsSubsetOf(c.allocatable) {
-			c.external(claim)
+		if !set.IsSubsetOf(c.allocatableTo(p)) {
+			c.external(p, claim)
 		}
 	} else if podCPUs := podCPUs(p); !set.IsSubsetOf(podCPUs) {
 		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
@@ -213,8 +213,16 @@ func (c *checker) cpus(p *Pod, i int) {
 	}
 }
 
+// allocatableTo returns the CPUs that a pod or a resource claim may have.
+func (c *checker) allocatableTo(p *Pod) cpuset.Set {
+	if p.Pod.ResourceClaim == nil {
+		return c.allocatable
+	}
+	return c.view.rules.ClaimCPUs.Intersect(c.view.rules.Machine.CPUs())
+}
+
 // external returns why CPUs are not allocatable under the current rules.
-func (c *checker) external(claim *Claim) {
+func (c *checker) external(p *Pod, claim *Claim) {
 	m, set := c.view.rules.Machine, claim.CPUs.Set
 	if gone := set.Minus(m.CPUs()).Minus(m.Offline()); !gone.IsEmpty() {
 		c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
@@ -223,6 +231,13 @@ func (c *checker) external(claim *Claim) {
 	if off := set.Intersect(m.Offline()); !off.IsEmpty() {
 		c.add(Policy, RuleOffline, claim.Owner, Owner{}, claim.Resource,
 			"CPUs %s of %s are off line: it runs on %s", off, claim.Owner, c.view.RunsOn(claim.Owner))
+	}
+	if p.Pod.ResourceClaim != nil {
+		if foreign := set.Intersect(m.CPUs()).Minus(c.view.rules.ClaimCPUs); !foreign.IsEmpty() {
+			c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,
+				"CPUs %s of %s are not among those of resource claims (dra.cpus)", foreign, claim.Owner)
+		}
+		return
 	}
 	if reserved := set.Intersect(c.view.rules.ReservedCPUs).Intersect(m.CPUs()); !reserved.IsEmpty() {
 		c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,

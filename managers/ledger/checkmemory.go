@@ -186,11 +186,13 @@ func Overcommitment(v *View, uid string) (excess uint64) {
 	var use *MemoryUse
 	for i := range p.Claims {
 		for _, b := range p.Claims[i].Memory {
-			have, known := v.rules.memory(p.Claims[i].Resource)
+			have, known := v.rules.memory(p, p.Claims[i].Resource)
 			if !known {
 				continue
 			}
-			if use == nil {
+			if use == nil && p.Pod.ResourceClaim != nil {
+				use = v.ResourceClaimMemory()
+			} else if use == nil {
 				use = v.MemoryUse()
 			}
 			held := use.Held(p.Claims[i].Resource)
@@ -206,10 +208,14 @@ func Overcommitment(v *View, uid string) (excess uint64) {
 	return excess
 }
 
-// memory returns what pods may have of a memory resource, by node id; the machine's whole memory
-// if it is not allocated by node.
-func (r Rules) memory(resource string) (bytes NodeBytes, ok bool) {
-	for _, m := range r.Memory {
+// memory returns what pods, or resource claims if p is one, may have of a memory resource, by node
+// id; the machine's whole memory if it is not allocated by node.
+func (r Rules) memory(p *Pod, resource string) (bytes NodeBytes, ok bool) {
+	list := r.Memory
+	if p.Pod.ResourceClaim != nil {
+		list = r.ClaimMemory
+	}
+	for _, m := range list {
 		if m.Resource == resource && m.Node >= 0 && m.Node < len(bytes) {
 			bytes[m.Node], ok = m.Allocatable, true
 		}

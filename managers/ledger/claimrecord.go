@@ -46,6 +46,8 @@ type ClaimRecord struct {
 	QoS    workload.QoSClass
 	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner.
 	OwnedBy string
+	// ResourceClaim is present in the record of a resource claim.
+	ResourceClaim *workload.ResourceClaim
 	// Claims in the order of records, with digests instead of plugins' answers.
 	Claims []Claim
 	// Bindings has the newest container id of each container, by container.
@@ -62,18 +64,20 @@ type RecordedBinding struct {
 
 // storedClaimRecord is the JSON shape of a claim record.
 type storedClaimRecord struct {
-	Format     int               `json:"format"`
-	Pod        string            `json:"pod"`
-	Namespace  string            `json:"namespace"`
-	Name       string            `json:"name"`
-	BootID     string            `json:"boot_id"`
-	Epoch      EpochID           `json:"epoch"`
-	Generation uint64            `json:"generation"`
-	Digest     string            `json:"digest"`
-	QoS        string            `json:"qos"`
-	OwnedBy    string            `json:"owned_by,omitempty"`
-	Claims     []recordedClaim   `json:"claims"`
-	Bindings   []RecordedBinding `json:"bindings,omitempty"`
+	Format     int             `json:"format"`
+	Pod        string          `json:"pod"`
+	Namespace  string          `json:"namespace"`
+	Name       string          `json:"name"`
+	BootID     string          `json:"boot_id"`
+	Epoch      EpochID         `json:"epoch"`
+	Generation uint64          `json:"generation"`
+	Digest     string          `json:"digest"`
+	QoS        string          `json:"qos"`
+	OwnedBy    string          `json:"owned_by,omitempty"`
+	Claims     []recordedClaim `json:"claims"`
+	// ResourceClaim is as in workload.Pod.
+	ResourceClaim *workload.ResourceClaim `json:"resource_claim,omitempty"`
+	Bindings      []RecordedBinding       `json:"bindings,omitempty"`
 }
 
 // recordedClaim is a claim without the pod's uid.
@@ -93,7 +97,7 @@ func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
 	r := ClaimRecord{
 		Pod: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
 		BootID: v.BootID(), Epoch: v.EpochID(), Generation: generation,
-		Digest: p.Digest, QoS: p.QoS, OwnedBy: p.OwnedBy, Claims: p.Claims,
+		Digest: p.Digest, QoS: p.QoS, OwnedBy: p.OwnedBy, Claims: p.Claims, ResourceClaim: p.Pod.ResourceClaim,
 	}
 	for b := range v.BindingsOf(p.UID()) { // by container, older before newer
 		if last := len(r.Bindings) - 1; last >= 0 && r.Bindings[last].Container == b.Owner.Container {
@@ -110,7 +114,8 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 	stored := storedClaimRecord{
 		Format: claimRecordFormat, Pod: r.Pod, Namespace: r.Namespace, Name: r.Name, BootID: r.BootID, Epoch: r.Epoch,
 		Generation: r.Generation, Digest: r.Digest, QoS: string(r.QoS), OwnedBy: r.OwnedBy, Bindings: r.Bindings,
-		Claims: make([]recordedClaim, len(r.Claims)),
+		ResourceClaim: r.ResourceClaim,
+		Claims:        make([]recordedClaim, len(r.Claims)),
 	}
 	for i := range r.Claims {
 		c := &r.Claims[i]
@@ -178,6 +183,7 @@ func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 		Pod: stored.Pod, Namespace: stored.Namespace, Name: stored.Name,
 		BootID: stored.BootID, Epoch: stored.Epoch, Generation: stored.Generation,
 		Digest: stored.Digest, QoS: workload.QoSClass(stored.QoS), OwnedBy: stored.OwnedBy, Bindings: stored.Bindings,
+		ResourceClaim: stored.ResourceClaim,
 	}
 	if !slices.Contains(classes[:], r.QoS) {
 		return nil, fmt.Errorf("%q is no QoS class", stored.QoS)

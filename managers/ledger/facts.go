@@ -12,10 +12,12 @@ import (
 // updated from view to view, in time proportional to the change. No other derived data of
 // pods is stored.
 type facts struct {
-	claims    int                       // number of claims of all pods
-	exclusive cpuset.Set                // out of the shared pool
-	contested cpuset.Set                // CPUs in exclusive that more than one pod has
-	holders   ordered.Map[string, *Pod] // the pods that hold devices, by uid
+	claims int // number of claims of all pods
+	// resourceClaims is how many of the pods are resource claims.
+	resourceClaims int
+	exclusive      cpuset.Set                // out of the shared pool
+	contested      cpuset.Set                // CPUs in exclusive that more than one pod has
+	holders        ordered.Map[string, *Pod] // the pods that hold devices, by uid
 	// admissions has the pods by admission id and uid; see admissionKey.
 	admissions ordered.Map[string, *Pod]
 	sums       *sums
@@ -54,6 +56,7 @@ func (v *View) put(changes map[string]*Pod) {
 		if old, ok := v.pods.Get(uid); ok {
 			v.facts.release(old)
 			v.facts.claims -= len(old.Claims)
+			v.facts.resourceClaims -= resourceClaims(old)
 			next.gone = append(next.gone, old)
 		}
 	}
@@ -65,6 +68,7 @@ func (v *View) put(changes map[string]*Pod) {
 		v.pods = v.pods.Set(uid, p)
 		v.facts.hold(p)
 		v.facts.claims += len(p.Claims)
+		v.facts.resourceClaims += resourceClaims(p)
 		next.come = append(next.come, p)
 	}
 	next.pods, next.unknown = v.pods, v.unknown
@@ -82,7 +86,16 @@ func (v *View) derive() {
 	}
 	for p := range v.pods.Values() {
 		v.facts.claims += len(p.Claims)
+		v.facts.resourceClaims += resourceClaims(p)
 	}
+}
+
+// resourceClaims returns 1 for a resource claim and 0 for a pod.
+func resourceClaims(p *Pod) int {
+	if p.Pod.ResourceClaim != nil {
+		return 1
+	}
+	return 0
 }
 
 // sums are the requests and memory of all pods. For a draft they are computed on first use,
@@ -97,6 +110,7 @@ type sums struct {
 
 	requests [2]requests // without and with pod-level resources; see variant
 	memory   memoryHeld
+	claimed  memoryHeld // of resource claims, which count nowhere else
 }
 
 // known returns the sums, computed if necessary.
@@ -111,7 +125,7 @@ func (s *sums) known() *sums {
 func (s *sums) add() {
 	if s.base != nil {
 		base := s.base.known()
-		s.requests, s.memory = base.requests, base.memory
+		s.requests, s.memory, s.claimed = base.requests, base.memory, base.claimed
 	}
 	exact := s.base != nil || len(s.come) == s.pods.Len()+s.unknown.Len()
 	for _, p := range s.gone {
@@ -124,7 +138,7 @@ func (s *sums) add() {
 	if exact {
 		return
 	}
-	s.requests, s.memory = [2]requests{}, memoryHeld{}
+	s.requests, s.memory, s.claimed = [2]requests{}, memoryHeld{}, memoryHeld{}
 	for p := range s.pods.Values() {
 		s.change(p, true)
 	}
@@ -136,6 +150,9 @@ func (s *sums) add() {
 // change adds or removes a pod, and returns whether removing it gives the sums without it.
 // A sum that was limited by its maximum cannot be reduced.
 func (s *sums) change(p *Pod, add bool) (exact bool) {
+	if p.Pod.ResourceClaim != nil {
+		return s.claimed.change(p, add)
+	}
 	exact = s.memory.change(p, add)
 	for i := range s.requests {
 		f := workload.Features{PodLevelResources: i == 1}

@@ -37,9 +37,20 @@ func (u *MemoryUse) Held(resource string) NodeBytes {
 	return NodeBytes{}
 }
 
-// MemoryUse returns the total of the memory claims; its cost is that of Requests.
+// MemoryUse returns the total of the pods' memory claims; its cost is that of Requests.
 func (v *View) MemoryUse() *MemoryUse {
 	total := v.facts.sums.known().memory
+	return total.use()
+}
+
+// ResourceClaimMemory returns the total of the memory that resource claims hold; its cost is that of
+// Requests.
+func (v *View) ResourceClaimMemory() *MemoryUse {
+	total := v.facts.sums.known().claimed
+	return total.use()
+}
+
+func (total *memoryHeld) use() *MemoryUse {
 	use := &MemoryUse{held: total.held}
 	for nodes, blocks := range total.groups.All() {
 		for id := range nodes.All() {

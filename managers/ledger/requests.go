@@ -9,15 +9,15 @@ import (
 )
 
 // Requests returns the sum of the pods' requests, without the excepted pod, and their
-// number. Its cost does not grow with the number of pods.
+// number. Resource claims do not count. Its cost does not grow with the number of pods.
 func (v *View) Requests(f workload.Features, except string) (sum workload.Quantities, pods int) {
-	total, pods := v.facts.sums.known().requests[variant(f)], v.pods.Len()
-	if p, ok := v.pods.Get(except); ok {
+	total, pods := v.facts.sums.known().requests[variant(f)], v.pods.Len()-v.facts.resourceClaims
+	if p, ok := v.pods.Get(except); ok && p.Pod.ResourceClaim == nil {
 		pods--
 		if !total.change(p, requestsOf(p, f), false) {
 			total = requests{}
 			for p := range v.pods.Values() {
-				if p.UID() != except {
+				if p.UID() != except && p.Pod.ResourceClaim == nil {
 					total.change(p, requestsOf(p, f), true)
 				}
 			}

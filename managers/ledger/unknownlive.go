@@ -25,6 +25,8 @@ type UnknownLivePod struct {
 	QoS    workload.QoSClass `json:"qos,omitempty"`
 	// OwnedBy is the pod's agent; empty for DefaultOwner and if unknown.
 	OwnedBy string `json:"owned_by,omitempty"`
+	// ResourceClaim is present if it is a resource claim, as far as that is known.
+	ResourceClaim *workload.ResourceClaim `json:"resource_claim,omitempty"`
 	// Claims that are known, in the order of records. The owner of claims from the kernel
 	// is the last component of the container's cgroup.
 	Claims []Claim `json:"claims,omitempty"`
@@ -53,7 +55,7 @@ const (
 // kept returns the pod in the form of a view.
 func (u UnknownLivePod) kept() *UnknownLivePod {
 	u.holds = &Pod{
-		Pod: workload.Pod{UID: u.UID, Namespace: u.Namespace, Name: u.Name},
+		Pod: workload.Pod{UID: u.UID, Namespace: u.Namespace, Name: u.Name, ResourceClaim: u.ResourceClaim},
 		QoS: u.QoS, OwnedBy: u.OwnedBy, Claims: u.Claims,
 	}
 	return &u

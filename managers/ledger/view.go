@@ -20,6 +20,10 @@ type Rules struct {
 	// Memory is the memory of each NUMA node that pods may have, by node and resource, if
 	// memory is allocated by node.
 	Memory []NodeMemory
+	// ClaimCPUs and ClaimMemory are what resource claims may have. Pods get none of it: it is part of
+	// what is reserved.
+	ClaimCPUs   cpuset.Set
+	ClaimMemory []NodeMemory
 	// ConfigDigest shows whether the configuration has changed since the last start.
 	ConfigDigest string
 }
@@ -68,7 +72,7 @@ func (v *View) SameFacts(o *View) bool {
 // same returns whether the rules are equal, for the same machine.
 func (r Rules) same(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
-		slices.Equal(r.Memory, o.Memory) && r.ConfigDigest == o.ConfigDigest
+		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) && r.ConfigDigest == o.ConfigDigest
 }
 
 // Generation is the number of commits; that of a draft's view is its base's.
@@ -111,10 +115,19 @@ func (v *View) Admitted(admissionID string) (*Pod, bool) {
 	return nil, false
 }
 
-// NumPods returns the number of admitted pods.
+// NumPods returns the number of admitted pods and resource claims.
 func (v *View) NumPods() int { return v.pods.Len() }
 
-// Pods yields the records in order of their uids.
+// NumResourceClaims returns how many of them are resource claims.
+func (v *View) NumResourceClaims() int { return v.facts.resourceClaims }
+
+// IsResourceClaim returns whether a uid is that of an admitted resource claim.
+func (v *View) IsResourceClaim(uid string) bool {
+	p, ok := v.pods.Get(uid)
+	return ok && p.Pod.ResourceClaim != nil
+}
+
+// Pods yields the records, those of resource claims too, in order of their uids.
 func (v *View) Pods() iter.Seq[*Pod] {
 	return v.pods.Values()
 }

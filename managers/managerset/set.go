@@ -23,6 +23,8 @@ type Config struct {
 	Facts node.Facts
 	// Fit has pods rejected for which the node as a whole has too little left.
 	Fit bool
+	// Claims is what resource claims may have; nil: there are none.
+	Claims *Claims
 	// Order of the bus, as for hint.NewBus.
 	Order []string
 	// Digest identifies the configuration; views carry it as Rules.ConfigDigest.
@@ -39,10 +41,12 @@ type Set struct {
 	Rules ledger.Rules
 	// Bus joins the managers with the providers that no configuration changes;
 	// nil until Join.
-	Bus   *hint.Bus
-	order []string
-	fit   bool
-	pages *memory.Pages
+	Bus *hint.Bus
+	// claims are the managers of resource claims, by NUMA node; nil if there are none.
+	claims map[int]*claimSet
+	order  []string
+	fit    bool
+	pages  *memory.Pages
 }
 
 // New builds the managers. Errors are of class Invalid: those of the managers'
@@ -65,13 +69,19 @@ func New(cfg Config, m *machine.Topology) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Set{
+	set := &Set{
 		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit, pages: cfg.Pages,
 		Rules: ledger.Rules{
 			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(),
 			Memory: mem.Baseline(), ConfigDigest: cfg.Digest,
 		},
-	}, nil
+	}
+	if cfg.Claims != nil {
+		if err := set.divide(*cfg.Claims); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
 }
 
 // decidesUnder returns whether the set is for the configuration and the machine of rules.
@@ -96,6 +106,9 @@ func (p *Set) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Set, err
 	joined := *p
 	var err error
 	if joined.Bus, err = hint.NewBus(p.order, entries, withTimeout); err != nil {
+		return nil, err
+	}
+	if err := joined.joinClaims(withTimeout); err != nil {
 		return nil, err
 	}
 	return &joined, nil

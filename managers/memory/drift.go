@@ -82,7 +82,7 @@ func (m *Manager) overcommitted(view *ledger.View) []ledger.Finding {
 		free := t.free(c)
 		for _, group := range t.everyGroup() {
 			missing := -free.sum(group)
-			owners := holders(view, c.resource, group)
+			owners := m.holders(view, c.resource, group)
 			if missing <= 0 || len(owners) == 0 {
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -19,6 +20,8 @@ type Manager struct {
 	features workload.Features
 	resizes  bool // pinned memory may change in place
 	warnings []string
+	// claims is set in a manager of resource claims.
+	claims bool
 
 	nodes      numa.Mask
 	ids        []int       // of nodes, ascending
@@ -59,4 +62,25 @@ func (m *Manager) Reserved() map[int]map[string]uint64 {
 		}
 	}
 	return out
+}
+
+// ForClaims returns a manager that gives resource claims these amounts and nothing else, in bytes by
+// resource, all on one NUMA node. The policy must be Static.
+func (m *Manager) ForClaims(node int, bytes map[workload.Resource]uint64) *Manager {
+	out := &Manager{policy: m.policy, features: m.features, claims: true, nodes: numa.Of(node), ids: []int{node}}
+	for _, whole := range m.capacities {
+		c := &capacity{resource: whole.resource, nodes: whole.nodes.Intersect(out.nodes)}
+		c.total[node] = whole.total[node]
+		c.allocatable[node] = int64(min(bytes[workload.Resource(whole.resource)], maxBytes))
+		c.reserved[node] = c.total[node] - c.allocatable[node]
+		c.weights[node] = uint64(c.allocatable[node])
+		out.capacities = append(out.capacities, c)
+	}
+	return out
+}
+
+// serves returns whether the manager decides about the owner of a claim: a pod, or a resource claim.
+func (m *Manager) serves(view *ledger.View, c *ledger.Claim) bool {
+	pod, ok := view.Pod(c.Owner.Pod)
+	return !ok || m.claims == (pod.Pod.ResourceClaim != nil)
 }

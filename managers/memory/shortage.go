@@ -66,9 +66,12 @@ func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 			if w.resource == string(workload.Memory) {
 				s.Why = "reserved or huge pages"
 			}
+			if f.m.claims {
+				s.Why = "not in dra.memory"
+			}
 		}
 		s.HeldBy(view, func(c *ledger.Claim) uint64 {
-			if c.Resource != w.resource {
+			if c.Resource != w.resource || !f.m.serves(view, c) {
 				return 0
 			}
 			return heldOn(view, c, nodes)
@@ -110,7 +113,7 @@ func (f *family) taken(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 			s.Why = "of nodes that are used alone or in another group"
 		}
 		s.HeldBy(view, func(c *ledger.Claim) uint64 {
-			if !slices.ContainsFunc(c.Memory, func(b ledger.Block) bool { return b.Nodes.Overlaps(others) }) {
+			if !f.m.serves(view, c) || !slices.ContainsFunc(c.Memory, func(b ledger.Block) bool { return b.Nodes.Overlaps(others) }) {
 				return 0
 			}
 			return max(heldOn(view, c, others), 1) // a block without bytes uses its nodes too
@@ -136,10 +139,10 @@ func heldOn(view *ledger.View, c *ledger.Claim, nodes numa.Mask) uint64 {
 }
 
 // holders lists who has blocks of a resource on some of the nodes.
-func holders(view *ledger.View, resource string, nodes numa.Mask) []ledger.Owner {
+func (m *Manager) holders(view *ledger.View, resource string, nodes numa.Mask) []ledger.Owner {
 	var out []ledger.Owner
 	for c := range view.Claims() {
-		if c.Resource == resource && heldOn(view, &c, nodes) > 0 {
+		if c.Resource == resource && m.serves(view, &c) && heldOn(view, &c, nodes) > 0 {
 			out = append(out, c.Owner)
 		}
 	}

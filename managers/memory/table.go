@@ -18,6 +18,9 @@ type table struct {
 
 func (m *Manager) table(view *ledger.View) *table {
 	t := &table{m: m, use: view.MemoryUse()}
+	if m.claims {
+		t.use = view.ResourceClaimMemory()
+	}
 	for _, id := range m.ids {
 		if t.use.Blocks[id] > 0 {
 			t.used = t.used.With(id)

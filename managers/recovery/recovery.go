@@ -455,6 +455,7 @@ func (p *pod) wait(source ledger.ClaimSource, claims []ledger.Claim) {
 	}
 	if c := p.seen.Claims; c != nil && source == ledger.FromClaimRecord {
 		p.unknown.Digest, p.unknown.QoS, p.unknown.Bindings, p.unknown.OwnedBy = c.Digest, c.QoS, c.Bindings, c.OwnedBy
+		p.unknown.ResourceClaim = c.ResourceClaim
 	}
 }
 

@@ -12,6 +12,7 @@
 //   - pod-level resources: amounts that the pod requests as a whole (KEP-2837).
 //   - overhead: what the runtime itself needs for the pod's sandbox.
 //   - class: BestEffort, Burstable or Guaranteed.
+//   - resource claim: a request of a driver of dynamic resources. It is admitted like a pod of one container, and is none.
 //   - feed: leave one's exclusive units to later containers of the same pod, which only finished containers can do.
 //
 // Invariants: a request that is absent is not a request for zero; no function changes a pod that it was given; the same pod
@@ -81,7 +82,20 @@ type Pod struct {
 	// RestartPolicy is Always, OnFailure or Never; empty means Always.
 	RestartPolicy string `json:"restartPolicy,omitempty"`
 	HostNetwork   bool   `json:"hostNetwork,omitempty"`
+
+	// ResourceClaim is present if this is a claim on dynamic resources (KEP-4381) and no pod.
+	ResourceClaim *ResourceClaim `json:"resourceClaim,omitempty"`
 }
+
+// ResourceClaim is what a claim on dynamic resources has beside the amounts of its one container, ClaimContainer. A claim
+// has no cgroup and no processes: containers of pods use what it holds.
+type ResourceClaim struct {
+	// Nodes are the NUMA nodes that the scheduler has chosen. The claim gets everything from exactly these.
+	Nodes numa.Mask `json:"nodes"`
+}
+
+// ClaimContainer is the name of the only container of a resource claim.
+const ClaimContainer = "claim"
 
 // Resources are requests and limits that belong together.
 type Resources struct {

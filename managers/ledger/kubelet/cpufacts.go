@@ -96,7 +96,7 @@ func writeCPU(view *ledger.View, settings Settings, format int) (File, error) {
 	}
 	for c := range view.Claims() {
 		switch uid := c.Owner.Pod; {
-		case c.CPUs == nil:
+		case c.CPUs == nil, view.IsResourceClaim(uid):
 		case c.Owner.Container == "":
 			s.Pods[uid] = c.CPUs.Set
 		case s.Containers[uid] == nil:

@@ -202,7 +202,9 @@ func writeMemory(view *ledger.View, settings Settings, format int) (File, error)
 		Nodes:  map[int]MemoryNode{}, Containers: map[string]map[string][]MemoryBlock{}, Pods: map[string][]MemoryBlock{},
 	}
 	for p := range view.Pods() {
-		s.addRecord(p)
+		if p.Pod.ResourceClaim == nil {
+			s.addRecord(p)
+		}
 	}
 	if settings.Policy != noMemoryPolicy {
 		var err error

@@ -400,7 +400,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		DeferWaits: a.Config.Verdicts.Deferred,
 		Resources:  a.Config.Resources(a.Now()), BytesPerSecond: a.Config.Moves.BytesPerSecond,
 	}, admission.Parts{
-		Ledger: a.Ledger, Lock: a.lock, Managers: a.managers,
+		Ledger: a.Ledger, Lock: a.lock, Managers: a.managers, ClaimManagers: a.claimManagers,
 		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives, Mover: a.reconcile,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,

@@ -79,6 +79,11 @@ func (a *App) managers(view *ledger.View) (*hint.Bus, *topology.Manager) {
 	return p.Bus, p.Topology
 }
 
+// claimManagers returns the hint bus and the topology manager for a resource claim.
+func (a *App) claimManagers(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
+	return a.Managers.On(view).For(claim)
+}
+
 // cpus is the CPU manager in force, for services that outlive it.
 type cpus struct{ app *App }
 

@@ -32,6 +32,8 @@ var (
 		"Revision of the ledger; it grows by 1 with each commit.", nil, nil)
 	descPods = prometheus.NewDesc(ledgerPods,
 		"Admitted pods, by class.", []string{"qos_class"}, nil)
+	descResourceClaims = prometheus.NewDesc(resourceClaims,
+		"Claims on dynamic resources that hold something.", nil, nil)
 	descClaims = prometheus.NewDesc(ledgerClaims,
 		"Facts of ownership, by provider and resource.", []string{"provider", "resource"}, nil)
 	descFindings = prometheus.NewDesc(ledgerFindings,
@@ -47,7 +49,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descClaims, descFindings, descContainers, descMachineCPUs,
+		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descResourceClaims, descClaims, descFindings, descContainers, descMachineCPUs,
 	} {
 		out <- d
 	}
@@ -64,7 +66,9 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 	pods := map[workload.QoSClass]int{workload.Guaranteed: 0, workload.Burstable: 0, workload.BestEffort: 0}
 	claims, findings := map[[2]string]int{}, map[[2]string]int{}
 	for p := range view.Pods() {
-		pods[p.QoS]++
+		if p.Pod.ResourceClaim == nil {
+			pods[p.QoS]++
+		}
 		for i := range p.Claims {
 			claims[[2]string{p.Claims[i].Provider, p.Claims[i].Resource}]++
 		}
@@ -76,6 +80,7 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 	for _, f := range found {
 		findings[[2]string{string(f.Kind), string(f.Rule)}]++
 	}
+	gauge(descResourceClaims, float64(view.NumResourceClaims()))
 	for class, n := range pods {
 		gauge(descPods, float64(n), string(class))
 	}

@@ -59,6 +59,7 @@ const (
 	ledgerRevision    = "berth_ledger_revision"
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"
+	resourceClaims    = "berth_resource_claims"
 	ledgerFindings    = "berth_ledger_findings"
 	containerPhases   = "berth_containers"
 	cgroupDrifts      = "berth_cgroup_drifts_total"

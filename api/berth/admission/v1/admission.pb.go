@@ -206,6 +206,7 @@ type AdmitRequest struct {
 	// Types that are valid to be assigned to Subject:
 	//
 	//	*AdmitRequest_Pod
+	//	*AdmitRequest_ResourceClaim
 	Subject isAdmitRequest_Subject `protobuf_oneof:"subject"`
 	// Decide and explain, but change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -278,6 +279,15 @@ func (x *AdmitRequest) GetPod() *v1.Pod {
 	return nil
 }
 
+func (x *AdmitRequest) GetResourceClaim() *ResourceClaim {
+	if x != nil {
+		if x, ok := x.Subject.(*AdmitRequest_ResourceClaim); ok {
+			return x.ResourceClaim
+		}
+	}
+	return nil
+}
+
 func (x *AdmitRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
@@ -329,7 +339,103 @@ type AdmitRequest_Pod struct {
 	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3,oneof"`
 }
 
+type AdmitRequest_ResourceClaim struct {
+	// A claim on dynamic resources, which a driver prepares. All other calls about pods take its
+	// uid too, except Resize; its one container is called "claim".
+	ResourceClaim *ResourceClaim `protobuf:"bytes,8,opt,name=resource_claim,json=resourceClaim,proto3,oneof"`
+}
+
 func (*AdmitRequest_Pod) isAdmitRequest_Subject() {}
+
+func (*AdmitRequest_ResourceClaim) isAdmitRequest_Subject() {}
+
+// ResourceClaim is a claim on dynamic resources (DRA, KEP-4381) with an allocation of the
+// scheduler. It gets CPUs, memory and huge pages of one NUMA node for the containers that use
+// it, all or nothing, whatever the topology policy is. It has no cgroup and no processes. What
+// all claims may have is divided from what pods may have by the configuration (dra); without
+// that, the call is FAILED_PRECONDITION.
+type ResourceClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identity of the claim, as the uid of a pod. The same uid with other values is
+	// FAILED_PRECONDITION. Required.
+	Uid string `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// DNS label. Empty means "default".
+	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// DNS subdomain. Required.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Quantities by name: cpu, a whole number; memory; hugepages-SIZE. The first two are
+	// required.
+	Resources map[string]string `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The NUMA node that the scheduler has chosen: exactly one. Required.
+	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,5,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResourceClaim) Reset() {
+	*x = ResourceClaim{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResourceClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResourceClaim) ProtoMessage() {}
+
+func (x *ResourceClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResourceClaim.ProtoReflect.Descriptor instead.
+func (*ResourceClaim) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ResourceClaim) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ResourceClaim) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ResourceClaim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResourceClaim) GetResources() map[string]string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *ResourceClaim) GetNumaNodes() *v1.NUMANodeSet {
+	if x != nil {
+		return x.NumaNodes
+	}
+	return nil
+}
 
 // ExternalDevices are devices that another program has allocated to a container.
 type ExternalDevices struct {
@@ -344,7 +450,7 @@ type ExternalDevices struct {
 
 func (x *ExternalDevices) Reset() {
 	*x = ExternalDevices{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +462,7 @@ func (x *ExternalDevices) String() string {
 func (*ExternalDevices) ProtoMessage() {}
 
 func (x *ExternalDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +475,7 @@ func (x *ExternalDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalDevices.ProtoReflect.Descriptor instead.
 func (*ExternalDevices) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ExternalDevices) GetContainerName() string {
@@ -403,7 +509,7 @@ type RunningAllocation struct {
 
 func (x *RunningAllocation) Reset() {
 	*x = RunningAllocation{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +521,7 @@ func (x *RunningAllocation) String() string {
 func (*RunningAllocation) ProtoMessage() {}
 
 func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +534,7 @@ func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAllocation.ProtoReflect.Descriptor instead.
 func (*RunningAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RunningAllocation) GetContainerName() string {
@@ -473,7 +579,7 @@ type RunningMemory struct {
 
 func (x *RunningMemory) Reset() {
 	*x = RunningMemory{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +591,7 @@ func (x *RunningMemory) String() string {
 func (*RunningMemory) ProtoMessage() {}
 
 func (x *RunningMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +604,7 @@ func (x *RunningMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningMemory.ProtoReflect.Descriptor instead.
 func (*RunningMemory) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RunningMemory) GetResource() string {
@@ -534,7 +640,7 @@ type RunningDevices struct {
 
 func (x *RunningDevices) Reset() {
 	*x = RunningDevices{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +652,7 @@ func (x *RunningDevices) String() string {
 func (*RunningDevices) ProtoMessage() {}
 
 func (x *RunningDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +665,7 @@ func (x *RunningDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningDevices.ProtoReflect.Descriptor instead.
 func (*RunningDevices) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RunningDevices) GetResource() string {
@@ -615,7 +721,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +733,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +746,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AdmitResponse) GetVerdict() Verdict {
@@ -765,7 +871,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +883,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +896,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Condition) GetReason() string {
@@ -829,7 +935,7 @@ type RemovePodRequest struct {
 
 func (x *RemovePodRequest) Reset() {
 	*x = RemovePodRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +947,7 @@ func (x *RemovePodRequest) String() string {
 func (*RemovePodRequest) ProtoMessage() {}
 
 func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +960,7 @@ func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePodRequest.ProtoReflect.Descriptor instead.
 func (*RemovePodRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RemovePodRequest) GetPodUid() string {
@@ -893,7 +999,7 @@ type RemovePodResponse struct {
 
 func (x *RemovePodResponse) Reset() {
 	*x = RemovePodResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1011,7 @@ func (x *RemovePodResponse) String() string {
 func (*RemovePodResponse) ProtoMessage() {}
 
 func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1024,7 @@ func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePodResponse.ProtoReflect.Descriptor instead.
 func (*RemovePodResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemovePodResponse) GetRemoved() bool {
@@ -972,7 +1078,7 @@ type SyncPodsRequest struct {
 
 func (x *SyncPodsRequest) Reset() {
 	*x = SyncPodsRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1090,7 @@ func (x *SyncPodsRequest) String() string {
 func (*SyncPodsRequest) ProtoMessage() {}
 
 func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1103,7 @@ func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPodsRequest.ProtoReflect.Descriptor instead.
 func (*SyncPodsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SyncPodsRequest) GetActivePodUids() []string {
@@ -1065,7 +1171,7 @@ type SyncPodsResponse struct {
 
 func (x *SyncPodsResponse) Reset() {
 	*x = SyncPodsResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1183,7 @@ func (x *SyncPodsResponse) String() string {
 func (*SyncPodsResponse) ProtoMessage() {}
 
 func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1196,7 @@ func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPodsResponse.ProtoReflect.Descriptor instead.
 func (*SyncPodsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SyncPodsResponse) GetRemovedPodUids() []string {
@@ -1156,7 +1262,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1274,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1287,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResizeRequest) GetPodUid() string {
@@ -1274,7 +1380,7 @@ type ContainerResources struct {
 
 func (x *ContainerResources) Reset() {
 	*x = ContainerResources{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1392,7 @@ func (x *ContainerResources) String() string {
 func (*ContainerResources) ProtoMessage() {}
 
 func (x *ContainerResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1405,7 @@ func (x *ContainerResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerResources.ProtoReflect.Descriptor instead.
 func (*ContainerResources) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ContainerResources) GetContainerName() string {
@@ -1360,7 +1466,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1478,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1491,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ResizeResponse) GetVerdict() Verdict {
@@ -1504,9 +1610,10 @@ var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfd\x02\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc9\x03\n" +
 	"\fAdmitRequest\x12'\n" +
-	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodH\x00R\x03pod\x12\x17\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodH\x00R\x03pod\x12J\n" +
+	"\x0eresource_claim\x18\b \x01(\v2!.berth.admission.v1.ResourceClaimH\x00R\rresourceClaim\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
 	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12V\n" +
 	"\x13running_allocations\x18\x04 \x03(\v2%.berth.admission.v1.RunningAllocationR\x12runningAllocations\x12?\n" +
@@ -1514,7 +1621,17 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"traceLevel\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\x12N\n" +
 	"\x10external_devices\x18\a \x03(\v2#.berth.admission.v1.ExternalDevicesR\x0fexternalDevicesB\t\n" +
-	"\asubject\"r\n" +
+	"\asubject\"\x9d\x02\n" +
+	"\rResourceClaim\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12N\n" +
+	"\tresources\x18\x04 \x03(\v20.berth.admission.v1.ResourceClaim.ResourcesEntryR\tresources\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\x05 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
 	"\x0fExternalDevices\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x128\n" +
 	"\adevices\x18\x02 \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\adevices\"\xdf\x01\n" +
@@ -1663,93 +1780,98 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(TraceLevel)(0),                 // 0: berth.admission.v1.TraceLevel
 	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
 	(Disruption)(0),                 // 2: berth.admission.v1.Disruption
 	(*AdmitRequest)(nil),            // 3: berth.admission.v1.AdmitRequest
-	(*ExternalDevices)(nil),         // 4: berth.admission.v1.ExternalDevices
-	(*RunningAllocation)(nil),       // 5: berth.admission.v1.RunningAllocation
-	(*RunningMemory)(nil),           // 6: berth.admission.v1.RunningMemory
-	(*RunningDevices)(nil),          // 7: berth.admission.v1.RunningDevices
-	(*AdmitResponse)(nil),           // 8: berth.admission.v1.AdmitResponse
-	(*Condition)(nil),               // 9: berth.admission.v1.Condition
-	(*RemovePodRequest)(nil),        // 10: berth.admission.v1.RemovePodRequest
-	(*RemovePodResponse)(nil),       // 11: berth.admission.v1.RemovePodResponse
-	(*SyncPodsRequest)(nil),         // 12: berth.admission.v1.SyncPodsRequest
-	(*SyncPodsResponse)(nil),        // 13: berth.admission.v1.SyncPodsResponse
-	(*ResizeRequest)(nil),           // 14: berth.admission.v1.ResizeRequest
-	(*ContainerResources)(nil),      // 15: berth.admission.v1.ContainerResources
-	(*ResizeResponse)(nil),          // 16: berth.admission.v1.ResizeResponse
-	nil,                             // 17: berth.admission.v1.Condition.MetadataEntry
-	nil,                             // 18: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	(*v1.Pod)(nil),                  // 19: berth.types.v1.Pod
-	(*v1.ExternalDevice)(nil),       // 20: berth.types.v1.ExternalDevice
-	(*v1.CPUSet)(nil),               // 21: berth.types.v1.CPUSet
+	(*ResourceClaim)(nil),           // 4: berth.admission.v1.ResourceClaim
+	(*ExternalDevices)(nil),         // 5: berth.admission.v1.ExternalDevices
+	(*RunningAllocation)(nil),       // 6: berth.admission.v1.RunningAllocation
+	(*RunningMemory)(nil),           // 7: berth.admission.v1.RunningMemory
+	(*RunningDevices)(nil),          // 8: berth.admission.v1.RunningDevices
+	(*AdmitResponse)(nil),           // 9: berth.admission.v1.AdmitResponse
+	(*Condition)(nil),               // 10: berth.admission.v1.Condition
+	(*RemovePodRequest)(nil),        // 11: berth.admission.v1.RemovePodRequest
+	(*RemovePodResponse)(nil),       // 12: berth.admission.v1.RemovePodResponse
+	(*SyncPodsRequest)(nil),         // 13: berth.admission.v1.SyncPodsRequest
+	(*SyncPodsResponse)(nil),        // 14: berth.admission.v1.SyncPodsResponse
+	(*ResizeRequest)(nil),           // 15: berth.admission.v1.ResizeRequest
+	(*ContainerResources)(nil),      // 16: berth.admission.v1.ContainerResources
+	(*ResizeResponse)(nil),          // 17: berth.admission.v1.ResizeResponse
+	nil,                             // 18: berth.admission.v1.ResourceClaim.ResourcesEntry
+	nil,                             // 19: berth.admission.v1.Condition.MetadataEntry
+	nil,                             // 20: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	(*v1.Pod)(nil),                  // 21: berth.types.v1.Pod
 	(*v1.NUMANodeSet)(nil),          // 22: berth.types.v1.NUMANodeSet
-	(v1.QOSClass)(0),                // 23: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil),  // 24: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),                // 25: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),     // 26: google.protobuf.Duration
-	(*v1.Claim)(nil),                // 27: berth.types.v1.Claim
-	(*v1.ResourceRequirements)(nil), // 28: berth.types.v1.ResourceRequirements
-	(*v1.MovePlan)(nil),             // 29: berth.types.v1.MovePlan
+	(*v1.ExternalDevice)(nil),       // 23: berth.types.v1.ExternalDevice
+	(*v1.CPUSet)(nil),               // 24: berth.types.v1.CPUSet
+	(v1.QOSClass)(0),                // 25: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 26: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 27: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 28: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 29: berth.types.v1.Claim
+	(*v1.ResourceRequirements)(nil), // 30: berth.types.v1.ResourceRequirements
+	(*v1.MovePlan)(nil),             // 31: berth.types.v1.MovePlan
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	19, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
-	5,  // 1: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
-	0,  // 2: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	4,  // 3: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
-	20, // 4: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
-	21, // 5: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	6,  // 6: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
-	7,  // 7: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
-	22, // 8: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	1,  // 9: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	23, // 10: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	24, // 11: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	25, // 12: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	26, // 13: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	9,  // 14: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	21, // 15: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	17, // 16: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	27, // 17: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	18, // 18: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	15, // 19: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	28, // 20: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 21: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 22: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	23, // 23: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	2,  // 24: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
-	28, // 25: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 26: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	23, // 27: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	24, // 28: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	25, // 29: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	26, // 30: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 31: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	21, // 32: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 33: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
-	2,  // 34: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
-	9,  // 35: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
-	3,  // 36: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	10, // 37: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	10, // 38: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	14, // 39: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	12, // 40: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	12, // 41: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	8,  // 42: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	11, // 43: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	11, // 44: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	16, // 45: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	13, // 46: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	13, // 47: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	42, // [42:48] is the sub-list for method output_type
-	36, // [36:42] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	21, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	4,  // 1: berth.admission.v1.AdmitRequest.resource_claim:type_name -> berth.admission.v1.ResourceClaim
+	6,  // 2: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
+	0,  // 3: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	5,  // 4: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
+	18, // 5: berth.admission.v1.ResourceClaim.resources:type_name -> berth.admission.v1.ResourceClaim.ResourcesEntry
+	22, // 6: berth.admission.v1.ResourceClaim.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	23, // 7: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
+	24, // 8: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	7,  // 9: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
+	8,  // 10: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
+	22, // 11: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	1,  // 12: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
+	25, // 13: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	26, // 14: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	27, // 15: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	28, // 16: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	10, // 17: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	24, // 18: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	19, // 19: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	29, // 20: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	20, // 21: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	16, // 22: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	30, // 23: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 24: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 25: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	25, // 26: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	2,  // 27: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
+	30, // 28: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 29: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	25, // 30: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	26, // 31: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	27, // 32: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	28, // 33: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 34: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	24, // 35: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	31, // 36: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	2,  // 37: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
+	10, // 38: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
+	3,  // 39: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	11, // 40: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	11, // 41: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	15, // 42: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	13, // 43: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	13, // 44: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	9,  // 45: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	12, // 46: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	12, // 47: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	17, // 48: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	14, // 49: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	14, // 50: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	45, // [45:51] is the sub-list for method output_type
+	39, // [39:45] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -1759,6 +1881,7 @@ func file_berth_admission_v1_admission_proto_init() {
 	}
 	file_berth_admission_v1_admission_proto_msgTypes[0].OneofWrappers = []any{
 		(*AdmitRequest_Pod)(nil),
+		(*AdmitRequest_ResourceClaim)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1766,7 +1889,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2571,9 +2571,12 @@ type PodAllocation struct {
 	Owner string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The pod is moving to other CPUs or NUMA nodes. Until it has arrived, its claims are the old and
 	// the new ones.
-	Moving        bool `protobuf:"varint,11,opt,name=moving,proto3" json:"moving,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Moving bool `protobuf:"varint,11,opt,name=moving,proto3" json:"moving,omitempty"`
+	// Present if this is a claim on dynamic resources and no pod: everything that it holds is of
+	// these NUMA nodes.
+	ResourceClaimNodes *NUMANodeSet `protobuf:"bytes,12,opt,name=resource_claim_nodes,json=resourceClaimNodes,proto3" json:"resource_claim_nodes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PodAllocation) Reset() {
@@ -2681,6 +2684,13 @@ func (x *PodAllocation) GetMoving() bool {
 		return x.Moving
 	}
 	return false
+}
+
+func (x *PodAllocation) GetResourceClaimNodes() *NUMANodeSet {
+	if x != nil {
+		return x.ResourceClaimNodes
+	}
+	return nil
 }
 
 // MovePlan is how containers get to other CPUs and NUMA nodes while they run.
@@ -4138,7 +4148,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"NodeMemory\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xaf\x03\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xfe\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -4154,7 +4164,8 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"admit_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tadmitTime\x12\x14\n" +
 	"\x05owner\x18\n" +
 	" \x01(\tR\x05owner\x12\x16\n" +
-	"\x06moving\x18\v \x01(\bR\x06moving\"\xc5\x01\n" +
+	"\x06moving\x18\v \x01(\bR\x06moving\x12M\n" +
+	"\x14resource_claim_nodes\x18\f \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x12resourceClaimNodes\"\xc5\x01\n" +
 	"\bMovePlan\x12.\n" +
 	"\x05steps\x18\x01 \x03(\v2\x18.berth.types.v1.MoveStepR\x05steps\x12'\n" +
 	"\x0fcontainer_count\x18\x02 \x01(\rR\x0econtainerCount\x12\x1b\n" +
@@ -4482,41 +4493,42 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	33, // 50: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
 	26, // 51: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
 	62, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
-	39, // 53: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
-	26, // 54: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
-	6,  // 55: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
-	19, // 56: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
-	19, // 57: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
-	20, // 58: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
-	20, // 59: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
-	41, // 60: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	43, // 61: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	62, // 62: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
-	7,  // 63: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 64: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	22, // 65: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	22, // 66: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	26, // 67: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	42, // 68: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	20, // 69: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	21, // 70: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	8,  // 71: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	44, // 72: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	19, // 73: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 74: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	46, // 75: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	59, // 76: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	60, // 77: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	48, // 78: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	49, // 79: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	61, // 80: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	50, // 81: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	62, // 82: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	20, // 53: berth.types.v1.PodAllocation.resource_claim_nodes:type_name -> berth.types.v1.NUMANodeSet
+	39, // 54: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
+	26, // 55: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
+	6,  // 56: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
+	19, // 57: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
+	19, // 58: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
+	20, // 59: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
+	20, // 60: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
+	41, // 61: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	43, // 62: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	62, // 63: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	7,  // 64: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 65: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	22, // 66: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	22, // 67: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 68: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	42, // 69: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	20, // 70: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	21, // 71: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	8,  // 72: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	44, // 73: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	19, // 74: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 75: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	46, // 76: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	59, // 77: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	60, // 78: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	48, // 79: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	49, // 80: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	61, // 81: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	50, // 82: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	62, // 83: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }

@@ -57,7 +57,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	pod, err := s.read.Unchecked(req.GetPod()) // the engine checks it
+	pod, err := s.subject(req)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +76,14 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 		return nil, err
 	}
 	return convert.Verdict(v, req.GetTraceLevel()), nil
+}
+
+// subject reads what is to be admitted; the engine checks it.
+func (s *service) subject(req *admissionv1.AdmitRequest) (workload.Pod, error) {
+	if claim := req.GetResourceClaim(); claim != nil {
+		return convert.ReadResourceClaim(claim)
+	}
+	return s.read.Unchecked(req.GetPod())
 }
 
 // Resize implements AdmissionService.

@@ -122,11 +122,12 @@ func (s *service) pod(p *ledger.Pod) *v1.PodResources {
 	return out
 }
 
-// active returns the pods by namespace and name.
+// active returns the pods by namespace and name. Resource claims are no pods.
 func active(view *ledger.View) []*ledger.Pod {
-	return slices.SortedStableFunc(view.Pods(), func(a, b *ledger.Pod) int {
+	pods := slices.SortedStableFunc(view.Pods(), func(a, b *ledger.Pod) int {
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
 	})
+	return slices.DeleteFunc(pods, func(p *ledger.Pod) bool { return p.Pod.ResourceClaim != nil })
 }
 
 // newest finds a pod by its name, nil if there is none. A pod and its successor of the same name
@@ -134,7 +135,7 @@ func active(view *ledger.View) []*ledger.Pod {
 func newest(view *ledger.View, namespace, name string) *ledger.Pod {
 	var found *ledger.Pod
 	for p := range view.Pods() {
-		if p.Pod.Namespace == namespace && p.Pod.Name == name && (found == nil || p.AdmittedAt.After(found.AdmittedAt)) {
+		if p.Pod.ResourceClaim == nil && p.Pod.Namespace == namespace && p.Pod.Name == name && (found == nil || p.AdmittedAt.After(found.AdmittedAt)) {
 			found = p
 		}
 	}

@@ -1,0 +1,140 @@
+package managerset
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Claims is what resource claims may have. It is part of what is reserved, so that pods get none
+// of it, and a kubelet beside berthd sells none of it.
+type Claims struct {
+	CPUs cpuset.Set
+	// Memory are bytes of memory and huge pages, by NUMA node and resource.
+	Memory map[int]map[workload.Resource]uint64
+}
+
+// claimSet are the managers of resource claims on one NUMA node. They have nothing of other nodes, so
+// that a claim gets everything on its node or nothing.
+type claimSet struct {
+	cpu      *cpu.Manager
+	memory   *memory.Manager
+	topology *topology.Manager
+	bus      *hint.Bus
+}
+
+// divide builds the managers of resource claims. Errors are of class Invalid, and name the fields of
+// berth's configuration.
+func (p *Set) divide(c Claims) error {
+	m := p.Rules.Machine
+	if err := p.check(c); err != nil {
+		return err
+	}
+	policy, err := topology.New(topology.Config{Policy: topology.SingleNUMANode, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
+	if err != nil {
+		return err
+	}
+	p.Rules.ClaimCPUs = c.CPUs
+	p.claims = make(map[int]*claimSet, m.NumNUMANodes())
+	for node := range m.NodeMask().All() {
+		s := &claimSet{
+			cpu:      p.CPU.ForClaims(c.CPUs.Intersect(m.CPUsInNodes(numa.Of(node)))),
+			memory:   p.Memory.ForClaims(node, c.Memory[node]),
+			topology: policy,
+		}
+		p.claims[node] = s
+		p.Rules.ClaimMemory = append(p.Rules.ClaimMemory, s.memory.Baseline()...)
+	}
+	return nil
+}
+
+// check compares what claims may have with what is reserved.
+func (p *Set) check(c Claims) error {
+	var bad errdefs.Violations
+	m := p.Rules.Machine
+	reserved, all := p.CPU.Reserved(), m.CPUs().Union(m.Offline())
+	switch {
+	case c.CPUs.IsEmpty():
+		bad.Addf("dra.cpus", "is required: the reserved CPUs that resource claims may have")
+	case !c.CPUs.IsSubsetOf(all):
+		bad.Addf("dra.cpus", "the machine has no CPUs %s; its CPUs are %s", c.CPUs.Minus(all), all)
+	case !c.CPUs.IsSubsetOf(reserved):
+		bad.Addf("dra.cpus", "CPUs %s are not reserved: expected a part of the reserved CPUs %q (reserved.cpus, or the kubelet's reservedSystemCPUs), "+
+			"so that neither pods nor the scheduler count on them", c.CPUs.Minus(reserved), reserved)
+	case reserved.IsSubsetOf(c.CPUs):
+		bad.Addf("dra.cpus", "are all of the reserved CPUs %s: leave at least one to the system", reserved)
+	}
+	has := p.Memory.Reserved()
+	for _, node := range slices.Sorted(maps.Keys(c.Memory)) {
+		for _, resource := range slices.Sorted(maps.Keys(c.Memory[node])) {
+			bytes := c.Memory[node][resource]
+			switch left := has[node][string(resource)]; {
+			case !m.NodeMask().Contains(node):
+				bad.Addf("dra.memory", "NUMA node %d does not exist on this machine, which has nodes %s", node, m.NodeMask())
+			case bytes > left:
+				bad.Addf("dra.memory", "%s of %s on NUMA node %d are more than the %s that are reserved there: expected a part of it (memory.reserved, or the kubelet's reservedMemory)",
+					resource.Text(int64(min(bytes, 1<<62))), resource, node, resource.Text(int64(min(left, 1<<62))))
+			case resource == workload.Memory && bytes == left:
+				bad.Addf("dra.memory", "is all of the memory that is reserved on NUMA node %d: leave a part of it to the system", node)
+			}
+		}
+	}
+	return bad.Err("the division between pods and resource claims")
+}
+
+// joinClaims gives the managers of resource claims their buses.
+func (p *Set) joinClaims(withTimeout hint.WithTimeout) (err error) {
+	joined := make(map[int]*claimSet, len(p.claims))
+	for node, s := range p.claims {
+		entries := []hint.Entry{{Provider: s.cpu, Mode: hint.Required}, {Provider: s.memory, Mode: hint.Required}}
+		if p.pages != nil {
+			entries = append(entries, hint.Entry{Provider: &memory.PageGuard{Manager: s.memory, Pages: *p.pages}, Mode: hint.Required})
+		}
+		next := *s
+		if next.bus, err = hint.NewBus([]string{cpu.Name, memory.Name}, entries, withTimeout); err != nil {
+			return err
+		}
+		joined[node] = &next
+	}
+	p.claims = joined
+	return nil
+}
+
+// For returns the managers that decide about a pod, or about a resource claim. Errors are of class
+// Precondition for a claim without dra in the configuration, and of class Invalid for one that is not
+// on exactly one NUMA node of the machine.
+func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
+	claim := pod.ResourceClaim
+	if claim == nil {
+		return p.Bus, p.Topology, nil
+	}
+	if len(p.claims) == 0 {
+		return nil, nil, errdefs.Preconditionf("berthd has nothing for resource claims: its configuration needs dra.cpus and dra.memory")
+	}
+	node, _ := claim.Nodes.Lowest()
+	s := p.claims[node]
+	if claim.Nodes.Len() != 1 || s == nil {
+		var bad errdefs.Violations
+		bad.Addf("resource_claim.numa_nodes", "expected exactly one NUMA node of the machine, which has nodes %s, got %q", p.Rules.Machine.NodeMask(), claim.Nodes)
+		return nil, nil, bad.Err("request")
+	}
+	return s.bus, s.topology, nil
+}
+
+// ClaimMemory returns what resource claims have and hold of the NUMA nodes in a view, by node; nothing
+// if there are none.
+func (p *Set) ClaimMemory(view *ledger.View) (out []memory.NodeState) {
+	for _, node := range slices.Sorted(maps.Keys(p.claims)) {
+		out = append(out, p.claims[node].memory.State(view)...)
+	}
+	return out
+}

@@ -1,0 +1,278 @@
+package managerset_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const gibi = 1 << 30
+
+// dividedMachine has two NUMA nodes of 8 CPUs and 16 GiB, the first with two huge pages of 1 GiB.
+func dividedMachine() *machine.Topology {
+	return machinetest.Build("2s4c2t", machinetest.Memory(0, 16*gibi), machinetest.Memory(1, 16*gibi), machinetest.HugePages(0, 1<<20, 2))
+}
+
+// divided is a configuration in which claims have 4 CPUs and 4 GiB of each node, of the 10 CPUs and
+// 5 GiB that are reserved.
+func divided(m *machine.Topology, change func(*managerset.Config)) (*managerset.Set, error) {
+	of := func(node int) cpuset.Set { return m.CPUsInNodes(numa.Of(node)) }
+	first := func(set cpuset.Set, n int) cpuset.Set {
+		var b cpuset.Builder
+		for id := range set.All() {
+			if n--; n >= 0 {
+				b.Add(id)
+			}
+		}
+		return b.Set()
+	}
+	claimed := first(of(0), 4).Union(first(of(1), 4))
+	cfg := managerset.Config{
+		CPU: cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: first(of(0), 5).Union(first(of(1), 5))},
+		Memory: memory.Config{
+			Policy: memory.PolicyStatic,
+			Reserved: []memory.Reservation{
+				{Node: 0, Resource: workload.Memory, Bytes: 5 * gibi}, {Node: 1, Resource: workload.Memory, Bytes: 5 * gibi},
+				{Node: 0, Resource: "hugepages-1Gi", Bytes: 2 * gibi},
+			},
+			SystemReserved: map[workload.Resource]uint64{workload.Memory: 10 * gibi, "hugepages-1Gi": 2 * gibi},
+		},
+		Topology: topology.Config{Policy: topology.None, Scope: hint.ContainerScope},
+		Claims: &managerset.Claims{CPUs: claimed, Memory: map[int]map[workload.Resource]uint64{
+			0: {workload.Memory: 4 * gibi, "hugepages-1Gi": 2 * gibi}, 1: {workload.Memory: 4 * gibi},
+		}},
+		Digest: "divided",
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	set, err := managerset.New(cfg, m)
+	if err != nil {
+		return nil, err
+	}
+	return set.Join(nil, nil)
+}
+
+func claim(uid string, node, cpus int, bytes int64) *workload.Pod {
+	q := workload.Quantities{workload.CPU: int64(cpus) * 1000, workload.Memory: bytes}
+	return &workload.Pod{
+		UID: uid, Namespace: "default", Name: uid, ResourceClaim: &workload.ResourceClaim{Nodes: numa.Of(node)},
+		Containers: []workload.Container{{Name: workload.ClaimContainer, Requests: q, Limits: q}},
+	}
+}
+
+func onTrial(t *testing.T, set *managerset.Set) *admission.Trial {
+	t.Helper()
+	return admission.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+}
+
+// TestClaimsAreOfOneNode: a claim gets CPUs, memory and huge pages of exactly its node, although the
+// topology policy is none, or nothing.
+func TestClaimsAreOfOneNode(t *testing.T) {
+	t.Parallel()
+	m := dividedMachine()
+	set, err := divided(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paged := claim("paged", 0, 1, gibi)
+	paged.Containers[0].Requests["hugepages-1Gi"] = 2 * gibi // the map of the limits, too
+	elsewhere := claim("elsewhere", 1, 1, gibi)
+	elsewhere.Containers[0].Requests["hugepages-1Gi"] = gibi
+	trial := onTrial(t, set)
+	for _, row := range []struct {
+		pod     *workload.Pod
+		message string // of the refusal; "" is admitted
+	}{
+		{claim("a", 1, 3, gibi), ""},
+		{claim("wide", 1, 2, gibi), "cpu 1 "},                // node 1 has 1 left, node 0 has 4
+		{claim("large", 0, 1, 5*gibi), "memory 4294967296 "}, // node 0 has 4 GiB for claims
+		{paged, ""},
+		{elsewhere, "hugepages-1Gi 0 "},
+		{claim("b", 0, 3, 3*gibi), ""},
+		{claim("c", 1, 1, 3*gibi), ""},
+		{claim("d", 0, 1, 1), "cpu 0 memory 0 "},
+	} {
+		v, err := trial.Admit(t.Context(), row.pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := ""
+		for _, step := range v.Trace.Steps {
+			for _, s := range step.Shortages {
+				if want := row.pod.ResourceClaim.Nodes.String(); s.Nodes != want {
+					t.Errorf("%s: a shortage on nodes %s, want %s", row.pod.UID, s.Nodes, want)
+				}
+				short += fmt.Sprint(s.Resource, " ", s.Free, " ")
+			}
+		}
+		if row.message != "" {
+			if v.Outcome != admission.Rejected || v.Reason != errdefs.TopologyAffinityError && short == "" || short != row.message {
+				t.Errorf("%s: %v %s %s: lacks %q, want %q", row.pod.UID, v.Outcome, v.Reason, v.Message, short, row.message)
+			}
+			continue
+		}
+		if v.Outcome != admission.Admitted {
+			t.Errorf("%s: %s: %s", row.pod.UID, v.Reason, v.Message)
+			continue
+		}
+		checkClaim(t, set, v.Pod)
+	}
+	if found := ledger.Check(trial.View()); len(found) > 0 {
+		t.Error(found)
+	}
+	requests, pods := trial.View().Requests(workload.Features{}, "")
+	if pods != 0 || len(requests) != 0 || trial.View().NumResourceClaims() != 4 {
+		t.Errorf("%d pods request %v, %d claims", pods, requests, trial.View().NumResourceClaims())
+	}
+}
+
+// failing is what a check of a test needs.
+type failing interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// checkClaim compares what a claim holds with what it requests.
+func checkClaim(t failing, set *managerset.Set, p *ledger.Pod) {
+	t.Helper()
+	nodes, c := p.Pod.ResourceClaim.Nodes, p.Pod.Containers[0]
+	for r, n := range c.Requests {
+		held, ok := p.Claim(c.Name, string(r))
+		switch {
+		case !ok:
+			t.Errorf("%s holds no %s", p.UID(), r)
+		case r == workload.CPU:
+			allowed := set.Rules.ClaimCPUs.Intersect(set.Rules.Machine.CPUsInNodes(nodes))
+			if got := held.CPUs.Set; got.Len() != int(n/1000) || !got.IsSubsetOf(allowed) {
+				t.Errorf("%s holds CPUs %s, wants %d of %s", p.UID(), got, n/1000, allowed)
+			}
+		case len(held.Memory) != 1 || held.Memory[0].Nodes != nodes || held.Memory[0].Bytes != uint64(n):
+			t.Errorf("%s holds %v of %s, wants %d on node %s", p.UID(), held.Memory, r, n, nodes)
+		}
+	}
+}
+
+func TestDivisionIsRefused(t *testing.T) {
+	t.Parallel()
+	m := dividedMachine()
+	for want, change := range map[string]func(c *managerset.Config){
+		"dra.cpus: is required":                        func(c *managerset.Config) { c.Claims.CPUs = cpuset.Set{} },
+		"dra.cpus: CPUs 15 are not reserved":           func(c *managerset.Config) { c.Claims.CPUs = c.Claims.CPUs.Union(cpuset.Of(15)) },
+		"dra.cpus: the machine has no CPUs 99":         func(c *managerset.Config) { c.Claims.CPUs = c.Claims.CPUs.Union(cpuset.Of(99)) },
+		"dra.cpus: are all of the reserved CPUs":       func(c *managerset.Config) { c.Claims.CPUs = c.CPU.ReservedCPUs },
+		"is all of the memory that is reserved on":     func(c *managerset.Config) { c.Claims.Memory[1][workload.Memory] = 5 * gibi },
+		"6Gi of memory on NUMA node 1 are more than":   func(c *managerset.Config) { c.Claims.Memory[1][workload.Memory] = 6 * gibi },
+		"1Gi of hugepages-2Mi on NUMA node 0 are more": func(c *managerset.Config) { c.Claims.Memory[0]["hugepages-2Mi"] = gibi },
+		"NUMA node 7 does not exist":                   func(c *managerset.Config) { c.Claims.Memory[7] = c.Claims.Memory[0] },
+	} {
+		if _, err := divided(m, change); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestClaimsNeedDivision: without dra in the configuration, and for nodes that are not one of the
+// machine, a claim is an error and no verdict.
+func TestClaimsNeedDivision(t *testing.T) {
+	t.Parallel()
+	m := dividedMachine()
+	with, err := divided(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := divided(m, func(c *managerset.Config) { c.Claims = nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := claim("two", 0, 1, gibi)
+	two.ResourceClaim.Nodes = numa.Of(0, 1)
+	for _, row := range []struct {
+		set  *managerset.Set
+		pod  *workload.Pod
+		want errdefs.Class
+	}{
+		{without, claim("a", 0, 1, gibi), errdefs.Precondition},
+		{with, claim("a", 5, 1, gibi), errdefs.Invalid},
+		{with, two, errdefs.Invalid},
+	} {
+		if _, err := onTrial(t, row.set).Admit(t.Context(), row.pod); errdefs.ClassOf(err) != row.want {
+			t.Errorf("%s on %s: %v", row.pod.UID, row.pod.ResourceClaim.Nodes, err)
+		}
+	}
+}
+
+// TestPodsAndClaimsShareNothing: whatever comes and goes, no CPU has two holders, claims have only
+// what is theirs, pods nothing of it, and neither is refused because of the other.
+func TestPodsAndClaimsShareNothing(t *testing.T) {
+	t.Parallel()
+	m := dividedMachine()
+	set, err := divided(m, func(c *managerset.Config) { c.Topology.Policy = topology.SingleNUMANode })
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		trial := admission.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+		// The same without the other kind gives the same verdicts.
+		alone := map[bool]*admission.Trial{}
+		for _, claims := range []bool{false, true} {
+			alone[claims] = admission.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+		}
+		living := map[string]bool{} // uid to whether it is a claim
+		for i := range rapid.IntRange(1, 30).Draw(r, "steps") {
+			if len(living) > 0 && rapid.Bool().Draw(r, "remove") {
+				uid := rapid.SampledFrom(sortedKeys(living)).Draw(r, "uid")
+				for _, one := range []*admission.Trial{trial, alone[living[uid]]} {
+					draft := ledger.NewDraft(one.View())
+					draft.RemovePod(uid)
+					one.On(draft.View(), time.Time{})
+				}
+				delete(living, uid)
+				continue
+			}
+			pod := claim(fmt.Sprintf("u%02d", i), rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 5).Draw(r, "cpus"), rapid.Int64Range(1, 5*gibi).Draw(r, "bytes"))
+			isClaim := rapid.Bool().Draw(r, "claim")
+			if !isClaim {
+				pod.ResourceClaim = nil
+			}
+			v, err := trial.Admit(t.Context(), pod)
+			w, err2 := alone[isClaim].Admit(t.Context(), pod)
+			if err != nil || err2 != nil || v.Outcome != w.Outcome || v.Reason != w.Reason {
+				r.Fatalf("%s, a claim: %t: %v %s %v, without the others %v %s %v", pod.UID, isClaim, v.Outcome, v.Reason, err, w.Outcome, w.Reason, err2)
+			}
+			if v.Outcome != admission.Admitted {
+				continue
+			}
+			living[pod.UID] = isClaim
+			if isClaim {
+				checkClaim(r, set, v.Pod)
+			} else if held, _ := v.Pod.Claim(workload.ClaimContainer, "cpu"); held.CPUs != nil && held.CPUs.Set.Overlaps(set.Rules.ReservedCPUs) {
+				r.Errorf("pod %s has reserved CPUs %s", pod.UID, held.CPUs.Set)
+			}
+			if found := ledger.Check(trial.View()); len(found) > 0 {
+				r.Fatal(found)
+			}
+		}
+	})
+}
+
+func sortedKeys(m map[string]bool) []string { return slices.Sorted(maps.Keys(m)) }
