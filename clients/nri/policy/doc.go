@@ -16,6 +16,8 @@
 //   - unmanaged: a member without an allocation in berthd. It runs on the shared CPUs.
 //   - unplaced: a member that the runtime had before this policy, and that was not compared with the
 //     ledger yet. It stays where it is.
+//   - denied: a member whose place or size berthd has refused. It is compared again when something has
+//     become free.
 //   - possible CPUs: every set that was sent to the runtime for a member and is not
 //     disproved. Package placement stores them, and the member's phase. NRI events and
 //     observations of processes are its input (track.go).
@@ -45,6 +47,8 @@
 //     another member. Members without a common CPU do not wait for each other.
 //   - A pod's allocation is released after its last process has ended. A pod of the ledger that has no sandbox
 //     when this policy connects, as after a boot, keeps its allocation if the kubelet is going to start it.
+//   - A running member loses exclusive CPUs only by a decision of berthd. After any other failure it stays
+//     where it is, and is compared again.
 //   - No member is resized without berthd's consent, unless it is unmanaged.
 //   - No lock is held over a call into the runtime, because the runtime holds a lock of
 //     its own over its calls of this package.

@@ -88,14 +88,14 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources()}
 	m.pod.stopped, m.pod.leaving = false, false
-	log := p.Log.With("container", m.title(), "id", m.id)
+	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
 	cpus, adjust, err := p.create(ctx, m)
 	switch {
 	case err == nil:
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, match: denied, room: room}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
 		p.unreconciled = p.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
@@ -114,8 +114,14 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return adjust, updates, nil
 }
 
-// introduce adds a new member to the tracker, with the CPUs of its creation.
+// introduce adds a new member to the tracker, with the CPUs of its creation. Without CPUs the runtime
+// chooses them, so the member may run anywhere until its process is seen.
 func (p *Policy) introduce(m *member, cpus cpuset.Set) {
+	if cpus.IsEmpty() {
+		p.apply(m, placement.Restore, cpuset.Set{})
+		p.apply(m, placement.Allow, cpuset.Set{})
+		return
+	}
 	p.apply(m, placement.Plan, cpuset.Set{})
 	p.tracker.Want(m.id, cpus, m.own)
 	p.apply(m, placement.Sent, cpus)

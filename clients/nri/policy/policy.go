@@ -91,6 +91,7 @@ type Policy struct {
 	unreconciled bool               // berthd has not got the list of living pods
 	incomplete   bool               // reconcile has members left
 	searchAt     time.Time          // when reconcile may search for specifications again
+	deniedAt     time.Time          // when denied members may be due again
 	retry        *time.Timer        // kicks after a failure
 	failing      string             // the failure that is in the log
 	quotaFailing string             // the same for the quotas of pods
@@ -203,8 +204,11 @@ type member struct {
 	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
-	// match is whether reconcile has compared the member with the ledger.
+	// match is whether reconcile has compared the member with the ledger. room is Policy.room when berthd
+	// decided that it is denied. tries counts the failures to place it.
 	match match
+	room  uint64
+	tries int
 	// own are the exclusive CPUs. free means that the container must have no quota.
 	own  cpuset.Set
 	free bool
@@ -226,7 +230,7 @@ type member struct {
 	// while its process exists.
 	stopped bool
 	ended   time.Time
-	// refused is the resize, with the reason, that was refused last.
+	// refused is the refusal, or the failure to place the member, that is in the log.
 	refused string
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
@@ -242,6 +246,7 @@ type match int
 
 const (
 	compared match = iota // nothing is to be done
+	denied                // berthd has refused its place or its size: due when something has become free
 	due                   // its place is known, and is to be compared with the ledger
 	unplaced              // it runs, and it is not known yet whether it has a place: it is not moved
 )

@@ -1,10 +1,14 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -30,6 +34,7 @@ func (p *Policy) reconcile(ctx context.Context) error {
 	enough, cancel := halfOf(ctx)
 	defer cancel()
 	p.searchAgain(enough)
+	p.tryDenied()
 	if p.incomplete {
 		if err := p.complete(ctx, func() bool { return enough.Err() != nil }); err != nil {
 			return err
@@ -136,18 +141,23 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 			s.whole = l.pods[s.uid] != nil
 		}
 	}
-	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match == compared })
-	done := 0 // each pass does something
+	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match < due })
+	// A member whose place cannot be found now must not keep the others from theirs.
+	slices.SortStableFunc(left, func(a, b *member) int { return cmp.Compare(a.tries, b.tries) })
+	done, again := 0, p.kick // each pass does something
 	for _, m := range left {
 		if m.placed(l) {
 			continue
 		}
 		if done++; done > 1 && enough() {
-			p.kick()
+			again()
 			return nil
 		}
 		if err := p.place(ctx, m); err != nil {
 			return err
+		}
+		if m.match == unplaced {
+			again = p.kickLater
 		}
 	}
 	if l, err = p.list(ctx); err != nil {
@@ -161,13 +171,14 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 		}
 		if done++; done > 1 && enough() {
 			p.incomplete = true
-			p.kick()
+			again()
 			return nil
 		}
 		if err := p.compareSize(ctx, m, l.of(m)); err != nil {
 			p.incomplete = true
 			return err
 		}
+		p.incomplete = p.incomplete || m.match == due
 	}
 	if p.incomplete {
 		p.kickLater()
@@ -182,40 +193,105 @@ func (m *member) placed(l listing) bool {
 		(m.pid == 0 || slices.Contains(c.GetContainerIds(), m.id))
 }
 
-// place restores a member. One that berthd refuses is unmanaged. One whose pod has no known
-// specification stays where it is, and a later pass tries again. The error is that of a berthd which
-// does not answer.
+// tryDenied makes the members due again that berthd has refused, if something may have become free since.
+// Each costs berthd a decision, so there is a pause between two tries.
+func (p *Policy) tryDenied() {
+	now, room, tried := p.Now(), p.room.Load(), false
+	for _, m := range p.live() {
+		if m.match != denied || m.room == room {
+			continue
+		}
+		if now.Before(p.deniedAt) {
+			p.kickLater()
+			return
+		}
+		m.match, p.incomplete, tried = due, true, true
+	}
+	if tried {
+		p.deniedAt = now.Add(sweeping)
+	}
+}
+
+// unanswered reports whether an error is that of a berthd which does not answer. If berthd answers that it
+// misses something, such as a device plugin, the error has a reason.
+func unanswered(err error) bool {
+	var e *berth.Error
+	return errors.As(err, &e) && e.Code == codes.Unavailable && e.Reason == ""
+}
+
+// decided reports whether an error is a decision: the same call fails again until something else changes.
+// Any other error may be gone at the next try.
+func decided(err error) bool {
+	var e *berth.Error
+	if errors.As(err, &e) {
+		switch e.Code {
+		case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
+			return true
+		}
+		return false
+	}
+	switch errdefs.ClassOf(err) {
+	case errdefs.Refused, errdefs.Invalid, errdefs.NotFound, errdefs.Exists, errdefs.Precondition, errdefs.PermissionDenied, errdefs.Unsupported:
+		return true
+	}
+	return false
+}
+
+// place restores a member. One that berthd refuses is unmanaged until something has become free. One whose
+// place cannot be found now stays where it is, and a later pass tries again. The error is that of a berthd
+// which does not answer.
 func (p *Policy) place(ctx context.Context, m *member) error {
-	err := p.restore(ctx, m)
+	within, cancel := halfOf(ctx) // the kubelet may not answer
+	defer cancel()
+	room := p.room.Load()
+	err := p.restore(within, m)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil, berth.IsUnavailable(err):
+		m.tries = 0
+	case ctx.Err() != nil, unanswered(err):
 		return err
-	case errors.Is(err, errUnspecified):
+	case !decided(err):
 		m.key, m.match = "", unplaced
+		m.tries++
+		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
 	default:
-		p.Log.Log(ctx, level(err), "a running container has no allocation, and is moved to the shared CPUs", "container", m.title(), "error", err)
-		m.key, m.own, m.free, m.allowed, m.match = "", cpuset.Set{}, false, false, compared
+		m.key, m.own, m.free, m.allowed, m.match, m.room = "", cpuset.Set{}, false, false, denied, room
+		p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err)
 	}
 	return nil
 }
 
+// logOnce logs a failure of a member as a warning, unless it was the last one already.
+func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error) {
+	level, text := slog.LevelDebug, what+err.Error()
+	if text != m.refused {
+		level, m.refused = slog.LevelWarn, text
+	}
+	p.Log.Log(ctx, level, what, "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
+}
+
 // compareSize reports a running container's size to berthd, if berthd counts another one. If berthd
-// refuses the size, the container stays where it is. The error is that of a berthd which does not
-// answer.
+// refuses the size, the container stays where it is until something has become free. The error is that of
+// a berthd which does not answer.
 func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.ContainerAllocation) error {
 	if counted == nil || !m.resized(counted) {
 		m.match = compared // want notices one that berthd has lost
 		return nil
 	}
-	err := p.count(ctx, m)
-	if berth.IsUnavailable(err) || ctx.Err() != nil {
+	within, cancel := halfOf(ctx)
+	defer cancel()
+	room := p.room.Load()
+	err := p.count(within, m)
+	switch {
+	case err == nil:
+		m.match = compared
+		return nil
+	case ctx.Err() != nil, unanswered(err):
 		return err
+	case decided(err), m.pod.unfound: // searchAgain finds the specification
+		m.match, m.room = denied, room
 	}
-	m.match = compared
-	if err != nil {
-		p.Log.Warn("berthd has other resources for a container than the runtime", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
-	}
+	p.logOnce(ctx, m, "berthd has other resources for a container than the runtime", err)
 	return nil
 }
 

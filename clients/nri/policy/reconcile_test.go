@@ -1,8 +1,12 @@
 package policy
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -10,6 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
 // TestReconcileCallsLittle: the comparison of the containers with the ledger costs calls for those
@@ -147,5 +152,175 @@ func TestKubeletAwayAtSynchronize(t *testing.T) {
 	}
 	if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
 		t.Errorf("berthd has %v, want the pod as a whole", got)
+	}
+}
+
+// failing is a kubelet whose devices cannot be read.
+type failing struct{ err error }
+
+func (f *failing) Devices(context.Context, string, string) (map[string][]*typesv1.ExternalDevice, error) {
+	return nil, f.err
+}
+
+// pushes lets a policy compare some times.
+func (e *engine) pushes(n int) {
+	e.t.Helper()
+	for range n {
+		if err := e.policy.push(e.t.Context(), e); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// runs has a container run on all CPUs, as before berth was installed.
+func (e *engine) runs(c *api.Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.next++
+	c.Pid, c.State = uint32(e.next), api.ContainerState_CONTAINER_RUNNING
+	e.cpus[c.Id], e.pids[e.next], e.pods[c.Id] = "0-7", c.Id, c.PodSandboxId
+}
+
+// TestTemporaryFailureAtConnection: a running container whose devices cannot be read for a moment stays where it
+// is, and gets its CPUs when they can be read. One line of the log says so, and others do not wait for it.
+func TestTemporaryFailureAtConnection(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	devices := &failing{errors.New("context deadline exceeded")}
+	var log strings.Builder
+	e := newEngine(t, Config{Client: d.Client, Devices: devices, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	p := pod("own", "guaranteed")
+	c := container(p, "main", "own-1", 2000, gib)
+	e.runs(c)
+	updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.apply(updates)
+	e.pushes(3)
+	if got := e.on("own-1"); got != "0-7" {
+		t.Errorf("a container without a place is moved to CPUs %s", got)
+	}
+	if n := strings.Count(log.String(), "has no allocation yet"); n != 1 {
+		t.Errorf("%d lines for one failure:\n%s", n, log.String())
+	}
+	devices.err = nil
+	e.pushes(2)
+	if got := e.on("own-1"); set(t, got).Len() != 2 {
+		t.Errorf("the container is on CPUs %s, and berthd has %v", got, d.uids())
+	}
+}
+
+// TestTemporaryFailureAfterLedgerLoss: a container with exclusive CPUs keeps them while its devices cannot be read,
+// after berthd has lost its ledger.
+func TestTemporaryFailureAfterLedgerLoss(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	devices := &failing{}
+	e := newEngine(t, Config{Client: d.Client, Devices: devices})
+	p := pod("own", "guaranteed")
+	before := e.run(p, container(p, "main", "own-1", 2000, gib))
+	d.stop()
+	if err := os.RemoveAll(d.config.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	d.again()
+	devices.err = errors.New("context deadline exceeded")
+	for i := range 8 {
+		if i == 3 {
+			devices.err = nil
+		}
+		_ = e.policy.push(t.Context(), e)
+		if got := e.on("own-1"); got != before {
+			t.Fatalf("pass %d: the container was on CPUs %s and is on %s", i, before, got)
+		}
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"own-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
+
+// TestRefusedAtConnection: two containers ran before berth was installed, and only one fits. The other gets its CPUs
+// when the first has ended.
+func TestRefusedAtConnection(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	var pods []*api.PodSandbox
+	var containers []*api.Container
+	for _, name := range []string{"a", "b"} {
+		p := pod(name, "guaranteed")
+		c := container(p, "main", name+"-1", 4000, gib)
+		e.runs(c)
+		pods, containers = append(pods, p), append(containers, c)
+	}
+	updates, err := e.policy.Synchronize(t.Context(), pods, containers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.apply(updates)
+	e.follow()
+	first := d.uids()
+	if len(first) != 1 {
+		t.Fatalf("berthd has %v", first)
+	}
+	other := ""
+	for i, p := range pods {
+		if p.Uid+".main" == first[0] {
+			e.stop(p, containers[i])
+			e.end(p)
+		} else {
+			other = containers[i].Id
+		}
+	}
+	eventually(t, "the other container has CPUs of its own", func() bool {
+		uids := d.uids()
+		return len(uids) == 1 && uids[0] != first[0] && set(t, e.on(other)).Len() == 4
+	})
+}
+
+// TestResizedWhileAway: a container grew while berth-nri was away, and its CPUs are free only later.
+func TestResizedWhileAway(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	filler, p, other := pod("filler", "guaranteed"), pod("own", "guaranteed"), pod("other", "guaranteed")
+	f, c, o := container(filler, "main", "filler-1", 3000, gib), container(p, "main", "own-1", 2000, gib), container(other, "main", "other-1", 2000, gib)
+	if got := []string{e.run(filler, f), e.run(p, c), e.run(other, o)}; !slices.Equal(got, []string{"1-3", "4-5", "6-7"}) {
+		t.Fatalf("the containers are on CPUs %v", got)
+	}
+	c.Linux.Resources = container(p, "main", "own-1", 4000, gib).Linux.Resources // the kubelet, meanwhile
+	e.policy = New(e.policy.Config)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{filler, p, other}, []*api.Container{f, c, o}); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(2)
+	if got := e.on("own-1"); got != "4-5" {
+		t.Errorf("without free CPUs the container is on CPUs %s", got)
+	}
+	e.stop(other, o)
+	e.end(other)
+	e.pushes(3)
+	if got := e.on("own-1"); got != "4-7" {
+		t.Errorf("a container with 4 CPUs is on CPUs %s", got)
+	}
+}
+
+// TestPassedIsTriedAgain: a container that was let pass, because berthd refused it, gets its place when there is one.
+func TestPassedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Pass: true})
+	big, p := pod("big", "guaranteed"), pod("own", "guaranteed")
+	b := container(big, "main", "big-1", 6000, gib)
+	e.run(big, b)
+	if got := e.run(p, container(p, "main", "own-1", 2000, gib)); set(t, got).Overlaps(set(t, e.on("big-1"))) {
+		t.Fatalf("the container without a place is on CPUs %s", got)
+	}
+	e.stop(big, b)
+	e.end(big)
+	e.pushes(2)
+	if got := d.uids(); !slices.Equal(got, []string{"own-uid.main"}) || set(t, e.on("own-1")).Len() != 2 {
+		t.Errorf("berthd has %v, and the container is on CPUs %s", got, e.on("own-1"))
 	}
 }

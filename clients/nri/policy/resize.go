@@ -35,12 +35,15 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	if now == nil {
 		now = m.resources
 	}
-	wanted, own := changed(now, r), m.own
+	wanted, own, room := changed(now, r), m.own, p.room.Load()
 	if amountsOf(wanted, m.even()) != amountsOf(m.resources, m.even()) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.logRefused(ctx, m, wanted, err)
 			if !p.passes(m.pod) {
 				return nil, refusal("resize container "+m.name, err)
+			}
+			if m.match == compared && m.key != "" {
+				m.match, m.room = denied, room
 			}
 		}
 		m.resources = wanted

@@ -507,3 +507,31 @@ func TestReplaced(t *testing.T) {
 	}
 	e.startsAlone(trainer, tr, "web-2")
 }
+
+// TestPassedWithoutCPUs: a container that was let pass while the shared CPUs are unknown may run anywhere until its
+// process is seen. No container with exclusive CPUs starts before.
+func TestPassedWithoutCPUs(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	d.stop()
+	e := newEngine(t, Config{Client: d.Client, PassNamespaces: []string{"kube-system"}})
+	system, own := pod("system", "burstable"), pod("own", "guaranteed")
+	system.Namespace = "kube-system"
+	c, o := container(system, "main", "system-1", 100, 0), container(own, "main", "own-1", 2000, gib)
+	if _, err := e.create(system, c); err != nil {
+		t.Fatal(err)
+	}
+	e.put("system-1", "0-7") // the runtime's choice
+	d.again()
+	if _, err := e.create(own, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.start(own, o); err == nil || !strings.Contains(err.Error(), "container main of kube-system/system") {
+		t.Errorf("a container starts on CPUs %s while another one may run there: %v", e.on("own-1"), err)
+	}
+	if err := e.start(system, c); err != nil {
+		t.Fatal(err)
+	}
+	e.follow()
+	e.startsAlone(own, o, "system-1")
+}
