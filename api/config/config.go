@@ -333,8 +333,8 @@ type History struct {
 type Hotplug struct {
 	// Poll is how often the machine is compared. Events of the kernel cause a comparison at once.
 	Poll metav1.Duration `json:"poll"`
-	// Settle is how long something new must stay before it is used. What is gone counts at once.
-	Settle metav1.Duration `json:"settle"`
+	// Debounce is how long something new must stay before it is used. What is gone counts at once.
+	Debounce metav1.Duration `json:"debounce"`
 	// ReservedCPUs is what becomes of reserved CPUs that follow from an amount: keep or move.
 	ReservedCPUs string `json:"reservedCPUs"`
 	// OnLost is what becomes of a container whose exclusive CPUs are gone: report.
@@ -430,7 +430,7 @@ func Default() Config {
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		History:    History{Entries: ledger.DefaultHistoryEntries, Bytes: ledger.DefaultHistoryBytes},
-		Hotplug:    Hotplug{Poll: d(10 * time.Second), Settle: d(5 * time.Second), ReservedCPUs: ReservedKeep, OnLost: LostReport},
+		Hotplug:    Hotplug{Poll: d(10 * time.Second), Debounce: d(5 * time.Second), ReservedCPUs: ReservedKeep, OnLost: LostReport},
 		Features:   Features{PodLevelResources: true, CPUBetaOptions: true, ExclusiveCPUResize: true, ExclusiveMemoryResize: true},
 		Privileges: Privileges{DropCapabilities: true, Landlock: true, Seccomp: true},
 	}

@@ -125,8 +125,8 @@ func (c Config) Validate() error {
 }
 
 func (c Config) validateHotplug(vs *errdefs.Violations, oneOf func(field, got string, allowed ...string)) {
-	if c.Hotplug.Settle.Duration < 0 {
-		vs.Addf("hotplug.settle", "expected a duration such as 5s, or 0 for none")
+	if c.Hotplug.Debounce.Duration < 0 {
+		vs.Addf("hotplug.debounce", "expected a duration such as 5s, or 0 for none")
 	}
 	oneOf("hotplug.reservedCPUs", c.Hotplug.ReservedCPUs, ReservedKeep, ReservedMove)
 	if c.Hotplug.OnLost == "replace" {

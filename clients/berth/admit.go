@@ -41,8 +41,8 @@ func retried[T any](ctx context.Context, c *Client, call func() (T, error)) (T, 
 
 // retryAfter is how long to wait after a failed attempt: berthd's delay, else a pause that doubles.
 func retryAfter(err error, attempt int) time.Duration {
-	if told := asError(err).RetryAfter; told > 0 {
-		return told
+	if after := asError(err).RetryAfter; after > 0 {
+		return after
 	}
 	return pause << min(attempt-1, 5)
 }

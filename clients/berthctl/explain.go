@@ -215,7 +215,7 @@ func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	case typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED:
 		return "note: " + s.GetText()
 	case typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED:
-		return askedText(s)
+		return stepAnswer(s)
 	case typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED:
 		return "merge: " + s.GetText() + c.losers(s)
 	case typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED:
@@ -255,8 +255,8 @@ func refusedText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	return text
 }
 
-// askedText describes a provider's answer.
-func askedText(s *typesv1.TraceStep) string {
+// stepAnswer describes a provider's answer.
+func stepAnswer(s *typesv1.TraceStep) string {
 	who := s.GetProvider() + " offers"
 	if s.GetResource() != s.GetProvider() {
 		who += " " + s.GetResource()

@@ -158,27 +158,27 @@ const shownHints = 8
 func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	switch a.GetKind() {
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
-		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: a.GetReason()})
+		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: a.GetReason()})
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
-		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE})
+		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE})
 	}
 	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: a.GetHints()}
 	if more := len(step.Hints) - shownHints; more > 0 && !all {
 		step.Hints, step.Omitted = step.Hints[:shownHints], int32(more)
 	}
-	return askedText(step)
+	return stepAnswer(step)
 }
 
 // printRounds prints for programs: messages under the names of the calls that they belong to.
 func (s *session) printRounds(policy *topologyv1.GetPolicyResponse, rounds []round) error {
-	type asked struct {
+	type hintRound struct {
 		Container string          `json:"container,omitempty"`
 		Answers   json.RawMessage `json:"answers"`
 		Merged    json.RawMessage `json:"merged"`
 	}
 	var out struct {
 		Policy json.RawMessage `json:"policy"`
-		Rounds []asked         `json:"rounds"`
+		Rounds []hintRound     `json:"rounds"`
 	}
 	var err error
 	put := func(m proto.Message) json.RawMessage {
@@ -190,7 +190,7 @@ func (s *session) printRounds(policy *topologyv1.GetPolicyResponse, rounds []rou
 	}
 	out.Policy = put(policy)
 	for _, r := range rounds {
-		out.Rounds = append(out.Rounds, asked{r.container, put(r.answers), put(r.merged)})
+		out.Rounds = append(out.Rounds, hintRound{r.container, put(r.answers), put(r.merged)})
 	}
 	if err != nil {
 		return err

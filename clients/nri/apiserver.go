@@ -47,15 +47,15 @@ const (
 // apiServer reads the node object, and sends events about it, with the rights of a service
 // account. It is optional: without it nothing is compared.
 type apiServer struct {
-	base     string // https://HOST:PORT
-	accounts string // the directory with the token and the certificate authority
-	node     string
-	set      string // NAMESPACE/NAME of the DaemonSet that this belongs to; may be empty
-	log      *slog.Logger
-	now      func() time.Time
-	taken    chan struct{} // latest is new
-	shown    chan struct{} // deleting is new
-	patience time.Duration // how long removed waits for a deletion
+	base            string // https://HOST:PORT
+	accounts        string // the directory with the token and the certificate authority
+	node            string
+	set             string // NAMESPACE/NAME of the DaemonSet that this belongs to; may be empty
+	log             *slog.Logger
+	now             func() time.Time
+	taken           chan struct{} // latest is new
+	shown           chan struct{} // deleting is new
+	deletionTimeout time.Duration // how long removed waits for a deletion
 
 	mu          sync.Mutex // guards the fields below
 	uid         types.UID
@@ -79,7 +79,7 @@ func newAPIServer(accounts, node, set string, log *slog.Logger) (*apiServer, err
 	} else if err != nil {
 		return nil, fmt.Errorf("--service-account: %w", err)
 	}
-	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now, taken: make(chan struct{}, 1), shown: make(chan struct{}, 1), patience: lostTimeout}, nil
+	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now, taken: make(chan struct{}, 1), shown: make(chan struct{}, 1), deletionTimeout: lostTimeout}, nil
 }
 
 // counted returns what the scheduler counts as allocatable; empty if that is unknown.

@@ -191,7 +191,7 @@ func TestRemoved(t *testing.T) {
 				_, _ = io.WriteString(w, cmp.Or(now.text, text, "{}"))
 			}))
 			t.Cleanup(server.Close)
-			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node", log: slog.New(slog.DiscardHandler), shown: make(chan struct{}, 1), patience: time.Millisecond}
+			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node", log: slog.New(slog.DiscardHandler), shown: make(chan struct{}, 1), deletionTimeout: time.Millisecond}
 			_, _ = a.chosen(t.Context())
 			watched := make(chan error, 1)
 			go func() { watched <- a.watchOnce(t.Context()) }()

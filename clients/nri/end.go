@@ -24,7 +24,7 @@ const (
 const (
 	// askTimeout bounds the question whether the DaemonSet was removed, and releaseTimeout the
 	// moves. Together they are shorter than the grace period of a pod (30 s).
-	askTimeout     = 5 * time.Second
+	callTimeout    = 5 * time.Second
 	releaseTimeout = 15 * time.Second
 )
 

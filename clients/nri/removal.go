@@ -34,7 +34,7 @@ const (
 // the rights to read it, these may go first, and an open watch still shows the deletion. A lost account
 // alone is no removal: the token of a pod ends with the pod, also if only the pod was deleted by force.
 func (a *apiServer) removed(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if _, err := a.read(ctx); err != nil {
 		a.log.Debug("read the node's labels", "error", err) // the last ones are known
@@ -51,7 +51,7 @@ func (a *apiServer) removed(ctx context.Context) (bool, error) {
 	case refused.code != http.StatusUnauthorized && refused.code != http.StatusForbidden:
 		return false, err
 	}
-	waiting, stop := context.WithTimeout(ctx, a.patience)
+	waiting, stop := context.WithTimeout(ctx, a.deletionTimeout)
 	defer stop()
 	for {
 		a.mu.Lock()

@@ -174,7 +174,7 @@ func (a *apiServer) topologyPath() string { return publish.Path + "/" + url.Path
 
 // deleteTopology deletes the node's object.
 func (a *apiServer) deleteTopology(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := a.call(ctx, http.MethodDelete, a.topologyPath(), nil, nil)
 	var refused *statusError

@@ -82,7 +82,7 @@ type scenario struct {
 	stop    bool                 // a stop is to be written before anything else
 	gone    []string             // pods whose manifests went while no kubelet ran
 	ended   time.Time            // when the last kubelet ended
-	asked   time.Time            // when the last decision that was taken began
+	before  time.Time            // when the last decision that was taken began
 	fresh   map[string]admission // those whose pods no capture has shown yet
 }
 
@@ -281,8 +281,8 @@ func (s *scenario) admit(pod string) error {
 		s.live[pod] = true
 	}
 	next := step{Do: "admit", Pod: pod, Reason: r.Reason, Rejected: rejected}
-	if i := slices.IndexFunc(s.decisions, func(d decision) bool { return d.name() == pod && d.Check.After(s.asked) }); i >= 0 {
-		next.Decided, s.asked = s.decisions[i].decided(), s.decisions[i].Check
+	if i := slices.IndexFunc(s.decisions, func(d decision) bool { return d.name() == pod && d.Check.After(s.before) }); i >= 0 {
+		next.Decided, s.before = s.decisions[i].decided(), s.decisions[i].Check
 	}
 	s.add(next)
 	s.fresh[pod] = admission{len(s.out.Steps) - 1, r.WaitedFor != "admission only"}
@@ -305,7 +305,7 @@ func (s *scenario) end(verb string) error {
 	if err != nil {
 		return err
 	}
-	s.ended, s.asked = r.T, r.T
+	s.ended, s.before = r.T, r.T
 	if verb == "reset" {
 		s.lose()
 		s.live = map[string]bool{}

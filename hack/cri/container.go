@@ -141,9 +141,9 @@ func (s *Server) Lose(id string) {
 func (s *Server) StopContainer(ctx context.Context, req *criv1.StopContainerRequest) (*criv1.StopContainerResponse, error) {
 	s.mu.Lock()
 	c := s.containers[req.GetContainerId()]
-	signal := c != nil && req.GetTimeout() > 0 && !c.told
+	signal := c != nil && req.GetTimeout() > 0 && !c.signaled
 	if signal {
-		c.told = true
+		c.signaled = true
 	}
 	s.mu.Unlock()
 	if c == nil {

@@ -76,7 +76,7 @@ type container struct {
 	state                      criv1.ContainerState
 	created, started, finished time.Time
 	exit                       int32
-	told                       bool
+	signaled                   bool
 	ended                      chan struct{}
 }
 

@@ -48,10 +48,10 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 // answers returns a draft in which the pod has only the claims that lacked an answer, now
 // with answers.
 func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, p *ledger.Pod) (*ledger.Draft, error) {
-	asked := *p
-	asked.Claims = slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return !unanswered(&c) })
+	pending := *p
+	pending.Claims = slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return !unanswered(&c) })
 	draft := ledger.NewDraft(view)
-	draft.PutPod(&asked)
+	draft.PutPod(&pending)
 	trace := &ledger.Trace{}
 	for i := -1; i < len(p.Pod.Containers); i++ {
 		if err := bus.Prepare(ctx, p.AdmissionID, draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, 
 	}
 	// The draft drops the claims of a failed advisory provider. But the pod runs with the
 	// devices, so this is a failure here.
-	if done, _ := draft.View().Pod(p.UID()); len(done.Claims) != len(asked.Claims) {
+	if done, _ := draft.View().Pod(p.UID()); len(done.Claims) != len(pending.Claims) {
 		text := "a provider gave no answer"
 		for _, s := range trace.Steps {
 			if s.Kind == ledger.StepNoted {

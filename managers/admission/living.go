@@ -162,21 +162,21 @@ func amountsFit(p *ledger.Pod, claims []ledger.Claim) bool {
 			return false
 		}
 		resource := workload.Resource(c.Resource)
-		asked, held := ctr.Requests[resource], int64(0)
+		requested, held := ctr.Requests[resource], int64(0)
 		switch {
 		case c.CPUs != nil:
 			if !ctr.Guaranteed() {
 				return false
 			}
-			asked, held = int64(ctr.Requests.WholeCPUs()), int64(c.CPUs.Set.Len())
+			requested, held = int64(ctr.Requests.WholeCPUs()), int64(c.CPUs.Set.Len())
 		case c.Devices != nil:
-			asked, held = ctr.Limits[resource], int64(len(c.Devices.Devices))
+			requested, held = ctr.Limits[resource], int64(len(c.Devices.Devices))
 		case len(c.Memory) > 0:
 			for _, b := range c.Memory {
 				held += int64(b.Bytes)
 			}
 		}
-		if asked != held {
+		if requested != held {
 			return false
 		}
 	}

@@ -43,18 +43,18 @@ func (e *Engine) planRounds(ctx context.Context, draft *ledger.Draft, c *candida
 	for _, round := range rounds {
 		affinity := hint.Hint{Any: true}
 		if round.Merge {
-			replies, err := c.bus.Hints(ctx, draft.View(), round.Ask, c.trace)
+			replies, err := c.bus.Hints(ctx, draft.View(), round.Hints, c.trace)
 			if err != nil {
-				return c.fail(draft, round.Ask, err)
+				return c.fail(draft, round.Hints, err)
 			}
 			_, end := hint.StepIn(ctx, hint.StepMerge)
 			result := c.policy.Merge(replies)
 			end(nil)
 			step := result.Step()
-			step.Container = round.Ask.Owner().Container
+			step.Container = round.Hints.Owner().Container
 			c.trace.Add(step)
 			if !result.Admit {
-				return c.fail(draft, round.Ask, awaited(c.policy.Refusal(pod, e.Features), replies))
+				return c.fail(draft, round.Hints, awaited(c.policy.Refusal(pod, e.Features), replies))
 			}
 			affinity = result.Affinity
 		}

@@ -33,7 +33,7 @@ func (s Scope) check(uid, owner string) error {
 // checkUnknown is check for a running pod that is not in the ledger. A pod with an unknown
 // owner is in every scope.
 func (s Scope) checkUnknown(u *ledger.UnknownLivePod) error {
-	if owner, told := u.Agent(); told {
+	if owner, known := u.Agent(); known {
 		return s.check(u.UID, owner)
 	}
 	return nil
@@ -47,7 +47,7 @@ func (s Scope) alone(view *ledger.View) bool {
 		}
 	}
 	for u := range view.UnknownLivePods() {
-		if owner, told := u.Agent(); told && !s.has(owner) && u.ResourceClaim == nil {
+		if owner, known := u.Agent(); known && !s.has(owner) && u.ResourceClaim == nil {
 			return false
 		}
 	}

@@ -133,8 +133,8 @@ func (e *Engine) keptAlive(ctx context.Context, scope Scope, unknown []string) m
 	}
 	alone := scope.alone(e.Ledger.View())
 	for _, u := range e.found(ctx, unknown) {
-		owner, told := u.Agent()
-		keptAlive[u.UID] = told && !scope.has(owner) || !told && !alone
+		owner, known := u.Agent()
+		keptAlive[u.UID] = known && !scope.has(owner) || !known && !alone
 	}
 	return keptAlive
 }

@@ -150,9 +150,9 @@ func (r *resize) grow(i, n int) error {
 	set, admitted = set.Intersect(m.topo.CPUs()), admitted.Intersect(m.topo.CPUs())
 	c, _ := r.pod.Claim(r.Pod.Containers[i].Name, Resource)
 	within := m.topo.CPUs()
-	if asked := c.Affinity != nil && !c.Affinity.Any; asked || r.bound {
+	if aligned := c.Affinity != nil && !c.Affinity.Any; aligned || r.bound {
 		nodes := m.topo.NodesOf(set)
-		if asked {
+		if aligned {
 			nodes = nodes.Union(c.Affinity.Nodes)
 		}
 		within = m.topo.CPUsInNodes(nodes)

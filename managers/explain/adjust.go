@@ -19,7 +19,7 @@ type adjustable struct {
 	unit      int64
 	// asked is the requested amount, and now the same in steps, rounded up; least
 	// is the smallest that is tried.
-	asked, now, least int64
+	request, now, least int64
 	// unlimited means that only the request is lowered: the limit is another one.
 	unlimited bool
 }
@@ -181,7 +181,7 @@ func newAdjustable(container int, r workload.Resource, request, limit int64, ful
 	if l.unlimited && !full || request <= 0 || l.unit <= 0 {
 		return l, false
 	}
-	l.asked, l.now = request, (request+l.unit-1)/l.unit
+	l.request, l.now = request, (request+l.unit-1)/l.unit
 	return l, true
 }
 
@@ -231,7 +231,7 @@ func (l adjustable) limit(q workload.Quantities, steps int64) workload.Quantitie
 // amount is a number of steps as pods count the resource.
 func (l adjustable) amount(steps int64) int64 {
 	if steps == l.now {
-		return l.asked
+		return l.request
 	}
 	return steps * l.unit
 }
@@ -270,7 +270,7 @@ func (s *search) offerRequest(set ...adjustment) {
 		if i > 0 {
 			text += " and "
 		}
-		text += fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.asked))
+		text += fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.request))
 		owner = who
 	}
 	offer.Text = text + " for " + owner

@@ -136,7 +136,7 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 			reply.Answers = nil
 		}
 		for j := range reply.Answers {
-			trace.Add(asked(req, reply.Provider, reply.Answers[j]))
+			trace.Add(answered(req, reply.Provider, reply.Answers[j]))
 		}
 		replies = append(replies, reply)
 	}

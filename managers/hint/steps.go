@@ -17,8 +17,8 @@ const (
 	shownSets = 1 << 4
 )
 
-// asked returns the trace step of one answer.
-func asked(req Request, provider string, a ResourceAnswer) ledger.Step {
+// answered returns the trace step of one answer.
+func answered(req Request, provider string, a ResourceAnswer) ledger.Step {
 	if a.Kind == ByRule {
 		if hints, err := a.Expand(shownSets); err == nil && len(hints) > 0 {
 			a.Kind, a.Hints = Options, hints

@@ -174,7 +174,7 @@ func (i *importing) trace(pod *workload.Pod, id string, claims []ledger.Claim) *
 func (i *importing) noteOthers(record *ledger.Pod) {
 	for _, c := range record.Pod.Walk() {
 		for name, n := range c.Limits.Sorted() {
-			if _, told := record.Claim(c.Name, string(name)); name.IsExtended() && n > 0 && !told {
+			if _, held := record.Claim(c.Name, string(name)); name.IsExtended() && n > 0 && !held {
 				i.out.Facts.Notes = append(i.out.Facts.Notes, fmt.Sprintf(
 					"%s/%s requests %s, which this file does not have: import its kind too", record.UID(), c.Name, name))
 			}

@@ -18,6 +18,6 @@ func (p *Pod) Agent() string { return cmp.Or(p.OwnedBy, DefaultOwner) }
 
 // Agent returns the name of the pod's agent; false if it is unknown.
 func (u *UnknownLivePod) Agent() (string, bool) {
-	told := u.OwnedBy != "" || u.Source != "" && u.Source != FromKernel
-	return cmp.Or(u.OwnedBy, DefaultOwner), told
+	known := u.OwnedBy != "" || u.Source != "" && u.Source != FromKernel
+	return cmp.Or(u.OwnedBy, DefaultOwner), known
 }

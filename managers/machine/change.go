@@ -211,11 +211,11 @@ func (d *Difference) Apply(from *Topology) (*Topology, error) {
 	return t, nil
 }
 
-// Settling decides which of the observed machines replaces the one in use. A machine that lacks
+// Debounce decides which of the observed machines replaces the one in use. A machine that lacks
 // something replaces it at once, because containers may run in the wrong place. A machine that
 // only has more has to stay the same for a while, so that CPUs that come and go do not cause a
 // change each time.
-type Settling struct {
+type Debounce struct {
 	// For is how long a machine that has more must be observed.
 	For time.Duration
 
@@ -225,7 +225,7 @@ type Settling struct {
 
 // Observe returns whether an observed machine replaces the one in use. If it does not, but may
 // later, again is the time to observe it again.
-func (s *Settling) Observe(used, observed *Topology, now time.Time) (replace bool, again time.Time) {
+func (s *Debounce) Observe(used, observed *Topology, now time.Time) (replace bool, again time.Time) {
 	change := Compare(used, observed)
 	if change.Empty() {
 		s.next = nil

@@ -119,12 +119,12 @@ func ids(m *machine.Topology) (out []int) {
 	return out
 }
 
-// TestSettling: losses count at once, what is new after it has stayed.
-func TestSettling(t *testing.T) {
+// TestDebounce: losses count at once, what is new after it has stayed.
+func TestDebounce(t *testing.T) {
 	t.Parallel()
 	whole, less := machinetest.Build("4c"), machinetest.Build("4c", machinetest.Offline("3"))
 	lesser, more := machinetest.Build("4c", machinetest.Offline("2-3")), machinetest.Build("5c")
-	s, used := machine.Settling{For: 5 * time.Second}, whole
+	s, used := machine.Debounce{For: 5 * time.Second}, whole
 	start := time.Unix(100, 0)
 	for i, step := range []struct {
 		at       int // seconds

@@ -6,7 +6,7 @@
 // gives it. New checks it and builds a Topology: immutable, safe to share
 // between goroutines, with dense tables so that no question about a CPU needs
 // a map. A Topology never changes. A machine whose CPUs, memory or huge pages change
-// at run time is another Topology: Compare describes the change, Settling decides
+// at run time is another Topology: Compare describes the change, Debounce decides
 // when it counts, and Difference stores it. What is free is not in it.
 //
 // # Words

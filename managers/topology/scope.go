@@ -11,7 +11,7 @@ import (
 // have no affinity.
 type Round struct {
 	Merge bool
-	Ask   hint.Request
+	Hints hint.Request
 	Plan  []hint.Request
 }
 
@@ -34,13 +34,13 @@ func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
 	case hint.PodScope:
 		whole := hint.Request{Pod: p, Container: -1}
 		if asWhole(p, f) {
-			return []Round{{Merge: true, Ask: whole, Plan: []hint.Request{whole}}}
+			return []Round{{Merge: true, Hints: whole, Plan: []hint.Request{whole}}}
 		}
-		return []Round{{Merge: true, Ask: whole, Plan: containers}}
+		return []Round{{Merge: true, Hints: whole, Plan: containers}}
 	}
 	rounds := make([]Round, len(containers))
 	for i, c := range containers {
-		rounds[i] = Round{Merge: true, Ask: c, Plan: containers[i : i+1]}
+		rounds[i] = Round{Merge: true, Hints: c, Plan: containers[i : i+1]}
 	}
 	return rounds
 }

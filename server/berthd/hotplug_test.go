@@ -25,7 +25,7 @@ func TestCPUsGoWhileKilled(t *testing.T) {
 	n := newNode(t)
 	n.needKernel()
 	file := filepath.Join(n.root, "berth.yaml")
-	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 200ms, settle: 0s}\n"
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 200ms, debounce: 0s}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestHugePagesAtRunTime(t *testing.T) {
 	}
 	n := newNode(t, staticMemory(lowest, "64Mi")...)
 	config := filepath.Join(n.root, "berth.yaml")
-	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 100ms, settle: 0s}\n"
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 100ms, debounce: 0s}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -109,11 +109,11 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	}()
 	ctx, end := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer end()
-	reloads, tell := holdSignals()
+	reloads, logIgnored := holdSignals()
 	for _, n := range notes {
 		log.Warn(n)
 	}
-	go tell(ctx, log)
+	go logIgnored(ctx, log)
 	if text, err := c.Dump(); err == nil {
 		log.Debug("configuration", "text", string(text))
 	}

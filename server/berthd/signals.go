@@ -15,7 +15,7 @@ var unsupported = []os.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 // holdSignals catches the unsupported signals from now on, and ignores the end of the reader of the log
 // (SIGPIPE: caught and not ignored, since processes inherit what is ignored). reloads has an element after SIGHUP;
 // several that come before it is read count as one. The function that it returns logs the others until ctx ends.
-func holdSignals() (reloads <-chan os.Signal, tell func(ctx context.Context, log *slog.Logger)) {
+func holdSignals() (reloads <-chan os.Signal, logIgnored func(ctx context.Context, log *slog.Logger)) {
 	hangup, caught := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	signal.Notify(caught, syscall.SIGUSR1, syscall.SIGUSR2)

@@ -140,7 +140,7 @@ type process struct {
 	ended chan struct{}
 	err   error // how it ended; once ended is closed
 	// asked is set before the program is stopped or killed.
-	asked atomic.Bool
+	called atomic.Bool
 
 	mu  sync.Mutex
 	out bytes.Buffer // the end of what it wrote; guarded by mu
@@ -211,7 +211,7 @@ func (p *process) crashed() error {
 	default:
 		return nil
 	}
-	if p.asked.Load() {
+	if p.called.Load() {
 		return nil
 	}
 	how := "exit code 0"
@@ -223,7 +223,7 @@ func (p *process) crashed() error {
 
 // stop terminates the program. It kills the program when ctx ends, and returns that as the error.
 func (p *process) stop(ctx context.Context) error {
-	p.asked.Store(true)
+	p.called.Store(true)
 	terminate(p.cmd)
 	select {
 	case <-p.ended:
@@ -236,7 +236,7 @@ func (p *process) stop(ctx context.Context) error {
 
 // kill kills the program and its children, as in a crash.
 func (p *process) kill() {
-	p.asked.Store(true)
+	p.called.Store(true)
 	kill(p.cmd)
 	<-p.ended
 }

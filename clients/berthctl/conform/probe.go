@@ -52,7 +52,7 @@ type step struct {
 var steps = []step{
 	{"connect", (*probe).connect},
 	{"registration", (*probe).registration},
-	{"options", (*probe).askOptions},
+	{"options", (*probe).getOptions},
 	{"list", (*probe).list},
 	{"device ids", (*probe).ids},
 	{"device health", (*probe).health},
@@ -151,7 +151,7 @@ func (p *probe) registration(ctx context.Context) (string, error) {
 	return checkInfo(info)
 }
 
-func (p *probe) askOptions(ctx context.Context) (string, error) {
+func (p *probe) getOptions(ctx context.Context) (string, error) {
 	options, err := p.plugin.GetDevicePluginOptions(ctx, &pluginapi.Empty{})
 	if err != nil {
 		return "", fmt.Errorf("GetDevicePluginOptions: %w; a plugin without options is not registered", err)

@@ -35,9 +35,9 @@ const (
 	maxFile  = 1 << 20
 	maxYAML  = 256 << 10
 	maxBytes = 4 << 20
-	// settled is the age from which a change of a file changes its version: its times have the
+	// unchangedFor is the age from which a change of a file changes its version: its times have the
 	// resolution of the kernel's clock tick.
-	settled = time.Second
+	unchangedFor = time.Second
 )
 
 // Reader reads CDI directories.
@@ -232,7 +232,7 @@ func (p *pass) file(root *os.Root, name string) (*specification, error) {
 		return nil, errdefs.Conflictf("it was changed while it was read")
 	}
 	spec, err := parse(text)
-	if time.Since(info.ModTime()) > settled {
+	if time.Since(info.ModTime()) > unchangedFor {
 		p.read[v] = result{spec, err}
 	}
 	return spec, err

@@ -71,7 +71,7 @@ func (s *suite) addf(format string, args ...any) {
 // added to the draft for the next one.
 func (s *suite) pod(first, second Setup, pod *workload.Pod) {
 	record := &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(workload.Features{PodLevelResources: true})}
-	before, asked := dump(first.View), fmt.Sprintf("%+v", *pod)
+	before, given := dump(first.View), fmt.Sprintf("%+v", *pod)
 	draft := ledger.NewDraft(first.View)
 	draft.PutPod(record)
 	s.request(first, second, draft, hint.Request{Pod: &record.Pod, Container: -1}, false)
@@ -84,7 +84,7 @@ func (s *suite) pod(first, second Setup, pod *workload.Pod) {
 	if dump(first.View) != before {
 		s.addf("pod %s: the view changed", pod.UID)
 	}
-	if fmt.Sprintf("%+v", *pod) != asked {
+	if fmt.Sprintf("%+v", *pod) != given {
 		s.addf("pod %s: the pod changed", pod.UID)
 	}
 }

@@ -53,7 +53,7 @@ func (e *DeviceEntry) text() string {
 }
 
 // holdDevices adds a claim on devices. An entry without any is not a fact.
-func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, asked int64) {
+func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, requested int64) {
 	devices := map[string]ledger.Device{}
 	for node, ids := range e.IDs {
 		for _, id := range ids {
@@ -72,8 +72,8 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, asked int64) {
 		f.note("%s has an entry without devices of %s", owner, e.Resource)
 		return
 	}
-	if int64(len(devices)) != asked {
-		f.note("%s holds %d devices of %s and requests %d", owner, len(devices), e.Resource, asked)
+	if int64(len(devices)) != requested {
+		f.note("%s holds %d devices of %s and requests %d", owner, len(devices), e.Resource, requested)
 	}
 	claim := ledger.Claim{
 		Owner: owner, Provider: string(Device), Resource: e.Resource,

@@ -123,14 +123,14 @@ func (s *MemoryState) addPod(facts *Facts, held spots, pod *workload.Pod) {
 				record.Claims = addBlock(record.Claims, owner, b.Resource, ledger.Block{Nodes: b.Nodes, Bytes: b.Bytes})
 				continue
 			}
-			asked := uint64(max(c.Requests[workload.Resource(b.Resource)], 0))
+			requested := uint64(max(c.Requests[workload.Resource(b.Resource)], 0))
 			switch {
-			case c.Role.Feeds() && asked > b.Bytes:
+			case c.Role.Feeds() && requested > b.Bytes:
 				// The kubelet takes from the block what a later container takes over;
 				// in berth a claim keeps its size.
-				b.Bytes = asked
-			case asked != b.Bytes:
-				facts.note("%s holds %s and requests %s", owner, b, workload.Memory.Text(int64(asked)))
+				b.Bytes = requested
+			case requested != b.Bytes:
+				facts.note("%s holds %s and requests %s", owner, b, workload.Memory.Text(int64(requested)))
 			}
 			of := record.ReusableMemory(c.Name, b.Resource, b.Nodes)
 			record.Claims = addBlock(record.Claims, owner, b.Resource, held.take(b, of))

@@ -328,7 +328,7 @@ func (a *App) probeMachine() (text string, changes bool, err error) {
 
 // machineWatch is the state of the comparison of the machine with the one in use.
 type machineWatch struct {
-	settling machine.Settling
+	debounce machine.Debounce
 	// probed is the last text of a probe whose machine needs nothing more.
 	probed string
 	// failed is the last error, as it was logged.
@@ -362,7 +362,7 @@ func (a *App) followMachine(ctx context.Context) error {
 			}
 		}()
 	}
-	w := machineWatch{settling: machine.Settling{For: a.Config.Hotplug.Settle.Duration}}
+	w := machineWatch{debounce: machine.Debounce{For: a.Config.Hotplug.Debounce.Duration}}
 	tick := time.NewTicker(a.Config.Hotplug.Poll.Duration)
 	defer tick.Stop()
 	for {
@@ -400,7 +400,7 @@ func (a *App) compareMachine(ctx context.Context, w *machineWatch) (again time.T
 	}
 	replace := false
 	if err == nil {
-		replace, again = w.settling.Observe(a.machine(), observed, a.Now())
+		replace, again = w.debounce.Observe(a.machine(), observed, a.Now())
 	}
 	if replace {
 		err = a.changeMachine(ctx, observed)

@@ -48,7 +48,7 @@ func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.C
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(retry),
-		grpc.WithUnaryInterceptor(tellAnswers),
+		grpc.WithUnaryInterceptor(reportAnswers),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
@@ -72,8 +72,8 @@ func (e sentError) Unwrap() error { return e.error }
 // GRPCStatus returns what the plugin sent.
 func (e sentError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
-// tellAnswers marks the errors of a call that its plugin sent: metadata comes with them.
-func tellAnswers(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+// reportAnswers marks the errors of a call that its plugin sent: metadata comes with them.
+func reportAnswers(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	var header, trailer metadata.MD
 	err := invoke(ctx, method, req, reply, conn, append(options, grpc.Header(&header), grpc.Trailer(&trailer))...)
 	if err != nil && len(header)+len(trailer) > 0 {

@@ -149,7 +149,7 @@ func TestNothingBelowWhatCouldNotBeMade(t *testing.T) {
 
 // A pod that cannot have its memory limit does not keep others from exclusive CPUs; one
 // that does not give CPUs up does.
-func TestWhoSettles(t *testing.T) {
+func TestWhichPodsHoldCPUsBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, memtree.V2(), nil)
 	exclusive := ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2-3"))

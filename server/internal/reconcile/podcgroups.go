@@ -120,23 +120,23 @@ func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.No
 // orphan in the last pass is assumed to have no cgroup; the creation shows whether that is
 // true.
 func (l *Loop) lookShortly(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
-	var ask []cgroup.Node
+	var wanted []cgroup.Node
 	sure := make([]cgroup.Observed, 0, len(tiers)+1)
 	for _, n := range tiers {
 		if values := l.drift.of(n.Name); values != nil {
 			sure = append(sure, cgroup.Observed{Name: n.Name, State: cgroup.Valid, Values: *values})
 		} else {
-			ask = append(ask, n)
+			wanted = append(wanted, n)
 		}
 	}
 	_, known := l.View().Pod(uid)
 	orphan := slices.ContainsFunc(l.orphans, pod.Name.Equal)
 	if l.drift.kept == nil || l.drift.of(pod.Name) != nil || known || orphan {
-		ask = append(ask, pod)
+		wanted = append(wanted, pod)
 	} else {
 		sure = append(sure, cgroup.Observed{Name: pod.Name})
 	}
-	seen, err := l.observe(ctx, ask)
+	seen, err := l.observe(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 	l, report, cause := ledger.Open(ctx, o)
 	switch {
 	case cause == nil:
-		damage, err := s.unsettled(l.View())
+		damage, err := s.uncommitted(l.View())
 		if err != nil {
 			return nil, report, nil, err
 		}
@@ -104,8 +104,8 @@ func recall(r *ledger.Report, was ledger.Report) {
 	r.Damage, r.Whole, r.Lost, r.Uncertain, r.Unread = was.Damage, was.Whole, was.Lost, was.Uncertain, was.Unread
 }
 
-// unsettled returns the damage that a ledger was made of if it has had no commit since.
-func (s *Store) unsettled(v *ledger.View) (*Damage, error) {
+// uncommitted returns the damage that a ledger was made of if it has had no commit since.
+func (s *Store) uncommitted(v *ledger.View) (*Damage, error) {
 	all, err := Damages(s.path)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ const longestMessage = 1 << 20
 // messages groups events into at least one message. The last message has the given
 // revision. Each earlier message has the revision that told returns for the first event of
 // the next message. Events are taken from the iterator one message at a time.
-func messages(events iter.Seq[event], told func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
+func messages(events iter.Seq[event], shown func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
 	return func(yield func(*allocationv1.WatchResponse) bool) {
 		m, size, encoded := &allocationv1.WatchResponse{}, 0, []byte(nil)
 		// Encoded events are added as bytes: to a client they are events like the others.
@@ -68,7 +68,7 @@ func messages(events iter.Seq[event], told func(next event) uint64, revision uin
 		for e := range events {
 			n := e.size()
 			if size > 0 && size+n > longest {
-				if !yield(complete(told(e))) {
+				if !yield(complete(shown(e))) {
 					return
 				}
 				m, size, encoded = &allocationv1.WatchResponse{}, 0, nil

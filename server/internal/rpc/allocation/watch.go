@@ -60,7 +60,7 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 		if err != nil {
 			return err
 		}
-		w.tell(next, !caughtUp)
+		w.sendNext(next, !caughtUp)
 		end()
 		if w.err != nil {
 			return w.err
@@ -183,10 +183,10 @@ func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) i
 	}
 }
 
-// tell sends a page of the history. If no event carries the new revision, or if due is set,
+// sendNext sends a page of the history. If no event carries the new revision, or if due is set,
 // it also sends a message without events that has the revision.
-func (w *watch) tell(next *page, due bool) {
-	told := w.revision
+func (w *watch) sendNext(next *page, due bool) {
+	sent := w.revision
 	w.revision = next.revision
 	switch {
 	case !w.filter.all() || due:
@@ -194,12 +194,12 @@ func (w *watch) tell(next *page, due bool) {
 		// each message is created after the previous one was sent, and not kept.
 		if events := w.filter.of(next.events); len(events) > 0 {
 			w.sendAll(messages(slices.Values(events), before, w.revision, w.History.longest), false)
-			told = w.revision
+			sent = w.revision
 		}
 	case len(next.events) > 0 && w.err == nil:
-		w.err, told = next.sendTo(w.stream, w.History.longest), w.revision
+		w.err, sent = next.sendTo(w.stream, w.History.longest), w.revision
 	}
-	if due || w.revision > told {
+	if due || w.revision > sent {
 		w.send(nil, w.revision, false)
 	}
 }
