@@ -36,7 +36,7 @@ func newPodQuota(dir string) (*podQuota, error) {
 }
 
 // set implements policy.Config.PodQuota. The name of the cgroup is the runtime's: only the cgroup of a pod, as a kubelet
-// names it, is changed.
+// names it, is read or changed.
 func (q *podQuota) set(literal string, quota int64) (before int64, err error) {
 	name, dir := cgroup.ParseCgroupfs(literal), literal
 	if cgroup.IsSystemdStyle(literal) {
@@ -59,7 +59,7 @@ func (q *podQuota) set(literal string, quota int64) (before int64, err error) {
 	} else if before, err = strconv.ParseInt(value, 10, 64); err != nil {
 		return 0, errdefs.Internalf("%s: %w", file, err)
 	}
-	if before == quota {
+	if before == quota || quota == 0 {
 		return before, nil
 	}
 	value = q.none

@@ -33,7 +33,7 @@ func TestPodQuota(t *testing.T) {
 		for _, step := range []struct {
 			quota, before int64
 			text          string
-		}{{-1, 200_000, tt.none}, {-1, -1, tt.none}, {300_000, -1, "300000"}, {300_000, 300_000, "300000"}} {
+		}{{0, 200_000, tt.set}, {-1, 200_000, tt.none}, {0, -1, tt.none}, {-1, -1, tt.none}, {300_000, -1, "300000"}, {300_000, 300_000, "300000"}} {
 			before, err := q.set(literal, step.quota)
 			text, _ := os.ReadFile(path)
 			if err != nil || before != step.before || string(text) != step.text {

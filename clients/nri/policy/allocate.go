@@ -328,7 +328,8 @@ func (p *Policy) live() []*member {
 }
 
 // update returns an update of a member's CPUs, if there are any, and its memory nodes. A
-// member without a quota on its own CPUs loses the one that it may have.
+// member without a quota on its own CPUs loses the one that it may have. Any other member gets the quota
+// that an earlier berth-nri has removed.
 func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(m.id)
@@ -340,6 +341,8 @@ func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	}
 	if m.free {
 		u.SetLinuxCPUQuota(-1)
+	} else {
+		setQuota(u, m.lostQuota())
 	}
 	return u
 }

@@ -31,7 +31,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	for _, pod := range pods {
 		s := p.sandbox(pod)
 		if was := sandboxes[s.id]; was != nil {
-			s.quota = was.quota
+			s.quota, s.hasQuota = was.quota, was.hasQuota
 			if was.pid == s.pid && was.born != 0 {
 				s.born = was.born
 			}
@@ -60,6 +60,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.unreconciled = true
 	if err := p.reconcile(ctx); err != nil {
 		p.Log.Warn("running containers stay as they are for now", "error", err)
+		p.estimateShared()
 		p.kickLater()
 		return nil, nil
 	}

@@ -56,7 +56,7 @@ type Config struct {
 	// the process is in another cgroup.
 	Move func(pid int, cgroup string, cpus cpuset.Set) error
 	// PodQuota sets the CPU quota of a pod's cgroup in microseconds of each period, -1 for none, and
-	// returns the one before. nil if pods keep their quotas; fs.ErrNotExist if the cgroup has gone.
+	// returns the one before. With 0 it changes nothing. nil if pods keep their quotas; fs.ErrNotExist if the cgroup has gone.
 	PodQuota func(cgroup string, quota int64) (before int64, err error)
 	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
 	// unknown, nil if nobody knows. Excess is called with the sentences of berthd about it, each time
@@ -86,7 +86,7 @@ type Policy struct {
 	members      map[string]*member
 	refusals     map[string]refused // by the uid of berthd's pod
 	tracker      placement.Tracker  // of the members, by their ids
-	shared       cpuset.Set         // the last known value
+	shared       cpuset.Set         // the last known value; before the first one, see estimateShared
 	synchronized bool               // synchronized with the runtime; nothing is released before
 	unreconciled bool               // berthd has not got the list of living pods
 	incomplete   bool               // reconcile has members left
@@ -168,8 +168,10 @@ type sandbox struct {
 	qos string
 	// resources has the limits of the pod's cgroup; nil if the runtime does not report them.
 	resources *api.LinuxResources
-	// quota is the quota of the pod's cgroup that was removed; 0 if none was.
-	quota int64
+	// quota is the quota of the pod's cgroup that was removed; 0 if none was. hasQuota means that the
+	// cgroup has its quota.
+	quota    int64
+	hasQuota bool
 	// spec is the pod's specification, nil if unknown. whole means that berthd has admitted the
 	// pod under its uid.
 	spec  *typesv1.Pod

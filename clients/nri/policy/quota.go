@@ -1,8 +1,17 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // podQuotas removes the CPU quota of each pod with a container that must have none, because the
@@ -13,50 +22,96 @@ func (p *Policy) podQuotas() {
 	if p.PodQuota == nil || p.released {
 		return
 	}
-	free, unknown := map[*sandbox]bool{}, map[*sandbox]bool{}
+	free, shared, unknown := map[*sandbox]bool{}, map[*sandbox]bool{}, map[*sandbox]bool{}
 	for _, m := range p.members {
 		if !m.stopped {
 			free[m.pod] = free[m.pod] || m.free
+			shared[m.pod] = shared[m.pod] || !m.free && m.bounded()
 			unknown[m.pod] = unknown[m.pod] || m.match == unplaced
 		}
 	}
-	failure := ""
+	var failures []string
 	for _, s := range p.sandboxes {
 		var err error
-		if free[s] {
+		what := "keeps its CPU quota"
+		if free[s] && !shared[s] {
 			err = p.removeQuota(s)
-		} else if s.quota > 0 && !s.stopped && !unknown[s] {
+		} else if !s.stopped && !unknown[s] {
+			what = "does not get its CPU quota back"
 			err = p.restoreQuota(s)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has ended
-			failure = err.Error()
+			failures = append(failures, fmt.Sprintf("%s/%s %s: %v", s.namespace, s.name, what, err))
 		}
 	}
-	if failure != p.quotaFailing && failure != "" {
-		p.Log.Warn("a pod with exclusive CPUs keeps its CPU quota", "error", failure)
-	}
-	p.quotaFailing = failure
+	p.logQuotas(failures)
 }
 
-// removeQuota notes the quota for restoreQuota. The kubelet sets it again when the pod is resized. A
-// quota that an earlier berth-nri has removed is the one that the runtime knows.
+// shownQuotas is how many failures to change a quota are in one line of the log.
+const shownQuotas = 3
+
+// logQuotas logs the failures of a pass, unless they are those of the last pass.
+func (p *Policy) logQuotas(failures []string) {
+	slices.Sort(failures)
+	all := strings.Join(failures, "; ")
+	if all != p.quotaFailing && all != "" {
+		p.Log.Warn("the CPU quota of pods cannot be changed", "pods", len(failures), "error", strings.Join(failures[:min(len(failures), shownQuotas)], "; "))
+	}
+	p.quotaFailing = all
+}
+
+// bounded reports whether only the quota of its pod limits what a container uses. With pod-level resources
+// (KEP-2837) the kubelet writes the pod's amount on a container without a limit of its own.
+func (m *member) bounded() bool {
+	if m.ofPod {
+		return true
+	}
+	spec := m.pod.spec.GetSpec()
+	return slices.ContainsFunc(slices.Concat(spec.GetInitContainers(), spec.GetContainers()), func(c *typesv1.Container) bool {
+		return c.GetName() == m.name && c.GetResources().GetLimits()["cpu"] == ""
+	})
+}
+
+// removeQuota notes the quota for restoreQuota. The kubelet sets it again when the pod is resized.
 func (p *Policy) removeQuota(s *sandbox) error {
+	s.hasQuota = false
 	before, err := p.PodQuota(s.cgroup, -1)
-	switch {
-	case err != nil:
-		return err
-	case before > 0:
+	if err == nil && before > 0 {
 		s.quota = before
-	case s.quota == 0:
-		s.quota = s.resources.GetCpu().GetQuota().GetValue()
-	}
-	return nil
-}
-
-func (p *Policy) restoreQuota(s *sandbox) error {
-	_, err := p.PodQuota(s.cgroup, s.quota)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		s.quota = 0
 	}
 	return err
 }
+
+// restoreQuota gives a pod the quota that was removed. A quota that an earlier berth-nri has removed is
+// the one that the runtime knows. Only of a guaranteed pod it is also the pod's cgroup's. A quota that the
+// cgroup has is the kubelet's newer one.
+func (p *Policy) restoreQuota(s *sandbox) error {
+	quota := s.quota
+	if s.qos == string(workload.Guaranteed) {
+		quota = cmp.Or(quota, s.resources.GetCpu().GetQuota().GetValue())
+	}
+	if p.PodQuota == nil || s.hasQuota || quota <= 0 {
+		return nil
+	}
+	now, err := p.PodQuota(s.cgroup, 0)
+	if err == nil && now < 0 {
+		_, err = p.PodQuota(s.cgroup, quota)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		s.quota, s.hasQuota = 0, true
+	}
+	return err
+}
+
+// lostQuota returns the quota of a container that an earlier berth-nri has removed; 0 if none was. The
+// runtime reports it as negative, and none of the kubelet as zero. The limit of an even container equals
+// its request.
+func (m *member) lostQuota() int64 {
+	if !m.even() || m.resources.GetCpu().GetQuota().GetValue() >= 0 {
+		return 0
+	}
+	return quotaOf(m.resources)
+}
+
+// quotaOf is the quota of a container whose limit equals its request.
+func quotaOf(r *api.LinuxResources) int64 { return amountsOf(r, true).cpuLimit * period / milliPerCPU }

@@ -256,6 +256,7 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
 	default:
 		m.key, m.own, m.free, m.allowed, m.match, m.room = "", cpuset.Set{}, false, false, denied, room
+		m.moved = m.moved || m.lostQuota() > 0
 		p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err)
 	}
 	return nil
@@ -316,7 +317,7 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 		m.mems, m.moved = mems, true
 	}
 	// It may have started before berth-nri did.
-	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0
+	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 || !m.free && m.lostQuota() > 0
 	m.allowed = m.pid != 0 && !m.own.IsEmpty()
 	if m.pid == 0 {
 		return nil // StartContainer binds it

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -103,10 +105,13 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sandboxes {
-		if s.quota > 0 && p.restoreQuota(s) != nil && !s.stopped {
+		if s.stopped {
+			continue
+		}
+		if err := p.restoreQuota(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, fmt.Sprintf("the quota of %s/%s", s.namespace, s.name))
 		}
-		if p.Move == nil || s.pid == 0 || s.stopped || s.cpus.IsEmpty() || s.cpus == all.CPUs {
+		if p.Move == nil || s.pid == 0 || s.cpus == all.CPUs {
 			continue
 		}
 		err := p.Move(s.pid, s.cgroup, all.CPUs)
@@ -146,13 +151,18 @@ func backUpdate(m *member, all Everything) *api.ContainerUpdate {
 	if all.Mems != "" {
 		u.SetLinuxCPUSetMems(all.Mems)
 	}
-	// The runtime reports a quota that berth has removed as negative, and none of the kubelet as
-	// zero. A container with exclusive CPUs has a limit that equals its request.
-	quota := m.resources.GetCpu().GetQuota().GetValue()
-	removed := m.free && quota > 0 || m.even() && quota < 0
-	if limit := amountsOf(m.resources, true).cpuLimit; removed && limit > 0 {
-		u.SetLinuxCPUPeriod(period)
-		u.SetLinuxCPUQuota(limit * period / milliPerCPU)
+	quota := m.lostQuota()
+	if m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 {
+		quota = quotaOf(m.resources)
 	}
+	setQuota(u, quota)
 	return u
+}
+
+// setQuota gives a container a quota; 0 leaves the one that it has.
+func setQuota(u *api.ContainerUpdate, quota int64) {
+	if quota > 0 {
+		u.SetLinuxCPUPeriod(period)
+		u.SetLinuxCPUQuota(quota)
+	}
 }

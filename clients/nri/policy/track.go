@@ -73,6 +73,41 @@ func (p *Policy) want(ctx context.Context) error {
 	return nil
 }
 
+// estimateShared finds shared CPUs for containers that are let pass before berthd has answered. An earlier
+// berth-nri has moved the sandboxes' processes to the shared CPUs. Guaranteed containers whose processes run on
+// as many CPUs as they request may have these for themselves. Where nothing is left, the CPUs stay unknown.
+func (p *Policy) estimateShared() {
+	if !p.shared.IsEmpty() {
+		return
+	}
+	var own, some, every cpuset.Set
+	for _, m := range p.live() {
+		cpus, err := cpuset.Parse(m.resources.GetCpu().GetCpus())
+		if m.pid != 0 {
+			cpus, err = p.cpusOf(m.pid, &m.born)
+		}
+		if request := milliRequest(m.resources); err == nil && m.even() && request > 0 && int64(cpus.Len())*milliPerCPU == request {
+			own = own.Union(cpus)
+		}
+	}
+	for _, s := range p.sandboxes {
+		if s.pid == 0 || s.stopped {
+			continue
+		}
+		cpus, err := p.cpusOf(s.pid, &s.born)
+		if err != nil {
+			continue
+		}
+		if some.IsEmpty() {
+			every = cpus
+		}
+		some, every = some.Union(cpus), every.Intersect(cpus)
+	}
+	if p.shared = every.Minus(own); p.shared.IsEmpty() {
+		p.shared = some.Minus(own)
+	}
+}
+
 // moveSandboxes puts the processes of sandboxes on the shared CPUs. The runtime starts
 // them on all CPUs, and no event of NRI can change that.
 func (p *Policy) moveSandboxes() {

@@ -535,3 +535,43 @@ func TestPassedWithoutCPUs(t *testing.T) {
 	e.follow()
 	e.startsAlone(own, o, "system-1")
 }
+
+// TestPassedBeforeBerthdAnswers: berth-nri was started again while berthd is away. Containers that are let pass start on
+// the CPUs that are shared according to the processes of the node.
+func TestPassedBeforeBerthdAnswers(t *testing.T) {
+	t.Parallel()
+	for name, sandboxes := range map[string]string{"sandboxes on all CPUs": "0-7", "sandboxes on the shared CPUs": "0,3-7", "of an older state": "0,2-4"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			e := newEngine(t, Config{Client: d.Client, PassNamespaces: []string{"kube-system"}})
+			p, web := pod("own", "guaranteed"), pod("web", "burstable")
+			c, w := container(p, "main", "own-1", 2000, gib), container(web, "main", "web-1", 100, 0)
+			own := set(t, e.run(p, c))
+			e.run(web, w)
+			d.stop()
+			inner := e.policy.CPUsOf
+			e.policy.Config.CPUsOf = func(pid int) (cpuset.Set, error) {
+				if pid == sandboxPID {
+					return set(t, sandboxes), nil
+				}
+				return inner(pid)
+			}
+			e.policy = New(e.policy.Config)
+			if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p, web}, []*api.Container{c, w}); err != nil {
+				t.Fatal(err)
+			}
+			system := pod("system", "burstable")
+			system.Namespace = "kube-system"
+			adjust, err := e.create(system, container(system, "main", "system-1", 100, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := set(t, sandboxes).Minus(own)
+			if got := adjust.GetLinux().GetResources().GetCpu().GetCpus(); got != want.String() {
+				t.Errorf("a container of kube-system starts on CPUs %q, want %s", got, want)
+			}
+			d.again()
+		})
+	}
+}
