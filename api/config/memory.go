@@ -142,6 +142,7 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	if err != nil {
 		return out, err
 	}
+	cfg.ReservedCPUs = cfg.ReservedCPUs.Intersect(m.CPUs()) // the managers of CPUs and of the node check the list
 	whole, err := node.New(cfg, node.Facts{Machine: m})
 	if err != nil {
 		return out, err

@@ -40,8 +40,9 @@ type Config struct {
 	// the kernel isolates. CPUs that the machine lacks are ignored.
 	AlsoReserved cpuset.Set
 	// KeptReserved are the CPUs that were reserved by the same configuration on an earlier state
-	// of this machine. As long as one of them is on line, they replace what follows from
-	// ReservedMilliCPU, and CPUs of ReservedCPUs that the machine has lost are no error.
+	// of this machine. As long as one of them is on line, all of them stay reserved, also those
+	// that the machine does not have now, and only CPUs that are lacking to ReservedMilliCPU are
+	// added. CPUs of ReservedCPUs among them may be gone from the machine.
 	KeptReserved cpuset.Set
 	// AllowUnreserved lets the static policy run without any reserved CPU, where
 	// the system is kept off the pods' CPUs by other means.
@@ -108,27 +109,30 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 	if cfg.ReservedMilliCPU == 0 {
 		count = cfg.ReservedCPUs.Len()
 	}
-	m.reserved = cfg.ReservedCPUs
 	present := all.Union(m.topo.Offline()) // an offline CPU may come back
-	if kept := cfg.KeptReserved.Intersect(present); kept.Overlaps(all) {
-		m.reserved, count = kept, kept.Len()
+	kept := cfg.KeptReserved
+	known := present.Union(kept)
+	if !kept.Overlaps(all) {
+		kept = cpuset.Set{}
 	}
+	m.reserved = cfg.ReservedCPUs.Union(kept)
 	switch {
 	case count < 0 || count == 0 && !cfg.AllowUnreserved:
 		bad.Addf("kubeReserved", "the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero")
-	case !m.reserved.IsSubsetOf(present):
-		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", m.reserved.Minus(all), all)
-	case !m.reserved.IsEmpty() && m.reserved.Len() != count:
-		bad.Addf("reservedSystemCPUs", "expected %d CPUs as reserved for the system, got the %d of %s", count, m.reserved.Len(), m.reserved)
-	case count > all.Len():
+	case !cfg.ReservedCPUs.IsSubsetOf(known):
+		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", cfg.ReservedCPUs.Minus(known), all)
+	case !cfg.ReservedCPUs.IsEmpty() && cfg.ReservedCPUs.Len() != count:
+		bad.Addf("reservedSystemCPUs", "expected %d CPUs as reserved for the system, got the %d of %s", count, cfg.ReservedCPUs.Len(), cfg.ReservedCPUs)
+	case m.reserved.IsEmpty() && count > all.Len():
 		bad.Addf("kubeReserved", "cannot reserve %d CPUs: the machine has %d", count, all.Len())
-	case m.reserved.IsEmpty():
-		set, err := m.choose(all, count)
+	case m.reserved.Len() < count:
+		free := all.Minus(m.reserved)
+		set, err := m.choose(free, min(count-m.reserved.Len(), free.Len()))
 		if err != nil {
 			bad.Addf("kubeReserved", "reserve %s CPUs: %v", strconv.Itoa(count), err)
 			return
 		}
-		m.reserved = set
+		m.reserved = m.reserved.Union(set)
 	}
 	m.reserved = m.reserved.Union(cfg.AlsoReserved.Intersect(present))
 	m.allocatable = all.Minus(m.reserved)

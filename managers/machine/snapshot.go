@@ -25,7 +25,7 @@ type Snapshot struct {
 	Description string `json:"description,omitempty"`
 	// CPUs are the online CPUs, in any order, at least one.
 	CPUs []CPU `json:"cpus"`
-	// Offline are the CPUs that are present but not online.
+	// Offline are the CPUs that are present but not online, and those without a known core.
 	Offline cpuset.Set `json:"offline,omitzero"`
 	// Isolated are the CPUs that the kernel leaves out of load balancing (isolcpus=), and
 	// NoHZFull those without a periodic tick (nohz_full=). Both may contain other than online

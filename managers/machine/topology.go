@@ -104,7 +104,7 @@ func (t *Topology) Fingerprint() string { return t.fingerprint }
 // CPUs returns the online CPUs.
 func (t *Topology) CPUs() cpuset.Set { return t.cpus }
 
-// Offline returns the CPUs that are present but not online.
+// Offline returns the CPUs that are present but not online, and those without a known core.
 func (t *Topology) Offline() cpuset.Set { return t.snap.Offline }
 
 // Isolated returns the CPUs that the kernel leaves out of load balancing.

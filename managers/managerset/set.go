@@ -65,6 +65,8 @@ func New(cfg Config, m *machine.Topology) (*Set, error) {
 		return nil, err
 	}
 	cfg.Facts.Machine = m
+	// CPUs that stay reserved although they were removed from the machine are no mistake in the list.
+	cfg.Node.ReservedCPUs = cfg.Node.ReservedCPUs.Minus(cfg.CPU.KeptReserved.Minus(m.CPUs().Union(m.Offline())))
 	whole, err := node.New(cfg.Node, cfg.Facts)
 	if err != nil {
 		return nil, err

@@ -41,8 +41,8 @@ type Config struct {
 	// workload.Excess does: the kubelet adds and subtracts exact quantities and
 	// rounds what comes out.
 	SystemExcess, KubeExcess workload.Quantities
-	// ReservedCPUs is reservedSystemCPUs: their number stands in place of the cpu
-	// amounts.
+	// ReservedCPUs is reservedSystemCPUs: the number of those on line, which the capacity
+	// counts, stands in place of the cpu amounts.
 	ReservedCPUs cpuset.Set
 	// EvictionHard are evictionHard's thresholds; see ParseEviction.
 	EvictionHard Thresholds
@@ -104,10 +104,11 @@ func (cfg Config) check() (bad errdefs.Violations) {
 func New(cfg Config, facts Facts) (*Manager, error) {
 	bad := cfg.check()
 	if !cfg.ReservedCPUs.IsEmpty() {
-		if alien := cfg.ReservedCPUs.Minus(facts.Machine.CPUs()); !alien.IsEmpty() {
-			bad.Addf("reservedSystemCPUs", "%s are not CPUs of this machine, which has %s", alien, facts.Machine.CPUs())
+		all := facts.Machine.CPUs().Union(facts.Machine.Offline()) // an offline CPU may come back
+		if alien := cfg.ReservedCPUs.Minus(all); !alien.IsEmpty() {
+			bad.Addf("reservedSystemCPUs", "%s are not CPUs of this machine, which has %s", alien, all)
 		}
-		cfg.countReservedCPUs()
+		cfg.countReservedCPUs(facts.Machine.CPUs())
 	}
 	m := &Manager{cfg: cfg, machine: facts.Machine, capacity: capacity(facts), pods: cfg.podCapacity(facts.Machine)}
 	if len(bad) == 0 {
@@ -133,8 +134,8 @@ func checkReserved(field string, amounts workload.Quantities, bad *errdefs.Viola
 	}
 }
 
-// countReservedCPUs lets an explicit list stand in place of the cpu amounts.
-func (cfg *Config) countReservedCPUs() {
+// countReservedCPUs lets the CPUs on line of an explicit list stand in place of the cpu amounts.
+func (cfg *Config) countReservedCPUs(online cpuset.Set) {
 	for _, q := range []*workload.Quantities{&cfg.SystemReserved, &cfg.KubeReserved, &cfg.SystemExcess, &cfg.KubeExcess} {
 		*q = maps.Clone(*q)
 		delete(*q, workload.CPU)
@@ -142,7 +143,7 @@ func (cfg *Config) countReservedCPUs() {
 	if cfg.SystemReserved == nil {
 		cfg.SystemReserved = workload.Quantities{}
 	}
-	cfg.SystemReserved[workload.CPU] = milliPerCPU * int64(cfg.ReservedCPUs.Len())
+	cfg.SystemReserved[workload.CPU] = milliPerCPU * int64(cfg.ReservedCPUs.Intersect(online).Len())
 }
 
 // checkSums compares the reservations with the capacity. The kubelet leaves out

@@ -155,6 +155,14 @@ func TestReservedCPUs(t *testing.T) {
 	if _, ok := m.KubeReserved()[workload.CPU]; ok {
 		t.Error("kubeReserved keeps cpu beside reserved CPUs")
 	}
+	less, err := f.Machine.Without(cpuset.Of(8, 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Machine = less
+	if got := build(t, c, f).Allocatable()[workload.CPU]; got != 12000 {
+		t.Errorf("allocatable cpu: %d, want that of all other CPUs on line", got)
+	}
 }
 
 func TestPodCapacity(t *testing.T) {

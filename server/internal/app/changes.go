@@ -433,7 +433,10 @@ func (a *App) changeMachine(ctx context.Context, to *machine.Topology) error {
 	if gone.IsEmpty() || lacks != nil {
 		return err
 	}
-	return fmt.Errorf("only CPUs %s were taken out of use, and a start of berthd would fail: %w", gone, errors.Join(err, a.useMachine(ctx, less)))
+	if lacks := a.useMachine(ctx, less); lacks != nil {
+		return fmt.Errorf("CPUs %s are gone and not taken out of use, and a start of berthd would fail: %w", gone, errors.Join(err, lacks))
+	}
+	return fmt.Errorf("only CPUs %s were taken out of use, and a start of berthd would fail: %w", gone, err)
 }
 
 // useMachine puts a machine into force, under the policy in force. The caller holds policies.mu.

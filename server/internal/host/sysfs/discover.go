@@ -191,7 +191,8 @@ func (d *discovery) readMemory() error {
 }
 
 // noteLostCPUs reports which online CPUs are in no node: the reference does not
-// see them either.
+// see them either. They count as off line, as a CPU does that is being added and whose core the
+// kernel does not report yet.
 func (d *discovery) noteLostCPUs() {
 	var b cpuset.Builder
 	for _, cpu := range d.out.CPUs {
@@ -200,6 +201,7 @@ func (d *discovery) noteLostCPUs() {
 		}
 	}
 	if lost := d.online.Minus(b.Set()); !lost.IsEmpty() {
+		d.out.Offline = d.out.Offline.Union(lost)
 		d.notef("CPUs %s are online and not used: they are in no NUMA node, or the kernel does not report their core", lost)
 	}
 }

@@ -60,6 +60,17 @@ func TestEdgeCases(t *testing.T) {
 			},
 		},
 		{
+			name:   "a CPU that is being added",
+			tree:   files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).set(nodePath(0), "cpu2", "").set(cpuPath(2), "online", "1").online("0-2", "0-3"),
+			cpus:   "0:0/0/0/0 1:1/0/0/0",
+			counts: "2 2 1 1 1",
+			also: func(t *testing.T, m *machine.Topology) {
+				if got := m.Offline().String(); got != "2-3" {
+					t.Errorf("offline is %s, want 2-3: CPU 2 has no core yet", got)
+				}
+			},
+		},
+		{
 			name: "hybrid by kind of counters",
 			tree: files{}.cpu(0, 0, 0, 0).cpu(1, 0, 0, 0).cpu(2, 0, 4, 0).cpu(3, 0, 5, 0).
 				set("sys/devices/cpu_core", "cpus", "0-1").set("sys/devices/cpu_atom", "cpus", "2-3"),
