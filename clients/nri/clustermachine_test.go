@@ -98,8 +98,8 @@ func newClusterMachine(t *testing.T, disk string) *clusterMachine {
 	}
 	c := cluster.Run(t, cluster.Options{
 		Image: filepath.Join(built, "root", "probe"), Systemd: true, Dir: node,
-		// The machine is emulated, and hack/vm bounds how long it runs.
-		Kubelet: map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "30m"}, Timeout: time.Hour,
+		// The machine is emulated. Each step has a deadline, and hack/vm bounds the whole.
+		Kubelet: map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "15m"}, Timeout: 15 * time.Minute,
 	})
 	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
 	m.Start("plugin", exec.Command(filepath.Join(built, "plugin"), "-devices", "gpu0@1,gpu1@1"))
@@ -109,10 +109,11 @@ func newClusterMachine(t *testing.T, disk string) *clusterMachine {
 // install applies the manifests with the policy that has everything of a pod on one node.
 func (m *clusterMachine) install() {
 	m.t.Helper()
+	m.t.Log("the cluster runs; next: install berth")
 	m.prepareNode()
 	m.writeOverlay("kubernetes/overlays/single-numa-node", tagNewer)
 	m.must("apply", "-k", m.Path("overlay"))
-	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=1h")
+	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=15m")
 	m.Eventually("the node has the devices", func() bool {
 		var node corev1.Node
 		err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/nodes/"+cluster.Node, "", &node)
@@ -154,11 +155,13 @@ func (m *clusterMachine) running(set string) (pid int) {
 // refused until the first one has gone.
 func (m *clusterMachine) placeOnNodes() {
 	m.t.Helper()
+	m.t.Log("berth is installed; next: a pod beside its device")
 	m.apply("web", `{}`)
 	m.set("trainer", 2)
 	m.pid("web")
 	m.exclusive(m.running("trainer"), 2, m.far)
 
+	m.t.Log("next: a pod that does not fit")
 	m.set("rival", 1)
 	var event string
 	m.Eventually("the pod that does not fit has an event", func() bool {
@@ -179,7 +182,8 @@ func (m *clusterMachine) placeOnNodes() {
 			m.t.Errorf("the event lacks %q:\n%s", want, event)
 		}
 	}
-	m.must("delete", "replicaset", "trainer", "--cascade=foreground", "--timeout=1h")
+	m.t.Logf("next: it fits; before, its event was: %s", event)
+	m.must("delete", "replicaset", "trainer", "--cascade=foreground", "--timeout=15m")
 	m.exclusive(m.running("rival"), 1, m.far)
 
 	m.apply("keeper", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
@@ -189,7 +193,8 @@ func (m *clusterMachine) placeOnNodes() {
 // comeBack looks at the pods after a boot: each runs again, and has CPUs of its own if it had.
 func (m *clusterMachine) comeBack() {
 	m.t.Helper()
-	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=1h")
+	m.t.Log("the cluster runs after a boot; next: the pods are back")
+	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=15m")
 	m.pid("web")
 	m.exclusive(m.running("rival"), 1, m.far)
 	m.exclusive(m.pid("keeper"), 1, m.all)
@@ -255,8 +260,9 @@ func othersOn(container string, cpus cpuset.Set) string {
 // remove deletes the manifests: every container may run on all CPUs, and has the quota that the kubelet set.
 func (m *clusterMachine) remove() {
 	m.t.Helper()
+	m.t.Log("next: berth is removed")
 	web, keeper, rival := m.pid("web"), m.pid("keeper"), m.running("rival")
-	m.must("delete", "-k", m.Path("overlay"), "--wait=true", "--timeout=1h")
+	m.must("delete", "-k", m.Path("overlay"), "--wait=true", "--timeout=15m")
 	m.runsOn("after the removal", m.all.String(), web, keeper, rival)
 	if quota := quotaOf(m.t, keeper); quota != "100000" {
 		m.t.Errorf("after the removal the container has the quota %q, want 100000", quota)

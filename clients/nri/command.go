@@ -376,13 +376,13 @@ func bornAt(pid int) (uint64, error) {
 }
 
 // moveSandbox sets the CPUs of a sandbox's process. The runtime's pid may be stale, and another
-// process may have the number. The process must therefore be in the pod's cgroup.
-func moveSandbox(pid int, cgroup string, cpus cpuset.Set) error {
+// process may have the number. The process must therefore be in the pod's cgroup, or in that of the sandbox.
+func moveSandbox(pid int, id, cgroup string, cpus cpuset.Set) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return err
 	}
-	if !inCgroup(string(text), cgroup) {
+	if !inCgroup(string(text), cgroup) && !isSandbox(string(text), id) {
 		return errdefs.PermissionDeniedf("process %d is not in the pod's cgroup %q", pid, cgroup)
 	}
 	return affinity.Set(pid, cpus)
@@ -401,6 +401,18 @@ func inCgroup(text, cgroup string) bool {
 			if slices.Contains(strings.Split(at, "/"), name) {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// isSandbox reports whether a process is in the cgroup of a sandbox, which the runtime has named after it. In a cgroup
+// namespace (cgroup_namespaces(7)) this name is all that a process of the same pod sees: /../cri-containerd-ID.scope.
+func isSandbox(text, id string) bool {
+	for line := range strings.Lines(text) {
+		name := strings.TrimSuffix(path.Base(strings.TrimSpace(line)), ".scope")
+		if id != "" && (name == id || strings.HasSuffix(name, "-"+id)) {
+			return true
 		}
 	}
 	return false

@@ -16,7 +16,7 @@ func TestMoveNobodyElse(t *testing.T) {
 	for _, pid := range []int{1, 2, os.Getpid(), os.Getppid(), 0, -1, 1 << 30} {
 		before, lives := cpusOf(pid)
 		for _, cgroup := range []string{"/kubepods/burstable/podx", "kubepods-podx.slice", "", "/", ".", ".."} {
-			err := moveSandbox(pid, cgroup, cpuset.Of(0))
+			err := moveSandbox(pid, "", cgroup, cpuset.Of(0))
 			if err == nil || lives == nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
 				t.Errorf("process %d of cgroup %q: %v", pid, cgroup, err)
 			}
@@ -38,6 +38,25 @@ func TestInCgroup(t *testing.T) {
 			if got := inCgroup(text, cgroup); got != want {
 				t.Errorf("%s: in %q: %t", name, cgroup, got)
 			}
+		}
+	}
+}
+
+// TestIsSandbox: a sandbox's process is known by its cgroup's name, of both drivers, also where the path begins at the cgroup
+// of another container of its pod.
+func TestIsSandbox(t *testing.T) {
+	t.Parallel()
+	const id = "5516d84a8f4be3cdd64148e1dee897"
+	for text, want := range map[string]bool{
+		"0::/../cri-containerd-" + id + ".scope\n": true, "0::/../" + id + "\n": true, "0::/../crio-" + id + ".scope\n": true,
+		"12:cpuset:/\n1:name=systemd:/kubepods/podx/" + id + "\n": true, "0::/../../podx/" + id + "\n": true,
+		"0::/\n": false, "": false, "0::/../cri-containerd-" + id + "0.scope\n": false, "0::/../0" + id + "\n": false, "0::/" + id + "/nested\n": false,
+	} {
+		if got := isSandbox(text, id); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+		if isSandbox(text, "") {
+			t.Errorf("%q is that of a sandbox without an id", text)
 		}
 	}
 }

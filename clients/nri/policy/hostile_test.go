@@ -54,7 +54,7 @@ func TestHostileStream(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		e := newEngine(t, Config{Client: d.Client, Annotation: "spec", Move: func(int, string, cpuset.Set) error { return nil }})
+		e := newEngine(t, Config{Client: d.Client, Annotation: "spec", Move: func(int, string, string, cpuset.Set) error { return nil }})
 		pods, containers := rapid.SampledFrom(strangePods()), rapid.SampledFrom(strangeContainers())
 		ctx := t.Context()
 		for range rapid.IntRange(1, 30).Draw(rt, "events") {

@@ -51,10 +51,10 @@ type Config struct {
 	// BornAt reads when a process began, as a number that differs for another process with the
 	// same pid; nil if pids are not used again.
 	BornAt func(pid int) (uint64, error)
-	// Move sets the CPUs of a sandbox's own process; nil if those processes are not moved. cgroup
-	// is the pod's according to the runtime, and may be empty. Class PermissionDenied means that
-	// the process is in another cgroup.
-	Move func(pid int, cgroup string, cpus cpuset.Set) error
+	// Move sets the CPUs of a sandbox's own process; nil if those processes are not moved. id is the
+	// sandbox's, cgroup the pod's according to the runtime, which may be empty. Class PermissionDenied
+	// means that the process is in another cgroup.
+	Move func(pid int, id, cgroup string, cpus cpuset.Set) error
 	// PodQuota sets the CPU quota of a pod's cgroup in microseconds of each period, -1 for none, and
 	// returns the one before. With 0 it changes nothing. nil if pods keep their quotas; fs.ErrNotExist if the cgroup has gone.
 	PodQuota func(cgroup string, quota int64) (before int64, err error)

@@ -137,7 +137,7 @@ func TestPodQuotaAfterAnotherBerth(t *testing.T) {
 			d := startBerthd(t)
 			q := &quotas{of: map[string]int64{own: 250_000, burst: -1}}
 			moved := map[string]cpuset.Set{}
-			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set, Move: func(_ int, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }})
+			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set, Move: func(_ int, _, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }})
 			p, b := pod("own", "guaranteed"), pod("burst", "burstable")
 			// A runtime sums up the limits, although a container of the burstable pod has none.
 			p.Linux.PodResources = &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: api.Int64(250_000)}}

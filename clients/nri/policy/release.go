@@ -114,7 +114,7 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 		if p.Move == nil || s.pid == 0 || s.cpus == all.CPUs {
 			continue
 		}
-		err := p.Move(s.pid, s.cgroup, all.CPUs)
+		err := p.Move(s.pid, s.id, s.cgroup, all.CPUs)
 		if err == nil || gone(err) || errdefs.ClassOf(err) == errdefs.PermissionDenied {
 			s.cpus = all.CPUs
 			continue

@@ -118,7 +118,7 @@ func (p *Policy) moveSandboxes() {
 		if s.pid == 0 || s.stopped || s.cpus == p.shared {
 			continue
 		}
-		if err := p.Move(s.pid, s.cgroup, p.shared); err != nil {
+		if err := p.Move(s.pid, s.id, s.cgroup, p.shared); err != nil {
 			if errdefs.ClassOf(err) == errdefs.PermissionDenied {
 				s.cpus = p.shared // it is not the pod's, and is left alone
 			}

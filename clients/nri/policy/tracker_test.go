@@ -382,7 +382,7 @@ func TestSandboxesMove(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	moved := map[int]string{}
-	e := newEngine(t, Config{Client: d.Client, Move: func(pid int, _ string, cpus cpuset.Set) error {
+	e := newEngine(t, Config{Client: d.Client, Move: func(pid int, _, _ string, cpus cpuset.Set) error {
 		moved[pid] = cpus.String()
 		return nil
 	}})
