@@ -17,12 +17,8 @@ import (
 // cannot have external devices.
 func external(req hint.Request, machine numa.Mask, allocatedHere func(name string) bool) []hint.ResourceAnswer {
 	byResource := map[string][]workload.ExternalDevice{}
-	for i, c := range req.Pod.Walk() {
-		if req.Container < 0 || req.Container == i {
-			for _, d := range c.ExternalDevices {
-				byResource[d.Resource] = append(byResource[d.Resource], d)
-			}
-		}
+	for d := range req.External() {
+		byResource[d.Resource] = append(byResource[d.Resource], d)
 	}
 	var answers []hint.ResourceAnswer
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {

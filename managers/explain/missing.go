@@ -22,7 +22,7 @@ type lacking interface{ Missing() []ledger.Shortage }
 
 // Missing returns what a refused request lacked: on the whole machine; or else as in the
 // refusal; or else on node sets of the smallest size that could serve it on
-// an idle machine. It is empty if such a set lacks nothing: then the request
+// an idle machine, and that are near to its external devices. It is empty if such a set lacks nothing: then the request
 // fits, but not as the policy requires.
 func (r *Refusal) Missing() []ledger.Shortage {
 	machine := r.Planned.Machine().NodeMask()
@@ -46,6 +46,9 @@ func (r *Refusal) Missing() []ledger.Shortage {
 			if tried++; tried > triedSets {
 				return nearest(possible)
 			}
+			if !r.near(nodes) {
+				continue
+			}
 			list := r.Bus.Explain(r.Planned, r.Request, nodes)
 			if len(list) == 0 {
 				return nil
@@ -63,6 +66,17 @@ func (r *Refusal) Missing() []ledger.Shortage {
 		}
 	}
 	return nil
+}
+
+// near reports whether each external device of the request is near to one of the nodes, or to none of the machine.
+func (r *Refusal) near(nodes numa.Mask) bool {
+	machine := r.Planned.Machine().NodeMask()
+	for d := range r.Request.External() {
+		if d.Nodes.Overlaps(machine) && !d.Nodes.Overlaps(nodes) {
+			return false
+		}
+	}
+	return true
 }
 
 // distinct leaves out repeated shortages.

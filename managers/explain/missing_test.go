@@ -2,9 +2,14 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // TestHopeless: what is withheld, as unhealthy devices are, may come back, so nodes
@@ -47,5 +52,33 @@ func TestNearest(t *testing.T) {
 	}
 	if few := nearest([][]ledger.Shortage{lack(0, 1)}); len(few) != 1 {
 		t.Errorf("of one: %v", few)
+	}
+}
+
+// TestMissingNearExternalDevices: with a device that another program has allocated, only nodes near to it count. That another node
+// has enough does not help.
+func TestMissingNearExternalDevices(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		nodes numa.Mask
+		want  string
+	}{{0, ""}, {numa.Of(1), "1"}, {numa.Of(0, 1), ""}, {numa.Of(1, 2), "1 2"}, {numa.Of(63), ""}} {
+		r := refusal(t)
+		policy, err := topology.New(topology.Config{Policy: topology.SingleNUMANode, Scope: hint.ContainerScope}, r.Planned.Machine().NodeMask(), r.Planned.Machine().Distances())
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := func(nodes string) []ledger.Shortage {
+			return []ledger.Shortage{{Resource: "cpu", Nodes: nodes, Need: 1, Held: 1}}
+		}
+		r.Policy, r.Bus = policy, shortages{"1": short("1"), "2": short("2"), "3": short("3")}
+		r.Request.Pod.Containers[0].ExternalDevices = []workload.ExternalDevice{{Resource: "a.com/gpu", ID: "gpu0", Nodes: row.nodes}}
+		var got []string
+		for _, s := range r.Missing() {
+			got = append(got, s.Nodes)
+		}
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("a device near to nodes %s: shortages of nodes %v, want %q", row.nodes, got, row.want)
+		}
 	}
 }

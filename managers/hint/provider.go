@@ -2,6 +2,7 @@ package hint
 
 import (
 	"context"
+	"iter"
 
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -45,6 +46,22 @@ func (r Request) Owner() ledger.Owner {
 		o.Container = r.Pod.Containers[r.Container].Name
 	}
 	return o
+}
+
+// External returns the devices that another program has allocated to the request's container, or to those of the pod.
+func (r Request) External() iter.Seq[workload.ExternalDevice] {
+	return func(yield func(workload.ExternalDevice) bool) {
+		for i, c := range r.Pod.Walk() {
+			if r.Container >= 0 && r.Container != i {
+				continue
+			}
+			for _, d := range c.ExternalDevices {
+				if !yield(d) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Member is an element of the bus: a Provider, or only a Validator, Explainer or Resizer.
