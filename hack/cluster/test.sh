@@ -5,6 +5,8 @@
 # twice, in place of these tests: it is emulated, and takes up to 40 minutes. Needs root, a C compiler, pkg-config and
 # libseccomp with its header.
 #
+# BERTH_CLUSTER is the directory of the programs, if they are built already.
+#
 # The DaemonSet is upgraded from the build of the commit BERTH_OLDER_COMMIT; the default is the last release.
 # BERTH_STRESS is the number of pods of the stress test (150), or how long it takes, as in 10m. With BERTH_LOAD=full 5,000 nodes
 # write NodeResourceTopology objects for five minutes, in place of 500 for some seconds.
@@ -14,12 +16,15 @@ cd "$(dirname "$0")/../.."
 pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-programs=$dir/programs
-mkdir "$programs"
-# The module's version is the version that the programs report.
-version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
-go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd ./dra
-go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
+programs=${BERTH_CLUSTER:-}
+if [ -z "$programs" ]; then
+	programs=$dir/programs
+	mkdir "$programs"
+	# The module's version is the version that the programs report.
+	version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
+	go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd ./dra
+	go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
+fi
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
 
 # build SOURCE DIR builds berth's programs, which need no C library.
@@ -48,7 +53,7 @@ fi
 # The machine has no Go toolchain and no shell, and its repository is /src.
 build . "$dir/berth"
 library=$(ldd "$programs/runc" | awk '/libseccomp/ {print $3}')
-go run ./hack/vm -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 3072 -no-skip -timeout 40m -boot-limit 4m -disk 4096 -reboots 1 -module overlay \
+go run ./hack/vm -v -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 3072 -no-skip -timeout 40m -boot-limit 4m -disk 4096 -reboots 1 -module overlay \
 	-disk-add "$programs:/cluster" -env BERTH_CLUSTER=/disk/cluster -env BERTH_CONTAINERD=/disk/cluster -env GOGC=400 \
 	-disk-add "$dir/berth:/berth" -env BERTH_BUILT=/disk/berth \
 	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
