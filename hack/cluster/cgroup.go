@@ -28,6 +28,9 @@ func makeCgroup(path string) error {
 			}
 			parent = dir
 		}
+		if err := prefer(filepath.Join(hierarchy, path)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -46,6 +49,21 @@ func hierarchies() (dirs []string, err error) {
 		}
 	}
 	return dirs, err
+}
+
+// prefer gives a cgroup a large share of the CPUs. By default all programs of the cluster together get as much as one process
+// of the machine's that is in no cgroup.
+func prefer(dir string) error {
+	for name, share := range map[string]string{"cpu.shares": "102400", "cpu.weight": "4000"} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(share), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inherit copies the CPUs and memory nodes of a cgroup's parent.
