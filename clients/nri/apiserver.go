@@ -61,11 +61,11 @@ type apiServer struct {
 	uid         types.UID
 	labels      map[string]string
 	allocatable map[string]string
-	failing     string   // the failure that is in the log
-	latest      []string // the excess, as berthd said last
-	said        string   // the excess that is in the log
-	sent        time.Time
-	deleting    bool // the watch has shown that the DaemonSet is being deleted
+	failing     string    // the failure that is in the log
+	latest      []string  // the excess, as berthd said last
+	said        string    // the excess that is in the log
+	again       time.Time // when an event with that excess may be sent again
+	deleting    bool      // the watch has shown that the DaemonSet is being deleted
 }
 
 // newAPIServer returns nil if berth-nri does not run in a pod with a service account.
@@ -178,22 +178,29 @@ func (a *apiServer) say(ctx context.Context) {
 	text := strings.Join(a.latest, "; ")
 	now, uid := a.now(), a.uid
 	repeats := text == a.said
-	if repeats && (text == "" || now.Sub(a.sent) < eventEvery) {
+	if repeats && (text == "" || now.Before(a.again)) {
 		a.mu.Unlock()
 		return
 	}
-	a.said, a.sent = text, now
+	a.said = text
 	a.mu.Unlock()
 	if text == "" {
 		a.log.Info("the scheduler counts no more than pods can have")
 		return
 	}
+	level := slog.LevelDebug
 	if !repeats {
+		level = slog.LevelWarn
 		a.log.Warn("the scheduler counts more than pods can have: pods that it sends may be rejected", "node", a.node, "excess", text)
 	}
+	pause := eventEvery
 	if err := a.send(ctx, uid, text, now); err != nil {
-		a.log.Warn("send an event about the node", "node", a.node, "error", err)
+		pause = nodeEvery
+		a.log.Log(ctx, level, "send an event about the node", "node", a.node, "error", err)
 	}
+	a.mu.Lock()
+	a.again = now.Add(pause)
+	a.mu.Unlock()
 }
 
 // send creates an event of the node. kubectl describe node finds it by the node's uid.

@@ -242,3 +242,49 @@ func TestEndFlags(t *testing.T) {
 		t.Errorf("this machine: %+v, %v", all, err)
 	}
 }
+
+// TestEventIsSentAgain: an event that the API server refuses once is sent when it answers again.
+func TestEventIsSentAgain(t *testing.T) {
+	t.Parallel()
+	code, sent := 429, 0
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if code < 300 {
+			sent++
+		}
+		w.WriteHeader(code)
+	}))
+	t.Cleanup(server.Close)
+	now := time.Unix(1000, 0)
+	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", log: slog.New(slog.DiscardHandler), now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
+	a.take([]string{"more cpu"})
+	a.say(t.Context())
+	code = 201
+	now = now.Add(nodeEvery)
+	a.say(t.Context())
+	a.say(t.Context())
+	if sent != 1 {
+		t.Errorf("%d events after the API server answers again", sent)
+	}
+}
+
+// TestOwnerIsChecked: one answer without a namespace must not decide the owner for good.
+func TestOwnerIsChecked(t *testing.T) {
+	t.Parallel()
+	answer := `{}`
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/namespaces/berth-system" {
+			_, _ = io.WriteString(w, answer)
+			return
+		}
+		w.WriteHeader(404)
+	}))
+	t.Cleanup(server.Close)
+	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth", log: slog.New(slog.DiscardHandler), now: time.Now}
+	top := &topology{server: a}
+	_, err := top.Get(t.Context())
+	answer = `{"metadata": {"name": "berth-system", "uid": "u"}}`
+	_, again := top.Get(t.Context())
+	if err == nil || again != nil || top.owner == nil || top.owner.UID != "u" {
+		t.Errorf("%v, %v: the owner is %+v", err, again, top.owner)
+	}
+}

@@ -21,6 +21,7 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
@@ -97,14 +98,14 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 // Active implements policy.Source.
 func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, errdefs.Unsupportedf("the kubelet has no Pods API, or does not run: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
 	answer, err := k.pods.ListPods(ctx, &podsv1alpha1.ListPodsRequest{}, grpc.MaxCallRecvMsgSize(maxPods))
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return nil, nil
+		return nil, errdefs.Unsupportedf("the kubelet has no Pods API: %w", err)
 	case err != nil: // after a boot berth-nri may be faster than the kubelet
 		return nil, err
 	}

@@ -146,6 +146,9 @@ func (t *topology) Get(ctx context.Context) (*publish.Object, error) {
 		if err := t.server.call(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(namespace), nil, &space); err != nil {
 			return nil, fmt.Errorf("get namespace %s: %w", namespace, err)
 		}
+		if space.Name != namespace || space.UID == "" {
+			return nil, errdefs.Internalf("the API server answers with namespace %.80q and uid %.80q, expected %q and its uid", space.Name, space.UID, namespace)
+		}
 		t.owner = &publish.Reference{APIVersion: "v1", Kind: "Namespace", Name: space.Name, UID: string(space.UID)}
 	}
 	var out publish.Object

@@ -73,7 +73,7 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 		return nil
 	}
 	err := p.admitOrReclaim(ctx, s, s.spec)
-	if berth.IsPrecondition(err) && p.awaited[s.uid] {
+	if _, kept := p.awaited[s.uid]; kept && berth.IsPrecondition(err) {
 		// It has other amounts than before the boot, and nothing of it runs.
 		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: s.uid, Owner: p.Client.Owner()}); removeErr != nil {
 			return removeErr

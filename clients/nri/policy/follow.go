@@ -20,11 +20,20 @@ import (
 // unavailable, Follow does this later. Synchronize itself must be quick: after a timeout the
 // runtime continues without the plugin.
 func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	var connecting *hearing
+	if p.Kubelet != nil {
+		asking, cancel := p.within(ctx, followShare)
+		active, err := p.Kubelet.Active(asking)
+		connecting = &hearing{active, err}
+		cancel()
+	}
 	ctx, end := p.begin(ctx)
 	defer end()
 	if p.released {
 		return nil, nil
 	}
+	p.connecting = connecting
+	defer func() { p.connecting = nil }()
 	p.synchronized = true
 	sandboxes, members := p.sandboxes, p.members
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
@@ -271,6 +280,7 @@ func (p *Policy) push(ctx context.Context, runtime Updater) error {
 // look returns the updates that are due, and marks them as requested. answered are the members
 // with CPUs in an earlier response. look must be quick, because events wait for mu.
 func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answered []*member, err error) {
+	p.ask(ctx)
 	ctx, cancel := p.within(ctx, followShare)
 	defer cancel()
 	p.mu.Lock()

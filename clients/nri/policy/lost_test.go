@@ -136,9 +136,7 @@ func TestLostAdmissionIsReleased(t *testing.T) {
 			}, admitted)
 			e.end(job)
 		}
-		if err := e.policy.push(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		e.pushes(2) // the second has asked the kubelet
 		if got := d.uids(); len(got) != 0 {
 			t.Errorf("whole %v: no pod lives, and berthd has %v", whole, got)
 		}

@@ -98,8 +98,10 @@ type Policy struct {
 	barred       error              // berthd has the containers of a runtime itself
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
-	awaited      map[string]bool    // berthd's pods that the kubelet is going to start; see restarting
-	unheard      time.Time          // since when the kubelet does not say which these are; zero if it does
+	awaited      map[string]awaited // berthd's pods without a sandbox, by their uids
+	connecting   *hearing           // during Synchronize: the kubelet's pods
+	unheard      bool               // it is in the log that the kubelet does not list its pods
+	askAt        time.Time          // when the kubelet may be called about the awaited pods again
 }
 
 // New returns a policy without pods.
@@ -345,7 +347,7 @@ func (p *Policy) syncPods(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		return p.living(ctx, list.GetPods())
+		return p.living(list.GetPods())
 	}
 	answer, err := p.Client.SyncPods(ctx, living, func(req *admissionv1.SyncPodsRequest) {
 		if p.Allocatable != nil {
@@ -367,9 +369,9 @@ func (p *Policy) Recount() {
 }
 
 // living returns the uids of the pods that are alive: those of the runtime, and those of berthd's ledger that the
-// kubelet is going to start. It fails until the runtime has listed the running pods, because an empty list would remove
+// kubelet may be going to start. It fails until the runtime has listed the running pods, because an empty list would remove
 // all pods. The caller holds mu.
-func (p *Policy) living(ctx context.Context, known []*typesv1.PodAllocation) (uids []string, err error) {
+func (p *Policy) living(known []*typesv1.PodAllocation) (uids []string, err error) {
 	if !p.synchronized {
 		return nil, errdefs.Unavailablef("the runtime has not listed its pods yet")
 	}
@@ -390,7 +392,7 @@ func (p *Policy) living(ctx context.Context, known []*typesv1.PodAllocation) (ui
 			missing = append(missing, pod.GetUid())
 		}
 	}
-	uids = append(uids, p.restarting(ctx, missing)...)
+	uids = append(uids, p.restarting(missing)...)
 	slices.Sort(uids)
 	return uids, nil
 }
@@ -398,33 +400,4 @@ func (p *Policy) living(ctx context.Context, known []*typesv1.PodAllocation) (ui
 // owns reports whether a pod of berthd's ledger was admitted by this policy.
 func (p *Policy) owns(pod *typesv1.PodAllocation) bool {
 	return pod.GetOwner() == cmp.Or(p.Client.Owner(), ledger.DefaultOwner)
-}
-
-// unheardTime is how long pods without a sandbox are kept for a kubelet that does not answer.
-const unheardTime = 5 * time.Minute
-
-// restarting returns those pods without a sandbox that the kubelet is going to start. After a boot these are all pods:
-// released, their CPUs could go to a newer pod, and the scheduler has counted them. A kubelet that has just started answers
-// later. The caller holds mu.
-func (p *Policy) restarting(ctx context.Context, uids []string) (out []string) {
-	p.awaited = map[string]bool{}
-	if p.Kubelet == nil || len(uids) == 0 {
-		return nil
-	}
-	active, err := p.Kubelet.Active(ctx)
-	switch {
-	case err == nil:
-		p.unheard = time.Time{}
-		out = slices.DeleteFunc(uids, func(uid string) bool { return !slices.Contains(active, uid) })
-	case p.unheard.IsZero():
-		p.unheard = p.Now()
-		p.Log.Warn("the kubelet does not list its pods: berthd keeps those that do not run for now", "pods", len(uids), "for", unheardTime, "error", err)
-		out = uids
-	case p.Now().Sub(p.unheard) < unheardTime:
-		out = uids
-	}
-	for _, uid := range out {
-		p.awaited[uid] = true
-	}
-	return out
 }

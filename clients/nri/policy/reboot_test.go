@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // connect makes a policy that is new, as after a boot, and connects it to the runtime, which has some sandboxes.
@@ -88,14 +89,19 @@ func TestKeptPodHasNotChanged(t *testing.T) {
 func TestKeptPodIsReleased(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]struct {
-		kubelet func(*knows)
-		after   time.Duration
-		kept    bool
+		kubelet  func(*knows)
+		after    time.Duration
+		kept     bool
+		manifest bool // the kubelet is not the source of the specification
 	}{
-		"the kubelet has it":                {func(*knows) {}, time.Hour, true},
-		"the kubelet has it no more":        {func(k *knows) { k.active = nil }, 0, false},
-		"the kubelet does not answer":       {func(k *knows) { k.activeErr = errors.New("initializing") }, unheardTime - time.Second, true},
-		"the kubelet does not answer again": {func(k *knows) { k.activeErr = errors.New("initializing") }, unheardTime, false},
+		"the kubelet has it":                {kubelet: func(*knows) {}, after: time.Hour, kept: true},
+		"the kubelet has it no more":        {kubelet: func(k *knows) { k.active = nil }},
+		"the kubelet does not answer":       {kubelet: func(k *knows) { k.activeErr = errors.New("initializing") }, after: unheardTime - time.Second, kept: true},
+		"the kubelet does not answer again": {kubelet: func(k *knows) { k.activeErr = errors.New("initializing") }, after: unheardTime},
+		// A kubelet that ends in an orderly way removes its socket.
+		"the kubelet is not there":       {kubelet: func(k *knows) { k.activeErr = noAPI }, after: unheardTime - time.Second, kept: true},
+		"the kubelet does not come":      {kubelet: func(k *knows) { k.activeErr = noAPI }, after: unheardTime},
+		"the kubelet never had this API": {kubelet: func(k *knows) { k.activeErr = noAPI }, manifest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,6 +109,9 @@ func TestKeptPodIsReleased(t *testing.T) {
 			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 			kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}}
 			c := Config{Kubelet: kubelet, Now: func() time.Time { return now }}
+			if change.manifest {
+				kubelet.pods, c.Manifests = nil, manifests(t, manifestOf("job", "{limits: {cpu: 4, memory: 1Gi}}"))
+			}
 			if err := d.connect(t, c).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
 				t.Fatal(err)
 			}
@@ -118,6 +127,90 @@ func TestKeptPodIsReleased(t *testing.T) {
 				t.Errorf("the pod is kept: %v, want %v", kept, change.kept)
 			}
 		})
+	}
+}
+
+// noAPI is the error of a kubelet without the Pods API.
+var noAPI = errdefs.Unsupportedf("no Pods API")
+
+// TestUnheardTimeBeginsAnew: the time for which pods are kept for a kubelet that does not answer begins anew for each
+// pod, also if the kubelet was not called in between.
+func TestUnheardTimeBeginsAnew(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}}
+	c := Config{Kubelet: kubelet, Now: func() time.Time { return now }}
+	if err := d.connect(t, c).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	kubelet.activeErr = errors.New("initializing") // the boot
+	e := d.connect(t, c)
+	if err := e.policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	kubelet.activeErr = nil
+	e.pushes(3) // nothing is missing
+	now = now.Add(6 * time.Hour)
+	kubelet.activeErr = errors.New("initializing") // it is started again, and so is the runtime, which has lost its sandboxes
+	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(2)
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
+
+// hanging is a kubelet that accepts connections and does not answer. A call of it ends when the test lets it.
+type hanging struct {
+	knows
+	calls  int
+	policy **Policy
+	t      *testing.T
+}
+
+func (h *hanging) Active(ctx context.Context) ([]string, error) {
+	h.calls++
+	if p := *h.policy; p != nil {
+		if !p.mu.TryLock() {
+			h.t.Error("the policy is locked while the kubelet is called")
+		} else {
+			p.mu.Unlock()
+		}
+	}
+	return nil, context.DeadlineExceeded
+}
+
+// TestHangingKubelet: berthd is followed while a kubelet does not answer and a pod has not started yet. No event waits
+// for the kubelet, which is not called any more when the pod's time is over.
+func TestHangingKubelet(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	pods := map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}
+	if err := d.connect(t, Config{Kubelet: &knows{pods: pods, active: []string{"job-uid"}}}).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var p *Policy
+	kubelet := &hanging{knows: knows{pods: pods}, policy: &p, t: t}
+	e := d.connect(t, Config{Kubelet: kubelet, Now: func() time.Time { return now }})
+	p = e.policy
+	for range 3 {
+		e.pushes(2)
+		now = now.Add(compareInterval)
+	}
+	if got := d.uids(); kubelet.calls != 4 || !slices.Equal(got, []string{"job-uid"}) {
+		t.Errorf("the kubelet was called %d times, want once for each interval; berthd has %v", kubelet.calls, got)
+	}
+	web := pod("web", "burstable")
+	e.run(web, container(web, "main", "web-1", 100, 0))
+	if now = now.Add(unheardTime); kubelet.calls != 4 {
+		t.Errorf("an event has called the kubelet")
+	}
+	e.pushes(2)
+	if got := d.uids(); kubelet.calls != 4 || !slices.Equal(got, []string{"web-uid.main"}) {
+		t.Errorf("when its time is over, the kubelet is called %d times; berthd has %v", kubelet.calls-4, got)
 	}
 }
 

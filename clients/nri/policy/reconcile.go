@@ -115,7 +115,7 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 		return l, errdefs.Internalf("shared CPUs: %w", err)
 	}
 	l = listing{map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}}
-	living, err := p.living(ctx, answer.GetPods())
+	living, err := p.living(answer.GetPods())
 	for _, pod := range answer.GetPods() {
 		l.pods[pod.GetUid()] = pod
 		for _, c := range pod.GetContainers() {
@@ -123,6 +123,7 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 		}
 		if _, lives := slices.BinarySearch(living, pod.GetUid()); err == nil && !lives && p.owns(pod) {
 			p.unreconciled = true
+			p.kickLater()
 		}
 	}
 	return l, nil

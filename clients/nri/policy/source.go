@@ -23,8 +23,8 @@ const specificationAnnotation = workload.SpecificationAnnotation
 type Source interface {
 	// Pod returns the pod with a uid; nil if the source has no such pod, or is not ready.
 	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
-	// Active returns the uids of the pods that have not ended and are not being deleted; none if the source has no
-	// list.
+	// Active returns the uids of the pods that have not ended and are not being deleted. Class Unsupported means that
+	// the source has no list, or is not there. Any other error is temporary.
 	Active(ctx context.Context) (uids []string, err error)
 }
 

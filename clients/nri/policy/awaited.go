@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// unheardTime is how long pods without a sandbox are kept for a kubelet that does not answer.
+const unheardTime = 5 * time.Minute
+
+// awaited is a pod of berthd without a sandbox, which the kubelet may be going to start.
+type awaited struct {
+	// ended means that the kubelet is not going to start it.
+	ended bool
+	// unheard is since when the kubelet does not answer; zero if it does, or was not called yet.
+	unheard time.Time
+}
+
+// hearing is an answer of the kubelet.
+type hearing struct {
+	active []string
+	err    error
+}
+
+// restarting returns those pods without a sandbox that the kubelet may be going to start. After a boot these are all pods:
+// released, their CPUs could go to a newer pod, and the scheduler has counted them. The kubelet is not called here, because
+// mu is held: until ask has its answer, pods are kept. A kubelet that has just started answers later.
+func (p *Policy) restarting(uids []string) (out []string) {
+	before := p.awaited
+	p.awaited = map[string]awaited{}
+	if p.Kubelet == nil || len(uids) == 0 {
+		p.unheard = false
+		return nil
+	}
+	for _, uid := range uids {
+		a, known := before[uid]
+		if p.awaited[uid] = a; !known {
+			p.kick() // the next pass asks
+		}
+	}
+	if p.connecting != nil {
+		p.heard(uids, *p.connecting)
+	}
+	for _, uid := range uids {
+		if p.keeps(uid) {
+			out = append(out, uid)
+		}
+	}
+	return out
+}
+
+// keeps reports whether a pod without a sandbox may still be started.
+func (p *Policy) keeps(uid string) bool {
+	a := p.awaited[uid]
+	return !a.ended && (a.unheard.IsZero() || p.Now().Sub(a.unheard) < unheardTime)
+}
+
+// heard stores an answer about pods without a sandbox. The caller holds mu.
+func (p *Policy) heard(uids []string, h hearing) {
+	if len(uids) == 0 {
+		return
+	}
+	if h.err != nil && !p.unheard {
+		p.Log.Warn("the kubelet does not list its pods: berthd keeps those that do not run for now", "pods", len(uids), "for", unheardTime, "error", h.err)
+	}
+	p.unheard = h.err != nil
+	for _, uid := range uids {
+		a, ok := p.awaited[uid]
+		switch {
+		case !ok: // it was started meanwhile
+			continue
+		case h.err == nil:
+			a = awaited{ended: !slices.Contains(h.active, uid)}
+			p.unreconciled = p.unreconciled || a.ended
+		case a.unheard.IsZero():
+			a.unheard = p.Now()
+		}
+		p.awaited[uid] = a
+	}
+}
+
+// ask calls the kubelet about the pods without a sandbox. mu is free meanwhile: the kubelet may not answer. A kubelet that
+// has not answered for unheardTime is not called about them again.
+func (p *Policy) ask(ctx context.Context) {
+	uids := p.open()
+	if len(uids) == 0 {
+		return
+	}
+	active, err := p.Kubelet.Active(ctx)
+	var ended []string
+	if errdefs.ClassOf(err) == errdefs.Unsupported {
+		// A kubelet that ends removes its socket, too. It has the API if a specification is from it.
+		ended = slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return p.fromKubelet(ctx, uid) })
+		uids = slices.DeleteFunc(uids, func(uid string) bool { return slices.Contains(ended, uid) })
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.askAt = p.Now().Add(sweeping)
+	p.heard(ended, hearing{})
+	p.heard(uids, hearing{active, err})
+}
+
+// open returns the pods without a sandbox that the kubelet is to be called about now.
+func (p *Policy) open() (uids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Now().Before(p.askAt) {
+		return nil
+	}
+	for uid := range p.awaited {
+		if p.keeps(uid) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// fromKubelet reports whether the specification of a pod of berthd is, or may be, from the kubelet.
+func (p *Policy) fromKubelet(ctx context.Context, uid string) bool {
+	pod, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+	return err != nil || pod.GetSpec().GetMetadata().GetAnnotations()[specificationAnnotation] == "kubelet"
+}
