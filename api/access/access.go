@@ -71,7 +71,7 @@ func Validate(path string, grants []Grant) error {
 			}
 		}
 		if len(g.Owners) > 0 && !slices.Contains(g.Roles, Agent) {
-			return errdefs.Invalidf("%s.owners: only who has the role %q acts for an owner", at, Agent)
+			return errdefs.Invalidf("%s.owners: only a caller with the role %q acts for an owner", at, Agent)
 		}
 		for j, owner := range g.Owners {
 			if !workload.IsDNSLabel(owner) {

@@ -145,7 +145,7 @@ func mostOf(header *tar.Header, seen map[string]bool) (int64, error) {
 	case header.Typeflag != tar.TypeReg:
 		return 0, fmt.Errorf("%s is no regular file", header.Name)
 	case seen[header.Name]:
-		return 0, fmt.Errorf("%s is there twice", header.Name)
+		return 0, fmt.Errorf("%s is listed twice", header.Name)
 	case header.Size > parts[at].most:
 		return 0, fmt.Errorf("%s has %d bytes, and may have at most %d", header.Name, header.Size, parts[at].most)
 	}

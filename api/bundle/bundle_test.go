@@ -376,7 +376,7 @@ func TestHostileArchives(t *testing.T) {
 		"nothing in it":    {packed(t), "about.json is missing"},
 		"no about":         {packed(t, file(bundle.NodePart, "{}")), "about.json is missing"},
 		"newer":            {packed(t, file(bundle.AboutPart, `{"format":2}`)), "about.json: the format is 2, and this berthctl reads 1"},
-		"twice":            {packed(t, good, good), "about.json is there twice"},
+		"twice":            {packed(t, good, good), "about.json is listed twice"},
 		"path":             {packed(t, good, file("../../etc/passwd", "x")), `"../../etc/passwd" is no part of a bundle`},
 		"absolute":         {packed(t, good, file("/state.json", "x")), `"/state.json" is no part`},
 		"escape code":      {packed(t, good, file("\x1b[31mred", "x")), `"\x1b[31mred" is no part`},

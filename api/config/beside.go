@@ -51,7 +51,7 @@ func (c Config) validateBeside(vs *errdefs.Violations) {
 	case c.Cgroups.Tree != TreeMemory:
 		vs.Addf("cgroups.tree", "%q: expected %s, because the kubelet writes the cgroups (beside: kubelet)", c.Cgroups.Tree, TreeMemory)
 	case c.RuntimeEndpoint != "":
-		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri talk to the runtime (beside: kubelet)")
+		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri call the runtime (beside: kubelet)")
 	}
 	for _, d := range []struct {
 		field string

@@ -60,7 +60,7 @@ func check(path string, partly bool) error {
 			return errdefs.Preconditionf("%s: there are more than %d links on the way", path, maxLinks)
 		}
 		if uid, known := owner(info); known && !ours(uid) {
-			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could lead it elsewhere; what is there would be trusted: use a directory of root's", next, uid)
+			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could redirect it; its files would be trusted: use a directory of root", next, uid)
 		}
 		target, err := os.Readlink(next)
 		if err != nil {
@@ -101,7 +101,7 @@ func checkElement(path string, last bool) error {
 	if mode&fs.ModeSticky != 0 {
 		bits |= 0o1000
 	}
-	const todo = "what is there would be trusted: use a directory that only root can write to, as below /var/lib or /run, or change its owner and mode"
+	const todo = "its files would be trusted: use a directory that only root can write to, as below /var/lib or /run, or change its owner and mode"
 	switch {
 	case !mode.IsDir():
 		return errdefs.Preconditionf("%s is no directory", path)

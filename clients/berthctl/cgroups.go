@@ -25,9 +25,9 @@ const shownDrifts = 10
 func (c *ctl) getCgroups() *cobra.Command {
 	return c.lister(about{
 		use:   "cgroups",
-		short: "Cgroups with their values, and values that others have changed",
-		long: `List the cgroups below berthd's own root, and reserved ones, with what they hold. A dash is no limit. PENDING is how many
-control files berthd would write now. What somebody else has changed is listed at the end.`,
+		short: "Cgroups with their values, and values that another program has changed",
+		long: `List the cgroups below berthd's own root, and reserved ones, with their values. A dash means no limit. PENDING is the
+number of control files that berthd would write now. Values that another program has changed are listed at the end.`,
 		example: `  berthctl get cgroups
   berthctl get cgroups -o json | jq -r '.drifts[] | .cgroup + "/" + .file'`,
 	}, false, func(ctx context.Context, s *session, _ []string) (*listing, error) {

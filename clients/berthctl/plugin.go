@@ -97,7 +97,7 @@ func (c *ctl) pluginTest() *cobra.Command {
 	f.BoolVar(&o.NoAllocate, "no-allocate", false, "allocate nothing")
 	f.BoolVar(&o.answersOnly, "answers-only", false, "only check the answers at SOCKET, without berthd")
 	f.BoolVar(&o.AsKubeletDir, "as-kubelet-dir", false, "let COMMAND see {root} as /var/lib/kubelet")
-	f.StringVar(&o.berthd, "berthd", "", "the program of berthd (default: the one beside berthctl, or in PATH)")
+	f.StringVar(&o.berthd, "berthd", "", "the berthd program (default: next to berthctl, or in PATH)")
 	f.StringVar(&o.Resource, "resource", "berthctl.test/device", "what to call the resource of a plugin at SOCKET")
 	f.DurationVar(&o.Wait, "wait", time.Minute, "how long the plugin may take to register, also after a restart")
 	f.DurationVar(&o.Timeout, "call-timeout", 0, "how long the plugin may take for an answer (default 10s)")

@@ -144,7 +144,7 @@ func recordedNames(r *simulation.Record) (names, error) {
 func (c *ctl) readLedger(ctx context.Context, path string, m *machine.Topology) (*bundle.Bundle, error) {
 	b, damage, err := bundle.FromLedger(ctx, path, m)
 	if damage != nil {
-		fmt.Fprintf(c.err, "warning: %s is damaged, and only what is whole is used: %s\n", oneLine(path), oneLine(damage.Error()))
+		fmt.Fprintf(c.err, "warning: %s is damaged, and only the undamaged part is used: %s\n", oneLine(path), oneLine(damage.Error()))
 	}
 	return b, err
 }

@@ -100,7 +100,7 @@ func (c *ctl) root() *cobra.Command {
 				return errors.New("-o name is for the verbs of 'berthctl get' that list objects")
 			}
 			if c.timeout < 0 {
-				return fmt.Errorf("--timeout %v: expected 0, which is for ever, or more", c.timeout)
+				return fmt.Errorf("--timeout %v: expected 0 (no limit) or more", c.timeout)
 			}
 			return c.checkColor()
 		},
@@ -110,7 +110,7 @@ func (c *ctl) root() *cobra.Command {
 
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
-	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 is for ever")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 means no limit")
 	flags.BoolVar(&c.waitReady, "wait-ready", false, "wait until berthd is ready, at most --timeout: for the moment after its start")
 	flags.VarP(&c.format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")
 	choices(root, "output", formats()...)

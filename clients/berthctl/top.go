@@ -24,7 +24,7 @@ import (
 const topLong = `Show what containers use, until q is pressed: CPU time, how busy each exclusive CPU and the shared CPUs are, throttling,
 memory by NUMA node, huge pages, pressure, and values of cgroups that another program changed.
 
-CPU and MEMORY are the container's own. BUSY is how busy each CPU of EXCLUSIVE is in percent, whoever uses it.
+CPU and MEMORY are the container's own. BUSY is how busy each CPU of EXCLUSIVE is in percent, by any process.
 PRESSURE is the share of the time in which a process of the container waited for CPU, memory and I/O. "-" is unknown:
 two readings of a container are needed, and pressure needs cgroups of version 2.
 

@@ -64,7 +64,7 @@ func (c *ctl) watch() *cobra.Command {
 		})
 	})
 	f := cmd.Flags()
-	f.Uint64Var(&from, "from", 0, "a revision that was shown before; 0 begins with what is there")
+	f.Uint64Var(&from, "from", 0, "a revision that was shown before; 0 starts with the current state")
 	f.StringSliceVar(&types, "types", nil, "show only these: "+strings.Join(typeNames(), ", "))
 	in.flags(f, "show only pods of this namespace and their containers")
 	f.StringVar(&req.Resource, "resource", "", "show only pods that hold this resource, their containers, and its devices")
@@ -123,7 +123,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case failed.Code == codes.OutOfRange:
-			fmt.Fprintf(w.err, "%s; beginning with what is there\n", failed.Message)
+			fmt.Fprintf(w.err, "%s; starting with the current state\n", failed.Message)
 			w.revision = 0
 		case failed.Code == codes.Unavailable:
 			fmt.Fprintln(w.err, "berthd has gone; waiting for it")

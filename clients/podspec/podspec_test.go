@@ -218,7 +218,7 @@ func TestRepeatedKeys(t *testing.T) {
 		`{"containers":[{"name":"a","image":"name"},{"name":"b","image":"name"}],"nodeSelector":{"name":"name","a":"name"}}`: "",
 	} {
 		_, err := podspec.Decode(strings.NewReader(fmt.Sprintf(json, spec)), podspec.Options{})
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+" is there twice")) {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+" is set twice")) {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}

@@ -74,7 +74,7 @@ func jsonDocuments(in io.Reader) func() (object, error) {
 			return nil, fmt.Errorf("not JSON: %w", err)
 		}
 		if key, ok := repeatedKey(raw); ok {
-			return nil, fmt.Errorf("key %q is there twice in one object", key)
+			return nil, fmt.Errorf("key %q is set twice in one object", key)
 		}
 		return parse(raw)
 	}

@@ -244,7 +244,7 @@ func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Po
 		return nil, err
 	}
 	if _, twice := trial.View().Pod(pod.UID); twice {
-		return nil, errdefs.Invalidf("pod %s is there twice: every pod has a uid of its own", pod)
+		return nil, errdefs.Invalidf("pod %s is listed twice: every pod has a uid of its own", pod)
 	}
 	unserved := convert.Unserved(m)
 	v, err := trial.Admit(ctx, pod, append(notes, unserved...)...)

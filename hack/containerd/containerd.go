@@ -166,7 +166,7 @@ func prepare(programs, dir string, systemd bool) (*Daemon, error) {
 	}
 	version, err := exec.Command(filepath.Join(programs, "containerd"), "--version").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask containerd for its version: %w", err)
+		return nil, fmt.Errorf("get the version of containerd: %w", err)
 	}
 	config := config2
 	if d.Old = oldVersion.Match(version); d.Old {

@@ -199,7 +199,7 @@ func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.
 	if known {
 		draft.PutPod(before)
 	}
-	return broken(provider, findings[0].Resource, "provider %s planned what the ledger does not allow: %s", provider, findings[0])
+	return broken(provider, findings[0].Resource, "provider %s planned claims that the ledger does not allow: %s", provider, findings[0])
 }
 
 // Validate calls every validator with the whole plan, in order. An error is a refusal or a

@@ -205,7 +205,7 @@ func (r *ClaimRecord) check() error {
 			return fmt.Errorf("the claim of %s on %s has %d payloads, not one", c.Owner, c.Resource, c.payloads())
 		}
 		if i > 0 && compareClaims(r.Claims[i-1], *c) >= 0 {
-			return fmt.Errorf("the claim of %s on %s is there twice, or out of order", c.Owner, c.Resource)
+			return fmt.Errorf("the claim of %s on %s is listed twice, or out of order", c.Owner, c.Resource)
 		}
 		switch {
 		case c.CPUs != nil && (c.CPUs.Set.IsEmpty() || !slices.Contains([]CPUUse{CPUExclusive, CPUPod, CPUPodExclusive, CPUPodShared}, c.CPUs.Use)):

@@ -188,7 +188,7 @@ func (d *decoder) once(entries []Entry) []Entry {
 		}
 		_, first := unseal(all[last])
 		_, second := unseal(e)
-		again := fmt.Errorf("is there twice")
+		again := fmt.Errorf("is listed twice")
 		switch {
 		case bytes.Equal(all[last].Value, e.Value), second != nil:
 			d.stored(e.Bucket, e.Key, again)

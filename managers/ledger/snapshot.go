@@ -108,7 +108,7 @@ func (s *Snapshot) View(m *machine.Topology) (*View, error) {
 		case p.Record == nil || p.Record.UID() == "":
 			return nil, errdefs.Corruptf("pods[%d] has no record", i)
 		case d.pods[p.Record.UID()] != nil:
-			return nil, errdefs.Corruptf("pod %q is there twice", p.Record.UID())
+			return nil, errdefs.Corruptf("pod %q is listed twice", p.Record.UID())
 		}
 		record := *p.Record
 		record.Claims = withPayloads(p.Claims)
@@ -117,7 +117,7 @@ func (s *Snapshot) View(m *machine.Topology) (*View, error) {
 	for _, u := range s.Unknown {
 		pod := u.Pod
 		if pod.UID = u.UID; u.UID == "" || d.pods[u.UID] != nil || d.unknown[u.UID] != nil {
-			return nil, errdefs.Corruptf("the unknown living pod %q is there twice, or has no uid", u.UID)
+			return nil, errdefs.Corruptf("the unknown living pod %q is listed twice, or has no uid", u.UID)
 		}
 		pod.Claims = withPayloads(pod.Claims)
 		set(&d.unknown, u.UID, &pod)

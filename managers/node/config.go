@@ -200,7 +200,7 @@ func (e Enforcement) check(cfg Config, bad *errdefs.Violations) {
 		case !Enforcement(enforcementKeys).Has(key):
 			bad.Addf(field, "%q is unknown, expected any of %s", key, strings.Join(enforcementKeys, ", "))
 		case seen[key]:
-			bad.Addf(field, "%q is there twice", key)
+			bad.Addf(field, "%q is listed twice", key)
 		case key == EnforceNone && len(e) > 1:
 			bad.Addf(field, "%q cannot be combined with other keys", key)
 		}

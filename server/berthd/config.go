@@ -30,8 +30,8 @@ func configCommand(sources *config.Sources) *cobra.Command {
 			Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
 			Long: `Run the checks of a start without its effects: the fields, the machine, the owners of directories, sockets and addresses
 that are taken, cgroup controllers, swap, kernel settings, and the cgroup driver against that of the container runtime and
-of systemd. With --machine only the fields and that machine are checked. Notes tell what a start would warn about, what
-berthd does not act on, and what could not be checked. The exit code is 1 if berthd would not start.`,
+of systemd. With --machine only the fields and that machine are checked. Notes list warnings of a start, settings without
+effect, and checks that could not be made. The exit code is 1 if berthd would not start.`,
 			Example: "  berthd config validate --config berth.yaml\n  berthd config validate --kubelet-config kubelet.yaml --machine 2s4n32c2t",
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return validate(cmd.Context(), cmd.OutOrStdout(), *sources)

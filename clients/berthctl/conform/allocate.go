@@ -63,7 +63,7 @@ var (
 // answer checks the settings of the plugin's answer, before a runtime would find the mistakes.
 func (p *probe) answer(context.Context) (string, error) {
 	if p.first == nil {
-		return "", skipped("there is no answer to look at")
+		return "", skipped("there is no answer to check")
 	}
 	for name := range p.first.GetEnvs() {
 		if name == "" || strings.ContainsAny(name, "=\x00") {

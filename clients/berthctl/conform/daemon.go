@@ -34,7 +34,7 @@ func Berthd(named string) (string, error) {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("find berthd beside this program: %w", err)
+		return "", fmt.Errorf("find berthd next to this program: %w", err)
 	}
 	beside := filepath.Join(filepath.Dir(self), name)
 	if path, err := exec.LookPath(beside); err == nil {

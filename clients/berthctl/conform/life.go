@@ -204,9 +204,9 @@ func (l *life) signalled() error {
 	}
 	switch {
 	case l.Socket != "":
-		return skipped("it runs beside another server, which it looks at")
+		return skipped("it runs beside another server, whose socket it watches")
 	case !strings.HasPrefix(l.resources[0].GetEndpoint(), l.plugins()):
-		return skipped("it waits to be found, and need not notice restarts")
+		return skipped("the server finds this plugin, so it need not notice restarts")
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func checkInfo(info *registrationapi.PluginInfo) (string, error) {
 	return "it waits to be found, for " + info.GetName(), nil
 }
 
-var errNoList = skipped("there is no list to look at")
+var errNoList = skipped("there is no list to check")
 
 func (p *probe) ids(context.Context) (string, error) {
 	if p.stream == nil {

@@ -107,7 +107,7 @@ func (a *Agent) setAside(uid string, damage error) error {
 	if err != nil {
 		return fmt.Errorf("set the damaged record %s aside: %w", record, err)
 	}
-	a.Log.Error("the record of a pod is damaged and was set aside; the pod goes on if its manifest is wanted",
+	a.Log.Error("the record of a pod is damaged and was set aside; the pod keeps running if it has a manifest",
 		"uid", uid, "record", aside, "error", damage)
 	return fs.ErrNotExist
 }
@@ -240,7 +240,7 @@ func (a *Agent) removeRecordless(ctx context.Context, uid string) error {
 		return err
 	}
 	for _, s := range statuses {
-		a.Log.Warn("remove a container of a pod without a record, which is not wanted", "id", s.ID, "uid", uid)
+		a.Log.Warn("remove a container of a pod without a record and without a manifest", "id", s.ID, "uid", uid)
 		if err := a.removeContainer(ctx, s); err != nil {
 			return err
 		}

@@ -113,7 +113,7 @@ func (w *worker) pass(ctx context.Context) (next time.Time, gone bool) {
 	for ctx.Err() == nil {
 		w.applyRequests()
 		if err := w.look(ctx); err != nil {
-			w.log.Error("look at the containers", "error", err)
+			w.log.Error("observe the containers", "error", err)
 			return w.Now().Add(soon), false
 		}
 		plan := lifecycle.Next(w.wanted, w.rec.state(w.wait), w.Crash, w.Now())

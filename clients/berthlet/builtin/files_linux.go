@@ -118,7 +118,7 @@ func kept(dir string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for the keeper of %s: %w", filepath.Base(dir), err)
+		return false, fmt.Errorf("find the keeper of %s: %w", filepath.Base(dir), err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	// The pipe has no data: a read returns EAGAIN while it is open, or end of file.
@@ -126,7 +126,7 @@ func kept(dir string) (bool, error) {
 	case errors.Is(err, unix.EAGAIN):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("look for the keeper of %s: %w", filepath.Base(dir), err)
+		return false, fmt.Errorf("find the keeper of %s: %w", filepath.Base(dir), err)
 	}
 	return false, nil
 }

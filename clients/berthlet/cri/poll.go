@@ -86,7 +86,7 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 	}
 	dir, err := logs.Directory(r.LogDir, path)
 	if err != nil {
-		r.Log.Warn("look at a log", "log", path, "error", err)
+		r.Log.Warn("read a log", "log", path, "error", err)
 		return
 	}
 	defer dir.Close()
@@ -95,11 +95,11 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 		return
 	}
 	if err := beneath.Rename(dir, name, name+".1"); err != nil {
-		r.Log.Warn("let a log start anew", "log", path, "error", err)
+		r.Log.Warn("rotate a log", "log", path, "error", err)
 		return
 	}
 	if _, err := r.cri.ReopenContainerLog(ctx, &criv1.ReopenContainerLogRequest{ContainerId: id}); err != nil {
-		r.Log.Warn("let a log start anew", "log", path, "error", err)
+		r.Log.Warn("rotate a log", "log", path, "error", err)
 		if err := beneath.Rename(dir, name+".1", name); err != nil {
 			r.Log.Warn("put a log back", "log", path, "error", err)
 		}

@@ -92,7 +92,7 @@ func (s *Store) resolve(ref string) (path, tag string, err error) {
 		return "", "", errdefs.Invalidf("expected a directory, an OCI image layout or an archive of one")
 	case filepath.IsAbs(path):
 	case s.images == "":
-		return "", "", errdefs.NotFoundf("there is no folder of images, so expected an absolute path")
+		return "", "", errdefs.NotFoundf("there is no image directory, so expected an absolute path")
 	case !filepath.IsLocal(path):
 		return "", "", errdefs.Invalidf("expected a path below %s, or an absolute one", s.images)
 	default:

@@ -134,11 +134,11 @@ func (f *Folder) look() {
 	if err != nil && !missing {
 		f.unwatch()
 		if !f.blind {
-			f.log.Warn("the folder of manifests cannot be watched; it is read again and again until it can", "folder", f.path, "every", unwatched, "error", err)
+			f.log.Warn("the manifest directory cannot be watched; it is read periodically until it can", "folder", f.path, "every", unwatched, "error", err)
 		}
 	}
 	if err == nil && f.blind {
-		f.log.Info("the folder of manifests is watched again", "folder", f.path)
+		f.log.Info("the manifest directory is watched again", "folder", f.path)
 	}
 	f.blind = err != nil && !missing
 }
@@ -160,7 +160,7 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 	}
 	if gone := err != nil; gone != f.gone {
 		if gone {
-			f.log.Warn("the folder of manifests is not there, so no pod is wanted", "folder", f.path)
+			f.log.Warn("the manifest directory does not exist, so no pod runs", "folder", f.path)
 		}
 		f.gone = gone
 	}

@@ -49,7 +49,7 @@ func TestRead(t *testing.T) {
 	f := manifest.Open(dir, slog.New(slog.NewTextHandler(&log, nil)))
 	read(t, f)
 	read(t, f)
-	if got := strings.Count(log.String(), "the folder of manifests is not there"); got != 1 {
+	if got := strings.Count(log.String(), "the manifest directory does not exist"); got != 1 {
 		t.Errorf("said %d times: %s", got, &log)
 	}
 	log.Reset()

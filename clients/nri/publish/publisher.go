@@ -106,7 +106,7 @@ func (p *Publisher) step(ctx context.Context) {
 	want, err := p.Want(ctx)
 	p.looked = time.Now()
 	p.look = p.looked.Add(lookEvery)
-	if p.report(ctx, "find out what the NUMA nodes have left", err); err != nil {
+	if p.report(ctx, "get the free resources of the NUMA nodes", err); err != nil {
 		p.look = p.looked.Add(Interval)
 		if p.due() {
 			p.pace.Written(p.looked, err, rand.Float64())
@@ -147,7 +147,7 @@ func (p *Publisher) report(ctx context.Context, what string, err error) {
 	case ctx.Err() != nil:
 		return
 	case err != nil && !p.failed[what]:
-		p.Log.Warn("the scheduler may not know what the NUMA nodes have left: cannot "+what, "error", err)
+		p.Log.Warn("the scheduler may see old amounts of free resources of the NUMA nodes: cannot "+what, "error", err)
 	case err == nil && p.failed[what]:
 		p.Log.Info("again possible: " + what)
 	}

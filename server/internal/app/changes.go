@@ -313,7 +313,7 @@ func (a *App) probeMachine() (text string, changes bool, err error) {
 	if a.Config.Machine == "" {
 		sys, err := os.OpenRoot("/sys")
 		if err != nil {
-			return "", true, errdefs.Unavailablef("look at the machine: %w", err)
+			return "", true, errdefs.Unavailablef("read the machine's topology: %w", err)
 		}
 		defer sys.Close()
 		text, err := sysfs.Probe(sys.FS())

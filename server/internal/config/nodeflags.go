@@ -83,7 +83,7 @@ func parseEviction(text string) (map[string]string, error) {
 			return nil, errdefs.Invalidf("--eviction-hard: %q: expected a signal and a value as in memory.available<100Mi", entry)
 		}
 		if _, twice := out[signal]; twice {
-			return nil, errdefs.Invalidf("--eviction-hard: %s is there twice", signal)
+			return nil, errdefs.Invalidf("--eviction-hard: %s is listed twice", signal)
 		}
 		out[signal] = value
 	}

@@ -60,7 +60,7 @@ func (s *Server) clean() error {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
-			s.Log.Warn("cannot look at a file in the device plugin directory; it stays", "file", path, "error", err)
+			s.Log.Warn("cannot check a file in the device plugin directory; it stays", "file", path, "error", err)
 		case info.Mode().Type() == fs.ModeSocket:
 			errs = append(errs, os.Remove(path))
 		}

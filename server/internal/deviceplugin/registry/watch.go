@@ -67,11 +67,11 @@ func (r *Registry) poll(ctx context.Context, why error) {
 	r.unwatch()
 	if !r.polled {
 		r.polled = true
-		r.Log.Warn("the plugin registry cannot be watched; it is read again and again until it can, so plugins are found a little later",
+		r.Log.Warn("the plugin registry cannot be watched; it is read periodically until it can, so plugins are found later",
 			"dir", r.Dir, "every", r.Poll, "error", why)
 	}
 	if err := r.followAll(ctx); err != nil {
-		r.Log.Debug("look at the plugin registry", "dir", r.Dir, "error", err)
+		r.Log.Debug("read the plugin registry", "dir", r.Dir, "error", err)
 	}
 }
 
@@ -152,12 +152,12 @@ func (r *Registry) look(ctx context.Context, top string) error {
 			return nil
 		case errors.Is(err, fs.ErrPermission):
 			if !r.polled {
-				r.Log.Warn("cannot look at a part of the plugin registry", "path", path, "error", err)
+				r.Log.Warn("cannot read a part of the plugin registry", "path", path, "error", err)
 			}
 			return nil
 		case err != nil:
 			// Out of descriptors, the rest is found by polling.
-			return errdefs.Unavailablef("look at the plugin registry at %s: %w", path, err)
+			return errdefs.Unavailablef("read the plugin registry at %s: %w", path, err)
 		case path != r.Dir && strings.HasPrefix(filepath.Base(path), "."):
 			if entry.IsDir() {
 				return fs.SkipDir

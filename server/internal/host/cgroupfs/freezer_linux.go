@@ -41,10 +41,10 @@ func (d *Driver) Frozen(ctx context.Context, name cgroup.Name) (by cgroup.Name, 
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("look at the freezer of cgroup %s: %w", name, err)
+		return nil, fmt.Errorf("read the freezer state of cgroup %s: %w", name, err)
 	}
 	if by, err = d.frozenBy(name); err != nil {
-		return nil, fmt.Errorf("look at the freezer of cgroup %s: %w", name, err)
+		return nil, fmt.Errorf("read the freezer state of cgroup %s: %w", name, err)
 	}
 	return by, nil
 }

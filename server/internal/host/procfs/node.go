@@ -45,7 +45,7 @@ func Swapping(proc fs.FS) (bool, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
-		return false, errdefs.Unavailablef("look for swap space: %w", err)
+		return false, errdefs.Unavailablef("find swap space: %w", err)
 	}
 	// The first line is a heading.
 	return bytes.ContainsRune(bytes.TrimSpace(text), '\n'), nil

@@ -20,7 +20,7 @@ const accepting = 0x10000
 func Listening(proc fs.FS, socket string) (inode string, err error) {
 	text, err := fs.ReadFile(proc, "net/unix")
 	if err != nil {
-		return "", errdefs.Unavailablef("look for sockets: %w", err)
+		return "", errdefs.Unavailablef("read the open sockets: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		// Num RefCount Protocol Flags Type St Inode Path
@@ -62,7 +62,7 @@ func FlockHolder(proc fs.FS, file fs.FileInfo) (pid int, err error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, errdefs.Unavailablef("look for locks: %w", err)
+		return 0, errdefs.Unavailablef("read the file locks: %w", err)
 	}
 	suffix := fmt.Sprintf(":%d", stat.Ino)
 	for line := range strings.Lines(string(text)) {

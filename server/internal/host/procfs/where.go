@@ -70,7 +70,7 @@ func readOf(proc fs.FS, pid int, file string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
 		return "", errdefs.NotFoundf("there is no process %d: %w", pid, err)
 	case err != nil:
-		return "", errdefs.Unavailablef("look at process %d: %w", pid, err)
+		return "", errdefs.Unavailablef("read process %d: %w", pid, err)
 	}
 	return string(text), nil
 }

@@ -57,31 +57,31 @@ func Probe(sys fs.FS) (string, error) {
 	for _, file := range []string{"/online", "/present"} {
 		cpus, absent, err := t.cpus(cpuDir + file)
 		if err != nil {
-			return "", fmt.Errorf("look at the machine: %w", err)
+			return "", fmt.Errorf("read the machine's topology: %w", err)
 		}
 		parts = append(parts, cpus, absent)
 	}
 	d := discovery{sys: t}
 	dirs, err := t.numbered(nodeDir, nodeName)
 	if err != nil {
-		return "", fmt.Errorf("look at the machine: %w", err)
+		return "", fmt.Errorf("read the machine's topology: %w", err)
 	}
 	for _, dir := range dirs {
 		base := nodeDir + "/" + dir.name
 		bytes, err := d.readNodeMemory(base)
 		if err != nil {
-			return "", fmt.Errorf("look at the machine: %w", err)
+			return "", fmt.Errorf("read the machine's topology: %w", err)
 		}
 		pages, err := t.hugePages(base+"/hugepages", "nr_hugepages")
 		if err != nil {
-			return "", fmt.Errorf("look at the machine: %w", err)
+			return "", fmt.Errorf("read the machine's topology: %w", err)
 		}
 		parts = append(parts, dir.id, bytes, pages)
 	}
 	if len(dirs) == 0 {
 		pages, err := t.hugePages(hugePagesDir, "nr_hugepages")
 		if err != nil {
-			return "", fmt.Errorf("look at the machine: %w", err)
+			return "", fmt.Errorf("read the machine's topology: %w", err)
 		}
 		parts = append(parts, pages)
 	}
