@@ -270,13 +270,14 @@ func TestEventIsSentAgain(t *testing.T) {
 // TestOwnerIsChecked: one answer without a namespace must not decide the owner for good.
 func TestOwnerIsChecked(t *testing.T) {
 	t.Parallel()
-	answer := `{}`
+	answer, code := `{}`, 404
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/namespaces/berth-system" {
 			_, _ = io.WriteString(w, answer)
 			return
 		}
-		w.WriteHeader(404)
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, `{}`)
 	}))
 	t.Cleanup(server.Close)
 	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth", log: slog.New(slog.DiscardHandler), now: time.Now}
@@ -286,5 +287,9 @@ func TestOwnerIsChecked(t *testing.T) {
 	_, again := top.Get(t.Context())
 	if err == nil || again != nil || top.owner == nil || top.owner.UID != "u" {
 		t.Errorf("%v, %v: the owner is %+v", err, again, top.owner)
+	}
+	code = 200
+	if o, err := top.Get(t.Context()); err == nil {
+		t.Errorf("an answer without an object is the object %+v", o)
 	}
 }

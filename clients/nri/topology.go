@@ -160,6 +160,9 @@ func (t *topology) Get(ctx context.Context) (*publish.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if out.Metadata.Name != t.server.node {
+		return nil, errdefs.Internalf("the API server answers with the object of node %.80q, expected %q", out.Metadata.Name, t.server.node)
+	}
 	return &out, nil
 }
 

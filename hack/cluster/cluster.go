@@ -89,6 +89,7 @@ func Run(t testing.TB, o Options) *Cluster {
 		if dir, err = os.MkdirTemp("", "cl"); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) }) // also if containerd cannot be prepared
 	}
 	c := &Cluster{Options: o, Cgroup: "/berth-" + filepath.Base(dir), t: t, programs: programs, dir: dir, running: map[string]*nodetest.Process{}}
 	if o.Dir != "" {
@@ -97,8 +98,8 @@ func Run(t testing.TB, o Options) *Cluster {
 		c.Containerd = containerd.Prepare(t, o.Systemd)
 	}
 	c.Containerd.Spawn = c.Spawn
+	c.onInterrupt()    // until everything is removed
 	t.Cleanup(c.close) // before the end of containerd: the kubelet would start its pods again
-	c.onInterrupt()
 	if err := makeCgroup(c.Cgroup); err != nil {
 		t.Fatal(err)
 	}
@@ -277,8 +278,10 @@ func (c *Cluster) remove() {
 	if c.Containerd != nil {
 		errs = append(errs, c.Containerd.Close())
 	}
-	if c.space != nil {
+	if c.client != nil {
 		c.client.CloseIdleConnections()
+	}
+	if c.space != nil {
 		c.space.close()
 	}
 	if c.Dir != "" { // the pods run until the machine is turned off

@@ -42,7 +42,10 @@ func newSpace(dir string) (*space, error) {
 			do()
 		}
 	}()
-	return s, <-made
+	if err := <-made; err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // do runs a function on the thread in the namespaces: sockets that it opens and processes that it
