@@ -125,3 +125,36 @@ func TestChecksOfDeviationsObject(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstPages: the page of each kind of reader has at most 60 lines, and the first 30 lines of
+// the README link to it. docs/README.md links to every page.
+func TestFirstPages(t *testing.T) {
+	t.Parallel()
+	root := "../.."
+	lines := func(name string) []string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	}
+	first := strings.Join(lines("README.md")[:30], "\n")
+	for _, page := range []string{"docs/agent.md", "docs/node.md", "docs/plugin.md", "docs/rejected.md"} {
+		if n := len(lines(page)); n > 60 {
+			t.Errorf("%s has %d lines, and one screen has 60: move details to another page", page, n)
+		}
+		if !strings.Contains(first, "("+page+")") {
+			t.Errorf("the first screen of README.md does not link to %s", page)
+		}
+	}
+	index := strings.Join(lines("docs/README.md"), "\n")
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, path := range pages {
+		if page := filepath.Base(path); page != "README.md" && !strings.Contains(index, "("+page+")") {
+			t.Errorf("docs/README.md does not link to %s", page)
+		}
+	}
+}
