@@ -248,7 +248,8 @@ func (k *kubernetes) pid(pod string) (pid int) {
 	return pid
 }
 
-// process returns the process of a pod's container, or 0 if it does not run.
+// process returns the process of a pod's container, or 0 if it does not run. After a boot the API server and the runtime have
+// processes of the boot before.
 func (k *kubernetes) process(p corev1.Pod) int {
 	if s := p.Status.ContainerStatuses; len(s) != 1 || s[0].State.Running == nil {
 		return 0
@@ -256,6 +257,9 @@ func (k *kubernetes) process(p corev1.Pod) int {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	pid, err := k.Containerd.Process(k.t.Context(), id)
 	if err != nil {
+		return 0
+	}
+	if at, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err != nil || !strings.Contains(string(at), id) {
 		return 0
 	}
 	return pid
