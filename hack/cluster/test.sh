@@ -2,7 +2,7 @@
 # The tests on a real Kubernetes cluster of one node: builds etcd, the programs of Kubernetes, containerd,
 # its shim and runc from their Go modules, and runs the tests that need them. The first build takes about
 # fifteen minutes on two cores. With "vm" the cluster runs in a virtual machine of two NUMA nodes that is booted
-# twice, in place of these tests: it is emulated, and takes up to 40 minutes. Needs root, a C compiler, pkg-config and
+# twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. Needs root, a C compiler, pkg-config and
 # libseccomp with its header.
 #
 # BERTH_CLUSTER is the directory of the programs, if they are built already.
