@@ -17,7 +17,7 @@ func HistoryEntry(e *ledger.HistoryEntry, damage error) *inspectv1.HistoryEntry 
 		return &inspectv1.HistoryEntry{Number: e.Number, Damage: valid(damage.Error())}
 	}
 	out := &inspectv1.HistoryEntry{
-		Number: e.Number, Time: timestamppb.New(e.Time), Revision: e.Revision, Call: valid(e.Call),
+		Number: e.Number, Time: timestamppb.New(e.Decided()), Revision: e.Revision, Call: valid(e.Call),
 		PodUid: valid(e.Pod), Namespace: valid(e.Namespace), Name: valid(e.Name), ContainerName: valid(e.Container),
 		Verdict: EnumOf[admissionv1.Verdict](e.Verdict), Reason: valid(e.Reason), Message: valid(e.Message),
 		AdmissionId: valid(e.AdmissionID), RequestDigest: valid(e.Digest), Omitted: e.Omitted,

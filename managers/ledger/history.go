@@ -39,8 +39,10 @@ const (
 type HistoryEntry struct {
 	// Number of the entry; without gaps as long as nothing is damaged.
 	Number uint64 `json:"-"`
-	// Time of the decision, right before it was written, in milliseconds.
-	Time time.Time `json:"time"`
+	// Time of the decision, right before it was written, in milliseconds. It is never before that of the
+	// entry before. Clock is what the clock had, if the clock was behind that entry; see Decided.
+	Time  time.Time `json:"time"`
+	Clock time.Time `json:"clock,omitzero"`
 	// Revision after the change; of a refusal, that of the view it was decided on.
 	Revision uint64 `json:"revision"`
 	// Call is the method, such as Admit. Start is a start of berthd; empty is a change that
@@ -79,6 +81,15 @@ type HistoryEntry struct {
 	Part bool `json:"part,omitempty"`
 	// Begins means that the state before this entry cannot be computed.
 	Begins bool `json:"begins,omitempty"`
+}
+
+// Decided returns the time of the decision according to the clock. The times of entries are in no order after
+// the clock was set back.
+func (e *HistoryEntry) Decided() time.Time {
+	if !e.Clock.IsZero() {
+		return e.Clock
+	}
+	return e.Time
 }
 
 // Caller is the process that made a call, as of the moment of its connection.
@@ -255,7 +266,8 @@ func (e *HistoryEntry) Concerns(uid string) bool {
 // entry begins the entry of a call; of berthd itself, if the context has none. history.mu must
 // be held.
 func (l *Ledger) entry(ctx context.Context) *HistoryEntry {
-	e := &HistoryEntry{Time: l.history.date()}
+	e := &HistoryEntry{}
+	e.Time, e.Clock = l.history.date()
 	c := CallOf(ctx)
 	if c == nil {
 		return e

@@ -347,6 +347,43 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
+// After one start with a clock in the future, the corrected clock's times name states again, before and after
+// another start.
+func TestClockAhead(t *testing.T) {
+	t.Parallel()
+	j, clock := ledgertest.NewJournal(), newClock()
+	right := clock.time
+	l := recording(t, j, clock, enough)
+	put(t, l, "before")
+	clock.time = right.AddDate(10, 0, 0)
+	put(t, l, "ahead")
+	clock.time = right.Add(time.Hour)
+	put(t, l, "after")
+	clock.time = right.Add(24 * time.Hour)
+	put(t, l, "later")
+	for range 2 {
+		for name, tt := range map[string]struct {
+			after time.Duration
+			pods  []string
+		}{
+			"before the correction": {30 * time.Minute, []string{"before"}},
+			"after the correction":  {12 * time.Hour, []string{"before", "ahead", "after"}},
+			"after the last change": {25 * time.Hour, []string{"before", "ahead", "after", "later"}},
+		} {
+			past, err := l.At(t.Context(), ledger.Moment{Time: right.Add(tt.after)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, uid := range []string{"before", "ahead", "after", "later"} {
+				if _, ok := past.Pod(uid); ok != slices.Contains(tt.pods, uid) {
+					t.Errorf("%s: the state has pod %s: %v", name, uid, ok)
+				}
+			}
+		}
+		l = recording(t, j.Reopen(), clock, enough)
+	}
+}
+
 // The refusals of a second are those of the clock, and not of the entries' times, which stand still
 // after the clock was set back.
 func TestRefusalsAfterClockSetBack(t *testing.T) {

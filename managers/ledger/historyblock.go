@@ -124,7 +124,7 @@ func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
 		added := len(text)
 		if size += added; size > room {
 			other := &HistoryEntry{
-				Time: e.Time, Revision: e.Revision, Call: e.Call, Caller: e.Caller, Pod: e.Pod, Namespace: e.Namespace, Name: e.Name,
+				Time: e.Time, Clock: e.Clock, Revision: e.Revision, Call: e.Call, Caller: e.Caller, Pod: e.Pod, Namespace: e.Namespace, Name: e.Name,
 				Container: e.Container, Part: true, Before: part, Begins: last.Begins,
 			}
 			if text, err = json.Marshal(other); err != nil {

@@ -80,12 +80,15 @@ func (h *history) now() time.Time {
 }
 
 // date returns the time of the next entry. After the clock was set back, it is that of the entry
-// before, because readers rely on the order of the times. mu must be held.
-func (h *history) date() time.Time {
-	if now := h.now(); now.After(h.latest) {
-		h.latest = now
+// before, because readers stop at the first entry that is too old; clock is then the clock's time. mu
+// must be held.
+func (h *history) date() (at, clock time.Time) {
+	now := h.now()
+	if now.Before(h.latest) {
+		return h.latest, now
 	}
-	return h.latest
+	h.latest = now
+	return now, time.Time{}
 }
 
 // open reads which entries are stored. If the last one is not that of the last commit, what
@@ -174,7 +177,8 @@ func (l *Ledger) started(st *state, v *View) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := &HistoryEntry{Time: h.date(), Revision: v.Revision(), Call: startCall, Begins: h.begins}
+	e := &HistoryEntry{Revision: v.Revision(), Call: startCall, Begins: h.begins}
+	e.Time, e.Clock = h.date()
 	if !st.fresh {
 		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
 		is := rulesBefore(v)
@@ -492,7 +496,7 @@ func (l *Ledger) HistoryStats(ctx context.Context) (stats HistoryStats, ok bool)
 	// The block may have been dropped meanwhile, and then there is no time.
 	_ = h.store.ReadHistory(ctx, traceKey(in.oldest+1), func(e Entry) bool {
 		if _, all, err := readBlock(e); err == nil && len(all) > 0 {
-			stats.Oldest = all[0].Time
+			stats.Oldest = all[0].Decided()
 		}
 		return false
 	})

@@ -30,7 +30,7 @@ func (m Moment) covers(e *HistoryEntry) bool {
 		// A refusal has the revision of its decision, which later changes may have overtaken.
 		return !e.refused() && e.Revision <= m.Revision
 	}
-	return !e.Time.After(m.Time)
+	return !e.Decided().After(m.Time)
 }
 
 // Rewinder computes earlier states from a view and the history that led to it. The entries
@@ -115,7 +115,7 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 	if r := b.Rules; r != nil {
 		m, err := r.machine(v.rules.Machine)
 		if err != nil {
-			return nil, fmt.Errorf("before %s: %w", e.Time.UTC().Format(time.RFC3339), err)
+			return nil, fmt.Errorf("before %s: %w", e.Decided().UTC().Format(time.RFC3339), err)
 		}
 		before.rules = Rules{
 			Machine: m, ConfigDigest: r.Config, Memory: r.Memory,
@@ -231,7 +231,7 @@ func (r *Rewinder) notKept(m Moment) error {
 	if r.Oldest == nil {
 		return errdefs.NotFoundf("the state at %s is not kept: the history is empty", m).Coded(errdefs.HistoryNotKept)
 	}
-	oldest := r.Oldest.Time.UTC().Format(time.RFC3339Nano)
+	oldest := r.Oldest.Decided().UTC().Format(time.RFC3339Nano)
 	text := fmt.Sprintf("the state at %s is not kept: the oldest one is of %s, revision %d", m, oldest, r.Oldest.Revision)
 	if r.Why != "" {
 		text += ", because " + r.Why

@@ -59,7 +59,8 @@ func (s *service) ListHistory(ctx context.Context, req *inspectv1.ListHistoryReq
 			if req.GetFromTime() != nil && e.Time.Before(from) {
 				return false // older ones follow
 			}
-			if !recorded(e, req) || req.GetUntilTime() != nil && !e.Time.Before(until) {
+			at := e.Decided()
+			if !recorded(e, req) || req.GetFromTime() != nil && at.Before(from) || req.GetUntilTime() != nil && !at.Before(until) {
 				return true
 			}
 		} else if filtered(req) {
