@@ -150,7 +150,7 @@ unit and labels, so that existing dashboards work. ` + "`go test ./server/intern
 descriptors. A test compares it with ` + "`/metrics`" + ` of a real berthd. [alerts.md](alerts.md) has rules, a dashboard, and what to do about each alert.
 
 Series of a counter with labels appear with the first event. A scrape never waits for an admission.
-Of more than four scrapes at a time, the others are answered 503.
+At most four scrapes run at the same time; others get the status 503.
 `)
 	for _, section := range []struct {
 		title string
