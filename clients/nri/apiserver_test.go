@@ -235,11 +235,28 @@ func TestEndFlags(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if _, err := everything(dir); err == nil {
+	if _, err := everything(dir, dir); err == nil {
 		t.Error("a machine without CPUs")
 	}
-	if all, err := everything("/sys/devices/system"); err != nil || all.CPUs.IsEmpty() {
+	if all, err := everything("/sys/devices/system", "/sys/fs/cgroup"); err != nil || all.CPUs.IsEmpty() {
 		t.Errorf("this machine: %+v, %v", all, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "cpu"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ file, text, cpus string }{
+		{"cpu/online", "0-2\n", ""}, {"cpu/possible", "0-3\n", "0-2"}, {"cgroup.controllers", "", "0-3"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, step.file), []byte(step.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if step.cpus == "" {
+			continue
+		}
+		all, err := everything(dir, dir)
+		if err != nil || all.CPUs.String() != step.cpus || all.Online.String() != "0-2" {
+			t.Errorf("with %s: %+v, %v; want CPUs %s", step.file, all, err, step.cpus)
+		}
 	}
 }
 

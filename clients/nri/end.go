@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -62,7 +64,7 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 			log.Info("the NodeResourceTopology object is left to the garbage collector, which removes it with the namespace", "node", o.nodeName, "error", err)
 		}
 	}
-	all, err := everything("/sys/devices/system")
+	all, err := everything("/sys/devices/system", cmp.Or(o.cgroups, "/sys/fs/cgroup"))
 	if err == nil {
 		releasing, cancel := context.WithTimeout(ctx, releaseTimeout)
 		defer cancel()
@@ -73,14 +75,18 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 	}
 }
 
-// everything returns the CPUs and memory nodes of the machine. A kernel without NUMA has no nodes.
-func everything(dir string) (all policy.Everything, err error) {
-	online, err := os.ReadFile(dir + "/cpu/online")
-	if err != nil {
+// everything returns the CPUs and memory nodes of the machine. CPUs that are offline are among them with
+// cgroup v2, where a container gets them when they come back (cgroup-v2.rst of the kernel: cpuset.cpus).
+// Version 1 refuses them. A kernel without NUMA has no nodes.
+func everything(dir, cgroups string) (all policy.Everything, err error) {
+	if all.Online, err = readCPUs(dir + "/cpu/online"); err != nil {
 		return all, err
 	}
-	if all.CPUs, err = cpuset.Parse(strings.TrimSpace(string(online))); err != nil {
-		return all, err
+	all.CPUs = all.Online
+	if _, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers")); err == nil {
+		if all.CPUs, err = readCPUs(dir + "/cpu/possible"); err != nil {
+			return all, err
+		}
 	}
 	mems, err := os.ReadFile(dir + "/node/has_memory")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -88,4 +94,13 @@ func everything(dir string) (all policy.Everything, err error) {
 	}
 	all.Mems = strings.TrimSpace(string(mems))
 	return all, nil
+}
+
+// readCPUs reads a list of CPUs of the kernel.
+func readCPUs(path string) (cpuset.Set, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	return cpuset.Parse(strings.TrimSpace(string(text)))
 }

@@ -213,6 +213,11 @@ func checkPod(t *testing.T, set *appsv1.DaemonSet, account, configuration string
 			t.Errorf("volume %s is the ConfigMap %q, and the configuration is %q", v.Name, v.ConfigMap.Name, configuration)
 		}
 	}
+	// The pod has the network and the processes of the node, and nothing else of it. What only containers are
+	// checked for must not be in another kind of container.
+	if pod.HostIPC || pod.HostUsers != nil || len(pod.InitContainers) > 0 || len(pod.EphemeralContainers) > 0 {
+		t.Errorf("the pod has the node's IPC (%v), a setting of users (%v), or containers that are not checked (%d)", pod.HostIPC, pod.HostUsers, len(pod.InitContainers)+len(pod.EphemeralContainers))
+	}
 	for _, c := range pod.Containers {
 		for _, m := range c.VolumeMounts {
 			if _, ok := volumes[m.Name]; !ok {

@@ -17,7 +17,9 @@ import (
 
 // Everything is what a container may use that nobody places.
 type Everything struct {
-	CPUs cpuset.Set
+	// CPUs may include some that are offline. Online are those that the kernel shows for a process on all
+	// CPUs; empty if they are the same.
+	CPUs, Online cpuset.Set
 	// Mems are the memory nodes as the kernel spells them; empty if they stay.
 	Mems string
 }
@@ -140,7 +142,11 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 // the container.
 func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
 	c, _ := p.tracker.Get(m.id)
-	return cpus == all.CPUs || cpus != c.AssignedCPUs
+	online := all.Online
+	if online.IsEmpty() {
+		online = all.CPUs
+	}
+	return cpus == online || cpus != c.AssignedCPUs
 }
 
 // backUpdate gives a container everything, and the quota that berth took from it.

@@ -68,6 +68,27 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestReleaseWithOfflineCPUs: containers get CPUs that are offline, too, and the kernel shows only those that are online.
+func TestReleaseWithOfflineCPUs(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	inner, online := e.policy.CPUsOf, cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7)
+	e.policy.CPUsOf = func(pid int) (cpuset.Set, error) {
+		cpus, err := inner(pid)
+		return cpus.Intersect(online), err
+	}
+	web := pod("web", "burstable")
+	e.run(web, container(web, "main", "web-1", 100, 0)) // it has all CPUs that are online
+	all := Everything{CPUs: cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7, 8), Online: online}
+	if err := e.policy.Release(t.Context(), e, all); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.on("web-1"); got != "0-8" {
+		t.Errorf("the container has CPUs %s", got)
+	}
+}
+
 // TestReleaseOfNarrowedProcesses: a process that has chosen CPUs for itself keeps them, and a cgroup above
 // may have fewer CPUs than the machine. Neither is a failure, unless the runtime refuses the update.
 func TestReleaseOfNarrowedProcesses(t *testing.T) {
