@@ -63,8 +63,8 @@ type candidate struct {
 	record *ledger.Pod
 	bus    *hint.Bus
 	policy *topology.Manager
-	// rules is the digest of the configuration of bus and policy.
-	rules string
+	// rules are those that bus and policy are of.
+	rules ledger.Rules
 	notes []string
 	// unserved are the notes that the answer also contains.
 	unserved []string
@@ -159,10 +159,10 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 }
 
 // assign sets the managers that decide about the candidate on a view. An admission keeps
-// its bus when providers come and go, unless the rules have changed.
+// its bus when providers come and go, unless the configuration or the machine has changed.
 func (e *Engine) assign(c *candidate, view *ledger.View) (err error) {
 	switch claim := c.record.Pod.ResourceClaim != nil; {
-	case c.bus != nil && c.rules == view.Rules().ConfigDigest:
+	case c.bus != nil && c.rules.SameManagers(view.Rules()):
 		return nil
 	case claim && e.ClaimManagers == nil:
 		return errdefs.Preconditionf("claim %s: no resource claims are admitted here", &c.record.Pod)
@@ -173,7 +173,7 @@ func (e *Engine) assign(c *candidate, view *ledger.View) (err error) {
 	default:
 		c.bus, c.policy = e.Managers(view)
 	}
-	c.rules = view.Rules().ConfigDigest
+	c.rules = view.Rules()
 	return nil
 }
 

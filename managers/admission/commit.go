@@ -439,7 +439,7 @@ func (e *Engine) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft,
 	if now.SameFacts(planned.Base()) {
 		return nil
 	}
-	if _, known := now.Pod(c.uid()); known || now.Rules().ConfigDigest != c.rules {
+	if _, known := now.Pod(c.uid()); known || !now.Rules().SameManagers(c.rules) {
 		return errOvertaken
 	}
 	return overtaken(planned.View(), now, d.View(), c.uid(), claimsOf(d.View(), c.uid()))

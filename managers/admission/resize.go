@@ -103,7 +103,7 @@ func (r *resizing) run(ctx context.Context) (Resized, error) {
 		case !errors.Is(err, errOvertaken):
 			return out, err
 		case attempt == e.Attempts:
-			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy was changed during each of %d attempts", req.UID, attempt)
+			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy or the machine was changed during each of %d attempts", req.UID, attempt)
 		}
 	}
 }
@@ -512,7 +512,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	}
 	view, err := e.update(ctx, func(d *ledger.Draft) error {
 		now := d.Base()
-		if now.Rules().ConfigDigest != before.Rules().ConfigDigest {
+		if !now.Rules().SameManagers(before.Rules()) {
 			return errOvertaken
 		}
 		have, ok := now.Pod(uid)

@@ -75,6 +75,12 @@ func (r Rules) same(o Rules) bool {
 		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) && r.ConfigDigest == o.ConfigDigest
 }
 
+// SameManagers returns whether the same managers decide under both rules: those of one
+// configuration on one machine.
+func (r Rules) SameManagers(o Rules) bool {
+	return r.ConfigDigest == o.ConfigDigest && r.Machine == o.Machine
+}
+
 // Generation is the number of commits; that of a draft's view is its base's.
 func (v *View) Generation() uint64 { return v.generation }
 

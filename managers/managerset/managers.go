@@ -43,7 +43,7 @@ func (s *Managers) join(p *Set, external []hint.Entry) (*Set, error) {
 func (s *Managers) On(view *ledger.View) *Set {
 	sets := *s.sets.Load()
 	for _, p := range sets {
-		if p.decidesUnder(view.Rules()) {
+		if p.Rules.SameManagers(view.Rules()) {
 			return p
 		}
 	}
@@ -53,7 +53,7 @@ func (s *Managers) On(view *ledger.View) *Set {
 // Of returns the set for rules; nil if there is none.
 func (s *Managers) Of(rules ledger.Rules) *Set {
 	for _, p := range *s.sets.Load() {
-		if p.decidesUnder(rules) {
+		if p.Rules.SameManagers(rules) {
 			return p
 		}
 	}
@@ -106,7 +106,7 @@ func (s *Managers) Activate(rules ledger.Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range *s.sets.Load() {
-		if p.decidesUnder(rules) {
+		if p.Rules.SameManagers(rules) {
 			s.sets.Store(&[]*Set{p})
 			return
 		}
@@ -115,5 +115,5 @@ func (s *Managers) Activate(rules ledger.Rules) {
 
 // others returns the sets for other rules.
 func (s *Managers) others(rules ledger.Rules) []*Set {
-	return slices.DeleteFunc(slices.Clone(*s.sets.Load()), func(p *Set) bool { return p.decidesUnder(rules) })
+	return slices.DeleteFunc(slices.Clone(*s.sets.Load()), func(p *Set) bool { return p.Rules.SameManagers(rules) })
 }

@@ -86,11 +86,6 @@ func New(cfg Config, m *machine.Topology) (*Set, error) {
 	return set, nil
 }
 
-// decidesUnder returns whether the set is for the configuration and the machine of rules.
-func (p *Set) decidesUnder(rules ledger.Rules) bool {
-	return p.Rules.ConfigDigest == rules.ConfigDigest && p.Rules.Machine == rules.Machine
-}
-
 // Join returns the set with a bus of its managers and of others: the provider
 // of devices, outside providers. Errors are those of hint.NewBus, which
 // withTimeout is for.

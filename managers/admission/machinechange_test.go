@@ -1,0 +1,103 @@
+package admission_test
+
+import (
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// TestAdmissionFollowsTheMachine: a CPU goes off line between the plan and the commit of an
+// admission. The admission is planned again by the managers of the changed machine, so the pod does not get the CPU.
+func TestAdmissionFollowsTheMachine(t *testing.T) {
+	t.Parallel()
+	h := setup{shape: "1s1n4c1t", policy: topology.None}.open(t)
+	whole := h.ledger.View().Machine()
+	less, err := whole.Without(cpuset.Of(1))
+	must(t, err)
+	cpus, err := cpu.New(cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0)}, less)
+	must(t, err)
+	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: cpus, Mode: hint.Required}}, nil)
+	must(t, err)
+	policy, err := topology.New(topology.Config{Policy: topology.None}, less.NodeMask(), less.Distances())
+	must(t, err)
+	before := h.Managers
+	h.Managers = func(v *ledger.View) (*hint.Bus, *topology.Manager) {
+		if v.Machine() == less {
+			return bus, policy
+		}
+		return before(v)
+	}
+	h.cgroups.recording = func() {
+		rules := h.ledger.View().Rules()
+		rules.Machine = less
+		_, err := h.ChangeMachine(t.Context(), rules)
+		must(t, err)
+	}
+	if v := h.admit(t, guaranteed("a", 2, 0)); v.Outcome != admission.Admitted {
+		t.Fatalf("%v %s", v.Outcome, v.Message)
+	}
+	for _, f := range ledger.Check(h.ledger.View()) {
+		t.Error(f)
+	}
+	if got := h.contents("a"); len(got) != 1 || got[0] != "CPUs 2-3 (exclusive)" {
+		t.Errorf("it has %v", got)
+	}
+}
+
+// The same with memory of a NUMA node.
+func TestAdmissionFollowsTheMemory(t *testing.T) {
+	t.Parallel()
+	h := setup{shape: "1s2n4c1t,mem=9Gi", policy: topology.BestEffort, memory: true}.open(t)
+	small := machinetest.Build("1s2n4c1t,mem=9Gi", machinetest.Memory(0, 3<<30))
+	other := setup{shape: "1s2n4c1t,mem=9Gi", policy: topology.BestEffort, memory: true}.on(t, small)
+	before := h.Managers
+	h.Managers = func(v *ledger.View) (*hint.Bus, *topology.Manager) {
+		if v.Machine() == small {
+			return other.bus, other.policy
+		}
+		return before(v)
+	}
+	h.cgroups.recording = func() {
+		_, err := h.ChangeMachine(t.Context(), other.rules)
+		must(t, err)
+	}
+	if v := h.admit(t, withMemory("a", 2, 5)); v.Outcome != admission.Admitted {
+		t.Fatalf("%v %s", v.Outcome, v.Message)
+	}
+	t.Log(h.contents("a"))
+	for _, f := range ledger.Check(h.ledger.View()) {
+		t.Error(f)
+	}
+}
+
+type otherSet struct {
+	bus    *hint.Bus
+	policy *topology.Manager
+	rules  ledger.Rules
+}
+
+func (b setup) on(t *testing.T, m *machine.Topology) otherSet {
+	cpus, err := cpu.New(cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0)}, m)
+	must(t, err)
+	config := memory.Config{Policy: memory.PolicyStatic, ResizePinned: true, SystemReserved: map[workload.Resource]uint64{}}
+	for _, node := range m.Nodes() {
+		config.Reserved = append(config.Reserved, memory.Reservation{Node: node.ID, Resource: workload.Memory, Bytes: 1 << 30})
+		config.SystemReserved[workload.Memory] += 1 << 30
+	}
+	manager, err := memory.New(config, m)
+	must(t, err)
+	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: cpus, Mode: hint.Required}, {Provider: manager, Mode: hint.Required}}, nil)
+	must(t, err)
+	policy, err := topology.New(topology.Config{Policy: b.policy, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
+	must(t, err)
+	return otherSet{bus, policy, ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(0), Memory: manager.Baseline()}}
+}
