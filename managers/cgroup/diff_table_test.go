@@ -180,10 +180,12 @@ func TestContainerCpusetHasTheMemoryNodes(t *testing.T) {
 		Owner: ledger.Owner{Pod: "one", Container: "c0"}, Resource: string(workload.Memory),
 		Memory: []ledger.Block{{Nodes: numa.Of(0), Bytes: 1}, {Nodes: numa.Of(2), Bytes: 1}},
 	}}
-	d := draft(t)
-	d.PutPod(p)
-	if got := ContainerCpuset(d.View(), ledger.Owner{Pod: "one", Container: "c0"}); got.Mems != numa.Of(0, 2) {
-		t.Errorf("memory nodes %s, want 0,2", got.Mems)
+	for shape, want := range map[string]numa.Mask{"1s3n1c1t": numa.Of(0, 2), "1s2n1c1t": numa.Of(0)} {
+		d := ledger.NewDraft(ledger.Empty(ledger.Rules{Machine: machinetest.Build(shape)}))
+		d.PutPod(p)
+		if got := ContainerCpuset(d.View(), ledger.Owner{Pod: "one", Container: "c0"}); got.Mems != want {
+			t.Errorf("on %s memory nodes %s, want %s", shape, got.Mems, want)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -82,13 +84,27 @@ func AdmittedResources(view *ledger.View, pod *ledger.Pod, ctr *workload.Contain
 }
 
 // ContainerCpuset gives where a container runs and takes memory from. Memory
-// nodes are empty, meaning all, for a container that owns no memory.
+// nodes are empty, meaning all, for a container that owns no memory. The kernel refuses nodes
+// that the machine has lost; without another one, a container gets all nodes with memory.
 func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
 	out := Cpuset{CPUs: view.RunsOn(owner)}
 	if pod, ok := view.Pod(owner.Pod); ok {
-		out.Mems = pod.MemoryNodes(owner.Container)
+		out.Mems = presentNodes(view.Machine(), pod.MemoryNodes(owner.Container))
 	}
 	return out
+}
+
+func presentNodes(m *machine.Topology, own numa.Mask) numa.Mask {
+	if have := own.Intersect(m.NodeMask()); own.IsEmpty() || !have.IsEmpty() {
+		return have
+	}
+	var all numa.Mask
+	for _, n := range m.Nodes() {
+		if n.MemoryBytes > 0 {
+			all = all.With(n.ID)
+		}
+	}
+	return all
 }
 
 func unknownOwner(b ledger.Binding) error {

@@ -22,6 +22,7 @@ func Check(v *View) []Finding {
 	}
 	c.overlaps()
 	c.memorySums()
+	c.sharing()
 	for b := range v.Bindings() {
 		c.binding(b)
 	}
@@ -219,6 +220,37 @@ func (c *checker) allocatableTo(p *Pod) cpuset.Set {
 		return c.allocatable
 	}
 	return c.view.rules.ClaimCPUs.Intersect(c.view.rules.Machine.CPUs())
+}
+
+// sharing reports containers without CPUs of their own if no CPU is shared.
+func (c *checker) sharing() {
+	if !c.view.SharedCPUs().IsEmpty() {
+		return
+	}
+	var first Owner
+	more := 0
+	for p := range c.view.Pods() {
+		for _, container := range p.Pod.Walk() {
+			owner := Owner{Pod: p.UID(), Container: container.Name}
+			switch set, _, _ := c.view.ContainerCPUs(owner); {
+			case !set.IsEmpty():
+			case first == Owner{}:
+				first = owner
+			default:
+				more++
+			}
+		}
+	}
+	if first == (Owner{}) {
+		return
+	}
+	text := fmt.Sprintf("no CPU is shared: %s and %d other containers without CPUs of their own ", first, more)
+	if common := c.view.CommonCPUs(); common.IsEmpty() {
+		text += "may run on exclusive CPUs of others"
+	} else {
+		text += fmt.Sprintf("run on the reserved CPUs %s", common)
+	}
+	c.add(Policy, RuleShared, first, Owner{}, string(workload.CPU), "%s", text)
 }
 
 // external returns why CPUs are not allocatable under the current rules.

@@ -51,6 +51,8 @@ const (
 	RuleVanished Rule = "vanished"
 	// RuleOffline: claimed CPUs are online.
 	RuleOffline Rule = "offline"
+	// RuleShared: a CPU is shared if containers without CPUs of their own exist.
+	RuleShared Rule = "shared"
 	// RuleMemory: the blocks confined to a set of NUMA nodes fit into its memory.
 	RuleMemory Rule = "memory"
 	// RuleValidator: no provider refuses a pod's claims. Check does not call providers; an

@@ -132,7 +132,7 @@ func (o *Options) keep(st *state) {
 // sort sorts the policy findings of Check into the report.
 func (r *Report) sort(findings []Finding) {
 	for _, f := range findings {
-		if f.Rule == RuleVanished || f.Rule == RuleOffline {
+		if f.Rule == RuleVanished || f.Rule == RuleOffline || f.Rule == RuleShared {
 			r.Broken = append(r.Broken, f)
 		} else {
 			r.Grandfathered = append(r.Grandfathered, f)

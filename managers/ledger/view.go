@@ -178,6 +178,15 @@ func (v *View) SharedCPUs() cpuset.Set {
 	return set
 }
 
+// CommonCPUs returns the CPUs on which everything without CPUs of its own has to run: the shared
+// ones, or the reserved ones that are online if no CPU is shared.
+func (v *View) CommonCPUs() cpuset.Set {
+	if shared := v.SharedCPUs(); !shared.IsEmpty() {
+		return shared
+	}
+	return v.rules.ReservedCPUs.Intersect(v.rules.Machine.CPUs())
+}
+
 // AllocatableCPUs returns the CPUs that may be assigned exclusively: all online ones
 // without the reserved ones, whether or not they are in use.
 func (v *View) AllocatableCPUs() cpuset.Set {
@@ -200,14 +209,14 @@ func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
 }
 
 // RunsOn returns the CPUs on which a container of an admitted pod has to run: its
-// ContainerCPUs that are online, or the shared CPUs if none of them is.
+// ContainerCPUs that are online, or CommonCPUs if none of them is.
 func (v *View) RunsOn(owner Owner) cpuset.Set {
 	set, _, ok := v.ContainerCPUs(owner)
 	if online := set.Intersect(v.rules.Machine.CPUs()); !ok || !online.IsEmpty() {
 		return online
 	}
-	if shared := v.SharedCPUs(); !shared.IsEmpty() {
-		return shared
+	if common := v.CommonCPUs(); !common.IsEmpty() {
+		return common
 	}
 	return set
 }

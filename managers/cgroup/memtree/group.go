@@ -88,20 +88,23 @@ func (g *group) effective(f cgroup.Facts) cgroup.Cpuset {
 	return own
 }
 
-// takeOffline is v1's rule about CPUs that are not on line.
-func (g *group) takeOffline(online cpuset.Set) {
-	g.values.CPUs = g.values.CPUs.Intersect(online)
-	if g.values.CPUs.IsEmpty() {
+// takeOffline is v1's rule about CPUs and memory nodes that are not on line.
+func (g *group) takeOffline(have cgroup.Cpuset) {
+	g.values.CPUs, g.values.Mems = g.values.CPUs.Intersect(have.CPUs), g.values.Mems.Intersect(have.Mems)
+	if g.cutOff() {
 		for _, p := range g.procs {
-			for p.cpuset = g.parent; p.cpuset.values.CPUs.IsEmpty(); {
+			for p.cpuset = g.parent; p.cpuset.cutOff(); {
 				p.cpuset = p.cpuset.parent
 			}
 		}
 	}
 	for _, c := range g.children {
-		c.takeOffline(online)
+		c.takeOffline(have)
 	}
 }
+
+// cutOff returns whether v1 lets no process be in the cgroup.
+func (g *group) cutOff() bool { return g.values.CPUs.IsEmpty() || g.values.Mems.IsEmpty() }
 
 // inherit fills empty sets from the parent, as v1 drivers must.
 func (g *group) inherit() {

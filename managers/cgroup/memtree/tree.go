@@ -262,7 +262,20 @@ func (t *Tree) SetOnline(cpus cpuset.Set) {
 	t.machine.CPUs, t.root.values.CPUs = cpus, cpus
 	if t.facts.Version == cgroup.V1 {
 		for _, g := range t.root.children {
-			g.takeOffline(cpus)
+			g.takeOffline(t.machine)
+		}
+	}
+}
+
+// SetNodes sets the memory nodes that the machine has. On v1 the kernel takes the others out of all
+// sets permanently, as SetOnline does with CPUs.
+func (t *Tree) SetNodes(nodes numa.Mask) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Mems, t.root.values.Mems = nodes, nodes
+	if t.facts.Version == cgroup.V1 {
+		for _, g := range t.root.children {
+			g.takeOffline(t.machine)
 		}
 	}
 }

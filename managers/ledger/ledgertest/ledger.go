@@ -56,7 +56,8 @@ func check(t T, v *ledger.View, old []ledger.Finding) {
 		known[f] = true
 	}
 	for _, f := range ledger.Check(v) {
-		if !known[f] {
+		// Tests may assign every CPU, which managers refuse.
+		if !known[f] && f.Rule != ledger.RuleShared {
 			t.Errorf("generation %d: %s", v.Generation(), f)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/internal/host/hotplug"
 	"github.com/berthd/berth/server/internal/host/sysfs"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -381,6 +382,7 @@ func (a *App) followMachine(ctx context.Context) error {
 				return ctx.Err()
 			case <-time.After(calm):
 			}
+			a.reconcile.CPUsMayHaveChanged()
 		}
 	}
 }
@@ -462,8 +464,12 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 		return err
 	}
 	a.Failpoint.Hit(AfterMachineChange)
-	if tree, ok := a.tree.(interface{ SetOnline(cpuset.Set) }); ok {
-		tree.SetOnline(to.CPUs()) // cgroups in memory are of the simulated machine
+	if tree, ok := a.tree.(interface {
+		SetOnline(cpuset.Set)
+		SetNodes(numa.Mask)
+	}); ok { // cgroups in memory are of the simulated machine
+		tree.SetOnline(to.CPUs())
+		tree.SetNodes(to.NodeMask())
 	}
 	a.limits.Store(&limits)
 	a.reconcile.SetLimits(limits)

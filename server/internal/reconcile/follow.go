@@ -61,7 +61,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	nodes, held := l.hold(l.nested(l.presentSharers(g.present(nodes, seen), seen), seen), seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
-	done.err = errors.Join(done.err, unmet)
+	done.err = errors.Join(done.err, unmet, l.gather(ctx, g, false))
 	l.drift.stale = t.later
 	l.drift.follow(view, nodes, done.failed)
 	for _, h := range held {
@@ -99,7 +99,7 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 			t.uids[c.Binding.Owner.Pod] = true
 		}
 	}
-	if last.SharedCPUs() != view.SharedCPUs() || last.Machine() != view.Machine() {
+	if last.CommonCPUs() != view.CommonCPUs() || last.Machine() != view.Machine() {
 		for b := range view.Bindings() {
 			t.uids[b.Owner.Pod] = true
 		}

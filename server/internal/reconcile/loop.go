@@ -11,7 +11,6 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -118,10 +117,14 @@ type Loop struct {
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
 	// without processes; guarded by mu.
 	unbound, empty []unbound
-	// machine is the machine of the last view, and returned are CPUs that have come on line
-	// since the first one; guarded by mu.
+	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
+	// come on line since the first one; guarded by mu.
 	machine  *machine.Topology
-	returned cpuset.Set
+	returned cgroup.Cpuset
+	// scattered are the cgroups of containers and sandboxes out of which v1 may have moved
+	// processes, by name; guarded by mu.
+	scattered map[string]scattered
+	gathered  bool // the first pass has moved processes back; guarded by mu
 	// findings are those of the last pass. Reading them does not wait for a pass.
 	findings atomic.Pointer[[]ledger.Finding]
 	phases   atomic.Pointer[map[placement.Phase]int] // like findings
@@ -172,13 +175,25 @@ func New(cfg Config) *Loop {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
-		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, opening: make(map[string]opening), starting: make(map[string]int)}
+		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, scattered: make(map[string]scattered), opening: make(map[string]opening), starting: make(map[string]int)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
 func (l *Loop) SetLimits(limits Limits) {
 	l.mu.Lock()
 	l.Limits = limits
+	l.drift.kept = nil
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// CPUsMayHaveChanged requests a pass after an event of the kernel. A CPU that was off line for a moment is
+// missing in sets of v1, although the machine has not changed. It waits for the end of a current pass.
+func (l *Loop) CPUsMayHaveChanged() {
+	if !l.v1() {
+		return
+	}
+	l.mu.Lock()
 	l.drift.kept = nil
 	l.mu.Unlock()
 	l.Wake()
@@ -382,7 +397,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 // limit is set to the use, as the kubelet does.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	done := l.applyTo(ctx, p.containers, p.ops)
-	if err := l.gather(ctx, view, p.containers); err != nil {
+	if err := l.gather(ctx, p.containers, true); err != nil {
 		done.err = errors.Join(done.err, err)
 	}
 	if done.err != nil && l.QoS.ReservedMemory > 0 {

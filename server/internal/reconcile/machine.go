@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/placement"
 )
 
-// machineChanged returns whether a view is on another machine than the last one, and notes the CPUs that
-// have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
-// (ledger.View.RunsOn). All CPUs of pods may have come back while no berthd ran. The caller holds mu.
+// machineChanged returns whether a view is on another machine than the last one, and notes the CPUs and
+// NUMA nodes that have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
+// (ledger.View.RunsOn). All CPUs and nodes of pods may have come back while no berthd ran. The caller holds mu.
 func (l *Loop) machineChanged(view *ledger.View) bool {
 	last, now := l.machine, view.Machine()
 	if last == now {
@@ -22,28 +22,39 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 	}
 	l.machine = now
 	if last == nil {
-		l.returned = view.SharedCPUs().Union(view.ExclusiveCPUs())
+		l.returned = cgroup.Cpuset{CPUs: view.SharedCPUs().Union(view.ExclusiveCPUs()), Mems: memoryNodes(view)}
 		return false
 	}
-	l.returned = l.returned.Union(now.CPUs().Minus(last.CPUs()))
+	l.returned.CPUs = l.returned.CPUs.Union(now.CPUs().Minus(last.CPUs()))
+	l.returned.Mems = l.returned.Mems.Union(now.NodeMask().Minus(last.NodeMask()))
 	return true
+}
+
+// memoryNodes returns the nodes on which containers have memory of their own.
+func memoryNodes(view *ledger.View) (nodes numa.Mask) {
+	for claim := range view.Claims() {
+		for _, b := range claim.Memory {
+			nodes = nodes.Union(b.Nodes)
+		}
+	}
+	return nodes
 }
 
 // v1 returns whether the kernel removes offline CPUs from all sets and does not restore
 // them.
 func (l *Loop) v1() bool { return l.QoS.Cgroup.Facts.Version == cgroup.V1 }
 
-// widen removes offline CPUs from the wanted sets, and adds CPUs that came on line to all
-// cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
-// or with a CPU that the parent lacks. The cgroups above the pods are written immediately.
+// widen removes offline CPUs from the wanted sets, and adds CPUs and NUMA nodes that came on line
+// to all cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
+// or with a CPU or node that the parent lacks. The cgroups above the pods are written immediately.
 // The caller holds mu.
 func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
-	online := view.Machine().CPUs()
+	m := view.Machine()
 	for i := range p.desired {
-		p.desired[i].Values.CPUs = p.desired[i].Values.CPUs.Intersect(online)
+		p.desired[i].Values.CPUs = p.desired[i].Values.CPUs.Intersect(m.CPUs())
 	}
-	back := l.returned.Intersect(online)
-	if !l.v1() || back.IsEmpty() {
+	back := cgroup.Cpuset{CPUs: l.returned.CPUs.Intersect(m.CPUs()), Mems: l.returned.Mems.Intersect(m.NodeMask())}
+	if !l.v1() || back == (cgroup.Cpuset{}) {
 		return nil
 	}
 	pods := l.Layout.Pods()
@@ -53,8 +64,8 @@ func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
 		if err != nil {
 			return fmt.Errorf("observe cgroup %s: %w", above, err)
 		}
-		if more, ok := lacking(seen.Find(above), back); ok {
-			node := cgroup.Node{Name: above, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: more}}}
+		if more := lacking(seen.Find(above), back); more != (cgroup.Cpuset{}) {
+			node := cgroup.Node{Name: above, Values: cgroup.Values{Cpuset: more}}
 			if _, err := l.Tree.Ensure(ctx, node); err != nil {
 				return err
 			}
@@ -62,59 +73,137 @@ func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
 	}
 	for i := range p.desired {
 		n := &p.desired[i]
-		if !n.Values.CPUs.IsEmpty() || !n.Name.Within(pods) {
+		if !n.Name.Within(pods) {
 			continue
 		}
-		if more, ok := lacking(p.seen.Find(n.Name), back); ok {
-			n.Values.CPUs = more
+		more := lacking(p.seen.Find(n.Name), back)
+		if n.Values.CPUs.IsEmpty() {
+			n.Values.CPUs = more.CPUs
+		}
+		if n.Values.Mems.IsEmpty() {
+			n.Values.Mems = more.Mems
 		}
 	}
 	return nil
 }
 
-// lacking returns the CPUs of a cgroup with others added; false if it has them, or does not
-// exist.
-func lacking(o cgroup.Observed, others cpuset.Set) (more cpuset.Set, ok bool) {
-	if o.State != cgroup.Valid || others.IsSubsetOf(o.Values.CPUs) {
-		return cpuset.Set{}, false
+// lacking returns the CPUs and nodes of a cgroup with others added; empty if it has them, or does
+// not exist.
+func lacking(o cgroup.Observed, others cgroup.Cpuset) (more cgroup.Cpuset) {
+	if o.State != cgroup.Valid {
+		return more
 	}
-	return o.Values.CPUs.Union(others), true
+	if !others.CPUs.IsSubsetOf(o.Values.CPUs) {
+		more.CPUs = o.Values.CPUs.Union(others.CPUs)
+	}
+	if !others.Mems.IsSubsetOf(o.Values.Mems) {
+		more.Mems = o.Values.Mems.Union(others.Mems)
+	}
+	return more
 }
 
-// gather moves processes back to the cgroups of containers whose CPUs went offline: v1
-// moves them to the nearest parent with CPUs, in this hierarchy only. The caller holds mu.
-func (l *Loop) gather(ctx context.Context, view *ledger.View, g runtimeContainers) error {
-	online := view.Machine().CPUs()
-	if !l.v1() || view.ExclusiveCPUs().IsSubsetOf(online) {
-		return nil
+// scattered is a cgroup out of which v1 may have moved processes: to the nearest parent with
+// CPUs, in this hierarchy only.
+type scattered struct {
+	name cgroup.Name
+	// settled means that the processes were moved back once, or could not be. The kernel moves
+	// them in the background, so the next pass moves them back again.
+	settled bool
+}
+
+// noteScattered notes a cgroup of a container or a sandbox whose CPUs or NUMA nodes went off line,
+// although all may be on line again. The caller holds mu.
+func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
+	if !l.v1() || !o.Values.CPUs.IsEmpty() && !o.Values.Mems.IsEmpty() {
+		return
 	}
-	lost := func(owner ledger.Owner) bool {
-		set, _, _ := view.ContainerCPUs(owner)
-		return !set.IsSubsetOf(online)
+	key := o.Name.String()
+	_, runs := g.at(key)
+	if c, known := l.tracker.Get(key); runs || known && c.Phase != placement.Planned {
+		l.scattered[key] = scattered{name: o.Name}
 	}
-	var names []cgroup.Name
-	for b := range view.Bindings() {
-		if b.Own && b.CgroupPath != "" && lost(b.Owner) {
-			names = append(names, l.Layout.Driver().Parse(b.CgroupPath))
+}
+
+// scatterAll notes the cgroups of all containers and sandboxes: an earlier berthd may have ended
+// after it wrote their CPUs, and before it moved their processes back. The caller holds mu.
+func (l *Loop) scatterAll(g runtimeContainers) {
+	note := func(name cgroup.Name) { l.scattered[name.String()] = scattered{name, true} }
+	for b := range l.tracked.Bindings() {
+		if b.Own && b.CgroupPath != "" {
+			note(l.Layout.Driver().Parse(b.CgroupPath))
 		}
 	}
 	for _, c := range g.all {
-		if c.runs && lost(c.owner) {
-			names = append(names, c.name)
+		if c.runs {
+			note(c.name)
 		}
 	}
+	for _, s := range l.sharers.all(nil) {
+		note(s.name)
+	}
+}
+
+// gather moves processes back to scattered cgroups that have CPUs again. whole is true in a pass,
+// which has observed all of them. The caller holds mu.
+func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) error {
+	if !l.v1() {
+		return nil
+	}
+	if whole && !l.gathered {
+		l.scatterAll(g)
+		l.gathered = true
+	}
 	var errs []error
-	for _, name := range slices.CompactFunc(names, cgroup.Name.Equal) {
-		pids, err := l.Tree.Procs(ctx, name)
+	for key, s := range l.scattered {
+		if s.settled && !whole {
+			continue
+		}
+		seen, err := l.Tree.Observe(ctx, s.name, 0)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		for _, pid := range pids {
-			if err := l.Tree.Move(ctx, name, pid); err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
-				errs = append(errs, err)
-			}
+		switch o := seen.Find(s.name); {
+		case o.State == cgroup.Absent:
+			delete(l.scattered, key)
+			continue
+		case o.Values.CPUs.IsEmpty() || o.Values.Mems.IsEmpty():
+			l.scattered[key] = scattered{s.name, true} // no process can be moved there
+			continue
+		}
+		if err := l.gatherOne(ctx, s.name); err != nil {
+			errs = append(errs, err)
+			l.elsewhereOnV1(g, key)
+			continue
+		}
+		if s.settled {
+			delete(l.scattered, key)
+		} else {
+			l.scattered[key] = scattered{s.name, true}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (l *Loop) gatherOne(ctx context.Context, name cgroup.Name) error {
+	pids, err := l.Tree.Procs(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := l.Tree.Move(ctx, name, pid); err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// elsewhereOnV1 notes that processes of a cgroup may run on the CPUs of a parent. The caller holds mu.
+func (l *Loop) elsewhereOnV1(g runtimeContainers, key string) {
+	if c, ok := g.at(key); ok {
+		key = c.id
+	}
+	if _, known := l.tracker.Get(key); known {
+		l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.tracked.Machine().CPUs()})
+	}
 }

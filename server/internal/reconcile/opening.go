@@ -26,7 +26,7 @@ type opening struct {
 
 // openingCPUs returns the CPUs of an opening pod's cgroup; none if it is not restricted.
 func (l *Loop) openingCPUs(view *ledger.View, uid string) cpuset.Set {
-	cpus := sharer{sandbox: true}.cpus(view)
+	cpus := view.CommonCPUs()
 	if p, known := view.Pod(uid); known {
 		return cpus.Union(ownCPUs(view, p))
 	}
@@ -48,7 +48,7 @@ func ownCPUs(view *ledger.View, p *ledger.Pod) (own cpuset.Set) {
 	for i := range p.Pod.Containers {
 		own = own.Union(view.RunsOn(ledger.Owner{Pod: p.UID(), Container: p.Pod.Containers[i].Name}))
 	}
-	return own.Minus(view.SharedCPUs())
+	return own.Minus(view.CommonCPUs())
 }
 
 // beginOpening restricts the cgroup of a new pod, if a runtime will start a sandbox in it, and
@@ -140,7 +140,7 @@ func (l *Loop) endOpening(ctx context.Context, view *ledger.View, uid, starting 
 // moveSandbox gives a sandbox its CPUs, wherever its pod's cgroup may run afterwards. The
 // caller holds mu.
 func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, present cpuset.Set) error {
-	cpus := s.cpus(view)
+	cpus := view.CommonCPUs()
 	if cpus.IsEmpty() {
 		return nil
 	}

@@ -149,7 +149,7 @@ func isSandbox(name cgroup.Name, sandboxes []runtime.Sandbox) bool {
 // watchSharer adds a sharer to the tracker, or sets its CPUs. A sandbox that cannot be moved
 // anywhere is left out, because it would block starts for good. The caller holds mu.
 func (l *Loop) watchSharer(view *ledger.View, s sharer) {
-	cpus := s.cpus(view)
+	cpus := view.CommonCPUs()
 	switch {
 	case !s.sandbox:
 		l.watch(s.name, "of an unknown living pod in cgroup "+l.spelt(s.name))
@@ -160,14 +160,6 @@ func (l *Loop) watchSharer(view *ledger.View, s sharer) {
 		l.watch(s.name, s.pod+"/(sandbox)")
 	}
 	l.tracker.Want(s.name.String(), cpus, cpuset.Set{})
-}
-
-// cpus returns the shared CPUs. A sandbox gets the reserved CPUs if no CPU is shared.
-func (s sharer) cpus(view *ledger.View) cpuset.Set {
-	if shared := view.SharedCPUs(); !s.sandbox || !shared.IsEmpty() {
-		return shared
-	}
-	return view.Rules().ReservedCPUs.Intersect(view.Machine().CPUs())
 }
 
 // there returns whether the sharer is one in a view: the pod of a container may have been
@@ -181,7 +173,7 @@ func (s sharer) there(view *ledger.View) bool {
 // holds mu.
 func (l *Loop) sharingNodes(view *ledger.View, uids map[string]bool) (nodes []cgroup.Node) {
 	for _, s := range l.sharers.all(uids) {
-		if cpus := s.cpus(view); s.there(view) && !cpus.IsEmpty() && !l.leaving[s.pod] {
+		if cpus := view.CommonCPUs(); s.there(view) && !cpus.IsEmpty() && !l.leaving[s.pod] {
 			nodes = append(nodes, cgroup.Node{Name: s.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}})
 		}
 	}

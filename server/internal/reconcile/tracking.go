@@ -59,7 +59,7 @@ func (l *Loop) track() {
 func (l *Loop) trackChanges() {
 	last, view := l.tracked, l.View()
 	l.tracked = view
-	all := last == nil || last.SharedCPUs() != view.SharedCPUs() || last.Machine() != view.Machine()
+	all := last == nil || last.CommonCPUs() != view.CommonCPUs() || last.Machine() != view.Machine()
 	if last == nil {
 		for b := range view.Bindings() {
 			l.restore(b)
@@ -155,17 +155,17 @@ func (l *Loop) watch(n cgroup.Name, name string) {
 	l.record(placement.Event{Kind: placement.Restore, ID: n.String(), Name: name})
 }
 
-// allowed returns the CPUs on which the processes of a cgroup may run.
+// allowed returns the CPUs on which the processes of a cgroup may run. On v2 a set without a CPU
+// on line means the CPUs of the parent. On v1 the kernel moves the processes of such a cgroup to a
+// parent, in this hierarchy only.
 func (l *Loop) allowed(o cgroup.Observed) cpuset.Set {
-	switch {
-	case !o.Values.CPUs.IsEmpty():
-		return o.Values.CPUs
-	case !o.Effective.CPUs.IsEmpty():
-		return o.Effective.CPUs
-	case l.v1():
+	switch set := o.Values.CPUs.Union(o.Effective.CPUs); {
+	case !set.IsEmpty():
+		return set
+	case l.v1() && !o.Populated:
 		return cpuset.Set{} // no process can be in it
 	}
-	return l.View().Rules().Machine.CPUs()
+	return l.View().Machine().CPUs()
 }
 
 // noteSeen applies the observed cgroups of containers to the tracker. With whole, the
@@ -179,6 +179,7 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		}
 		key := o.Name.String()
 		there[key] = true
+		l.noteScattered(g, o)
 		if c, ok := g.at(key); ok {
 			l.record(placement.Event{Kind: placement.KernelRuns, ID: c.id, CPUs: l.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
