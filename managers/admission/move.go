@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/transition"
 	"github.com/berthd/berth/managers/workload"
@@ -35,10 +36,23 @@ type planned struct {
 
 // planMove plans where the cpu and memory of containers go if they are allocated anew, as by an
 // admission, and the steps there. record is the pod with the amounts that it shall have, and with
-// the claims that it has. Devices stay, so the new CPUs and memory are near the same devices.
-// moves are the containers that must be allocated anew; those that are planned together
-// with them move, too. Without moves, all do.
+// the claims that it has. moves are as for anew.
 func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
+	m, err := e.anew(ctx, view, record, moves, false, trace)
+	if err != nil {
+		return nil, err
+	}
+	return e.steps(ctx, view, record, m, trace)
+}
+
+// here is the resource of made-up devices that are near to the NUMA nodes that a container has.
+const here = "berthd.github.io/here"
+
+// anew plans where the cpu and memory of containers go if they are allocated anew, as by an admission.
+// Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
+// that must be allocated anew; those that are planned together with them move, too. Without moves, all
+// do. With stays, they stay on the NUMA nodes that they have.
+func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, stays bool, trace *ledger.Trace) (*ledger.Move, error) {
 	bus, policy := e.Managers(view)
 	uid := record.UID()
 	for i := range record.Claims {
@@ -48,7 +62,16 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 	}
 	var rounds []topology.Round
 	anew := map[string]bool{}
-	for _, round := range policy.Rounds(&record.Pod, e.Features) {
+	bare := *record
+	nodes := nodesIn(view, record)
+	if stays {
+		bare.Pod.Containers = slices.Clone(record.Pod.Containers)
+		for i := range bare.Pod.Containers {
+			c := &bare.Pod.Containers[i]
+			c.ExternalDevices = append(slices.Clone(c.ExternalDevices), workload.ExternalDevice{Resource: here, ID: "the present nodes", Nodes: nodes})
+		}
+	}
+	for _, round := range policy.Rounds(&bare.Pod, e.Features) {
 		names := containersOf(round.Plan)
 		if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
 			continue
@@ -58,10 +81,7 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 			anew[name] = true
 		}
 	}
-	movable := func(c ledger.Claim) bool {
-		return (c.CPUs != nil || c.Memory != nil) && anew[c.Owner.Container]
-	}
-	bare := *record
+	movable := func(c ledger.Claim) bool { return (c.CPUs != nil || c.Memory != nil) && anew[c.Owner.Container] }
 	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&bare)
@@ -70,7 +90,7 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 	if err := e.planRounds(ctx, draft, c, rounds); err != nil {
 		return nil, err
 	}
-	out := &planned{}
+	out := &ledger.Move{}
 	after, _ := draft.View().Pod(uid)
 	for _, have := range record.Claims {
 		if !movable(have) {
@@ -82,18 +102,40 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 		if at < 0 {
 			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, and would get none from an admission now", have.Owner, have.Content())
 		}
-		out.move.From, out.move.To = append(out.move.From, have), append(out.move.To, after.Claims[at])
+		out.From, out.To = append(out.From, have), append(out.To, after.Claims[at])
 	}
+	if then := nodesIn(view, after); stays && !then.IsSubsetOf(nodes) {
+		return nil, errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would leave NUMA nodes %s for %s", &record.Pod, nodes, then)
+	}
+	return out, nil
+}
+
+// nodesIn returns the NUMA nodes of a pod's CPUs and memory.
+func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
+	for i := range p.Claims {
+		if c := &p.Claims[i]; c.CPUs != nil {
+			nodes = nodes.Union(view.Machine().NodesOf(c.CPUs.Set))
+		} else {
+			nodes = nodes.Union(nodesOf(c.Memory))
+		}
+	}
+	return nodes
+}
+
+// steps plans the steps of a move. record is the pod before it.
+func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Pod, m *ledger.Move, trace *ledger.Trace) (*planned, error) {
+	bus, _ := e.Managers(view)
+	uid, out := record.UID(), &planned{move: *m}
 	start := ledger.NewDraft(view)
 	start.PutPod(clone(record))
 	// Claims that only a plan has, as of init containers that have ended, are not in the final view.
 	final := ledger.NewDraft(start.View())
-	final.AddClaims(uid, out.move.To...)
-	if err := bus.Validate(ctx, final.View(), hint.Request{Pod: &bare.Pod, Container: -1, Running: true}, trace); err != nil {
+	final.AddClaims(uid, m.To...)
+	if err := bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true}, trace); err != nil {
 		return nil, err
 	}
 	var err error
-	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, &out.move)}); err != nil {
+	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, m)}); err != nil {
 		return nil, err
 	}
 	begin := ledger.NewDraft(start.View())
@@ -104,7 +146,11 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 		s.Apply(begin)
 	}
 	begun, _ := begin.View().Pod(uid)
-	out.begin = slices.DeleteFunc(slices.Clone(begun.Claims), func(c ledger.Claim) bool { return !movable(c) })
+	out.begin = slices.DeleteFunc(slices.Clone(begun.Claims), func(c ledger.Claim) bool {
+		return !slices.ContainsFunc(m.From, func(f ledger.Claim) bool {
+			return f.Owner == c.Owner && f.Provider == c.Provider && f.Resource == c.Resource
+		})
+	})
 	return out, nil
 }
 

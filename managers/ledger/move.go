@@ -19,6 +19,10 @@ type Move struct {
 	Migrating []string `json:"migrating,omitempty"`
 	// BytesPerSecond limits the memory that moves, on average; 0 is no limit.
 	BytesPerSecond uint64 `json:"bytes_per_second,omitempty"`
+	// SameAmounts is whether the pod's amounts are the same before and after the move, so that it can be
+	// reversed. Canceled is whether it was.
+	SameAmounts bool `json:"same_amounts,omitempty"`
+	Canceled    bool `json:"canceled,omitempty"`
 }
 
 // MemoryNodes returns the NUMA nodes that a container may use memory of; none means all, for a container

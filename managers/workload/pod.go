@@ -39,10 +39,12 @@ const (
 	MirrorAnnotation = "kubernetes.io/config.mirror"
 	// SpecificationAnnotation is the source of a pod's specification in berth-nri.
 	SpecificationAnnotation = "nri.berthd.github.io/specification"
+	// MovableAnnotation is where to berth may move a running pod that nobody has resized.
+	MovableAnnotation = "berthd.github.io/movable"
 )
 
 // UsedAnnotations are all annotations that berth uses; of others only the answer to a call about the pod has the values.
-var UsedAnnotations = []string{SourceAnnotation, MirrorAnnotation, SpecificationAnnotation}
+var UsedAnnotations = []string{SourceAnnotation, MirrorAnnotation, SpecificationAnnotation, MovableAnnotation}
 
 // Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.36 PodLevelResources is on and
 // PodLevelResourceManagers is off.

@@ -84,6 +84,9 @@ type validation struct {
 
 func (v *validation) identity() {
 	p := v.pod
+	if text := p.Annotations[MovableAnnotation]; !isMovable(text) {
+		v.Addf("pod.metadata.annotations["+strconv.Quote(MovableAnnotation)+"]", "%.40q: expected never, within-node or anywhere", text)
+	}
 	switch {
 	case p.UID == "":
 		v.Addf("pod.metadata.uid", "is required")

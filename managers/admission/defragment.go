@@ -1,0 +1,315 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Limits of a search for moves.
+const (
+	// MaxMoves is the most moves that a plan has.
+	MaxMoves = 16
+	// maxTries limits the decisions of one search.
+	maxTries = 1000
+)
+
+// DefragmentRequest requests room for a pod that is not admitted.
+type DefragmentRequest struct {
+	Pod   workload.Pod
+	Owner string
+	// MaxMoves is the most moves of other pods, from 1 to MaxMoves.
+	MaxMoves int
+	// Stay are the uids of pods that do not move.
+	Stay []string
+}
+
+// Defragmentation is the moves of other pods after which a pod fits.
+type Defragmentation struct {
+	// Verdict is the decision about the pod as things are. Of an admitted one, nothing has to move.
+	Verdict
+	// Moves are in order. They are empty if no moves help, or if none were found; Why is the reason.
+	Moves []Relocation
+	Why   string
+	// After has the pod, and the others after their moves; nil unless it fits.
+	After *ledger.View
+}
+
+// Fits returns whether the pod fits, now or after the moves.
+func (d *Defragmentation) Fits() bool { return d.After != nil }
+
+// PlanDefragment searches moves of other pods after which a pod fits. Only running pods move that allow it
+// (workload.Movable), each once and by itself, to what is free, and none to where the pod goes. It changes
+// nothing, and calls no plugin. The search is bounded, and does not compare all plans: it finds one with few
+// moves of little memory. Errors are those of Admit.
+func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
+	view, _ := e.snapshot()
+	return e.defragment(ctx, view, req)
+}
+
+// Defragment is Engine.PlanDefragment on the trial's view, without the kernel, which may refuse a move.
+func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
+	return t.engine.defragment(ctx, t.view, req)
+}
+
+func (e *Engine) defragment(ctx context.Context, view *ledger.View, req DefragmentRequest) (Defragmentation, error) {
+	if req.MaxMoves < 1 || req.MaxMoves > MaxMoves {
+		return Defragmentation{}, errdefs.Invalidf("max_moves is %d: expected 1 to %d", req.MaxMoves, MaxMoves)
+	}
+	s := &defragment{engine: e, request: req, view: view}
+	var err error
+	if s.verdict, err = s.decide(ctx, view); err != nil {
+		return Defragmentation{}, err
+	}
+	out := Defragmentation{Verdict: s.verdict}
+	if s.verdict.Outcome == Admitted {
+		out.After = s.verdict.View
+		return out, nil
+	}
+	if why := view.Uncertain(); why != "" {
+		out.Why = why
+		return out, nil
+	}
+	if out.Moves, out.After, err = s.search(ctx); err != nil {
+		return Defragmentation{}, err
+	}
+	if !out.Fits() {
+		out.Why = s.why
+	}
+	return out, nil
+}
+
+// defragment is a search.
+type defragment struct {
+	engine  *Engine
+	request DefragmentRequest
+	view    *ledger.View
+	// verdict is the decision about the pod on view.
+	verdict Verdict
+	tries   int
+	// why is the best reason so far why there is no plan.
+	why string
+}
+
+var errTries = errdefs.Unavailablef("the search has reached its limit")
+
+// decide decides about the pod on a view.
+func (s *defragment) decide(ctx context.Context, view *ledger.View) (Verdict, error) {
+	if s.tries++; s.tries > maxTries {
+		return Verdict{}, errTries
+	}
+	if err := ctx.Err(); err != nil {
+		return Verdict{}, err
+	}
+	e := s.engine
+	bus, policy := e.Managers(view)
+	cfg := e.Config
+	cfg.Tries = -1
+	t := NewTrial(cfg, view, bus, policy)
+	t.now = e.Now()
+	return t.Repeat(ctx, Request{Pod: s.request.Pod, Owner: s.request.Owner, AdmissionID: "trial of " + s.request.Pod.UID})
+}
+
+// candidateMove is a pod that may move, and what that costs.
+type candidateMove struct {
+	pod   *ledger.Pod
+	nodes numa.Mask
+	bytes uint64
+	cpus  int
+}
+
+// candidates returns the pods that may move, the cheapest first.
+func (s *defragment) candidates() (out []candidateMove) {
+	for p := range s.view.Pods() {
+		if p.Pod.Movable() == workload.NeverMovable || p.Move != nil || slices.Contains(s.request.Stay, p.UID()) {
+			continue
+		}
+		c := candidateMove{pod: p, nodes: nodesIn(s.view, p)}
+		for i := range p.Claims {
+			if cpus := p.Claims[i].CPUs; cpus != nil {
+				c.cpus += cpus.Set.Len()
+			}
+			c.bytes += total(p.Claims[i].Memory)
+		}
+		if c.cpus > 0 || c.bytes > 0 {
+			out = append(out, c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b candidateMove) int {
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.cpus, b.cpus), strings.Compare(a.pod.UID(), b.pod.UID()))
+	})
+	return out
+}
+
+// search tries sets of pods: for each NUMA node as few of its pods as must go for the pod to fit, and as few of
+// all pods.
+func (s *defragment) search(ctx context.Context) ([]Relocation, *ledger.View, error) {
+	all := s.candidates()
+	if len(all) == 0 {
+		s.why = "no pod with exclusive CPUs or pinned memory may be moved: annotation " + workload.MovableAnnotation + " allows it"
+		return nil, nil, nil
+	}
+	groups := [][]candidateMove{all}
+	for id := range s.view.Machine().NodeMask().All() {
+		groups = append(groups, slices.DeleteFunc(slices.Clone(all), func(c candidateMove) bool { return !c.nodes.Contains(id) }))
+	}
+	s.why = "it would not fit either without all that can move"
+	var sets [][]candidateMove
+	for _, group := range groups {
+		fits, err := s.fitsWithout(ctx, group)
+		if err != nil {
+			return nil, nil, s.ended(err)
+		}
+		if !fits {
+			continue
+		}
+		for _, cheapFirst := range []bool{false, true} {
+			set, err := s.fewest(ctx, group, cheapFirst)
+			if err != nil {
+				return nil, nil, s.ended(err)
+			}
+			sets = append(sets, set)
+		}
+	}
+	slices.SortStableFunc(sets, func(a, b []candidateMove) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(bytesOf(a), bytesOf(b)))
+	})
+	for _, set := range sets {
+		if len(set) > s.request.MaxMoves {
+			s.why = "more pods would have to move than max_moves allows"
+			break
+		}
+		moves, after, err := s.order(ctx, set)
+		if err != nil || after != nil {
+			return moves, after, s.ended(err)
+		}
+	}
+	return nil, nil, nil
+}
+
+// ended returns nil if a search has reached its limit, and notes it.
+func (s *defragment) ended(err error) error {
+	if err != errTries {
+		return err
+	}
+	s.why = "no moves were found before the search reached its limit"
+	return nil
+}
+
+func bytesOf(set []candidateMove) (sum uint64) {
+	for _, c := range set {
+		sum += c.bytes
+	}
+	return sum
+}
+
+// without returns the view without what some pods have that can move. Their requests and devices stay.
+func (s *defragment) without(set []candidateMove) *ledger.View {
+	d := ledger.NewDraft(s.view)
+	for _, c := range set {
+		bare := clone(c.pod)
+		bare.Claims = slices.DeleteFunc(bare.Claims, func(c ledger.Claim) bool { return c.CPUs != nil || c.Memory != nil })
+		d.PutPod(bare)
+	}
+	return d.View()
+}
+
+func (s *defragment) fitsWithout(ctx context.Context, set []candidateMove) (bool, error) {
+	if len(set) == 0 {
+		return false, nil
+	}
+	v, err := s.decide(ctx, s.without(set))
+	return v.Outcome == Admitted, err
+}
+
+// fewest removes pods from a set as long as the pod fits without the rest.
+func (s *defragment) fewest(ctx context.Context, set []candidateMove, cheapFirst bool) ([]candidateMove, error) {
+	out := slices.Clone(set)
+	tried := slices.Clone(set)
+	if !cheapFirst {
+		slices.Reverse(tried)
+	}
+	for _, c := range tried {
+		fewer := slices.DeleteFunc(slices.Clone(out), func(o candidateMove) bool { return o.pod == c.pod })
+		fits, err := s.fitsWithout(ctx, fewer)
+		if err != nil {
+			return nil, err
+		}
+		if fits {
+			out = fewer
+		}
+	}
+	return out, nil
+}
+
+// order plans the moves of a set, one after the other.
+func (s *defragment) order(ctx context.Context, set []candidateMove) ([]Relocation, *ledger.View, error) {
+	room, err := s.decide(ctx, s.without(set))
+	if err != nil || room.Outcome != Admitted {
+		return nil, nil, err
+	}
+	now, left := s.view, slices.Clone(set)
+	var moves []Relocation
+	for len(left) > 0 {
+		moved := -1
+		for i, c := range left {
+			r, after, err := s.relocate(ctx, now, room.Pod, c)
+			if err != nil {
+				return nil, nil, err
+			}
+			if after != nil {
+				moves, now, moved = append(moves, r), after, i
+				break
+			}
+		}
+		if moved < 0 {
+			return nil, nil, nil
+		}
+		left = slices.Delete(left, moved, moved+1)
+	}
+	v, err := s.decide(ctx, now)
+	if err != nil || v.Outcome != Admitted {
+		return nil, nil, err
+	}
+	return moves, v.View, nil
+}
+
+// relocate plans the move of one pod to what is free on a view, without the room for the pod that is to fit. The
+// view is nil if that is not possible.
+func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledger.Pod, c candidateMove) (Relocation, *ledger.View, error) {
+	if s.tries++; s.tries > maxTries {
+		return Relocation{}, nil, errTries
+	}
+	e, uid := s.engine, c.pod.UID()
+	// In the draft, the room may overlap with pods that have not moved yet: neither is free.
+	d := ledger.NewDraft(now)
+	d.PutPod(clone(room))
+	stays := c.pod.Pod.Movable() == workload.MovableWithinNodes
+	m, err := e.anew(ctx, d.View(), c.pod, nil, stays, &ledger.Trace{})
+	var p *planned
+	if err == nil {
+		p, err = e.steps(ctx, now, c.pod, m, &ledger.Trace{})
+	}
+	if err == nil && e.Mover != nil && p.Cost.Bytes > 0 {
+		err = e.Mover.CheckMove(ctx, now, uid)
+	}
+	if err != nil {
+		if errdefs.ClassOf(err) != errdefs.Refused {
+			return Relocation{}, nil, err
+		}
+		_, message := errdefs.Verdict(err)
+		s.why = "pod " + c.pod.Pod.String() + " would have to move, and cannot: " + message
+		return Relocation{}, nil, nil
+	}
+	after := ledger.NewDraft(now)
+	moved := clone(c.pod)
+	moved.Move = m
+	after.PutPod(moved.AfterMove())
+	return Relocation{UID: uid, Plan: p.Plan, move: m}, after.View(), nil
+}

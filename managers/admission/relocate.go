@@ -1,0 +1,146 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/transition"
+)
+
+// Relocation is a move of a pod whose amounts stay.
+type Relocation struct {
+	UID string
+	// Plan has the steps and the cost.
+	Plan *transition.Plan
+	move *ledger.Move
+}
+
+// Relocate begins a planned move. It ends by itself, as that of a resize. The pod must have what it had when
+// the move was planned, else the error is of class Conflict. A refusal is of class Refused: a step is not
+// possible any more, or an unknown pod may have what is free. bytesPerSecond limits the memory that
+// moves; 0 is no other limit than the engine's.
+func (e *Engine) Relocate(ctx context.Context, r Relocation, bytesPerSecond uint64) error {
+	fail := func(err error) error { return fmt.Errorf("move pod %s: %w", r.UID, err) }
+	unlock, err := e.lockPod(ctx, r.UID)
+	if err != nil {
+		return fail(err)
+	}
+	defer unlock()
+	defer e.reserved.drop(r.UID)
+	record, begin, err := e.reserveMove(ctx, r, bytesPerSecond)
+	if err != nil {
+		return fail(err)
+	}
+	view, _ := e.snapshot()
+	draft := ledger.NewDraft(view)
+	draft.PutPod(clone(record))
+	draft.AddClaims(r.UID, begin...)
+	restore, err := e.recordClaims(ctx, draft.View(), r.UID, true)
+	if err != nil {
+		return fail(err)
+	}
+	_, err = e.update(ctx, func(d *ledger.Draft) error {
+		now := d.Base()
+		if have, ok := now.Pod(r.UID); !ok || have.Move != nil || !hasAll(have, r.move.From) {
+			return errdefs.Conflictf("the pod has changed meanwhile")
+		}
+		d.PutPod(clone(record))
+		d.AddClaims(r.UID, begin...)
+		if overtaken(draft.View(), now, d.View(), r.UID, begin) != nil {
+			return errdefs.Conflictf("the rules have changed meanwhile")
+		}
+		return nil
+	})
+	if err != nil {
+		return fail(errors.Join(err, restore()))
+	}
+	return nil
+}
+
+// reserveMove decides under the admission lock whether a move may begin, and reserves what the pod gets.
+func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond uint64) (record *ledger.Pod, begin []ledger.Claim, err error) {
+	release, err := e.acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	view, _ := e.snapshot()
+	pod, ok := view.Pod(r.UID)
+	if !ok {
+		return nil, nil, view.NotAdmitted(r.UID)
+	}
+	if err := moving(pod); err != nil {
+		return nil, nil, err
+	}
+	if !hasAll(pod, r.move.From) {
+		return nil, nil, errdefs.Conflictf("the pod has changed since its move was planned")
+	}
+	p, err := e.steps(ctx, view, pod, r.move, &ledger.Trace{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, why := heldBack(view, r.UID, p.begin); why != "" {
+		return nil, nil, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why)
+	}
+	record = clone(pod)
+	record.Acknowledged, record.Move = nil, &p.move
+	record.Move.SameAmounts = true
+	record.Move.BytesPerSecond = lowerLimit(e.BytesPerSecond, bytesPerSecond)
+	reserved := clone(record)
+	for i := range reserved.Claims {
+		for _, c := range p.begin {
+			if o := &reserved.Claims[i]; o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource {
+				*o = c
+			}
+		}
+	}
+	e.reserved.put(reserved)
+	return record, p.begin, nil
+}
+
+// lowerLimit returns the lower one of two limits; 0 is none.
+func lowerLimit(a, b uint64) uint64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// hasAll returns whether a pod has some claims, as they are.
+func hasAll(p *ledger.Pod, claims []ledger.Claim) bool {
+	return !slices.ContainsFunc(claims, func(c ledger.Claim) bool {
+		have, ok := p.Claim(c.Owner.Container, c.Resource)
+		if !ok || have.Provider != c.Provider || (have.CPUs == nil) != (c.CPUs == nil) {
+			return true
+		}
+		return have.CPUs != nil && have.CPUs.Set != c.CPUs.Set || !slices.EqualFunc(have.Memory, c.Memory, ledger.Block.Equal)
+	})
+}
+
+// CancelMove reverses the move of a pod whose amounts stay: it returns to what it had. A pod that does not
+// move is left as it is; a move of a resize is refused.
+func (e *Engine) CancelMove(ctx context.Context, uid string) error {
+	unlock, err := e.lockPod(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	pod, ok := view.Pod(uid)
+	switch {
+	case !ok || pod.Move == nil || pod.Move.Canceled:
+		return nil
+	case !pod.Move.SameAmounts:
+		return errdefs.Refuse(errdefs.Infeasible, "cancel the move of pod %s: it is that of a resize, so resize the pod back when it has ended", &pod.Pod)
+	}
+	record := clone(pod)
+	back := *pod.Move
+	back.From, back.To, back.Migrating, back.Canceled = pod.Move.To, pod.Move.From, nil, true
+	record.Move = &back
+	_, err = e.replace(ctx, view, record, nil)
+	return err
+}
