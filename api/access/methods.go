@@ -5,8 +5,10 @@ import "strings"
 // methodRoles is the role that a method requires, by full name, or by
 // service name with a trailing slash for all of its methods.
 var methodRoles = map[string]Role{
-	"/berth.admission.v1.AdmissionService/":   Agent,
-	"/berth.allocation.v1.AllocationService/": Read,
+	"/berth.admission.v1.AdmissionService/": Agent,
+	// It moves pods of all owners.
+	"/berth.admission.v1.AdmissionService/Defragment": Admin,
+	"/berth.allocation.v1.AllocationService/":         Read,
 	// Allocate may admit, so it is the agent's.
 	"/berth.allocation.v1.AllocationService/Allocate": Agent,
 	"/berth.lifecycle.v1.LifecycleService/":           Agent,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -193,4 +194,44 @@ func movedWeb() *admissionv1.ResizeResponse {
 			}},
 		},
 	}
+}
+
+// Defragment decides by the pod's name: web fits, gone never does, big fits after web has moved, and early does not
+// fit although web has moved.
+func (f fakeAdmission) Defragment(req *admissionv1.DefragmentRequest, to grpc.ServerStreamingServer[admissionv1.DefragmentResponse]) error {
+	plan := &admissionv1.DefragmentPlan{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError", Message: "it cannot be aligned"}
+	send := func(event *admissionv1.DefragmentResponse) error { return to.Send(event) }
+	name := req.GetPod().GetMetadata().GetName()
+	switch name {
+	case "web":
+		plan = &admissionv1.DefragmentPlan{Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Fits: true}
+	case "gone":
+		plan.Why = "it would not fit either without all that can move"
+	default:
+		plan.Fits = true
+		plan.Moves = []*admissionv1.PlannedMove{{PodUid: webUID, Namespace: "default", Name: "web", Plan: movedWeb().GetPlan()}}
+	}
+	if err := send(&admissionv1.DefragmentResponse{Event: &admissionv1.DefragmentResponse_Plan{Plan: plan}}); err != nil || req.GetDryRun() {
+		return err
+	}
+	result := &admissionv1.DefragmentResult{Fits: plan.GetFits()}
+	if len(plan.GetMoves()) > 0 {
+		result.Moved = 1
+		for _, e := range []*admissionv1.DefragmentResponse{
+			{Event: &admissionv1.DefragmentResponse_Progress{Progress: &admissionv1.MoveProgress{PodUid: webUID}}},
+			{Event: &admissionv1.DefragmentResponse_Progress{Progress: &admissionv1.MoveProgress{PodUid: webUID, ArrivedBytes: 1 << 30, AllBytes: 2 << 30}}},
+			{Event: &admissionv1.DefragmentResponse_Moved{Moved: &admissionv1.PodMoved{
+				PodUid: webUID, Duration: durationpb.New(1200 * time.Millisecond), Throttled: durationpb.New(0), CpuPressure: durationpb.New(3 * time.Millisecond),
+				BytesBefore: map[uint32]uint64{0: 2 << 30}, BytesAfter: map[uint32]uint64{0: 4096, 1: 2 << 30},
+			}}},
+		} {
+			if err := send(e); err != nil {
+				return err
+			}
+		}
+	}
+	if name == "early" {
+		result.Fits, result.Why = false, "other pods have taken the room meanwhile: it cannot be aligned"
+	}
+	return send(&admissionv1.DefragmentResponse{Event: &admissionv1.DefragmentResponse_Result{Result: result}})
 }

@@ -231,6 +231,12 @@ var goldens = map[string][]step{
 		{args: "plan resize " + twinUID + " --set c:limits.cpu=2"}, {args: "plan resize -f - --map", stdin: podYAML("big")}, {args: "plan resize web"},
 		{args: "resize web app --cpu 4"},
 	},
+	"defrag": {
+		{args: "defrag --for -", stdin: podYAML("web")}, {args: "defrag --for - --dry-run", stdin: podYAML("big")},
+		{args: "defrag --for - --max-moves 2 --rate 512Mi", stdin: podYAML("big")}, {args: "defrag --for - -o json", stdin: podYAML("big")},
+		{args: "defrag --for -", stdin: podYAML("early")}, {args: "defrag --for - --dry-run", stdin: podYAML("gone")},
+		{args: "defrag"}, {args: "defrag --for - --rate fast", stdin: podYAML("big")}, {args: "defrag --for - --rate -1", stdin: podYAML("big")},
+	},
 	"resize": {
 		{args: "resize -f -", stdin: podYAML("web")}, {args: "resize -f - --dry-run", stdin: podYAML("web")},
 		{args: "resize -f -", stdin: podYAML("big")}, {args: "resize -f -", stdin: podYAML("early")},

@@ -122,7 +122,7 @@ func (c *ctl) root() *cobra.Command {
 		&cobra.Group{ID: groupShow, Title: "State and configuration:"},
 	)
 	for _, verb := range []*cobra.Command{
-		c.admit(), c.resize(), c.plan(), c.allocate(), c.container(), c.remove(), c.sync(),
+		c.admit(), c.resize(), c.plan(), c.defrag(), c.allocate(), c.container(), c.remove(), c.sync(),
 	} {
 		verb.GroupID = groupPods
 		root.AddCommand(verb)

@@ -143,6 +143,7 @@ func invalids() (rows []failure) {
 	for method, request := range map[string]proto.Message{
 		"AdmissionService/Admit":              &admissionv1.AdmitRequest{},
 		"AdmissionService/Resize":             &admissionv1.ResizeRequest{},
+		"AdmissionService/Defragment":         &admissionv1.DefragmentRequest{},
 		"AdmissionService/RemovePod":          &admissionv1.RemovePodRequest{},
 		"AdmissionService/Remove":             &admissionv1.RemovePodRequest{},
 		"AdmissionService/SyncPods":           &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b"}},

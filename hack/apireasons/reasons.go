@@ -58,10 +58,11 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.admission.v1.AdmissionService/Resize": {
 		invalid, noPod, idUsed, ownerDiffer, notOwner, unknown, e.ErrorReason_STATE_MOVED, uncertain, noLedger,
 	},
-	"berth.admission.v1.AdmissionService/RemovePod": {invalid, ownerDiffer, notOwner, condition, noLedger},
-	"berth.admission.v1.AdmissionService/Remove":    {invalid, ownerDiffer, notOwner, condition, noLedger},
-	"berth.admission.v1.AdmissionService/SyncPods":  {invalid, unknown, notOwner, noLedger},
-	"berth.admission.v1.AdmissionService/Sync":      {invalid, unknown, notOwner, noLedger},
+	"berth.admission.v1.AdmissionService/Defragment": {invalid, unsupported, specDiffers},
+	"berth.admission.v1.AdmissionService/RemovePod":  {invalid, ownerDiffer, notOwner, condition, noLedger},
+	"berth.admission.v1.AdmissionService/Remove":     {invalid, ownerDiffer, notOwner, condition, noLedger},
+	"berth.admission.v1.AdmissionService/SyncPods":   {invalid, unknown, notOwner, noLedger},
+	"berth.admission.v1.AdmissionService/Sync":       {invalid, unknown, notOwner, noLedger},
 
 	"berth.allocation.v1.AllocationService/Allocate": {
 		invalid, unsupported, noPod, noContainer, specDiffers, ownerDiffer, notOwner, e.ErrorReason_POD_REJECTED, deferred, away,

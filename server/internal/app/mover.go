@@ -3,6 +3,7 @@ package app
 import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/mover"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 // buildMover constructs what carries out the moves of the ledger.
@@ -19,4 +20,12 @@ func (a *App) buildMover() {
 			}
 		}
 	})
+}
+
+// defragmenter makes room for pods.
+func (a *App) defragmenter() *mover.Defragmenter {
+	return &mover.Defragmenter{
+		Plan: a.Engine.PlanDefragment, Begin: a.Engine.Relocate, Cancel: a.Engine.CancelMove,
+		View: a.Ledger.View, Use: a.reconcile.Use, Now: a.Now, Away: rpc.Away,
+	}
 }

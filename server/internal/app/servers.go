@@ -97,7 +97,7 @@ func (a *App) buildServers(context.Context) error {
 	a.Ledger.Follow(a.history.Committed)
 	engine := newVerdicts(a.Engine, a.metrics, a.Log.With("part", "admission"), a.Now)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
-	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read, a.schedulers))
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read, a.schedulers, a.defragmenter()))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Slot: rpc.Slot, Turn: rpc.Turn,

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -152,4 +153,45 @@ func (l *Loop) migrated(ctx context.Context, b ledger.Binding, name cgroup.Name,
 			elsewhere, all, b.Owner, nodes)
 	}
 	return nil
+}
+
+// Use returns what the containers of a pod have used, as far as their cgroups are known.
+func (l *Loop) Use(ctx context.Context, view *ledger.View, uid string) (out admission.PodUse) {
+	meter, ok := l.Tree.(cgroup.Meter)
+	if !ok || l.enter(ctx) != nil {
+		return out
+	}
+	defer l.mu.Unlock()
+	l.track()
+	add := func(sum **time.Duration, d *time.Duration) {
+		if d == nil {
+			return
+		}
+		if *sum == nil {
+			*sum = new(time.Duration)
+		}
+		**sum += *d
+	}
+	for b := range view.BindingsOf(uid) {
+		name, known := l.cgroupOf(b)
+		if !known {
+			continue
+		}
+		d, err := meter.Details(ctx, name)
+		if err != nil {
+			continue // it has just ended
+		}
+		for id, bytes := range d.AnonymousBytes {
+			if out.NodeBytes == nil {
+				out.NodeBytes = map[int]uint64{}
+			}
+			out.NodeBytes[id] += bytes
+		}
+		if d.Quota != nil {
+			add(&out.Throttled, &d.Quota.Time)
+		}
+		add(&out.CPUPressure, d.CPUPressure)
+		add(&out.MemoryPressure, d.MemoryPressure)
+	}
+	return out
 }

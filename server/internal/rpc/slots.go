@@ -15,6 +15,7 @@ const maxQueued = 8
 // about a pod, and reads of all pods. A triable method is costly only as a trial.
 var costly = map[string]bool{
 	"/berth.admission.v1.AdmissionService/Admit":      true,
+	"/berth.admission.v1.AdmissionService/Defragment": true,
 	"/berth.admission.v1.AdmissionService/Resize":     true,
 	"/berth.allocation.v1.AllocationService/List":     true,
 	"/berth.cgroup.v1.CgroupService/List":             true,

@@ -1220,6 +1220,588 @@ func (x *SyncPodsResponse) GetSchedulerExcess() []string {
 	return nil
 }
 
+// DefragmentRequest has the pod for which there is to be room.
+type DefragmentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A pod that is not admitted. Required.
+	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// As in AdmitRequest.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The most moves, 1 to 16; 0 means 4.
+	MaxMoves uint32 `protobuf:"varint,3,opt,name=max_moves,json=maxMoves,proto3" json:"max_moves,omitempty"`
+	// Only plan.
+	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// The most memory that moves, in bytes per second on average, at least 1048576; 0 means the
+	// limit of the configuration (moves.bytesPerSecond), which is the limit in any case.
+	BytesPerSecond uint64 `protobuf:"varint,5,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DefragmentRequest) Reset() {
+	*x = DefragmentRequest{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefragmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefragmentRequest) ProtoMessage() {}
+
+func (x *DefragmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefragmentRequest.ProtoReflect.Descriptor instead.
+func (*DefragmentRequest) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DefragmentRequest) GetPod() *v1.Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *DefragmentRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *DefragmentRequest) GetMaxMoves() uint32 {
+	if x != nil {
+		return x.MaxMoves
+	}
+	return 0
+}
+
+func (x *DefragmentRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *DefragmentRequest) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+// DefragmentResponse is an event of the call.
+type DefragmentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*DefragmentResponse_Plan
+	//	*DefragmentResponse_Progress
+	//	*DefragmentResponse_Moved
+	//	*DefragmentResponse_Result
+	Event         isDefragmentResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefragmentResponse) Reset() {
+	*x = DefragmentResponse{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefragmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefragmentResponse) ProtoMessage() {}
+
+func (x *DefragmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefragmentResponse.ProtoReflect.Descriptor instead.
+func (*DefragmentResponse) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DefragmentResponse) GetEvent() isDefragmentResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *DefragmentResponse) GetPlan() *DefragmentPlan {
+	if x != nil {
+		if x, ok := x.Event.(*DefragmentResponse_Plan); ok {
+			return x.Plan
+		}
+	}
+	return nil
+}
+
+func (x *DefragmentResponse) GetProgress() *MoveProgress {
+	if x != nil {
+		if x, ok := x.Event.(*DefragmentResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *DefragmentResponse) GetMoved() *PodMoved {
+	if x != nil {
+		if x, ok := x.Event.(*DefragmentResponse_Moved); ok {
+			return x.Moved
+		}
+	}
+	return nil
+}
+
+func (x *DefragmentResponse) GetResult() *DefragmentResult {
+	if x != nil {
+		if x, ok := x.Event.(*DefragmentResponse_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+type isDefragmentResponse_Event interface {
+	isDefragmentResponse_Event()
+}
+
+type DefragmentResponse_Plan struct {
+	Plan *DefragmentPlan `protobuf:"bytes,1,opt,name=plan,proto3,oneof"`
+}
+
+type DefragmentResponse_Progress struct {
+	Progress *MoveProgress `protobuf:"bytes,2,opt,name=progress,proto3,oneof"`
+}
+
+type DefragmentResponse_Moved struct {
+	Moved *PodMoved `protobuf:"bytes,3,opt,name=moved,proto3,oneof"`
+}
+
+type DefragmentResponse_Result struct {
+	Result *DefragmentResult `protobuf:"bytes,4,opt,name=result,proto3,oneof"`
+}
+
+func (*DefragmentResponse_Plan) isDefragmentResponse_Event() {}
+
+func (*DefragmentResponse_Progress) isDefragmentResponse_Event() {}
+
+func (*DefragmentResponse_Moved) isDefragmentResponse_Event() {}
+
+func (*DefragmentResponse_Result) isDefragmentResponse_Event() {}
+
+// DefragmentPlan is the first event.
+type DefragmentPlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How the pod is decided about as things are; ADMITTED needs no moves.
+	Verdict Verdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=berth.admission.v1.Verdict" json:"verdict,omitempty"`
+	Reason  string  `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string  `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Whether the pod fits now, or after the moves.
+	Fits bool `protobuf:"varint,4,opt,name=fits,proto3" json:"fits,omitempty"`
+	// The moves in order. Each pod occurs at most once.
+	Moves []*PlannedMove `protobuf:"bytes,5,rep,name=moves,proto3" json:"moves,omitempty"`
+	// Why there are no moves after which the pod fits; else empty. The search is bounded, so
+	// there may be some that were not found.
+	Why           string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefragmentPlan) Reset() {
+	*x = DefragmentPlan{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefragmentPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefragmentPlan) ProtoMessage() {}
+
+func (x *DefragmentPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefragmentPlan.ProtoReflect.Descriptor instead.
+func (*DefragmentPlan) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DefragmentPlan) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *DefragmentPlan) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DefragmentPlan) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *DefragmentPlan) GetFits() bool {
+	if x != nil {
+		return x.Fits
+	}
+	return false
+}
+
+func (x *DefragmentPlan) GetMoves() []*PlannedMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *DefragmentPlan) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// PlannedMove is a move of one pod.
+type PlannedMove struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	PodUid    string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// The steps, the cost, and what the pod has after them.
+	Plan          *v1.MovePlan `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannedMove) Reset() {
+	*x = PlannedMove{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedMove) ProtoMessage() {}
+
+func (x *PlannedMove) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedMove.ProtoReflect.Descriptor instead.
+func (*PlannedMove) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PlannedMove) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *PlannedMove) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PlannedMove) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlannedMove) GetPlan() *v1.MovePlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// MoveProgress is sent while a pod moves.
+type MoveProgress struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Memory of the pod's processes on the NUMA nodes that it will have, and on all nodes. Both are
+	// 0 where berthd cannot see it.
+	ArrivedBytes  uint64 `protobuf:"varint,2,opt,name=arrived_bytes,json=arrivedBytes,proto3" json:"arrived_bytes,omitempty"`
+	AllBytes      uint64 `protobuf:"varint,3,opt,name=all_bytes,json=allBytes,proto3" json:"all_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveProgress) Reset() {
+	*x = MoveProgress{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveProgress) ProtoMessage() {}
+
+func (x *MoveProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveProgress.ProtoReflect.Descriptor instead.
+func (*MoveProgress) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *MoveProgress) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *MoveProgress) GetArrivedBytes() uint64 {
+	if x != nil {
+		return x.ArrivedBytes
+	}
+	return 0
+}
+
+func (x *MoveProgress) GetAllBytes() uint64 {
+	if x != nil {
+		return x.AllBytes
+	}
+	return 0
+}
+
+// PodMoved is sent when a move has ended.
+type PodMoved struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// How long the move took.
+	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// How long the pod's containers were stopped by their CPU quotas meanwhile, and how long their
+	// processes waited for a CPU and for memory (pressure). Absent where the kernel does not count it.
+	Throttled      *durationpb.Duration `protobuf:"bytes,3,opt,name=throttled,proto3" json:"throttled,omitempty"`
+	CpuPressure    *durationpb.Duration `protobuf:"bytes,4,opt,name=cpu_pressure,json=cpuPressure,proto3" json:"cpu_pressure,omitempty"`
+	MemoryPressure *durationpb.Duration `protobuf:"bytes,5,opt,name=memory_pressure,json=memoryPressure,proto3" json:"memory_pressure,omitempty"`
+	// Memory of the pod's processes by NUMA node, before and after the move, in bytes.
+	BytesBefore   map[uint32]uint64 `protobuf:"bytes,6,rep,name=bytes_before,json=bytesBefore,proto3" json:"bytes_before,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	BytesAfter    map[uint32]uint64 `protobuf:"bytes,7,rep,name=bytes_after,json=bytesAfter,proto3" json:"bytes_after,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodMoved) Reset() {
+	*x = PodMoved{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodMoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodMoved) ProtoMessage() {}
+
+func (x *PodMoved) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodMoved.ProtoReflect.Descriptor instead.
+func (*PodMoved) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PodMoved) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *PodMoved) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *PodMoved) GetThrottled() *durationpb.Duration {
+	if x != nil {
+		return x.Throttled
+	}
+	return nil
+}
+
+func (x *PodMoved) GetCpuPressure() *durationpb.Duration {
+	if x != nil {
+		return x.CpuPressure
+	}
+	return nil
+}
+
+func (x *PodMoved) GetMemoryPressure() *durationpb.Duration {
+	if x != nil {
+		return x.MemoryPressure
+	}
+	return nil
+}
+
+func (x *PodMoved) GetBytesBefore() map[uint32]uint64 {
+	if x != nil {
+		return x.BytesBefore
+	}
+	return nil
+}
+
+func (x *PodMoved) GetBytesAfter() map[uint32]uint64 {
+	if x != nil {
+		return x.BytesAfter
+	}
+	return nil
+}
+
+// DefragmentResult is the last event.
+type DefragmentResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the pod fits now.
+	Fits bool `protobuf:"varint,1,opt,name=fits,proto3" json:"fits,omitempty"`
+	// How many pods have moved.
+	Moved uint32 `protobuf:"varint,2,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Why the pod does not fit although pods have moved; else empty.
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefragmentResult) Reset() {
+	*x = DefragmentResult{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefragmentResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefragmentResult) ProtoMessage() {}
+
+func (x *DefragmentResult) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefragmentResult.ProtoReflect.Descriptor instead.
+func (*DefragmentResult) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DefragmentResult) GetFits() bool {
+	if x != nil {
+		return x.Fits
+	}
+	return false
+}
+
+func (x *DefragmentResult) GetMoved() uint32 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *DefragmentResult) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // ResizeRequest requests other amounts of cpu and memory for an admitted pod.
 type ResizeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1262,7 +1844,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1856,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1869,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResizeRequest) GetPodUid() string {
@@ -1380,7 +1962,7 @@ type ContainerResources struct {
 
 func (x *ContainerResources) Reset() {
 	*x = ContainerResources{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1974,7 @@ func (x *ContainerResources) String() string {
 func (*ContainerResources) ProtoMessage() {}
 
 func (x *ContainerResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1987,7 @@ func (x *ContainerResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerResources.ProtoReflect.Descriptor instead.
 func (*ContainerResources) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ContainerResources) GetContainerName() string {
@@ -1466,7 +2048,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +2060,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +2073,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{14}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResizeResponse) GetVerdict() Verdict {
@@ -1698,7 +2280,54 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x10SyncPodsResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12)\n" +
-	"\x10scheduler_excess\x18\x03 \x03(\tR\x0fschedulerExcess\"\xb6\x04\n" +
+	"\x10scheduler_excess\x18\x03 \x03(\tR\x0fschedulerExcess\"\xb0\x01\n" +
+	"\x11DefragmentRequest\x12%\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1b\n" +
+	"\tmax_moves\x18\x03 \x01(\rR\bmaxMoves\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12(\n" +
+	"\x10bytes_per_second\x18\x05 \x01(\x04R\x0ebytesPerSecond\"\x8d\x02\n" +
+	"\x12DefragmentResponse\x128\n" +
+	"\x04plan\x18\x01 \x01(\v2\".berth.admission.v1.DefragmentPlanH\x00R\x04plan\x12>\n" +
+	"\bprogress\x18\x02 \x01(\v2 .berth.admission.v1.MoveProgressH\x00R\bprogress\x124\n" +
+	"\x05moved\x18\x03 \x01(\v2\x1c.berth.admission.v1.PodMovedH\x00R\x05moved\x12>\n" +
+	"\x06result\x18\x04 \x01(\v2$.berth.admission.v1.DefragmentResultH\x00R\x06resultB\a\n" +
+	"\x05event\"\xd6\x01\n" +
+	"\x0eDefragmentPlan\x125\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
+	"\x04fits\x18\x04 \x01(\bR\x04fits\x125\n" +
+	"\x05moves\x18\x05 \x03(\v2\x1f.berth.admission.v1.PlannedMoveR\x05moves\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"\x86\x01\n" +
+	"\vPlannedMove\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12,\n" +
+	"\x04plan\x18\x04 \x01(\v2\x18.berth.types.v1.MovePlanR\x04plan\"i\n" +
+	"\fMoveProgress\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12#\n" +
+	"\rarrived_bytes\x18\x02 \x01(\x04R\farrivedBytes\x12\x1b\n" +
+	"\tall_bytes\x18\x03 \x01(\x04R\ballBytes\"\xb5\x04\n" +
+	"\bPodMoved\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x125\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x127\n" +
+	"\tthrottled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tthrottled\x12<\n" +
+	"\fcpu_pressure\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vcpuPressure\x12B\n" +
+	"\x0fmemory_pressure\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x0ememoryPressure\x12P\n" +
+	"\fbytes_before\x18\x06 \x03(\v2-.berth.admission.v1.PodMoved.BytesBeforeEntryR\vbytesBefore\x12M\n" +
+	"\vbytes_after\x18\a \x03(\v2,.berth.admission.v1.PodMoved.BytesAfterEntryR\n" +
+	"bytesAfter\x1a>\n" +
+	"\x10BytesBeforeEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1a=\n" +
+	"\x0fBytesAfterEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"N\n" +
+	"\x10DefragmentResult\x12\x12\n" +
+	"\x04fits\x18\x01 \x01(\bR\x04fits\x12\x14\n" +
+	"\x05moved\x18\x02 \x01(\rR\x05moved\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\xb6\x04\n" +
 	"\rResizeRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12F\n" +
 	"\n" +
@@ -1758,14 +2387,16 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x0fDISRUPTION_NONE\x10\x01\x12\x18\n" +
 	"\x14DISRUPTION_MOVE_CPUS\x10\x02\x12\x1a\n" +
 	"\x16DISRUPTION_MOVE_MEMORY\x10\x03\x12\x16\n" +
-	"\x12DISRUPTION_RESTART\x10\x042\x8c\x04\n" +
+	"\x12DISRUPTION_RESTART\x10\x042\xeb\x04\n" +
 	"\x10AdmissionService\x12L\n" +
 	"\x05Admit\x12 .berth.admission.v1.AdmitRequest\x1a!.berth.admission.v1.AdmitResponse\x12X\n" +
 	"\tRemovePod\x12$.berth.admission.v1.RemovePodRequest\x1a%.berth.admission.v1.RemovePodResponse\x12U\n" +
 	"\x06Remove\x12$.berth.admission.v1.RemovePodRequest\x1a%.berth.admission.v1.RemovePodResponse\x12O\n" +
 	"\x06Resize\x12!.berth.admission.v1.ResizeRequest\x1a\".berth.admission.v1.ResizeResponse\x12U\n" +
 	"\bSyncPods\x12#.berth.admission.v1.SyncPodsRequest\x1a$.berth.admission.v1.SyncPodsResponse\x12Q\n" +
-	"\x04Sync\x12#.berth.admission.v1.SyncPodsRequest\x1a$.berth.admission.v1.SyncPodsResponseB<Z:github.com/berthd/berth/api/berth/admission/v1;admissionv1b\x06proto3"
+	"\x04Sync\x12#.berth.admission.v1.SyncPodsRequest\x1a$.berth.admission.v1.SyncPodsResponse\x12]\n" +
+	"\n" +
+	"Defragment\x12%.berth.admission.v1.DefragmentRequest\x1a&.berth.admission.v1.DefragmentResponse0\x01B<Z:github.com/berthd/berth/api/berth/admission/v1;admissionv1b\x06proto3"
 
 var (
 	file_berth_admission_v1_admission_proto_rawDescOnce sync.Once
@@ -1780,7 +2411,7 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(TraceLevel)(0),                 // 0: berth.admission.v1.TraceLevel
 	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
@@ -1797,81 +2428,106 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(*RemovePodResponse)(nil),       // 12: berth.admission.v1.RemovePodResponse
 	(*SyncPodsRequest)(nil),         // 13: berth.admission.v1.SyncPodsRequest
 	(*SyncPodsResponse)(nil),        // 14: berth.admission.v1.SyncPodsResponse
-	(*ResizeRequest)(nil),           // 15: berth.admission.v1.ResizeRequest
-	(*ContainerResources)(nil),      // 16: berth.admission.v1.ContainerResources
-	(*ResizeResponse)(nil),          // 17: berth.admission.v1.ResizeResponse
-	nil,                             // 18: berth.admission.v1.ResourceClaim.ResourcesEntry
-	nil,                             // 19: berth.admission.v1.Condition.MetadataEntry
-	nil,                             // 20: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	(*v1.Pod)(nil),                  // 21: berth.types.v1.Pod
-	(*v1.NUMANodeSet)(nil),          // 22: berth.types.v1.NUMANodeSet
-	(*v1.ExternalDevice)(nil),       // 23: berth.types.v1.ExternalDevice
-	(*v1.CPUSet)(nil),               // 24: berth.types.v1.CPUSet
-	(v1.QOSClass)(0),                // 25: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil),  // 26: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),                // 27: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),     // 28: google.protobuf.Duration
-	(*v1.Claim)(nil),                // 29: berth.types.v1.Claim
-	(*v1.ResourceRequirements)(nil), // 30: berth.types.v1.ResourceRequirements
-	(*v1.MovePlan)(nil),             // 31: berth.types.v1.MovePlan
+	(*DefragmentRequest)(nil),       // 15: berth.admission.v1.DefragmentRequest
+	(*DefragmentResponse)(nil),      // 16: berth.admission.v1.DefragmentResponse
+	(*DefragmentPlan)(nil),          // 17: berth.admission.v1.DefragmentPlan
+	(*PlannedMove)(nil),             // 18: berth.admission.v1.PlannedMove
+	(*MoveProgress)(nil),            // 19: berth.admission.v1.MoveProgress
+	(*PodMoved)(nil),                // 20: berth.admission.v1.PodMoved
+	(*DefragmentResult)(nil),        // 21: berth.admission.v1.DefragmentResult
+	(*ResizeRequest)(nil),           // 22: berth.admission.v1.ResizeRequest
+	(*ContainerResources)(nil),      // 23: berth.admission.v1.ContainerResources
+	(*ResizeResponse)(nil),          // 24: berth.admission.v1.ResizeResponse
+	nil,                             // 25: berth.admission.v1.ResourceClaim.ResourcesEntry
+	nil,                             // 26: berth.admission.v1.Condition.MetadataEntry
+	nil,                             // 27: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	nil,                             // 28: berth.admission.v1.PodMoved.BytesBeforeEntry
+	nil,                             // 29: berth.admission.v1.PodMoved.BytesAfterEntry
+	(*v1.Pod)(nil),                  // 30: berth.types.v1.Pod
+	(*v1.NUMANodeSet)(nil),          // 31: berth.types.v1.NUMANodeSet
+	(*v1.ExternalDevice)(nil),       // 32: berth.types.v1.ExternalDevice
+	(*v1.CPUSet)(nil),               // 33: berth.types.v1.CPUSet
+	(v1.QOSClass)(0),                // 34: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 35: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 36: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 38: berth.types.v1.Claim
+	(*v1.MovePlan)(nil),             // 39: berth.types.v1.MovePlan
+	(*v1.ResourceRequirements)(nil), // 40: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	21, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	30, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
 	4,  // 1: berth.admission.v1.AdmitRequest.resource_claim:type_name -> berth.admission.v1.ResourceClaim
 	6,  // 2: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
 	0,  // 3: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
 	5,  // 4: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
-	18, // 5: berth.admission.v1.ResourceClaim.resources:type_name -> berth.admission.v1.ResourceClaim.ResourcesEntry
-	22, // 6: berth.admission.v1.ResourceClaim.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	23, // 7: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
-	24, // 8: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	25, // 5: berth.admission.v1.ResourceClaim.resources:type_name -> berth.admission.v1.ResourceClaim.ResourcesEntry
+	31, // 6: berth.admission.v1.ResourceClaim.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	32, // 7: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
+	33, // 8: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
 	7,  // 9: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
 	8,  // 10: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
-	22, // 11: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	31, // 11: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 12: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	25, // 13: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	26, // 14: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	27, // 15: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	28, // 16: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	34, // 13: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	35, // 14: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	36, // 15: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	37, // 16: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
 	10, // 17: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	24, // 18: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	19, // 19: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	29, // 20: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	20, // 21: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	16, // 22: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	30, // 23: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 24: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 25: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	25, // 26: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	2,  // 27: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
-	30, // 28: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 29: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	25, // 30: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	26, // 31: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	27, // 32: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	28, // 33: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 34: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	24, // 35: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	31, // 36: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
-	2,  // 37: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
-	10, // 38: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
-	3,  // 39: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	11, // 40: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	11, // 41: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	15, // 42: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	13, // 43: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	13, // 44: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	9,  // 45: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	12, // 46: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	12, // 47: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	17, // 48: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	14, // 49: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	14, // 50: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	45, // [45:51] is the sub-list for method output_type
-	39, // [39:45] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	33, // 18: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	26, // 19: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	38, // 20: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	27, // 21: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	30, // 22: berth.admission.v1.DefragmentRequest.pod:type_name -> berth.types.v1.Pod
+	17, // 23: berth.admission.v1.DefragmentResponse.plan:type_name -> berth.admission.v1.DefragmentPlan
+	19, // 24: berth.admission.v1.DefragmentResponse.progress:type_name -> berth.admission.v1.MoveProgress
+	20, // 25: berth.admission.v1.DefragmentResponse.moved:type_name -> berth.admission.v1.PodMoved
+	21, // 26: berth.admission.v1.DefragmentResponse.result:type_name -> berth.admission.v1.DefragmentResult
+	1,  // 27: berth.admission.v1.DefragmentPlan.verdict:type_name -> berth.admission.v1.Verdict
+	18, // 28: berth.admission.v1.DefragmentPlan.moves:type_name -> berth.admission.v1.PlannedMove
+	39, // 29: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
+	37, // 30: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
+	37, // 31: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
+	37, // 32: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
+	37, // 33: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
+	28, // 34: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
+	29, // 35: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
+	23, // 36: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	40, // 37: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 38: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 39: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	34, // 40: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	2,  // 41: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
+	40, // 42: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 43: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	34, // 44: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	35, // 45: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	36, // 46: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	37, // 47: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 48: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	33, // 49: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	39, // 50: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	2,  // 51: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
+	10, // 52: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
+	3,  // 53: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	11, // 54: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	11, // 55: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	22, // 56: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	13, // 57: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	13, // 58: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	15, // 59: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
+	9,  // 60: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	12, // 61: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	12, // 62: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	24, // 63: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	14, // 64: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	14, // 65: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	16, // 66: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
+	60, // [60:67] is the sub-list for method output_type
+	53, // [53:60] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -1883,13 +2539,19 @@ func file_berth_admission_v1_admission_proto_init() {
 		(*AdmitRequest_Pod)(nil),
 		(*AdmitRequest_ResourceClaim)(nil),
 	}
+	file_berth_admission_v1_admission_proto_msgTypes[13].OneofWrappers = []any{
+		(*DefragmentResponse_Plan)(nil),
+		(*DefragmentResponse_Progress)(nil),
+		(*DefragmentResponse_Moved)(nil),
+		(*DefragmentResponse_Result)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

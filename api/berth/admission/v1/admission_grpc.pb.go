@@ -19,12 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdmissionService_Admit_FullMethodName     = "/berth.admission.v1.AdmissionService/Admit"
-	AdmissionService_RemovePod_FullMethodName = "/berth.admission.v1.AdmissionService/RemovePod"
-	AdmissionService_Remove_FullMethodName    = "/berth.admission.v1.AdmissionService/Remove"
-	AdmissionService_Resize_FullMethodName    = "/berth.admission.v1.AdmissionService/Resize"
-	AdmissionService_SyncPods_FullMethodName  = "/berth.admission.v1.AdmissionService/SyncPods"
-	AdmissionService_Sync_FullMethodName      = "/berth.admission.v1.AdmissionService/Sync"
+	AdmissionService_Admit_FullMethodName      = "/berth.admission.v1.AdmissionService/Admit"
+	AdmissionService_RemovePod_FullMethodName  = "/berth.admission.v1.AdmissionService/RemovePod"
+	AdmissionService_Remove_FullMethodName     = "/berth.admission.v1.AdmissionService/Remove"
+	AdmissionService_Resize_FullMethodName     = "/berth.admission.v1.AdmissionService/Resize"
+	AdmissionService_SyncPods_FullMethodName   = "/berth.admission.v1.AdmissionService/SyncPods"
+	AdmissionService_Sync_FullMethodName       = "/berth.admission.v1.AdmissionService/Sync"
+	AdmissionService_Defragment_FullMethodName = "/berth.admission.v1.AdmissionService/Defragment"
 )
 
 // AdmissionServiceClient is the client API for AdmissionService service.
@@ -75,6 +76,14 @@ type AdmissionServiceClient interface {
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	Sync(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error)
+	// Defragment searches moves of other pods after which a pod fits, and carries them out one after
+	// the other. Only pods move that allow it by the annotation "berthd.github.io/movable": never
+	// (the default), within-node or anywhere. Before each move, the rest is planned again. The
+	// first event is the plan, and the last one the result; the pod is not admitted. If the
+	// call ends before the result, the pod that moves returns to what it had, and no other one
+	// moves. After a crash of berthd, the next start ends the move; repeat the call then. Only one
+	// such call is carried out at a time; another one is UNAVAILABLE.
+	Defragment(ctx context.Context, in *DefragmentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DefragmentResponse], error)
 }
 
 type admissionServiceClient struct {
@@ -145,6 +154,25 @@ func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncPodsRequest, 
 	return out, nil
 }
 
+func (c *admissionServiceClient) Defragment(ctx context.Context, in *DefragmentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DefragmentResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdmissionService_ServiceDesc.Streams[0], AdmissionService_Defragment_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DefragmentRequest, DefragmentResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdmissionService_DefragmentClient = grpc.ServerStreamingClient[DefragmentResponse]
+
 // AdmissionServiceServer is the server API for AdmissionService service.
 // All implementations must embed UnimplementedAdmissionServiceServer
 // for forward compatibility.
@@ -193,6 +221,14 @@ type AdmissionServiceServer interface {
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	Sync(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error)
+	// Defragment searches moves of other pods after which a pod fits, and carries them out one after
+	// the other. Only pods move that allow it by the annotation "berthd.github.io/movable": never
+	// (the default), within-node or anywhere. Before each move, the rest is planned again. The
+	// first event is the plan, and the last one the result; the pod is not admitted. If the
+	// call ends before the result, the pod that moves returns to what it had, and no other one
+	// moves. After a crash of berthd, the next start ends the move; repeat the call then. Only one
+	// such call is carried out at a time; another one is UNAVAILABLE.
+	Defragment(*DefragmentRequest, grpc.ServerStreamingServer[DefragmentResponse]) error
 	mustEmbedUnimplementedAdmissionServiceServer()
 }
 
@@ -220,6 +256,9 @@ func (UnimplementedAdmissionServiceServer) SyncPods(context.Context, *SyncPodsRe
 }
 func (UnimplementedAdmissionServiceServer) Sync(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sync not implemented")
+}
+func (UnimplementedAdmissionServiceServer) Defragment(*DefragmentRequest, grpc.ServerStreamingServer[DefragmentResponse]) error {
+	return status.Error(codes.Unimplemented, "method Defragment not implemented")
 }
 func (UnimplementedAdmissionServiceServer) mustEmbedUnimplementedAdmissionServiceServer() {}
 func (UnimplementedAdmissionServiceServer) testEmbeddedByValue()                          {}
@@ -350,6 +389,17 @@ func _AdmissionService_Sync_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdmissionService_Defragment_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(DefragmentRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdmissionServiceServer).Defragment(m, &grpc.GenericServerStream[DefragmentRequest, DefragmentResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdmissionService_DefragmentServer = grpc.ServerStreamingServer[DefragmentResponse]
+
 // AdmissionService_ServiceDesc is the grpc.ServiceDesc for AdmissionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -382,6 +432,12 @@ var AdmissionService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdmissionService_Sync_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Defragment",
+			Handler:       _AdmissionService_Defragment_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "berth/admission/v1/admission.proto",
 }

@@ -5,6 +5,8 @@ package admission
 import (
 	"context"
 
+	"google.golang.org/grpc"
+
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
@@ -26,6 +28,12 @@ type Engine interface {
 	Sync(ctx context.Context, req admission.SyncRequest) ([]string, error)
 }
 
+// Defragmenter makes room for pods.
+type Defragmenter interface {
+	// Defragment calls tell for each event.
+	Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool, tell func(admission.DefragmentEvent) error) error
+}
+
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
 
@@ -35,6 +43,7 @@ type service struct {
 	ledger Ledger
 	read   convert.Reader
 	counts Schedulers
+	rooms  Defragmenter
 }
 
 // Schedulers keep what schedulers count as allocatable.
@@ -45,8 +54,8 @@ type Schedulers interface {
 }
 
 // New makes the service.
-func New(engine Engine, l Ledger, read convert.Reader, s Schedulers) admissionv1.AdmissionServiceServer {
-	return &service{engine: engine, ledger: l, read: read, counts: s}
+func New(engine Engine, l Ledger, read convert.Reader, s Schedulers, d Defragmenter) admissionv1.AdmissionServiceServer {
+	return &service{engine: engine, ledger: l, read: read, counts: s, rooms: d}
 }
 
 // Admit implements AdmissionService.
@@ -97,6 +106,17 @@ func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*
 		return nil, err
 	}
 	return convert.Resized(r, req.GetTraceLevel()), nil
+}
+
+// Defragment implements AdmissionService.
+func (s *service) Defragment(req *admissionv1.DefragmentRequest, to grpc.ServerStreamingServer[admissionv1.DefragmentResponse]) error {
+	wanted, err := s.read.Defragment(req)
+	if err != nil {
+		return err
+	}
+	return s.rooms.Defragment(to.Context(), wanted, req.GetBytesPerSecond(), req.GetDryRun(), func(e admission.DefragmentEvent) error {
+		return to.Send(convert.DefragmentEvent(e))
+	})
 }
 
 // scoped is a request about the pods of an owner.

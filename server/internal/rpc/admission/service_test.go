@@ -2,7 +2,9 @@ package admission_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -38,6 +41,9 @@ type engine struct {
 	resize   admission.ResizeRequest
 	synced   []admission.SyncRequest
 	removed  []admission.Scope
+	room     admission.DefragmentRequest
+	rate     uint64
+	dry      bool
 }
 
 func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verdict, error) {
@@ -50,6 +56,25 @@ func (e *engine) Resize(_ context.Context, req admission.ResizeRequest) (admissi
 	return admission.Resized{
 		Verdict: e.verdicts[req.UID], Restarts: []string{"main"}, Disruption: admission.RestartsContainers, ID: "name",
 	}, e.err
+}
+
+// Defragment sends an event of each kind.
+func (e *engine) Defragment(_ context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool, tell func(admission.DefragmentEvent) error) error {
+	e.room, e.rate, e.dry = req, bytesPerSecond, dryRun
+	waited, more := time.Second, 3*time.Second
+	for _, event := range []admission.DefragmentEvent{
+		{Plan: &admission.Defragmentation{Why: "none may move"}},
+		{Progress: &admission.MoveProgress{UID: "a", ArrivedBytes: 1, AllBytes: 2}},
+		{Moved: &admission.PodMoved{UID: "a", Took: time.Minute,
+			Before: admission.PodUse{NodeBytes: map[int]uint64{0: 7}, CPUPressure: &waited, Throttled: &waited},
+			After:  admission.PodUse{NodeBytes: map[int]uint64{1: 8}, CPUPressure: &more}}},
+		{Result: &admission.DefragmentResult{Fits: true, Moved: 1}},
+	} {
+		if err := tell(event); err != nil {
+			return err
+		}
+	}
+	return e.err
 }
 
 func (e *engine) Remove(_ context.Context, uid string, scope admission.Scope) ([]ledger.Claim, bool, error) {
@@ -130,7 +155,7 @@ func TestSchedulerAmounts(t *testing.T) {
 func serve(t *testing.T, e *engine) admissionv1.AdmissionServiceClient {
 	t.Helper()
 	return admissionv1.NewAdmissionServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), convert.Reader{}, schedulers{}))
+		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), convert.Reader{}, schedulers{}, e))
 	}))
 }
 
@@ -567,4 +592,52 @@ func TestResize(t *testing.T) {
 	e.err = errdefs.NotFoundf("pod a is not admitted")
 	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: "a"})
 	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "pod a is not admitted"}.Check(t, err)
+}
+
+func TestDefragment(t *testing.T) {
+	t.Parallel()
+	e := &engine{}
+	c := serve(t, e)
+	receive := func(req *admissionv1.DefragmentRequest) (events []*admissionv1.DefragmentResponse, err error) {
+		stream, err := c.Defragment(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			event, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return events, nil
+			}
+			if err != nil {
+				return events, err
+			}
+			events = append(events, event)
+		}
+	}
+	events, err := receive(&admissionv1.DefragmentRequest{Pod: pod("new"), Owner: "me", BytesPerSecond: 9 << 20, DryRun: true})
+	if err != nil || e.room.Pod.UID != "new" || e.room.Owner != "me" || e.room.MaxMoves != 4 || e.rate != 9<<20 || !e.dry {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	moved := &admissionv1.PodMoved{
+		PodUid: "a", Duration: durationpb.New(time.Minute), CpuPressure: durationpb.New(2 * time.Second),
+		BytesBefore: map[uint32]uint64{0: 7}, BytesAfter: map[uint32]uint64{1: 8},
+	}
+	if len(events) != 4 || events[0].GetPlan().GetWhy() != "none may move" || events[1].GetProgress().GetAllBytes() != 2 ||
+		!proto.Equal(events[2].GetMoved(), moved) || !events[3].GetResult().GetFits() {
+		t.Errorf("%v", events)
+	}
+	for field, req := range map[string]*admissionv1.DefragmentRequest{
+		"bytes_per_second": {Pod: pod("new"), BytesPerSecond: 9},
+		"max_moves":        {Pod: pod("new"), MaxMoves: 17},
+		"owner":            {Pod: pod("new"), Owner: "No"},
+		"pod":              {},
+		"pod.metadata.annotations": {Pod: &typesv1.Pod{
+			Metadata: &typesv1.PodMetadata{Name: "p", Uid: "p", Annotations: map[string]string{"berthd.github.io/movable": "yes"}},
+			Spec:     pod("p").GetSpec(),
+		}},
+	} {
+		if _, err := receive(req); status.Code(err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(status.Convert(err).Details()...), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
 }

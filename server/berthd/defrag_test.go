@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/store"
+)
+
+// movable allows a pod to be moved.
+func movable(p *typesv1.Pod) *typesv1.Pod {
+	p.Metadata.Annotations = map[string]string{workload.MovableAnnotation: string(workload.MovableAnywhere)}
+	return p
+}
+
+// defragment makes room for a pod, and returns what has moved, and the result. The error is that of a stream without one.
+func (d *daemon) defragment(ctx context.Context, req *admissionv1.DefragmentRequest, each func(*admissionv1.DefragmentResponse)) (moved []*admissionv1.PodMoved, end *admissionv1.DefragmentResult, err error) {
+	stream, err := d.admission.Defragment(ctx, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		e, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return moved, end, nil
+		}
+		if err != nil {
+			return moved, end, err
+		}
+		if each != nil {
+			each(e)
+		}
+		if m := e.GetMoved(); m != nil {
+			moved = append(moved, m)
+		}
+		if r := e.GetResult(); r != nil {
+			end = r
+		}
+	}
+}
+
+// TestDefragOnTheMachine: a container leaves its NUMA node, with its memory, so that a pod which needs the
+// whole node fits.
+func TestDefragOnTheMachine(t *testing.T) {
+	t.Parallel()
+	nodes := hostNodes(t)
+	if nodes.Len() < 2 {
+		t.Skipf("a move needs two NUMA nodes with memory; this machine has memory on node %s only", nodes)
+	}
+	lowest, _ := nodes.Lowest()
+	n := newNode(t, append(staticMemory(lowest, "64Mi"), "--topology-manager-policy", "single-numa-node")...)
+	n.needKernel()
+	d := n.start()
+	machine, err := nodev1.NewNodeServiceClient(d.conn).GetMachine(d.ctx(), &nodev1.GetMachineRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byNode := map[int]int{}
+	for _, c := range machine.GetCpus() {
+		byNode[int(c.GetNumaNode())]++
+	}
+	d.admitted(burstable("shared"))
+	other := n.stopped()
+	d.run(other, "shared", "main", "c-shared")
+	// CPU 0 of the lowest node is reserved. The first pod fills it, so the second one is on the next node, and the
+	// others fill the rest.
+	const used = 16 // MiB: an emulated machine moves few pages in a second
+	d.admitted(withMemory("first", byNode[lowest]-1, "1Mi"))
+	d.admitted(movable(withMemory("a", 1, "128Mi")))
+	p := n.stoppedWith(used)
+	d.run(p, "a", "main", "c-a")
+	p.works()
+	from, err := strconv.Atoi(p.status("Mems_allowed_list"))
+	if err != nil || from == lowest {
+		t.Fatalf("it may use memory of node %d: %v", from, err)
+	}
+	for id := range nodes.All() {
+		if id != lowest && id != from {
+			d.admitted(withMemory("fills-"+strconv.Itoa(id), byNode[id], "1Mi"))
+		}
+	}
+	d.remove("first")
+	wants := withMemory("new", byNode[from], "1Mi")
+	if v := d.admit(wants); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Fatal("it fits without a move")
+	}
+	before := p.pages()
+	var plan *admissionv1.DefragmentPlan
+	progress := 0
+	moved, end, err := d.defragment(d.ctx(), &admissionv1.DefragmentRequest{Pod: wants, MaxMoves: 1}, func(e *admissionv1.DefragmentResponse) {
+		if e.GetPlan() != nil {
+			plan = e.GetPlan()
+		}
+		if e.GetProgress() != nil {
+			progress++
+		}
+		if has, shares := p.allowed(), other.allowed(); has.Overlaps(shares) {
+			t.Errorf("%s and %s overlap", has, shares)
+		}
+	})
+	if err != nil || !end.GetFits() || end.GetMoved() != 1 || len(moved) != 1 || len(plan.GetMoves()) != 1 || plan.GetMoves()[0].GetPodUid() != "a" || progress == 0 {
+		t.Fatalf("%v: plan %v, moved %v, end %v, %d events of progress", err, plan, moved, end, progress)
+	}
+	after := p.pages()
+	t.Logf("pages by node: %v before, %v after; %v", before, after, moved[0])
+	const few = 4 << 20
+	if stays := after[from] * os.Getpagesize(); stays > few {
+		t.Errorf("%d bytes stay on node %d", stays, from)
+	}
+	if after[lowest]*os.Getpagesize() < used<<20 {
+		t.Errorf("%d pages are on node %d", after[lowest], lowest)
+	}
+	if m := moved[0]; m.GetBytesBefore()[uint32(from)] < used<<20 || m.GetBytesAfter()[uint32(lowest)] < used<<20 || m.GetDuration().AsDuration() <= 0 {
+		t.Errorf("measured: %v", m)
+	}
+	if got := p.status("Mems_allowed_list"); got != strconv.Itoa(lowest) {
+		t.Errorf("it may use memory of nodes %s", got)
+	}
+	d.admitted(wants)
+	d.check()
+}
+
+// fragmented has a pod that may move, in the way of one that wants 4 CPUs of a NUMA node.
+func fragmented(d *daemon) (wants *admissionv1.DefragmentRequest) {
+	d.admitted(movable(withMemory("a", 3, "1Gi")))
+	d.admitted(withMemory("b", 3, "1Gi"))
+	d.admitted(withMemory("c", 5, "1Gi"))
+	return &admissionv1.DefragmentRequest{Pod: withMemory("new", 4, "1Gi")}
+}
+
+// TestCrashDuringADefrag kills berthd at each durable step. The next one ends the move, or knows nothing of it,
+// and the call again makes the room.
+func TestCrashDuringADefrag(t *testing.T) {
+	t.Parallel()
+	crashes := 0
+	for _, point := range slices.Concat(store.Failpoints(), reconcile.Failpoints()) {
+		for hit := 1; hit <= 4; hit++ {
+			n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy", "single-numa-node")...)
+			n.kernel = false
+			d := n.start()
+			wants := fragmented(d)
+			old := d.cpusOf(d.pods()["a"])
+			d.kill()
+			d = n.launch("--failpoint", point+":kill:"+strconv.Itoa(hit))
+			died := !d.readyOrDead()
+			if !died {
+				_, _, err := d.defragment(d.ctx(), wants, nil)
+				died = err != nil
+				d.kill()
+			}
+			if !died {
+				break // the point is not hit so often
+			}
+			crashes++
+			d = n.start()
+			d.check()
+			// A move whose begin was not committed leaves the claims of both, until the next one.
+			if cpus, _ := d.arrived("a"); cpus.Len() != 3 && !old.IsSubsetOf(cpus) {
+				t.Errorf("%s, hit %d: it has CPUs %s, had %s", point, hit, cpus, old)
+			}
+			if _, end, err := d.defragment(d.ctx(), wants, nil); err != nil || !end.GetFits() {
+				t.Errorf("%s, hit %d: again: %v, %v", point, hit, end, err)
+			}
+			if cpus := d.cpusOf(d.pods()["a"]); cpus.Len() != 3 || cpus.Overlaps(old) {
+				t.Errorf("%s, hit %d: after another call it has CPUs %s, had %s", point, hit, cpus, old)
+			}
+			d.admitted(wants.GetPod())
+			d.check()
+			d.kill()
+		}
+	}
+	if crashes < 4 {
+		t.Errorf("%d crashes", crashes)
+	}
+}
+
+// TestDefragIsCanceled: the caller leaves while a pod moves, which then returns to what it had.
+func TestDefragIsCanceled(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy", "single-numa-node")...)
+	n.kernel = false
+	d := n.start()
+	wants := fragmented(d)
+	old := d.cpusOf(d.pods()["a"])
+	dry := &admissionv1.DefragmentRequest{Pod: wants.GetPod(), DryRun: true}
+	if moved, end, err := d.defragment(d.ctx(), dry, nil); err != nil || end != nil || len(moved) > 0 || d.cpusOf(d.pods()["a"]) != old {
+		t.Fatalf("a dry run: %v, %v, %v", moved, end, err)
+	}
+	// After its memory has moved, the pod waits for a second.
+	slow := &admissionv1.DefragmentRequest{Pod: wants.GetPod(), BytesPerSecond: 1 << 30}
+	ctx, leave := context.WithCancel(d.ctx())
+	defer leave()
+	_, _, err := d.defragment(ctx, slow, func(e *admissionv1.DefragmentResponse) {
+		if e.GetProgress() != nil {
+			leave()
+		}
+	})
+	if err == nil {
+		t.Fatal("it was not canceled")
+	}
+	// Its memory has begun to move, so the way back waits for the limit, too.
+	d.eventually("the move is reversed", func() bool {
+		p := d.pods()["a"]
+		return d.cpusOf(p) == old && !p.GetMoving()
+	})
+	d.check()
+}
