@@ -452,6 +452,7 @@ func healthy() []failure {
 			}}})},
 			{method: "AllocationService/Allocate", reason: unsupported, request: is(allocate(claiming()))},
 			{method: "CPUService/GetTopologyHints", reason: unsupported, request: is(&cpuv1.GetTopologyHintsRequest{Pod: claiming()})},
+			{method: "AdmissionService/Defragment", reason: unsupported, request: is(&admissionv1.DefragmentRequest{Pod: claiming()})},
 			{method: "FitService/Fit", reason: unsupported, request: is(&fitv1.FitRequest{Pods: []*typesv1.Pod{claiming()}})},
 			{method: "MemoryService/GetTopologyHints", reason: unsupported, request: is(&memoryv1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "DeviceService/GetTopologyHints", reason: unsupported, request: is(&devicev1.GetTopologyHintsRequest{Pod: claiming()})},
@@ -470,6 +471,7 @@ func healthy() []failure {
 
 			{method: "AdmissionService/Admit", reason: idUsed, request: is(admit("of-a", burstable("other")))},
 			{method: "AdmissionService/Admit", reason: specDiffers, request: is(admission(burstable("a")))},
+			{method: "AdmissionService/Defragment", reason: specDiffers, request: is(&admissionv1.DefragmentRequest{Pod: burstable("a")})},
 			{method: "FitService/Fit", reason: specDiffers, request: is(&fitv1.FitRequest{Pods: []*typesv1.Pod{burstable("a")}})},
 			{method: "AllocationService/Allocate", reason: specDiffers, request: is(allocate(burstable("a")))},
 			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_REJECTED, request: is(allocate(guaranteed("large", "1000", "")))},

@@ -292,6 +292,9 @@ func TestLostAnswers(t *testing.T) {
 			continue
 		}
 		m, ok := mutations[method]
+		if !ok && d.IsStreamingServer() {
+			continue // its end is an event, and a stream that breaks takes its last change back
+		}
 		if !ok {
 			t.Errorf("%s changes something, and no row loses its answer", method)
 			continue

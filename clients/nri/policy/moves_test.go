@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // TestResizeMoves: berthd has NUMA nodes with CPUs 0-3 and 4-7. A container with CPU 1 is resized to 4
@@ -54,5 +57,35 @@ func TestResizeMoves(t *testing.T) {
 			}
 			d.expect("refused", "trainer-uid.main", "main", 1000, gib)
 		})
+	}
+}
+
+// TestMovablePods: berthd gets the annotation that allows moves of a pod, with and without its specification.
+func TestMovablePods(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ text, want string }{{"anywhere", "anywhere"}, {"within-node", "within-node"}, {"", ""}, {"Everywhere", ""}} {
+		for _, known := range []bool{true, false} {
+			d := startBerthd(t)
+			var log bytes.Buffer
+			kubelet := &knows{}
+			uid := "trainer-uid.main"
+			if known {
+				kubelet.pods, uid = map[string]*typesv1.Pod{"trainer-uid": specOf("trainer", "1")}, "trainer-uid"
+			}
+			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			p := pod("trainer", "guaranteed")
+			p.Annotations = map[string]string{workload.MovableAnnotation: row.text}
+			if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			e.run(p, container(p, "main", "trainer-1", 1000, gib))
+			got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+			if err != nil || got.GetSpec().GetMetadata().GetAnnotations()[workload.MovableAnnotation] != row.want {
+				t.Errorf("%q: berthd has %v, %v", row.text, got.GetSpec().GetMetadata(), err)
+			}
+			if wrong := row.text != row.want; strings.Contains(log.String(), "expected never, within-node or anywhere") != wrong {
+				t.Errorf("%q: the log: %s", row.text, log.String())
+			}
+		}
 	}
 }

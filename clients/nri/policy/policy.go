@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Config is what a policy is made of.
@@ -287,7 +289,13 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 	if s == nil {
 		s = newSandbox(pod)
 		p.sandboxes[s.id] = s
-		if _, err := maxMove(pod); err != nil {
+		_, err := maxMove(pod)
+		if text := s.annotations[workload.MovableAnnotation]; err == nil {
+			if _, valid := workload.ParseMovable(text); !valid {
+				err = fmt.Errorf("annotation %s is %.40q: expected never, within-node or anywhere; the pod is not moved", workload.MovableAnnotation, text)
+			}
+		}
+		if err != nil {
 			p.Log.Warn("an annotation of a pod is not valid", "pod", s.namespace+"/"+s.name, "error", err)
 		}
 	}

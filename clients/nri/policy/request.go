@@ -151,7 +151,7 @@ func (m *member) apart() (*typesv1.Pod, error) {
 	return &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{
 			Name: s.name + "." + m.name, Namespace: s.namespace, Uid: s.key(m.name),
-			Annotations: map[string]string{specificationAnnotation: "container"},
+			Annotations: s.annotationsFor("container"),
 		},
 		Spec:   &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
 		Status: &typesv1.PodStatus{QosClass: qos},

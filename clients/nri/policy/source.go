@@ -140,9 +140,21 @@ func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
 			c.Resources.Claims = nil
 		}
 	}
-	pod.Metadata = &typesv1.PodMetadata{Name: s.name, Namespace: s.namespace, Uid: s.uid, Annotations: map[string]string{specificationAnnotation: source}}
+	pod.Metadata = &typesv1.PodMetadata{Name: s.name, Namespace: s.namespace, Uid: s.uid, Annotations: s.annotationsFor(source)}
 	if s.qos != "" {
 		pod.Status = &typesv1.PodStatus{QosClass: s.qos}
 	}
 	return pod
+}
+
+// annotationsFor returns the annotations of a pod in berthd: the source of its specification, and where to it may
+// be moved. Without a valid value, it is not moved.
+func (s *sandbox) annotationsFor(source string) map[string]string {
+	out := map[string]string{specificationAnnotation: source}
+	if text := s.annotations[workload.MovableAnnotation]; text != "" {
+		if _, valid := workload.ParseMovable(text); valid {
+			out[workload.MovableAnnotation] = text
+		}
+	}
+	return out
 }
