@@ -81,7 +81,7 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 		o.ConnectTimeout = defaultConnectTimeout
 	}
 	c := &Client{path: path, owner: o.Owner, attempts: o.Attempts, connectTimeout: o.ConnectTimeout}
-	// The dialer knows the path, so that no character of it can be taken for part of a URL.
+	// The dialer has the path, so that no character of the path can be taken for part of a URL.
 	c.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

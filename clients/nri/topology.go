@@ -139,7 +139,7 @@ func (t *topology) want(ctx context.Context) (*publish.Object, error) {
 }
 
 // Get implements publish.Store. The object belongs to the namespace of berth, so that it does not
-// outlive it: when berth is removed with all of its rights, nobody of berth can delete it any more.
+// outlive it: when berth is removed with all of its rights, no part of berth can delete it any more.
 func (t *topology) Get(ctx context.Context) (*publish.Object, error) {
 	if namespace, _, ok := strings.Cut(t.server.set, "/"); ok && t.owner == nil {
 		var space corev1.Namespace

@@ -9,5 +9,5 @@
 //
 // Invariants: the same scene and pods give the same simulation; a pod gets the
 // verdict and the claims that berthd would give it on that machine in that order;
-// nothing outside is asked or changed.
+// no other process is called, and nothing outside of it is changed.
 package simulation

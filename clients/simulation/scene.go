@@ -203,7 +203,7 @@ func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 		}
 		inventory.Listed(inventory.Registered(resource, device.Options{}, time.Time{}), list, time.Time{})
 	}
-	devices := device.New(inventory, nobody{})
+	devices := device.New(inventory, noPlugins{})
 	managers, err = managers.Join([]hint.Entry{{Provider: devices, Mode: hint.Required}}, nil)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 		Bounds:    workload.Bounds{Containers: s.Config.Limits.Containers},
 		Resources: s.Config.Resources(time.Time{}),
 	}
-	// Nobody will register: what the scene does not have is not there.
+	// No plugin will register: the scene has all resources that there are.
 	st.engine.Resources.Unknown = admission.RejectUnknown
 	st.read = convert.Reader{Features: st.engine.Features, Bounds: st.engine.Bounds}
 	return st, nil
@@ -302,11 +302,11 @@ func (s *stage) uses(view *ledger.View) (out []*admissionv1.NodeUse) {
 	return out
 }
 
-// nobody is behind the made-up devices. They prefer nothing, so nobody is asked.
-type nobody struct{}
+// noPlugins stands for the plugins of simulated devices. Simulated devices have no preference.
+type noPlugins struct{}
 
-func (nobody) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
+func (noPlugins) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
 	return nil, nil
 }
 
-func (nobody) Allocate(context.Context, string, []string) ([]byte, error) { return nil, nil }
+func (noPlugins) Allocate(context.Context, string, []string) ([]byte, error) { return nil, nil }

@@ -30,7 +30,7 @@ type Mover interface {
 type planned struct {
 	*transition.Plan
 	move ledger.Move
-	// begin are the claims after the first steps: nobody else can get any of the new ones.
+	// begin are the claims after the first steps: no other pod can get any of the new ones.
 	begin []ledger.Claim
 }
 

@@ -17,7 +17,7 @@ type adjustable struct {
 	container int // by index; -1 for the pod's own resources
 	resource  workload.Resource
 	unit      int64
-	// asked is the requested amount, and now the same in steps, rounded up; least
+	// request is the requested amount, and now the same in steps, rounded up; least
 	// is the smallest that is tried.
 	request, now, least int64
 	// unlimited means that only the request is lowered: the limit is another one.

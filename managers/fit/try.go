@@ -28,7 +28,7 @@ type Outcome struct {
 }
 
 // Try decides about pods one after the other on a view; each pod sees what the pods before it that fit
-// now would get. Nothing is changed, and nobody is called. The set must be joined. Errors are those of
+// now would get. Nothing is changed, and no process is called. The set must be joined. Errors are those of
 // Trial.Repeat and of the context.
 func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, pods []workload.Pod) ([]Outcome, error) {
 	cfg.Tries = -1

@@ -7,7 +7,7 @@ import (
 )
 
 // Move is a change of a pod's claims in progress, from some to others. In between the pod's claims
-// include both, so nobody else gets any of them. A start continues the move.
+// include both, so no other pod gets any of them. A start continues the move.
 type Move struct {
 	// From are the claims before the first step, and To those after the last one, in the same
 	// order, with the same owners, providers and resources. Claims of the pod that are not among

@@ -126,7 +126,7 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 		}
 	}
 	for {
-		// All units widen first: from then on nobody else can get what they will have.
+		// All units widen first: from then on no other unit can get their new claims.
 		moved := false
 		for _, u := range p.units {
 			moved = p.widen(u) || moved

@@ -1,7 +1,7 @@
 // Package cdi finds the NUMA nodes of devices by their CDI names. CDI, the Container Device
 // Interface, is how drivers of dynamic resource allocation (DRA) name devices for the container
 // runtime: a name such as example.com/gpu=gpu0 stands in a file of a CDI directory, with the device
-// nodes that a container gets. The kubelet knows the names of a pod's devices, but not their NUMA
+// nodes that a container gets. The kubelet has the names of a pod's devices, but not their NUMA
 // nodes. The kernel has the NUMA node of a device node in sysfs.
 //
 // Words:

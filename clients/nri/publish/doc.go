@@ -1,5 +1,5 @@
-// Package publish keeps the NodeResourceTopology object of a node equal to what berthd says of it,
-// so that a scheduler knows what each NUMA node has left. docs/kubernetes.md shows the object.
+// Package publish keeps the NodeResourceTopology object of a node equal to berthd's answer,
+// so that a scheduler has the free resources of each NUMA node. docs/kubernetes.md shows the object.
 //
 // Words:
 //

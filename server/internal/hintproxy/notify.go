@@ -101,15 +101,15 @@ func (p *proxy) owes(leases []ledger.Lease) bool {
 	return slices.ContainsFunc(leases, func(l ledger.Lease) bool { return !p.hasConfirmed(l) })
 }
 
-// hasConfirmed returns whether the provider knows that a lease's admission is committed. mu
+// hasConfirmed returns whether the provider has confirmed the commit of a lease's admission. mu
 // must be held.
 func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 	c, ok := p.confirmed[l.ID]
 	return ok && c.Expires.Equal(l.Expires)
 }
 
-// confirm records that the provider knows its allocations, and that the leases' admissions are
-// committed.
+// confirm records that the provider has confirmed its allocations and the commits of the leases'
+// admissions.
 func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation, sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

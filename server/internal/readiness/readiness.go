@@ -40,7 +40,7 @@ type Config struct {
 	Changed func(*Monitor)
 }
 
-// Monitor probes, and knows the problems.
+// Monitor probes, and has the present problems.
 type Monitor struct {
 	Config
 	checks []Check

@@ -1,5 +1,5 @@
 // Package store keeps the ledger in a file: it is the ledger.Journal on bbolt,
-// and the only package that knows bbolt.
+// and the only package that uses bbolt.
 //
 // Words:
 //

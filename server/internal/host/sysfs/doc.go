@@ -2,7 +2,7 @@
 // and huge pages, as a machine.Snapshot.
 //
 // It reads file systems (fs.FS), so that the running machine, a recorded tree and a simulated one
-// use the same code. Host opens the running machine's. Probe tells whether a machine has to be read
+// use the same code. Host opens the running machine's. Probe reports whether a machine has to be read
 // again.
 //
 // The rules are those of cadvisor 0.56, from which the kubelet gets its machine, because

@@ -54,7 +54,7 @@ func (e *event) size() int {
 const longestMessage = 1 << 20
 
 // messages groups events into at least one message. The last message has the given
-// revision. Each earlier message has the revision that told returns for the first event of
+// revision. Each earlier message has the revision that shown returns for the first event of
 // the next message. Events are taken from the iterator one message at a time.
 func messages(events iter.Seq[event], shown func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
 	return func(yield func(*allocationv1.WatchResponse) bool) {
