@@ -27,6 +27,7 @@ for program; do
 	case $program in
 	berthd) from=./server/berthd ;;
 	berth-nri) from=./clients/nri ;;
+	berth-dra) from=./clients/dra ;;
 	berthlet)
 		cgo=1
 		# Names of users and hosts are looked up by Go: a static C library cannot.

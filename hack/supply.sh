@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
-programs=${PROGRAMS:-berthd berthctl berth-nri berthlet}
+programs=${PROGRAMS:-berthd berthctl berth-nri berth-dra berthlet}
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 
@@ -22,6 +22,7 @@ tool() { $go build -C hack/tools/supply -o "$work/supply" .; }
 plain() {
 	$go build -o "$work/" ./server/berthd ./clients/berthctl ./clients/berthlet
 	$go build -o "$work/berth-nri" ./clients/nri
+	$go build -o "$work/berth-dra" ./clients/dra
 }
 in_dir() { for p in $programs; do echo "$1/$p"; done; }
 

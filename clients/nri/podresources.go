@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/nri/cdi"
+	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -126,6 +128,12 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	for _, c := range pod.GetContainers() {
 		for _, claim := range c.GetDynamicResources() {
 			for _, d := range claim.GetClaimResources() {
+				if uid, ours := claimUID(d); ours {
+					if err := out.add(place{c.GetName(), policy.ClaimResource, uid}, 0); err != nil {
+						return err
+					}
+					continue
+				}
 				devices = append(devices, claimed{c.GetName(), d})
 				for _, name := range d.GetCdiDevices() {
 					names = append(names, name.GetName())
@@ -158,6 +166,14 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 		}
 	}
 	return nil
+}
+
+// claimUID returns the uid of a claim of berth-dra, which is the name of its only CDI device.
+func claimUID(d *podresourcesv1.ClaimResource) (uid string, ours bool) {
+	if len(d.GetCdiDevices()) != 1 || d.GetDriverName()+"/claim" != policy.ClaimResource {
+		return "", false
+	}
+	return strings.CutPrefix(d.GetCdiDevices()[0].GetName(), policy.ClaimResource+"=")
 }
 
 // maxDynamic bounds the devices of claims of a pod, and their CDI names.

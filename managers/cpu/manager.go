@@ -83,3 +83,12 @@ func (m *Manager) ForClaims(cpus cpuset.Set) *Manager {
 	out.withheld = notForClaims
 	return &out
 }
+
+// Requestable returns the CPUs that requests can have on an idle machine, and the number of which
+// a request must be a multiple: with full-pcpus-only only whole cores.
+func (m *Manager) Requestable() (cpus cpuset.Set, step int) {
+	if m.options.fullCores {
+		return m.allocatable.Intersect(m.physical), m.perCore
+	}
+	return m.allocatable, 1
+}

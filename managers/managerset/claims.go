@@ -8,7 +8,6 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -130,11 +129,30 @@ func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	return s.bus, s.topology, nil
 }
 
-// ClaimMemory returns what resource claims have and hold of the NUMA nodes in a view, by node; nothing
-// if there are none.
-func (p *Set) ClaimMemory(view *ledger.View) (out []memory.NodeState) {
+// ClaimNode is what resource claims may have of a NUMA node, used or not.
+type ClaimNode struct {
+	Node int
+	// CPUs that are online, of which a claim gets a multiple of Step.
+	CPUs cpuset.Set
+	Step int
+	// Memory is memory and huge pages, in bytes.
+	Memory workload.Quantities
+}
+
+// ClaimNodes returns what resource claims may have, by NUMA node; nothing if there are none.
+func (p *Set) ClaimNodes() (out []ClaimNode) {
 	for _, node := range slices.Sorted(maps.Keys(p.claims)) {
-		out = append(out, p.claims[node].memory.State(view)...)
+		s := p.claims[node]
+		n := ClaimNode{Node: node, Memory: workload.Quantities{}}
+		n.CPUs, n.Step = s.cpu.Requestable()
+		for _, m := range s.memory.Baseline() {
+			if m.Allocatable > 0 {
+				n.Memory[workload.Resource(m.Resource)] = int64(m.Allocatable)
+			}
+		}
+		if !n.CPUs.IsEmpty() {
+			out = append(out, n)
+		}
 	}
 	return out
 }

@@ -58,6 +58,10 @@ func undecided(err error) bool {
 // answer.
 var errUnspecified = errdefs.Unavailablef("the specification of the pod is not known yet")
 
+// errUnprepared is the error of a container whose claim berthd does not know, as after the loss of
+// its ledger. The container stays where it is.
+var errUnprepared = fmt.Errorf("berthd does not know the claim that the container uses; berth-dra prepares it again: %w", errUnspecified)
+
 // unsure lets reconcile find out what berthd has done in a call that has failed. If the pod ends
 // before the call is repeated, nothing else would release what berthd has committed.
 func (p *Policy) unsure(err error) {

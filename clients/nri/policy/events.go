@@ -143,6 +143,9 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	if err != nil {
 		return cpus, nil, err
 	}
+	if err := p.withClaim(ctx, m, a); err != nil {
+		return cpus, nil, err
+	}
 	if adjust, err = adjustment(a, m.free); err != nil {
 		return cpus, nil, err
 	}

@@ -210,6 +210,9 @@ type member struct {
 	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
+	// claim is the uid of the claim that the container uses; empty if it uses none. Its CPUs and memory
+	// nodes are then the claim's, and its size still counts in its pod.
+	claim string
 	// match is whether reconcile has compared the member with the ledger. room is Policy.room when berthd
 	// decided that it is denied. tries counts the failures to place it.
 	match match

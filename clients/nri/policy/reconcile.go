@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // reconcile brings berthd's ledger and the members together, and sets the members' CPUs from the
@@ -104,6 +105,14 @@ type listing struct {
 // of returns a member's part; nil if berthd has none.
 func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
 
+// place returns what a member's CPUs and memory are part of: the claim that it uses, or its pod.
+func (l listing) place(m *member) *typesv1.ContainerAllocation {
+	if m.claim != "" {
+		return l.containers[m.claim+"/"+workload.ClaimContainer]
+	}
+	return l.of(m)
+}
+
 // list reads the ledger, and the shared CPUs. If it has a pod that does not live, an answer was lost,
 // and berthd needs the list of living pods again.
 func (p *Policy) list(ctx context.Context) (l listing, err error) {
@@ -189,8 +198,8 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 
 // placed reports whether a member has in the ledger what it has here.
 func (m *member) placed(l listing) bool {
-	c := l.of(m)
-	return m.match == due && m.key != "" && c != nil && c.GetExclusiveCpus() == !m.own.IsEmpty() &&
+	c, place := l.of(m), l.place(m)
+	return m.match == due && m.key != "" && c != nil && place != nil && place.GetExclusiveCpus() == !m.own.IsEmpty() &&
 		(m.pid == 0 || slices.Contains(c.GetContainerIds(), m.id))
 }
 
@@ -256,7 +265,7 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 		m.tries++
 		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
 	default:
-		m.key, m.own, m.free, m.allowed, m.match, m.room = "", cpuset.Set{}, false, false, denied, room
+		m.key, m.claim, m.own, m.free, m.allowed, m.match, m.room = "", "", cpuset.Set{}, false, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0
 		p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err)
 	}
@@ -310,6 +319,9 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 		a, err = p.allocateOrAdmit(ctx, m)
 	}
 	if err != nil {
+		return err
+	}
+	if err := p.withClaim(ctx, m, a); err != nil {
 		return err
 	}
 	m.match = due

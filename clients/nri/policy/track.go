@@ -45,9 +45,12 @@ func (p *Policy) want(ctx context.Context) error {
 		return err
 	}
 	for _, m := range p.live() {
-		c := l.of(m)
+		c := l.place(m)
 		switch {
 		case m.match == unplaced:
+			continue
+		case m.claim != "" && c == nil: // berth-dra admits it again
+			p.kickLater()
 			continue
 		case m.key != "" && c == nil: // berthd has lost it
 			p.unreconciled = true

@@ -43,6 +43,7 @@ import (
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/managerset"
 	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/procfs"
@@ -205,6 +206,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	c := a.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
 		Machine: a.machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
+		Claims: func() []managerset.ClaimNode { return a.inForce().ClaimNodes() },
 		Config: &nodev1.GetConfigResponse{
 			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,

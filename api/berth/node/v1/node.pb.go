@@ -188,7 +188,7 @@ func (x SystemContainer_Part) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SystemContainer_Part.Descriptor instead.
 func (SystemContainer_Part) EnumDescriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18, 0}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19, 0}
 }
 
 // ReloadRequest makes berthd read the configuration again.
@@ -973,9 +973,12 @@ type GetAllocatableResponse struct {
 	// processes.
 	Limit map[string]string `protobuf:"bytes,3,rep,name=limit,proto3" json:"limit,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the pods that are here request.
-	Requested     map[string]string `protobuf:"bytes,4,rep,name=requested,proto3" json:"requested,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Requested map[string]string `protobuf:"bytes,4,rep,name=requested,proto3" json:"requested,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What claims on dynamic resources may have, by NUMA node; empty without dra in the
+	// configuration. Pods get none of it, so it is in none of the amounts above.
+	ResourceClaims []*ClaimNode `protobuf:"bytes,5,rep,name=resource_claims,json=resourceClaims,proto3" json:"resource_claims,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetAllocatableResponse) Reset() {
@@ -1036,6 +1039,86 @@ func (x *GetAllocatableResponse) GetRequested() map[string]string {
 	return nil
 }
 
+func (x *GetAllocatableResponse) GetResourceClaims() []*ClaimNode {
+	if x != nil {
+		return x.ResourceClaims
+	}
+	return nil
+}
+
+// ClaimNode is what claims on dynamic resources may have of a NUMA node, used or not.
+type ClaimNode struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	// CPUs that are online.
+	Cpus *v1.CPUSet `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	// Memory and huge pages.
+	Resources map[string]string `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Claims have to request a multiple of so many CPUs: the threads of a core if the CPU
+	// manager's option full-pcpus-only is set, otherwise 1.
+	CpuStep       uint32 `protobuf:"varint,4,opt,name=cpu_step,json=cpuStep,proto3" json:"cpu_step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimNode) Reset() {
+	*x = ClaimNode{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimNode) ProtoMessage() {}
+
+func (x *ClaimNode) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimNode.ProtoReflect.Descriptor instead.
+func (*ClaimNode) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ClaimNode) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *ClaimNode) GetCpus() *v1.CPUSet {
+	if x != nil {
+		return x.Cpus
+	}
+	return nil
+}
+
+func (x *ClaimNode) GetResources() map[string]string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *ClaimNode) GetCpuStep() uint32 {
+	if x != nil {
+		return x.CpuStep
+	}
+	return 0
+}
+
 // GetReservationRequest is empty.
 type GetReservationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1045,7 +1128,7 @@ type GetReservationRequest struct {
 
 func (x *GetReservationRequest) Reset() {
 	*x = GetReservationRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1140,7 @@ func (x *GetReservationRequest) String() string {
 func (*GetReservationRequest) ProtoMessage() {}
 
 func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1153,7 @@ func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationRequest.ProtoReflect.Descriptor instead.
 func (*GetReservationRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 // GetReservationResponse holds amounts by resource.
@@ -1088,7 +1171,7 @@ type GetReservationResponse struct {
 
 func (x *GetReservationResponse) Reset() {
 	*x = GetReservationResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1183,7 @@ func (x *GetReservationResponse) String() string {
 func (*GetReservationResponse) ProtoMessage() {}
 
 func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1196,7 @@ func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationResponse.ProtoReflect.Descriptor instead.
 func (*GetReservationResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetReservationResponse) GetReservation() map[string]string {
@@ -1153,7 +1236,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1248,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1261,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 // GetStatusResponse lists what is missing or wrong.
@@ -1205,7 +1288,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1300,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1313,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetStatusResponse) GetSoftRequirements() []string {
@@ -1284,7 +1367,7 @@ type SystemContainer struct {
 
 func (x *SystemContainer) Reset() {
 	*x = SystemContainer{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[18]
+	mi := &file_berth_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1379,7 @@ func (x *SystemContainer) String() string {
 func (*SystemContainer) ProtoMessage() {}
 
 func (x *SystemContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[18]
+	mi := &file_berth_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1392,7 @@ func (x *SystemContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemContainer.ProtoReflect.Descriptor instead.
 func (*SystemContainer) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SystemContainer) GetPart() SystemContainer_Part {
@@ -1349,7 +1432,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[19]
+	mi := &file_berth_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1444,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[19]
+	mi := &file_berth_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1457,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 // GetConfigResponse is the set-up of the node.
@@ -1422,7 +1505,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[20]
+	mi := &file_berth_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1517,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[20]
+	mi := &file_berth_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1530,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetConfigResponse) GetCgroupVersion() int32 {
@@ -1589,7 +1672,7 @@ type MountedSubsystem struct {
 
 func (x *MountedSubsystem) Reset() {
 	*x = MountedSubsystem{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[21]
+	mi := &file_berth_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1684,7 @@ func (x *MountedSubsystem) String() string {
 func (*MountedSubsystem) ProtoMessage() {}
 
 func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[21]
+	mi := &file_berth_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1697,7 @@ func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountedSubsystem.ProtoReflect.Descriptor instead.
 func (*MountedSubsystem) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MountedSubsystem) GetName() string {
@@ -1654,7 +1737,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[22]
+	mi := &file_berth_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1749,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[22]
+	mi := &file_berth_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1762,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 // GetUsageResponse is one reading.
@@ -1702,7 +1785,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[23]
+	mi := &file_berth_node_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1797,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[23]
+	mi := &file_berth_node_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1810,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetUsageResponse) GetReadTime() *timestamppb.Timestamp {
@@ -1777,7 +1860,7 @@ type CPUTime struct {
 
 func (x *CPUTime) Reset() {
 	*x = CPUTime{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[24]
+	mi := &file_berth_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1872,7 @@ func (x *CPUTime) String() string {
 func (*CPUTime) ProtoMessage() {}
 
 func (x *CPUTime) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[24]
+	mi := &file_berth_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1885,7 @@ func (x *CPUTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUTime.ProtoReflect.Descriptor instead.
 func (*CPUTime) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CPUTime) GetCpu() uint32 {
@@ -1851,7 +1934,7 @@ type ContainerUsage struct {
 
 func (x *ContainerUsage) Reset() {
 	*x = ContainerUsage{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[25]
+	mi := &file_berth_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +1946,7 @@ func (x *ContainerUsage) String() string {
 func (*ContainerUsage) ProtoMessage() {}
 
 func (x *ContainerUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[25]
+	mi := &file_berth_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +1959,7 @@ func (x *ContainerUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerUsage.ProtoReflect.Descriptor instead.
 func (*ContainerUsage) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ContainerUsage) GetPodUid() string {
@@ -1988,7 +2071,7 @@ type NUMAMemory struct {
 
 func (x *NUMAMemory) Reset() {
 	*x = NUMAMemory{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[26]
+	mi := &file_berth_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2083,7 @@ func (x *NUMAMemory) String() string {
 func (*NUMAMemory) ProtoMessage() {}
 
 func (x *NUMAMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[26]
+	mi := &file_berth_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2096,7 @@ func (x *NUMAMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMAMemory.ProtoReflect.Descriptor instead.
 func (*NUMAMemory) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NUMAMemory) GetNumaNode() uint32 {
@@ -2041,7 +2124,7 @@ type HugePageUsage struct {
 
 func (x *HugePageUsage) Reset() {
 	*x = HugePageUsage{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[27]
+	mi := &file_berth_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2136,7 @@ func (x *HugePageUsage) String() string {
 func (*HugePageUsage) ProtoMessage() {}
 
 func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[27]
+	mi := &file_berth_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2149,7 @@ func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
 func (*HugePageUsage) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HugePageUsage) GetPageSizeBytes() uint64 {
@@ -2141,12 +2224,13 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
-	"\x15GetAllocatableRequest\"\xd4\x04\n" +
+	"\x15GetAllocatableRequest\"\x97\x05\n" +
 	"\x16GetAllocatableResponse\x12X\n" +
 	"\vallocatable\x18\x01 \x03(\v26.berth.node.v1.GetAllocatableResponse.AllocatableEntryR\vallocatable\x12O\n" +
 	"\babsolute\x18\x02 \x03(\v23.berth.node.v1.GetAllocatableResponse.AbsoluteEntryR\babsolute\x12F\n" +
 	"\x05limit\x18\x03 \x03(\v20.berth.node.v1.GetAllocatableResponse.LimitEntryR\x05limit\x12R\n" +
-	"\trequested\x18\x04 \x03(\v24.berth.node.v1.GetAllocatableResponse.RequestedEntryR\trequested\x1a>\n" +
+	"\trequested\x18\x04 \x03(\v24.berth.node.v1.GetAllocatableResponse.RequestedEntryR\trequested\x12A\n" +
+	"\x0fresource_claims\x18\x05 \x03(\v2\x18.berth.node.v1.ClaimNodeR\x0eresourceClaims\x1a>\n" +
 	"\x10AllocatableEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -2158,6 +2242,14 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eRequestedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x01\n" +
+	"\tClaimNode\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12*\n" +
+	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x12E\n" +
+	"\tresources\x18\x03 \x03(\v2'.berth.node.v1.ClaimNode.ResourcesEntryR\tresources\x12\x19\n" +
+	"\bcpu_step\x18\x04 \x01(\rR\acpuStep\x1a<\n" +
+	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
 	"\x15GetReservationRequest\"\xc4\x04\n" +
@@ -2307,7 +2399,7 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_berth_node_v1_node_proto_goTypes = []any{
 	(DriftPolicy)(0),               // 0: berth.node.v1.DriftPolicy
 	(UnknownDevicePolicy)(0),       // 1: berth.node.v1.UnknownDevicePolicy
@@ -2326,89 +2418,94 @@ var file_berth_node_v1_node_proto_goTypes = []any{
 	(*GetCapacityResponse)(nil),    // 14: berth.node.v1.GetCapacityResponse
 	(*GetAllocatableRequest)(nil),  // 15: berth.node.v1.GetAllocatableRequest
 	(*GetAllocatableResponse)(nil), // 16: berth.node.v1.GetAllocatableResponse
-	(*GetReservationRequest)(nil),  // 17: berth.node.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 18: berth.node.v1.GetReservationResponse
-	(*GetStatusRequest)(nil),       // 19: berth.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 20: berth.node.v1.GetStatusResponse
-	(*SystemContainer)(nil),        // 21: berth.node.v1.SystemContainer
-	(*GetConfigRequest)(nil),       // 22: berth.node.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),      // 23: berth.node.v1.GetConfigResponse
-	(*MountedSubsystem)(nil),       // 24: berth.node.v1.MountedSubsystem
-	(*GetUsageRequest)(nil),        // 25: berth.node.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),       // 26: berth.node.v1.GetUsageResponse
-	(*CPUTime)(nil),                // 27: berth.node.v1.CPUTime
-	(*ContainerUsage)(nil),         // 28: berth.node.v1.ContainerUsage
-	(*NUMAMemory)(nil),             // 29: berth.node.v1.NUMAMemory
-	(*HugePageUsage)(nil),          // 30: berth.node.v1.HugePageUsage
-	nil,                            // 31: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 32: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 33: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 34: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 35: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 36: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 37: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 38: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 39: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 40: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 41: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	(*v1.CPUSet)(nil),              // 42: berth.types.v1.CPUSet
-	(*timestamppb.Timestamp)(nil),  // 43: google.protobuf.Timestamp
-	(*v11.Drift)(nil),              // 44: berth.cgroup.v1.Drift
+	(*ClaimNode)(nil),              // 17: berth.node.v1.ClaimNode
+	(*GetReservationRequest)(nil),  // 18: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 19: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 20: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 21: berth.node.v1.GetStatusResponse
+	(*SystemContainer)(nil),        // 22: berth.node.v1.SystemContainer
+	(*GetConfigRequest)(nil),       // 23: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 24: berth.node.v1.GetConfigResponse
+	(*MountedSubsystem)(nil),       // 25: berth.node.v1.MountedSubsystem
+	(*GetUsageRequest)(nil),        // 26: berth.node.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),       // 27: berth.node.v1.GetUsageResponse
+	(*CPUTime)(nil),                // 28: berth.node.v1.CPUTime
+	(*ContainerUsage)(nil),         // 29: berth.node.v1.ContainerUsage
+	(*NUMAMemory)(nil),             // 30: berth.node.v1.NUMAMemory
+	(*HugePageUsage)(nil),          // 31: berth.node.v1.HugePageUsage
+	nil,                            // 32: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 33: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 34: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 35: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 36: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 37: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 38: berth.node.v1.ClaimNode.ResourcesEntry
+	nil,                            // 39: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 40: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 41: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 42: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 43: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(*v1.CPUSet)(nil),              // 44: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 45: google.protobuf.Timestamp
+	(*v11.Drift)(nil),              // 46: berth.cgroup.v1.Drift
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
 	10, // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
 	11, // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	42, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
-	42, // 4: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
-	42, // 5: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
-	42, // 6: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	44, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
+	44, // 4: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
+	44, // 5: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
+	44, // 6: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
 	12, // 7: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	31, // 8: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	32, // 9: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	33, // 10: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	34, // 11: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	35, // 12: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	36, // 13: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	37, // 14: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	38, // 15: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	39, // 16: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	40, // 17: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	21, // 18: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	2,  // 19: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	0,  // 20: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
-	1,  // 21: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
-	24, // 22: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	41, // 23: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	43, // 24: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
-	27, // 25: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
-	28, // 26: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
-	44, // 27: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	29, // 28: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
-	30, // 29: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
-	6,  // 30: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	8,  // 31: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	13, // 32: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	15, // 33: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	17, // 34: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	19, // 35: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	22, // 36: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	25, // 37: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
-	3,  // 38: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	7,  // 39: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	9,  // 40: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	14, // 41: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	16, // 42: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	18, // 43: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	20, // 44: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	23, // 45: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	26, // 46: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
-	4,  // 47: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	39, // [39:48] is the sub-list for method output_type
-	30, // [30:39] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	32, // 8: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	33, // 9: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	34, // 10: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	35, // 11: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	36, // 12: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	37, // 13: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	17, // 14: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
+	44, // 15: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
+	38, // 16: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
+	39, // 17: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	40, // 18: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	41, // 19: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	42, // 20: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	22, // 21: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	2,  // 22: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	0,  // 23: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
+	1,  // 24: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
+	25, // 25: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	43, // 26: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	45, // 27: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	28, // 28: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
+	29, // 29: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
+	46, // 30: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	30, // 31: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
+	31, // 32: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
+	6,  // 33: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	8,  // 34: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	13, // 35: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	15, // 36: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	18, // 37: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	20, // 38: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	23, // 39: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	26, // 40: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	3,  // 41: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	7,  // 42: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	9,  // 43: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	14, // 44: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	16, // 45: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	19, // 46: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	21, // 47: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	24, // 48: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	27, // 49: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	4,  // 50: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	42, // [42:51] is the sub-list for method output_type
+	33, // [33:42] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -2416,14 +2513,14 @@ func file_berth_node_v1_node_proto_init() {
 	if File_berth_node_v1_node_proto != nil {
 		return
 	}
-	file_berth_node_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
+	file_berth_node_v1_node_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

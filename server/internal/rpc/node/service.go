@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/usage"
@@ -22,6 +23,8 @@ type Parts struct {
 	// Node returns the manager in force; a change of policy replaces it.
 	Node func() *node.Manager
 	View func() *ledger.View
+	// Claims returns what resource claims may have, by NUMA node.
+	Claims func() []managerset.ClaimNode
 	// Status describes the current state of the system.
 	Status  func(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	Config  *nodev1.GetConfigResponse
@@ -90,10 +93,16 @@ func (s *service) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nod
 // GetAllocatable implements NodeService.
 func (s *service) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
 	n := s.Node()
-	return &nodev1.GetAllocatableResponse{
+	out := &nodev1.GetAllocatableResponse{
 		Allocatable: amounts(n.Allocatable()), Absolute: amounts(n.Absolute()),
 		Limit: amounts(n.Limit()), Requested: amounts(n.Requested(s.View())),
-	}, nil
+	}
+	for _, c := range s.Claims() {
+		out.ResourceClaims = append(out.ResourceClaims, &nodev1.ClaimNode{
+			NumaNode: uint32(c.Node), Cpus: convert.CPUSet(c.CPUs), Resources: amounts(c.Memory), CpuStep: uint32(c.Step),
+		})
+	}
+	return out, nil
 }
 
 // GetReservation implements NodeService.

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/managerset"
 	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/reconcile"
@@ -126,6 +127,9 @@ func TestAmounts(t *testing.T) {
 	lacks := &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}, ResetExtendedResources: true}
 	client := serve(t, node.Parts{
 		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
+		Claims: func() []managerset.ClaimNode {
+			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}}
+		},
 		Status: func(context.Context) (*nodev1.GetStatusResponse, error) { return lacks, nil },
 	})
 	expect := func(got proto.Message, err error, want proto.Message) {
@@ -142,6 +146,9 @@ func TestAmounts(t *testing.T) {
 		Absolute:    map[string]string{"cpu": "3250m", "memory": "1073741824"},
 		Limit:       map[string]string{"cpu": "3250m", "memory": "1073741824", "pid": "90"},
 		Requested:   map[string]string{"cpu": "125m", "pods": "1"},
+		ResourceClaims: []*nodev1.ClaimNode{
+			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "2-3"}, Resources: map[string]string{"memory": "4096"}, CpuStep: 2},
+		},
 	})
 	reservation, err := client.GetReservation(t.Context(), &nodev1.GetReservationRequest{})
 	expect(reservation, err, &nodev1.GetReservationResponse{

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/berthd/berth/api/manual"
+	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/api/version"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/dra/driver"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// options are the flags.
+type options struct {
+	endpoint, nodeName, kubeconfig     string
+	cdi, plugins, registry, cpu, level string
+}
+
+const long = `berth-dra publishes the CPUs and the memory of each NUMA node that claims on dynamic
+resources may have (dra in berthd's configuration), and prepares the claims that the
+scheduler allocates. berthd must run beside the kubelet, and berth-nri moves the
+containers that use a claim to its CPUs.`
+
+// command is the program's command line.
+func command(out, errs io.Writer) *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use: "berth-dra", Short: "Claims on CPUs and memory of a NUMA node (DRA)", Long: long,
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
+	}
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	f := cmd.Flags()
+	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
+	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (required)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address of the API server and a user; not needed in a pod with a service account")
+	f.StringVar(&o.cdi, "cdi-directory", "/var/run/cdi", "directory of CDI files, which the container runtime reads")
+	f.StringVar(&o.plugins, "plugin-directory", filepath.Join(kubeletplugin.KubeletPluginsDir, driver.Name), "directory of the driver's socket")
+	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir, "the kubelet's directory of plugins, where the driver registers")
+	f.StringVar(&o.cpu, "cpuinfo", "/proc/cpuinfo", "file with the model of the CPU, which is published; an empty path switches it off")
+	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
+	cmd.AddCommand(version.Command("berth-dra"))
+	version.AddFlag(cmd)
+	manual.Add(cmd, "8")
+	return cmd
+}
+
+// run serves until the context ends.
+func (o *options) run(ctx context.Context, errs io.Writer) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.level)); err != nil {
+		return errdefs.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
+	}
+	if o.nodeName == "" {
+		return errdefs.Invalidf("--node-name is required: the name of the node's object at the API server")
+	}
+	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	model, err := o.model()
+	if err != nil {
+		return fmt.Errorf("--cpuinfo: %w", err)
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	api, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return err
+	}
+	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-dra", Owner: driver.Owner})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	d, err := driver.New(driver.Config{Client: client, NodeName: o.nodeName, CDIDirectory: o.cdi, CPUModel: model, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	if err := trust.MkdirAll(o.plugins, 0o750); err != nil {
+		return fmt.Errorf("--plugin-directory: %w", err)
+	}
+	helper, err := kubeletplugin.Start(ctx, d, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName), kubeletplugin.KubeClient(api),
+		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry), kubeletplugin.HealthService(false))
+	if err != nil {
+		return fmt.Errorf("register at the kubelet: %w", err)
+	}
+	defer helper.Stop()
+	d.Follow(ctx, helper)
+	return nil
+}
+
+// model reads the model of the first CPU; empty if the file has none, as on some architectures.
+func (o *options) model() (string, error) {
+	if o.cpu == "" {
+		return "", nil
+	}
+	file, err := os.Open(o.cpu)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	return readModel(io.LimitReader(file, 1<<20))
+}
+
+func readModel(r io.Reader) (string, error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
+			ascii := func(c rune) rune {
+				if c > unicode.MaxASCII || !unicode.IsPrint(c) {
+					return -1
+				}
+				return c
+			}
+			return strings.Join(strings.Fields(strings.Map(ascii, value)), " "), nil
+		}
+	}
+	return "", lines.Err()
+}

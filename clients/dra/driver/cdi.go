@@ -1,0 +1,200 @@
+package driver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Kind is the kind of the CDI devices of claims: their names are Kind=UID.
+const Kind = Name + "/claim"
+
+const (
+	filePrefix = Name + "-"
+	fileSuffix = ".json"
+	// unfinished files have a suffix that no runtime reads.
+	unfinished = ".new"
+	// maxFile bounds a CDI file in bytes, and maxFiles the claims of a node.
+	maxFile  = 64 << 10
+	maxFiles = 10_000
+	// allocationKey is the annotation of a CDI file with the claim.
+	allocationKey = Name + "/allocation"
+)
+
+// files are the CDI files of prepared claims.
+type files struct{ dir *os.Root }
+
+// openFiles opens the directory, which only this user may write to.
+func openFiles(path string) (*files, error) {
+	if err := trust.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("--cdi-directory: %w", err)
+	}
+	if err := trust.Check(path); err != nil {
+		return nil, fmt.Errorf("--cdi-directory: %w", err)
+	}
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("--cdi-directory: %w", err)
+	}
+	return &files{dir: dir}, nil
+}
+
+// specification is a CDI file (cdiVersion 0.6.0).
+type specification struct {
+	Version     string            `json:"cdiVersion"`
+	Kind        string            `json:"kind"`
+	Annotations map[string]string `json:"annotations"`
+	Devices     []device          `json:"devices"`
+}
+
+type device struct {
+	Name  string `json:"name"`
+	Edits edits  `json:"containerEdits"`
+}
+
+type edits struct {
+	Env []string `json:"env"`
+}
+
+// name is that of a claim's CDI file.
+func fileName(uid string) string { return filePrefix + uid + fileSuffix }
+
+// write writes the CDI file of a claim. The runtime may read the directory at any time.
+func (f *files) write(c *claim) error {
+	allocation, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	size, _ := c.bytes()
+	text, err := json.MarshalIndent(specification{
+		Version: "0.6.0", Kind: Kind, Annotations: map[string]string{allocationKey: string(allocation)},
+		Devices: []device{{Name: c.UID, Edits: edits{Env: []string{
+			c.environment + "_CPUS=" + c.CPUs,
+			c.environment + "_NUMA_NODE=" + strconv.FormatUint(uint64(c.Node), 10),
+			c.environment + "_MEMORY_BYTES=" + strconv.FormatUint(size, 10),
+		}}}},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	name := fileName(c.UID)
+	if have, err := f.content(name); err == nil && bytes.Equal(have, text) {
+		return nil
+	}
+	if err := f.replace(name, text); err != nil {
+		return errdefs.Unavailablef("write the CDI file of the claim: %w", err)
+	}
+	return nil
+}
+
+// replace writes a file under another name and renames it. It is not synced: after a power failure the
+// kubelet has every claim prepared anew.
+func (f *files) replace(name string, text []byte) (err error) {
+	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, f.dir.Remove(name+unfinished))
+	}
+	return f.dir.Rename(name+unfinished, name)
+}
+
+// remove removes the CDI file of a claim; it is no error if there is none.
+func (f *files) remove(uid string) error {
+	if err := f.dir.Remove(fileName(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errdefs.Unavailablef("remove the CDI file of the claim: %w", err)
+	}
+	return nil
+}
+
+func (f *files) content(name string) ([]byte, error) {
+	file, err := f.dir.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if len(text) > maxFile {
+		return nil, errdefs.Corruptf("has more than %d bytes", maxFile)
+	}
+	return text, err
+}
+
+// list returns the claims of all CDI files, by uid. The error names the files that cannot be read;
+// unfinished files of a killed driver are removed.
+func (f *files) list() (map[string]*claim, error) {
+	dir, err := f.dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	entries, err := dir.ReadDir(maxFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	out, errs := map[string]*claim{}, []error(nil)
+	for _, e := range entries {
+		uid, ours := strings.CutPrefix(e.Name(), filePrefix)
+		if !ours {
+			continue
+		}
+		if strings.HasSuffix(uid, unfinished) {
+			errs = append(errs, f.dir.Remove(e.Name()))
+			continue
+		}
+		uid = strings.TrimSuffix(uid, fileSuffix)
+		c, err := f.read(uid)
+		if err != nil {
+			errs = append(errs, errdefs.Corruptf("CDI file %s: %w", e.Name(), err))
+			continue
+		}
+		out[uid] = c
+	}
+	return out, errors.Join(errs...)
+}
+
+// read reads the claim of a CDI file.
+func (f *files) read(uid string) (*claim, error) {
+	text, err := f.content(fileName(uid))
+	if err != nil {
+		return nil, err
+	}
+	var s specification
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	c := new(claim)
+	if err := json.Unmarshal([]byte(s.Annotations[allocationKey]), c); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", allocationKey, err)
+	}
+	if c.UID != uid {
+		return nil, fmt.Errorf("it is of claim %.80q", c.UID)
+	}
+	if set, err := cpuset.Parse(c.CPUs); err != nil || set.IsEmpty() {
+		return nil, fmt.Errorf("CPUs %.80q: expected a list of CPUs", c.CPUs)
+	}
+	return c, nil
+}
+
+// bytes is the memory of a claim.
+func (c *claim) bytes() (uint64, bool) {
+	q, err := resource.ParseQuantity(c.Resources[capacityMemory])
+	if err != nil || q.Value() <= 0 {
+		return 0, false
+	}
+	return uint64(q.Value()), true
+}

@@ -1,0 +1,254 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Owner is the owner of claims in berthd.
+const Owner = "dra"
+
+// Config is what a driver is made from.
+type Config struct {
+	// Client calls berthd.
+	Client *berth.Client
+	// NodeName is the name of the node at the API server, and of the pool of its devices.
+	NodeName string
+	// CDIDirectory is where CDI files are written. The runtime reads it.
+	CDIDirectory string
+	// CPUModel is published if it is not empty.
+	CPUModel string
+	Log      *slog.Logger
+}
+
+// Driver implements kubeletplugin.DRAPlugin.
+type Driver struct {
+	Config
+	files *files
+
+	mu sync.Mutex // guards prepared and unsure; held while a claim is prepared, as the kubelet's calls come one by one
+	// prepared are the claims with a CDI file, by uid.
+	prepared map[string]*claim
+	// unsure is set when berthd may have lost claims: it was restarted.
+	unsure bool
+}
+
+var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
+
+// New reads the CDI files of earlier drivers. It does not call berthd. The error is of the directory; a file that
+// cannot be read is logged, and its claim is prepared anew.
+func New(c Config) (*Driver, error) {
+	f, err := openFiles(c.CDIDirectory)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{Config: c, files: f, unsure: true}
+	var unread error
+	if d.prepared, unread = f.list(); d.prepared == nil {
+		return nil, errors.Join(fmt.Errorf("read --cdi-directory: %w", unread), d.Close())
+	}
+	if unread != nil {
+		c.Log.Warn("some CDI files of claims cannot be read", "error", unread)
+	}
+	return d, nil
+}
+
+// Close closes the directory.
+func (d *Driver) Close() error { return d.files.dir.Close() }
+
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin.
+func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	out := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for _, c := range claims {
+		result, began := kubeletplugin.PrepareResult{}, time.Now()
+		prepared, err := d.prepare(ctx, c)
+		if err != nil {
+			result.Err = fmt.Errorf("berth: claim %s/%s: %w", c.Namespace, c.Name, err)
+			d.Log.Warn("a claim was not prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", err)
+		} else {
+			result.Devices = []kubeletplugin.Device{{
+				Requests: []string{prepared.request}, PoolName: prepared.pool, DeviceName: prepared.device, ShareID: prepared.share,
+				CDIDeviceIDs: []string{Kind + "=" + prepared.UID},
+			}}
+			d.Log.Info("a claim is prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "numaNode", prepared.Node, "cpus", prepared.CPUs, "took", time.Since(began))
+		}
+		out[c.UID] = result
+	}
+	return out, nil
+}
+
+// prepare admits a claim and writes its CDI file.
+func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*claim, error) {
+	wanted, err := read(c, d.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.restore(ctx); err != nil {
+		return nil, err
+	}
+	if have := d.prepared[wanted.UID]; have != nil {
+		wanted.CPUs = have.CPUs
+	}
+	for again := false; ; again = true {
+		set, err := d.admit(ctx, wanted)
+		if err != nil {
+			return nil, err
+		}
+		other := d.holder(wanted.UID, set)
+		if other == nil {
+			wanted.CPUs = set.String()
+			break
+		}
+		// berthd has lost the other claim since restore.
+		err = errdefs.Internalf("berthd gives CPUs %s, some of which claim %s/%s has: %s", set, other.Namespace, other.Name, other.CPUs)
+		if again || d.release(ctx, wanted.UID) != nil {
+			return nil, err
+		}
+		d.unsure = true
+		if err := d.restore(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.files.write(wanted); err != nil {
+		return nil, err
+	}
+	d.prepared[wanted.UID] = wanted
+	return wanted, nil
+}
+
+// holder returns the prepared claim that has one of the CPUs; nil if there is none. The caller holds mu.
+func (d *Driver) holder(except string, cpus cpuset.Set) *claim {
+	for uid, c := range d.prepared {
+		if set, err := cpuset.Parse(c.CPUs); uid != except && err == nil && set.Overlaps(cpus) {
+			return c
+		}
+	}
+	return nil
+}
+
+// restore admits all prepared claims, if berthd may have lost them. The caller holds mu.
+func (d *Driver) restore(ctx context.Context) error {
+	if !d.unsure {
+		return nil
+	}
+	for _, c := range d.prepared {
+		set, err := d.admit(ctx, c)
+		if err == nil && set.String() != c.CPUs {
+			err = errdefs.Internalf("has CPUs %s, berthd says %s", c.CPUs, set)
+		}
+		if err != nil {
+			return errdefs.Unavailablef("prepared claim %s/%s is not known to berthd: %w", c.Namespace, c.Name, err)
+		}
+	}
+	d.unsure = false
+	return nil
+}
+
+// admit admits a claim and returns its CPUs. A rejection is an error with the explanation.
+func (d *Driver) admit(ctx context.Context, c *claim) (cpuset.Set, error) {
+	answer, err := d.Client.Admission().Admit(ctx, c.admission(Owner))
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	switch answer.GetVerdict() {
+	case admissionv1.Verdict_VERDICT_ADMITTED:
+	case admissionv1.Verdict_VERDICT_DEFERRED:
+		return cpuset.Set{}, errdefs.Unavailablef("deferred: %s", answer.GetMessage())
+	default:
+		return cpuset.Set{}, errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", explanation(answer))
+	}
+	for _, a := range answer.GetAllocations() {
+		if a.GetContainerName() == container && a.GetExclusiveCpus() {
+			return cpuset.Parse(a.GetCpus().GetList())
+		}
+	}
+	return cpuset.Set{}, errdefs.Internalf("berthd's answer has no CPUs for the claim")
+}
+
+// maxExplanation bounds the text of a refusal in bytes; an event has at most 1024.
+const maxExplanation = 700
+
+// explanation says why a claim is rejected: what its NUMA node lacks, and what would help.
+func explanation(answer *admissionv1.AdmitResponse) string {
+	var texts []string
+	for _, step := range answer.GetTrace().GetSteps() {
+		for _, s := range step.GetShortages() {
+			text := fmt.Sprintf("NUMA node %s has %d free of the %d %s that are needed", convert.Nodes(s.GetNumaNodes()), s.GetFree(), s.GetNeed(), s.GetResource())
+			if s.GetWhy() != "" {
+				text += fmt.Sprintf(" (%d %s)", s.GetWithheld(), s.GetWhy())
+			}
+			texts = append(texts, text)
+		}
+	}
+	if len(texts) == 0 {
+		texts = append(texts, answer.GetMessage())
+	}
+	for _, s := range answer.GetTrace().GetSuggestions() {
+		texts = append(texts, "it would fit "+s.GetText())
+	}
+	text := answer.GetReason() + ": " + strings.Join(texts, "; ")
+	if len(text) > maxExplanation {
+		text = strings.ToValidUTF8(text[:maxExplanation], "") + " …"
+	}
+	return text
+}
+
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
+func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	out := make(map[types.UID]error, len(claims))
+	for _, c := range claims {
+		if err := d.unprepare(ctx, string(c.UID)); err != nil {
+			out[c.UID] = fmt.Errorf("berth: claim %s/%s: %w", c.Namespace, c.Name, err)
+			d.Log.Warn("a claim was not given back", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", err)
+			continue
+		}
+		out[c.UID] = nil
+		d.Log.Info("a claim is given back", "claim", c.Namespace+"/"+c.Name, "uid", c.UID)
+	}
+	return out, nil
+}
+
+// unprepare removes the CDI file of a claim, and then the claim.
+func (d *Driver) unprepare(ctx context.Context, uid string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.files.remove(uid); err != nil {
+		return err
+	}
+	delete(d.prepared, uid)
+	return d.release(ctx, uid)
+}
+
+// release removes a claim from berthd; it is no error if berthd does not know it.
+func (d *Driver) release(ctx context.Context, uid string) error {
+	_, err := d.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid, Owner: Owner})
+	return err
+}
+
+// HandleError implements kubeletplugin.DRAPlugin. The helper repeats what has failed.
+func (d *Driver) HandleError(_ context.Context, err error, msg string) {
+	d.Log.Error(msg, "error", err)
+}
+
+// WatchHealthStatus implements kubeletplugin.DRAPlugin: slices have the CPUs that are online, and no device has a
+// health of its own.
+func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}

@@ -1,0 +1,421 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/server/servertest"
+)
+
+const node = "worker"
+
+// place is a node with berthd, a directory of CDI files, and a driver.
+type place struct {
+	*Driver
+	t    testing.TB
+	root string
+	stop func()
+}
+
+// newPlace has two NUMA nodes of 8 CPUs, of which claims may have 1-3 and 9-11, and 4-6 and 12-14.
+func newPlace(t testing.TB, options string) *place {
+	t.Helper()
+	root, err := os.MkdirTemp("", "dra") // paths of sockets are short (unix(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, root: root, stop: func() {}}
+	t.Cleanup(func() {
+		p.stop()
+		_ = p.Close()
+		_ = p.Client.Close()
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	p.startBerthd(options)
+	p.startDriver()
+	return p
+}
+
+func (p *place) startBerthd(options string) {
+	p.t.Helper()
+	c := config.Default()
+	c.BesideKubelet()
+	text := `apiVersion: config.berthd.github.io/v1alpha1
+kind: BerthConfiguration
+rootDir: ` + p.root + `
+machine: 2s4c2t,mem=64Gi
+log: {level: error}
+cpu: {policy: static` + options + `}
+reserved: {cpus: "0-6,8-14", system: {memory: 20Gi}, evictionHard: {}}
+memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numaNode: 1, limits: {memory: 10Gi}}]}
+dra: {cpus: "1-6,9-14", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 8Gi}}]}
+privileges: {dropCapabilities: false, landlock: false, seccomp: false}
+`
+	if err := c.ApplyBerth("test", []byte(text)); err != nil {
+		p.t.Fatal(err)
+	}
+	c.Listen, c.StateDir = p.root+"/berth.sock", p.root+"/state"
+	p.stop = servertest.Start(p.t, c)
+}
+
+func (p *place) startDriver() {
+	p.t.Helper()
+	if p.Driver != nil {
+		_ = p.Close()
+		_ = p.Client.Close()
+	}
+	client, err := berth.Dial(p.t.Context(), p.root+"/berth.sock", berth.Options{Owner: Owner})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// allocated is a claim with the scheduler's allocation.
+func allocated(uid string, numa, cpus int, memory string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "default", Name: "claim-" + uid},
+		Status: resourceapi.ResourceClaimStatus{
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p"}},
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+				{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: "gpu-0"},
+				{Request: "place", Driver: Name, Pool: node, Device: fmt.Sprintf("numa-%d", numa), ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+					"cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI), "memory": resource.MustParse(memory),
+				}},
+			}}},
+		},
+	}
+}
+
+func (p *place) prepared(c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+	p.t.Helper()
+	results, err := p.PrepareResourceClaims(p.t.Context(), []*resourceapi.ResourceClaim{c})
+	if err != nil || len(results) != 1 {
+		p.t.Fatalf("%v, %v", results, err)
+	}
+	return results[c.UID]
+}
+
+func (p *place) unprepare(uid string) {
+	p.t.Helper()
+	errs, err := p.UnprepareResourceClaims(p.t.Context(), []kubeletplugin.NamespacedObject{{UID: types.UID(uid)}})
+	if err != nil || errs[types.UID(uid)] != nil || len(errs) != 1 {
+		p.t.Fatalf("%v, %v", errs, err)
+	}
+}
+
+// held are the CPUs of the claims in berthd, by uid; CDI files must say the same.
+func (p *place) held() string {
+	p.t.Helper()
+	list, err := p.Client.Allocation().List(p.t.Context(), &allocationv1.ListRequest{Owner: Owner})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var out []string
+	for _, c := range list.GetPods() {
+		cpus := c.GetContainers()[0].GetCpus().GetList()
+		out = append(out, c.GetUid()+": "+cpus)
+		text, err := os.ReadFile(filepath.Join(p.root, "cdi", fileName(c.GetUid())))
+		if err != nil || !strings.Contains(string(text), `"BERTH_CPUS=`+cpus+`"`) || !json.Valid(text) {
+			p.t.Errorf("CDI file of %s, which has %s: %v, %s", c.GetUid(), cpus, err, text)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(p.root, "cdi", "*"))
+	if err != nil || len(files) != len(out) {
+		p.t.Errorf("CDI files %v, %v of claims %v", files, err, out)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+func (p *place) want(what, held string) {
+	p.t.Helper()
+	if got := p.held(); got != held {
+		p.t.Errorf("%s: held are %q, want %q", what, got, held)
+	}
+}
+
+// TestPrepare: claims get CPUs of their NUMA nodes once, a refusal is explained and leaves nothing, and what is given back is
+// free.
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	first := p.prepared(allocated("a", 1, 4, "2Gi"))
+	if first.Err != nil || len(first.Devices) != 1 || first.Devices[0].Requests[0] != "place" || first.Devices[0].DeviceName != "numa-1" ||
+		first.Devices[0].PoolName != node || first.Devices[0].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=a" {
+		t.Fatalf("%+v", first)
+	}
+	p.want("one claim", "a: 4-5,12-13")
+	if again := p.prepared(allocated("a", 1, 4, "2Gi")); again.Err != nil {
+		t.Error(again.Err)
+	}
+	p.want("the same again", "a: 4-5,12-13")
+	refused := p.prepared(allocated("b", 1, 3, "1Gi"))
+	if refused.Err == nil {
+		t.Fatal("node 1 has 2 CPUs left")
+	}
+	for _, want := range []string{"claim default/claim-b", "NUMA node 1 has 2 free of the 3 cpu that are needed", "it would fit with 2 CPUs instead of 3", "it would fit without claim default/claim-a"} {
+		if !strings.Contains(refused.Err.Error(), want) {
+			t.Errorf("%v lacks %q", refused.Err, want)
+		}
+	}
+	p.want("a refused claim", "a: 4-5,12-13")
+	if r := p.prepared(allocated("a", 0, 4, "2Gi")); r.Err == nil {
+		t.Error("the claim is on another node")
+	}
+	p.unprepare("a")
+	p.unprepare("a")
+	p.want("all given back", "")
+	if r := p.prepared(allocated("b", 1, 3, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("another one", "b: 4-5,12")
+}
+
+// TestCrashes: the driver and berthd are ended between any two steps, berthd loses its ledger, and CDI files are damaged.
+func TestCrashes(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	for uid, numa := range map[string]int{"a": 0, "b": 1} {
+		if r := p.prepared(allocated(uid, numa, 2, "1Gi")); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	all := "a: 1,9; b: 4,12"
+	p.want("before", all)
+	p.startDriver()
+	if r := p.prepared(allocated("a", 0, 2, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("another driver", all)
+	// Killed after berthd's answer, before the CDI file, and in the middle of it.
+	if err := os.Rename(filepath.Join(p.root, "cdi", fileName("a")), filepath.Join(p.root, "cdi", fileName("a")+unfinished)); err != nil {
+		t.Fatal(err)
+	}
+	p.startDriver()
+	if r := p.prepared(allocated("a", 0, 2, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("the CDI file is written", all)
+	// berthd has lost everything: what the files say is taken over before another claim gets a CPU.
+	p.stop()
+	if err := os.RemoveAll(p.root + "/state"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(p.root + "/claims"); err != nil {
+		t.Fatal(err)
+	}
+	p.startBerthd("")
+	p.unsure = true // as Follow finds
+	if r := p.prepared(allocated("c", 0, 4, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("the ledger was lost", "a: 1,9; b: 4,12; c: 2-3,10-11")
+	p.unprepare("c")
+	// The same without the stream that says so: the answer is compared with the files.
+	p.stop()
+	if err := os.RemoveAll(p.root + "/state"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(p.root + "/claims"); err != nil {
+		t.Fatal(err)
+	}
+	p.startBerthd("")
+	if r := p.prepared(allocated("c", 0, 2, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("the ledger was lost unseen", "a: 1,9; b: 4,12; c: 2,10")
+	// A file that cannot be read is written again.
+	if err := os.WriteFile(filepath.Join(p.root, "cdi", fileName("b")), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.startDriver()
+	if r := p.prepared(allocated("b", 1, 2, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("a damaged file", "a: 1,9; b: 4,12; c: 2,10")
+}
+
+// TestRefusedClaims: what is not supported is refused before berthd is called, and the text says what to do.
+func TestRefusedClaims(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	own := func(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
+		return &c.Status.Allocation.Devices.Results[1]
+	}
+	with := func(parameters string, more ...resourceapi.DeviceAllocationConfiguration) func(*resourceapi.ResourceClaim) {
+		return func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config = append(more, opaque(resourceapi.AllocationConfigSourceClaim, parameters))
+		}
+	}
+	for want, change := range map[string]func(c *resourceapi.ResourceClaim){
+		"not allocated": func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil },
+		"a claim for each pod": func(c *resourceapi.ResourceClaim) {
+			c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor[0])
+		},
+		"2 devices of": func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, *own(c))
+		},
+		"0 devices of":           func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
+		"is of pool":             func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
+		`device "numa-64"`:       func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
+		`device "numa-01"`:       func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-01" },
+		`device "0"`:             func(c *resourceapi.ResourceClaim) { own(c).Device = "0" },
+		"adminAccess":            func(c *resourceapi.ResourceClaim) { own(c).AdminAccess = new(true) },
+		"consumes \"gold\"":      func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
+		"DRAConsumableCapacity":  func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
+		"whole number":           func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
+		"expected dra.berthd":    with(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
+		"unknown field":          with(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
+		"duplicate field":        with(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
+		`environment "a=b"`:      with(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
+		"there are two":          with(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
+		"config[0].opaque":       with(`[]`),
+		"expected at most 10240": with(strings.Repeat(" ", 11<<10)),
+	} {
+		c := allocated("x", 0, 1, "1Gi")
+		change(c)
+		if r := p.prepared(c); r.Err == nil || !strings.Contains(r.Err.Error(), want) {
+			t.Errorf("%v, want %q", r.Err, want)
+		}
+	}
+	p.want("nothing was prepared", "")
+}
+
+func parametersOf(environment string) string {
+	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "` + environment + `"}`
+}
+
+func opaque(source resourceapi.AllocationConfigSource, parameters string) resourceapi.DeviceAllocationConfiguration {
+	return resourceapi.DeviceAllocationConfiguration{Source: source, DeviceConfiguration: resourceapi.DeviceConfiguration{
+		Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: Name, Parameters: runtime.RawExtension{Raw: []byte(parameters)}},
+	}}
+}
+
+// TestParameters: those of the claim replace those of the class, and those of other drivers and requests do not count.
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	class, claim := resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim
+	foreign, elsewhere := opaque(claim, "{"), opaque(claim, parametersOf("ELSEWHERE"))
+	foreign.Opaque.Driver, elsewhere.Requests = "gpu.example.com", []string{"other"}
+	narrow := opaque(claim, parametersOf("NARROW"))
+	narrow.Requests = []string{"place"}
+	for want, configs := range map[string][]resourceapi.DeviceAllocationConfiguration{
+		"BERTH":  {foreign, elsewhere},
+		"CLASS":  {opaque(class, parametersOf("CLASS")), foreign},
+		"CLAIM":  {opaque(class, parametersOf("CLASS")), opaque(claim, parametersOf("CLAIM"))},
+		"FIRST":  {opaque(claim, parametersOf("FIRST")), opaque(class, parametersOf("CLASS"))},
+		"NARROW": {narrow},
+	} {
+		for _, request := range []string{"place", "place/first"} {
+			if p, err := readParameters(configs, request); err != nil || p.Environment != want {
+				t.Errorf("%q of %s: %v, want %s", p.Environment, request, err, want)
+			}
+		}
+	}
+}
+
+func FuzzParameters(f *testing.F) {
+	f.Add([]byte(parametersOf("BERTH")))
+	f.Add([]byte(`{"kind": 1}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := parseParameters(runtime.RawExtension{Raw: raw})
+		if err == nil && (p.Kind != ParametersKind || !isVariable(p.Environment)) {
+			t.Errorf("%q is read as %+v", raw, p)
+		}
+	})
+}
+
+// published collects what is published.
+type published chan resourceslice.DriverResources
+
+func (p published) PublishResources(ctx context.Context, r resourceslice.DriverResources) error {
+	select {
+	case p <- r:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// TestPublish: each NUMA node is a device with what claims may have, in steps of a core where whole cores are given.
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, `, options: {full-pcpus-only: "true"}`)
+	out, done := make(published), make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() { defer close(done); p.Follow(ctx, out) }()
+	got := <-out
+	cancel()
+	<-done
+	devices := got.Pools[node].Slices[0].Devices
+	if len(got.Pools) != 1 || len(devices) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for i, d := range devices {
+		a := d.Attributes
+		cpu, memory := d.Capacity["cpu"], d.Capacity["memory"]
+		if d.Name != fmt.Sprintf("numa-%d", i) || !*d.AllowMultipleAllocations || *a["resource.kubernetes.io/numaNode"].IntValue != int64(i) || *a["socket"].IntValue != int64(i) ||
+			*a["cores"].IntValue != 3 || *a["threadsPerCore"].IntValue != 2 || *a["cpuModel"].StringValue != "Quay 1" ||
+			cpu.Value.Value() != 6 || cpu.RequestPolicy.ValidRange.Step.Value() != 2 || cpu.RequestPolicy.Default.Value() != 2 || memory.Value.Value() != 8<<30 {
+			t.Errorf("%+v", d)
+		}
+	}
+	if r := p.prepared(allocated("odd", 0, 3, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(), "SMTAlignmentError") {
+		t.Errorf("half a core: %v", r.Err)
+	}
+}
+
+// TestDirectoryOfOthers: CDI files are not written where other users could change them.
+func TestDirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cdi")
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Config{CDIDirectory: dir, Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "--cdi-directory") {
+		t.Error(err)
+	}
+}
+
+// BenchmarkPrepare is a claim from the kubelet's call to the CDI file, and back.
+func BenchmarkPrepare(b *testing.B) {
+	p := newPlace(b, "")
+	p.prepared(allocated("first", 0, 1, "1Gi"))
+	for i := 0; b.Loop(); i++ {
+		uid := fmt.Sprint("claim-", i)
+		if r := p.prepared(allocated(uid, 1, 4, "2Gi")); r.Err != nil {
+			b.Fatal(r.Err)
+		}
+		b.StopTimer()
+		p.unprepare(uid)
+		b.StartTimer()
+	}
+}

@@ -1,0 +1,157 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+const (
+	// mebi is the step of memory, and usualMemory what a claim gets that requests none.
+	mebi        = 1 << 20
+	usualMemory = 128 * mebi
+	// maxAttribute bounds the value of an attribute in bytes, as the API server does.
+	maxAttribute = 64
+	// pause is the time between two tries to follow berthd.
+	pause = time.Second
+)
+
+// Publisher publishes the devices of the node; *kubeletplugin.Helper is the one there is.
+type Publisher interface {
+	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
+}
+
+// Follow publishes what claims may have, and again whenever the machine or the policy may have changed,
+// until the context ends. After berthd was away, it may have lost claims.
+func (d *Driver) Follow(ctx context.Context, p Publisher) {
+	for {
+		err := d.follow(ctx, p)
+		if ctx.Err() != nil {
+			return
+		}
+		d.Log.Warn("berthd does not answer; devices stay as they are published", "error", err)
+		d.mu.Lock()
+		d.unsure = true
+		d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// follow publishes with each message of a stream.
+func (d *Driver) follow(ctx context.Context, p Publisher) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := d.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{
+		Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE, allocationv1.EventType_EVENT_TYPE_POLICY},
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		message, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if len(message.GetEvents()) == 0 && !message.GetInitial() {
+			continue
+		}
+		if err := d.publish(ctx, p); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *Driver) publish(ctx context.Context, p Publisher) error {
+	allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+	if err != nil {
+		return err
+	}
+	machine, err := d.Client.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
+	if err != nil {
+		return err
+	}
+	devices, err := d.devices(allocatable.GetResourceClaims(), machine)
+	if err != nil {
+		return err
+	}
+	if len(devices) == 0 {
+		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
+	}
+	return p.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
+		d.NodeName: {Slices: []resourceslice.Slice{{Devices: devices}}},
+	}})
+}
+
+// devices are the NUMA nodes of which claims may have CPUs and memory.
+func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse) (out []resourceapi.Device, err error) {
+	for _, n := range nodes {
+		cpus, err := cpuset.Parse(n.GetCpus().GetList())
+		if err != nil {
+			return nil, fmt.Errorf("CPUs of NUMA node %d: %w", n.GetNumaNode(), err)
+		}
+		memory, err := resource.ParseQuantity(n.GetResources()[capacityMemory])
+		if err != nil {
+			return nil, fmt.Errorf("memory of NUMA node %d: %w", n.GetNumaNode(), err)
+		}
+		step := max(int64(n.GetCpuStep()), 1)
+		number, bytes := int64(cpus.Len())/step*step, memory.Value()/mebi*mebi
+		if number == 0 || bytes == 0 {
+			continue
+		}
+		shared := true
+		device := resourceapi.Device{
+			Name:                     fmt.Sprintf("%s%d", devicePrefix, n.GetNumaNode()),
+			AllowMultipleAllocations: &shared,
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				deviceattribute.StandardDeviceAttributeNUMANode: integer(int64(n.GetNumaNode())),
+			},
+			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+				capacityCPU:    capacity(number, step, step, resource.DecimalSI),
+				capacityMemory: capacity(bytes, mebi, min(usualMemory, bytes), resource.BinarySI),
+			},
+		}
+		cores, threads := map[uint32]int{}, 0
+		for _, cpu := range machine.GetCpus() {
+			if cpus.Contains(int(cpu.GetCpu())) {
+				cores[cpu.GetCore()]++
+				device.Attributes["socket"] = integer(int64(cpu.GetSocket()))
+			}
+		}
+		for _, of := range cores {
+			threads = max(threads, of)
+		}
+		device.Attributes["cores"], device.Attributes["threadsPerCore"] = integer(int64(len(cores))), integer(int64(threads))
+		if model := d.CPUModel; model != "" {
+			model = model[:min(len(model), maxAttribute)]
+			device.Attributes["cpuModel"] = resourceapi.DeviceAttribute{StringValue: &model}
+		}
+		out = append(out, device)
+	}
+	return out, nil
+}
+
+func integer(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
+
+// capacity is an amount of which a claim gets a multiple of the step.
+func capacity(value, step, usual int64, format resource.Format) resourceapi.DeviceCapacity {
+	q := func(n int64) *resource.Quantity { return resource.NewQuantity(n, format) }
+	return resourceapi.DeviceCapacity{
+		Value: *q(value),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Default: q(usual), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(step), Max: q(value), Step: q(step)},
+		},
+	}
+}
