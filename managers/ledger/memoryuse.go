@@ -50,9 +50,9 @@ func (v *View) ResourceClaimMemory() *MemoryUse {
 	return total.use()
 }
 
-func (total *memoryHeld) use() *MemoryUse {
-	use := &MemoryUse{held: total.held}
-	for nodes, blocks := range total.groups.All() {
+func (u *memoryHeld) use() *MemoryUse {
+	use := &MemoryUse{held: u.held}
+	for nodes, blocks := range u.groups.All() {
 		for id := range nodes.All() {
 			use.Blocks[id] += blocks
 			if use.Groups[id] == 0 || nodes.NarrowerThan(use.Groups[id]) {
