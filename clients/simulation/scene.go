@@ -136,7 +136,8 @@ func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, on *Record) (*fitv1
 		}
 		read = append(read, pod)
 	}
-	outcomes, err := fit.Try(ctx, st.engine, begin, st.managerSet, read)
+	registered := st.engine.Resources.Started.Add(st.engine.Resources.Grace) // nothing more registers here
+	outcomes, err := fit.Try(ctx, st.engine, begin, st.managerSet, registered, read)
 	if err != nil {
 		return nil, err
 	}

@@ -202,6 +202,9 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 	if err != nil {
 		return e.refuse(ctx, draft, c, err)
 	}
+	if condition, why := heldBack(view, c.uid(), claimsOf(draft.View(), c.uid())); condition != "" && !c.running {
+		return e.deferred(view, c, condition, why)
+	}
 	c.record, _ = draft.View().Pod(c.uid())
 	c.trace.Admitted = true
 	return Verdict{Outcome: Admitted, QoS: c.record.QoS, Pod: c.record, View: draft.View(), Trace: c.trace}, nil

@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"time"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/ledger"
@@ -28,11 +29,13 @@ type Outcome struct {
 }
 
 // Try decides about pods one after the other on a view; each pod sees what the pods before it that fit
-// now would get. Nothing is changed, and no process is called. The set must be joined. Errors are those of
+// now would get. Before the end of the grace for registrations, a pod with an unknown resource fits
+// later. Nothing is changed, and no process is called. The set must be joined. Errors are those of
 // Trial.Repeat and of the context.
-func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, pods []workload.Pod) ([]Outcome, error) {
+func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod) ([]Outcome, error) {
 	cfg.Tries = -1
 	busy := admission.NewTrial(cfg, view, set.Bus, set.Topology)
+	busy.On(view, now)
 	var out []Outcome
 	for _, pod := range pods {
 		v, err := busy.Repeat(ctx, admission.Request{Pod: pod})
@@ -41,7 +44,10 @@ func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *mana
 		}
 		o := Outcome{Pod: pod, When: Now, Verdict: v}
 		if v.Outcome != admission.Admitted {
-			idle, err := admission.NewTrial(cfg, ledger.Empty(view.Rules()), set.Bus, set.Topology).Repeat(ctx, admission.Request{Pod: pod})
+			alone := ledger.Empty(view.Rules())
+			trial := admission.NewTrial(cfg, alone, set.Bus, set.Topology)
+			trial.On(alone, now)
+			idle, err := trial.Repeat(ctx, admission.Request{Pod: pod})
 			if err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"time"
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	"github.com/berthd/berth/api/convert"
@@ -33,6 +34,8 @@ type Parts struct {
 	// Read reads the pods of requests, and Admission is the engine's configuration.
 	Read      convert.Reader
 	Admission admission.Config
+	// Now is the clock: a missing resource may be registered until the end of the grace.
+	Now func() time.Time
 }
 
 type service struct {
@@ -92,7 +95,7 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 		return nil, err
 	}
 	set := s.Managers(view)
-	outcomes, err := fit.Try(ctx, s.Admission, view, set, pods)
+	outcomes, err := fit.Try(ctx, s.Admission, view, set, s.Now(), pods)
 	if err != nil {
 		return nil, err
 	}

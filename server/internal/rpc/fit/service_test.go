@@ -79,7 +79,7 @@ func serve(t *testing.T, memoryPolicy string) fitv1.FitServiceClient {
 	put(ledgertest.Pod("b", "main"), "nic", "batch", workload.Burstable, workload.Quantities{"cpu": 1000, "example.com/nic": 1})
 	put(ledgertest.Pod("c", "main"), "web", "kubernetes", workload.Burstable, workload.Quantities{"cpu": 1000, "memory": mi})
 	return fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{
+		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now,
 			Ledger: l, Managers: func(*ledger.View) *managerset.Set { return set }, Inventory: inv.Snapshot,
 			Admission: admission.Config{Resources: admission.Resources{Unknown: admission.RejectUnknown}},
 		}))
