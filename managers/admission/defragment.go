@@ -50,15 +50,6 @@ func (d *Defragmentation) Fits() bool { return d.After != nil }
 // moves of little memory. Errors are those of Admit.
 func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
 	view, _ := e.snapshot()
-	return e.defragment(ctx, view, req)
-}
-
-// Defragment is Engine.PlanDefragment on the trial's view, without the kernel, which may refuse a move.
-func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
-	return t.engine.defragment(ctx, t.view, req)
-}
-
-func (e *Engine) defragment(ctx context.Context, view *ledger.View, req DefragmentRequest) (Defragmentation, error) {
 	if req.MaxMoves < 1 || req.MaxMoves > MaxMoves {
 		return Defragmentation{}, errdefs.Invalidf("max_moves is %d: expected 1 to %d", req.MaxMoves, MaxMoves)
 	}
