@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -186,7 +187,7 @@ func (s *defragment) search(ctx context.Context) ([]Relocation, *ledger.View, er
 
 // ended returns nil if a search has reached its limit, and notes it.
 func (s *defragment) ended(err error) error {
-	if err != errTries {
+	if !errors.Is(err, errTries) {
 		return err
 	}
 	s.why = "no moves were found before the search reached its limit"
