@@ -183,7 +183,7 @@ func TestWatchGoesOn(t *testing.T) {
 		{from: 0, commits: all[5:]},
 	}}
 	got := follow(t, s, 13, "--from", "6")
-	want := result{lifeText, "berthd has gone; waiting for it\nevents after revision 9 are not kept any more; beginning with what is there\n", exitDone}
+	want := result{lifeText, "berthd has gone; waiting for it\nevents after revision 9 are not kept any more; starting with the current state\n", exitDone}
 	if got != want {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}

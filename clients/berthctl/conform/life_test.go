@@ -66,7 +66,7 @@ func TestGoodLife(t *testing.T) {
 			r := live(t, conform.Plugin{Command: row.command, Wait: timeout}, conform.Options{Timeout: timeout, Flood: 16})
 			for _, stage := range stages {
 				if slices.Contains(row.skipped, stage) {
-					expect(t, r, stage, conform.Skipped, "waits to be found")
+					expect(t, r, stage, conform.Skipped, "the server finds this plugin")
 				} else {
 					expect(t, r, stage, conform.Passed, "")
 				}

@@ -45,6 +45,7 @@ var fixed = []struct{ prefix, why string }{
 	{"devices.", "device plugins have registered under it"},
 	{"beside", "it decides which sockets berthd serves and who writes the cgroups"},
 	{"devicePluginDir", "device plugins are connected there"},
+	{"dra.", "the managers of claims are made with it, and claims are published by it"},
 	{"features.", "running pods were read under it"},
 	{"history.", "the ledger is opened with it"},
 	{"hotplug.", "the machine is followed with it since the start"},

@@ -144,7 +144,7 @@ func TestMisbehaviour(t *testing.T) {
 		"device on no node": {first(func(c *typesv1.Claim) {
 			c.GetDevice().GetDevices()[0].NumaNodes = &typesv1.NUMANodeSet{Ids: []uint32{7}}
 		}), "the machine has 0-3"},
-		"what is taken":     {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a" }), "what the ledger does not allow"},
+		"what is taken":     {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a" }), "that the ledger does not allow"},
 		"the same twice":    {claims(func(c []*typesv1.Claim) []*typesv1.Claim { return append(c, c[0]) }), ""},
 		"large payload":     {first(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{Opaque: make([]byte, maxPayload+1)} }), "65537 bytes"},
 		"too many claims":   {claims(func([]*typesv1.Claim) []*typesv1.Claim { return make([]*typesv1.Claim, maxClaims+1) }), "1025 claims"},
