@@ -36,6 +36,13 @@ func (p *proxy) request(q *question) *hintv1.HintRequest {
 	p.mu.Lock()
 	acknowledged, sequence := p.list()
 	p.mu.Unlock()
+	return p.based(q, acknowledged, sequence)
+}
+
+// whole returns the message of a question with all allocations.
+func (p *proxy) whole(q *question) *hintv1.HintRequest { return p.based(q, nil, 0) }
+
+func (p *proxy) based(q *question, acknowledged []*hintv1.ProviderAllocation, sequence uint64) *hintv1.HintRequest {
 	return &hintv1.HintRequest{
 		Provider: p.Name(), Pod: q.pod, ContainerName: q.req.Owner().Container,
 		Allocations: difference(acknowledged, sequence, q.all), NumaNodes: q.nodes,
@@ -52,7 +59,8 @@ func (p *proxy) list() ([]*hintv1.ProviderAllocation, uint64) {
 }
 
 // put makes a call with a question. A provider without the list of the question gets
-// everything, and then the question once more.
+// everything, and then the question once more. It keeps few lists: where many registrations at
+// the same time have displaced this one again, the question itself has everything.
 func put[T any](ctx context.Context, p *proxy, method string, q *question, call func(context.Context, *hintv1.HintRequest) (T, error)) (T, error) {
 	return callProvider(ctx, p, method, func(ctx context.Context) (T, error) {
 		request := p.request(q)
@@ -64,7 +72,10 @@ func put[T any](ctx context.Context, p *proxy, method string, q *question, call 
 		if err := p.notify(ctx); err != nil {
 			return *new(T), err
 		}
-		return call(ctx, p.request(q))
+		if answer, err = call(ctx, p.request(q)); status.Code(err) != codes.FailedPrecondition {
+			return answer, err
+		}
+		return call(ctx, p.whole(q))
 	})
 }
 

@@ -211,12 +211,21 @@ func TestListsOfAProvider(t *testing.T) {
 	if commits, _ := r.seen(); len(commits) < 2 || commits[0] == 0 || commits[1] != 0 {
 		t.Errorf("after a lost list, commits are based on %v", commits)
 	}
-	// A provider that never has the list fails after one repetition.
+	// The list is lost twice: the question has everything itself.
+	r.lose(2)
+	admit("twice")
+	s.expectUsage(k, nil, []string{"b", "twice"})
+	if _, hints := r.seen(); len(hints) < 3 || hints[0] == 0 || hints[1] == 0 || hints[2] != 0 {
+		t.Errorf("after two lost lists, questions are based on %v", hints)
+	}
+	s.remove("twice")
+	s.expectUsage(k, nil, []string{"b"})
+	// A provider that never answers fails after two repetitions.
 	r.lose(1 << 30)
 	if _, err := s.admit("adm-c", wantingSlots("c", 1, slot)); err == nil {
 		t.Error("admitted by a provider that knows nothing")
 	}
-	if _, hints := r.seen(); len(hints) != 2 {
+	if _, hints := r.seen(); len(hints) != 3 {
 		t.Errorf("%d questions", len(hints))
 	}
 	// Another process at the endpoint gets everything.
