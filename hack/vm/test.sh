@@ -57,8 +57,8 @@ vm -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
 # A container moves to another NUMA node, with its memory.
-vm -cgroup v2 -nodes 2 './server/berthd:^TestMoveOnTheMachine$'
-vm -cgroup v1 -nodes 2 './server/berthd:^TestMoveOnTheMachine$'
+vm -cgroup v2 -nodes 2 './server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine)$'
+vm -cgroup v1 -nodes 2 './server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine)$'
 
 # The machine is killed in the middle of admissions and comes back with its disk.
 # (File systems are cut on this machine: TestFileSystemCut.)
