@@ -26,8 +26,8 @@ type kubernetes struct {
 	t testing.TB
 	// built is where the programs are, socket berthd's.
 	built, socket string
-	// flags and env are more of berth-nri.
-	flags, env []string
+	// flags and env are more of berth-nri, policy those of berthd in place of the usual ones.
+	flags, env, policy []string
 }
 
 // newKubernetes starts everything. CPU 0 is the system's.
@@ -57,8 +57,12 @@ func (k *kubernetes) berthctl(args ...string) (string, error) {
 
 func (k *kubernetes) startBerthd() {
 	k.t.Helper()
-	k.Start("berthd", exec.Command(filepath.Join(k.built, "berthd"), "--beside", "kubelet", "--kubelet-config", k.Path("kubelet.json"),
-		"--root-dir", k.Path("berthd"), "--cpu-manager-policy", "static", "--topology-manager-policy", "best-effort"))
+	policy := k.policy
+	if policy == nil {
+		policy = []string{"--cpu-manager-policy", "static", "--topology-manager-policy", "best-effort"}
+	}
+	k.Start("berthd", exec.Command(filepath.Join(k.built, "berthd"), append([]string{"--beside", "kubelet", "--kubelet-config", k.Path("kubelet.json"),
+		"--root-dir", k.Path("berthd")}, policy...)...))
 }
 
 func (k *kubernetes) startPlugin() {

@@ -30,7 +30,7 @@ export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
 # build SOURCE DIR builds berth's programs, which need no C library.
 build() {
 	local program
-	for program in berthd:server/berthd berthctl:clients/berthctl berth-nri:clients/nri plugin:hack/plugin root/probe:hack/probe; do
+	for program in berthd:server/berthd berthctl:clients/berthctl berth-nri:clients/nri berth-dra:clients/dra plugin:hack/plugin root/probe:hack/probe; do
 		CGO_ENABLED=0 go build -C "$1" -buildvcs=false -ldflags "-s -w" -o "$2/${program%%:*}" "./${program#*:}"
 	done
 }

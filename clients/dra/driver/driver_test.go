@@ -390,6 +390,31 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestCapacity: a claim gets a multiple of the step. The API server refuses a range of values with less than two.
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		value, step  int64
+		values, most int64 // values is the only one, most that of a range
+	}{
+		{value: 1, step: 1, values: 1},
+		{value: 2, step: 2, values: 2},
+		{value: 2, step: 1, most: 2},
+		{value: 6, step: 2, most: 6},
+	} {
+		p := capacity(row.value, row.step, row.step, resource.DecimalSI).RequestPolicy
+		if p.Default.Value() != row.step || (p.ValidRange != nil) != (row.most > 0) || (len(p.ValidValues) == 1) != (row.values > 0) {
+			t.Fatalf("%+v: %+v", row, p)
+		}
+		if r := p.ValidRange; r != nil && (r.Min.Value() != row.step || r.Max.Value() != row.most || r.Min.Value()+r.Step.Value() > row.value) {
+			t.Errorf("%+v: %+v", row, r)
+		}
+		if v := p.ValidValues; len(v) == 1 && v[0].Value() != row.values {
+			t.Errorf("%+v: %v", row, v)
+		}
+	}
+}
+
 // TestDirectoryOfOthers: CDI files are not written where other users could change them.
 func TestDirectoryOfOthers(t *testing.T) {
 	t.Parallel()

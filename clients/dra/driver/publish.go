@@ -148,10 +148,11 @@ func integer(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAtt
 // capacity is an amount of which a claim gets a multiple of the step.
 func capacity(value, step, usual int64, format resource.Format) resourceapi.DeviceCapacity {
 	q := func(n int64) *resource.Quantity { return resource.NewQuantity(n, format) }
-	return resourceapi.DeviceCapacity{
-		Value: *q(value),
-		RequestPolicy: &resourceapi.CapacityRequestPolicy{
-			Default: q(usual), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(step), Max: q(value), Step: q(step)},
-		},
+	policy := &resourceapi.CapacityRequestPolicy{
+		Default: q(usual), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(step), Max: q(value), Step: q(step)},
 	}
+	if value < 2*step { // the API server refuses a range without a second value
+		policy = &resourceapi.CapacityRequestPolicy{Default: q(step), ValidValues: []resource.Quantity{*q(step)}}
+	}
+	return resourceapi.DeviceCapacity{Value: *q(value), RequestPolicy: policy}
 }
