@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,12 +23,18 @@ var sysctls = []string{
 
 // space is a mount namespace and a network namespace. One thread of this process is in them;
 // whatever it starts is in them too. They end with the thread and the processes.
-type space struct{ work chan func() }
+type space struct {
+	work  chan func()
+	ended chan struct{}
+}
+
+// errEnded is the error of what comes after the end, such as a connection for a call in flight.
+var errEnded = errors.New("the cluster has ended")
 
 // newSpace makes the namespaces. Below dir it keeps the directories that stand in for /var/lib and
 // /var/log there.
 func newSpace(dir string) (*space, error) {
-	s := &space{work: make(chan func())}
+	s := &space{work: make(chan func()), ended: make(chan struct{})}
 	made := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with this goroutine, because no other may run on it.
@@ -35,11 +42,12 @@ func newSpace(dir string) (*space, error) {
 		err := enter(dir)
 		made <- err
 		for err == nil {
-			do, more := <-s.work
-			if !more {
+			select {
+			case do := <-s.work:
+				do()
+			case <-s.ended:
 				return
 			}
-			do()
 		}
 	}()
 	if err := <-made; err != nil {
@@ -52,16 +60,20 @@ func newSpace(dir string) (*space, error) {
 // starts are in them.
 func (s *space) do(f func() error) (err error) {
 	done := make(chan struct{})
-	s.work <- func() {
+	select {
+	case s.work <- func() {
 		defer close(done)
 		err = f()
+	}:
+		<-done
+		return err
+	case <-s.ended:
+		return errEnded
 	}
-	<-done
-	return err
 }
 
 // close ends the thread.
-func (s *space) close() { close(s.work) }
+func (s *space) close() { close(s.ended) }
 
 // start starts a program. It dies with this process.
 func (s *space) start(cmd *exec.Cmd) error {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,11 +19,18 @@ func TestRemoveAfterHalfAStart(t *testing.T) {
 	if s != nil || err == nil {
 		t.Errorf("a space below a file: %v, %v", s, err)
 	}
-	for name, s := range map[string]*space{"without a space": s, "with one": {work: make(chan func())}} {
+	for name, s := range map[string]*space{"without a space": s, "with one": {work: make(chan func()), ended: make(chan struct{})}} {
 		c := &Cluster{t: t, Options: Options{Timeout: time.Second}, dir: t.TempDir(), Cgroup: "/berth-test-none", space: s}
 		c.remove()
 		if _, err := os.Stat(c.dir); !os.IsNotExist(err) {
 			t.Errorf("%s: the directory stays: %v", name, err)
+		}
+		if s == nil {
+			continue
+		}
+		// A call in flight may connect once more.
+		if err := s.do(func() error { return nil }); !errors.Is(err, errEnded) {
+			t.Errorf("after the end: %v", err)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
-	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/reconcile"
@@ -53,25 +52,7 @@ func (d *daemon) defragment(ctx context.Context, req *admissionv1.DefragmentRequ
 // whole node fits.
 func TestDefragOnTheMachine(t *testing.T) {
 	t.Parallel()
-	nodes := hostNodes(t)
-	if nodes.Len() < 2 {
-		t.Skipf("a move needs two NUMA nodes with memory; this machine has memory on node %s only", nodes)
-	}
-	lowest, _ := nodes.Lowest()
-	n := newNode(t, append(staticMemory(lowest, "64Mi"), "--topology-manager-policy", "single-numa-node")...)
-	n.needKernel()
-	d := n.start()
-	machine, err := nodev1.NewNodeServiceClient(d.conn).GetMachine(d.ctx(), &nodev1.GetMachineRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	byNode := map[int]int{}
-	for _, c := range machine.GetCpus() {
-		byNode[int(c.GetNumaNode())]++
-	}
-	d.admitted(burstable("shared"))
-	other := n.stopped()
-	d.run(other, "shared", "main", "c-shared")
+	n, d, other, byNode, lowest := twoNodes(t)
 	// CPU 0 of the lowest node is reserved. The first pod fills it, so the second one is on the next node, and the
 	// others fill the rest.
 	const used = 16 // MiB: an emulated machine moves few pages in a second
@@ -84,7 +65,7 @@ func TestDefragOnTheMachine(t *testing.T) {
 	if err != nil || from == lowest {
 		t.Fatalf("it may use memory of node %d: %v", from, err)
 	}
-	for id := range nodes.All() {
+	for id := range hostNodes(t).All() {
 		if id != lowest && id != from {
 			d.admitted(withMemory("fills-"+strconv.Itoa(id), byNode[id], "1Mi"))
 		}

@@ -31,22 +31,8 @@ func TestCPUsGoWhileKilled(t *testing.T) {
 	}
 	start := func() *daemon { return n.start("--config", file) }
 	d := start()
-	run := func(uid string) *process {
-		p := n.stopped()
-		d.run(p, uid, "main", "c-"+uid)
-		p.works()
-		return p
-	}
-	for _, uid := range []string{"x", "y"} {
-		d.admitted(guaranteed(uid, 1, 0))
-	}
-	d.admitted(burstable("s"))
-	x, y, s := run("x"), run("y"), run("s")
-	own, others := x.allowed(), y.allowed()
-	lost, ok := own.Lowest(1).Max()
-	if !ok || own.Len() != 1 || own.Overlaps(others) {
-		t.Fatalf("x runs on %s, y on %s", own, others)
-	}
+	b := d.neighbours(n)
+	x, y, s, own, others, lost := b.x, b.y, b.s, b.own, b.others, b.lost
 	online := func(value string) {
 		t.Helper()
 		if err := os.WriteFile(onlineFile(lost), []byte(value), 0); err != nil {

@@ -42,28 +42,36 @@ func (d *daemon) cpusOf(p *typesv1.PodAllocation) cpuset.Set {
 	return cpus
 }
 
-// TestMoveOnTheMachine: a container that its NUMA node cannot serve any more moves to another one, with its memory.
-func TestMoveOnTheMachine(t *testing.T) {
-	t.Parallel()
+// twoNodes starts berthd with a container on the shared CPUs, for a test of a move between NUMA nodes. counts
+// are the CPUs of each node, and lowest is the first node with memory.
+func twoNodes(t *testing.T) (n *node, d *daemon, shared *process, counts map[int]int, lowest int) {
+	t.Helper()
 	nodes := hostNodes(t)
 	if nodes.Len() < 2 {
 		t.Skipf("a move needs two NUMA nodes with memory; this machine has memory on node %s only", nodes)
 	}
-	lowest, _ := nodes.Lowest()
-	n := newNode(t, append(staticMemory(lowest, "64Mi"), "--topology-manager-policy", "single-numa-node")...)
+	lowest, _ = nodes.Lowest()
+	n = newNode(t, append(staticMemory(lowest, "64Mi"), "--topology-manager-policy", "single-numa-node")...)
 	n.needKernel()
-	d := n.start()
+	d = n.start()
 	machine, err := nodev1.NewNodeServiceClient(d.conn).GetMachine(d.ctx(), &nodev1.GetMachineRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	byNode := map[uint32]int{}
+	counts = map[int]int{}
 	for _, c := range machine.GetCpus() {
-		byNode[c.GetNumaNode()]++
+		counts[int(c.GetNumaNode())]++
 	}
 	d.admitted(burstable("shared"))
-	other := n.stopped()
-	d.run(other, "shared", "main", "c-shared")
+	shared = n.stopped()
+	d.run(shared, "shared", "main", "c-shared")
+	return n, d, shared, counts, lowest
+}
+
+// TestMoveOnTheMachine: a container that its NUMA node cannot serve any more moves to another one, with its memory.
+func TestMoveOnTheMachine(t *testing.T) {
+	t.Parallel()
+	n, d, other, byNode, _ := twoNodes(t)
 	const used = 16 // MiB: an emulated machine moves few pages in a second
 	d.admitted(withMemory("a", 1, "128Mi"))
 	p := n.stoppedWith(used)

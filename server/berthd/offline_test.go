@@ -1,17 +1,49 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // offlineEnv allows tests to take CPUs offline, which every process on the machine
 // notices; hack/vm/test.sh sets it.
 const offlineEnv = "BERTH_TEST_OFFLINE"
+
+// neighbours are two containers with a CPU each, x and y, and one on the shared CPUs, s.
+type neighbours struct {
+	x, y, s *process
+	// own are the CPUs of x, others those of y, and lost is the CPU of x that goes off line.
+	own, others cpuset.Set
+	lost        int
+}
+
+// neighbours admits and starts them.
+func (d *daemon) neighbours(n *node) (b neighbours) {
+	d.t.Helper()
+	d.admitted(guaranteed("x", 1, 0))
+	d.admitted(guaranteed("y", 1, 0))
+	d.admitted(burstable("s"))
+	b.x, b.y, b.s = d.started(n, "x"), d.started(n, "y"), d.started(n, "s")
+	b.own, b.others = b.x.allowed(), b.y.allowed()
+	var ok bool
+	if b.lost, ok = b.own.Lowest(1).Max(); !ok || b.own.Len() != 1 || b.own.Overlaps(b.others) {
+		d.t.Fatalf("x runs on %s, y on %s", b.own, b.others)
+	}
+	return b
+}
+
+// started starts the container of an admitted pod.
+func (d *daemon) started(n *node, uid string) *process {
+	d.t.Helper()
+	p := n.stopped()
+	d.run(p, uid, "main", "c-"+uid)
+	p.works()
+	return p
+}
 
 // TestCPUGoesOffline takes a CPU off line that a container has for itself. Its process
 // runs with those that share, never on another's CPU; that is a finding; nobody is given
@@ -29,23 +61,9 @@ func TestCPUGoesOffline(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := n.start("--config", file)
-	run := func(uid string) *process {
-		p := n.stopped()
-		d.run(p, uid, "main", "c-"+uid)
-		p.works()
-		return p
-	}
-	for _, uid := range []string{"x", "y"} {
-		d.admitted(guaranteed(uid, 1, 0))
-	}
-	d.admitted(burstable("s"))
-	x, y, s := run("x"), run("y"), run("s")
-	own := x.allowed()
-	lost, ok := own.Lowest(1).Max()
-	if !ok || own.Len() != 1 || own.Overlaps(y.allowed()) {
-		t.Fatalf("x runs on %s, y on %s", own, y.allowed())
-	}
-	online := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", lost)
+	b := d.neighbours(n)
+	x, y, s, own, lost := b.x, b.y, b.s, b.own, b.lost
+	online := onlineFile(lost)
 	if err := os.WriteFile(online, []byte("0"), 0); err != nil {
 		t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
 	}
@@ -57,7 +75,7 @@ func TestCPUGoesOffline(t *testing.T) {
 	d.eventually("the check finds it", offline)
 	d.eventually("its owner runs with those that share", func() bool { return x.allowed() == s.allowed() && !x.allowed().Overlaps(y.allowed()) })
 	d.admitted(guaranteed("z", 1, 0))
-	if z := run("z").allowed(); z.Overlaps(own) || z.Overlaps(y.allowed()) || z.Len() != 1 {
+	if z := d.started(n, "z").allowed(); z.Overlaps(own) || z.Overlaps(y.allowed()) || z.Len() != 1 {
 		t.Errorf("z was given %s; CPUs %s are off line, and y has %s", z, own, y.allowed())
 	}
 	d.eventually("all others leave it", func() bool { return x.allowed() == s.allowed() })
