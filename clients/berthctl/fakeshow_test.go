@@ -459,7 +459,7 @@ func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.Re
 		Changes: []*nodev1.FieldChange{
 			{Field: "limits.call", OldValue: `"2m0s"`, NewValue: `"1m0s"`, Applied: true},
 			{Field: "reserved.cpus", OldValue: `"0"`, NewValue: `"0-1"`, Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},
-			{Field: "strictState", NewValue: "true", Reason: "needs a restart: it is about damage that a start finds"},
+			{Field: "strictState", NewValue: "true", Reason: "needs a restart: berthd looks for damage only at the start"},
 		},
 	}, nil
 }

@@ -70,10 +70,10 @@ func TestReload(t *testing.T) {
 	}
 	want := []string{
 		`limits.call "2m0s" > "1m0s"`,
-		`limits.messageBytes 4194304 > 1000000: needs a restart: buffers are made for it at the start`,
+		`limits.messageBytes 4194304 > 1000000: needs a restart: buffers are allocated for it at the start`,
 		`log.format "text" > "json": needs a restart: the log is opened at the start`,
 		`log.level "info" > "debug"`,
-		`strictState  > true: needs a restart: it is about damage that a start finds`,
+		`strictState  > true: needs a restart: berthd looks for damage only at the start`,
 	}
 	d.reloads(want...)
 	// What is in force is no difference any more.

@@ -293,7 +293,7 @@ var needs = []need{
 		realCgroups},
 	{confine.DACOverride, "call plugins, providers and runtimes of other users", "berthd cannot connect to sockets to which only their users may write",
 		func(config.Config) bool { return true }},
-	{confine.Chown, "give its sockets to a group (listenGroup)", "berthd does not start, unless it is of the group",
+	{confine.Chown, "give its sockets to a group (listenGroup)", "berthd does not start, unless its user belongs to the group",
 		func(c config.Config) bool { return c.ListenGroup != "" }},
 	{confine.NetBindService, "listen on a port below 1024 (http)", "metrics and health are not served",
 		func(c config.Config) bool { port, ok := httpPort(c); return ok && port > 0 && port < 1024 }},
