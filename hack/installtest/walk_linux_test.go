@@ -348,7 +348,7 @@ func (m *machine) dashboard() string {
 	}
 
 	var table strings.Builder
-	table.WriteString("\nThese are the metrics that the dashboard's queries read, also through the recording rules of `berth.rules.yaml`, and whether berthd served them now:\n\n" +
+	table.WriteString("\nThe table lists the metrics of each panel of the dashboard (some through recording rules in `berth.rules.yaml`), and whether berthd serves them at this point:\n\n" +
 		"| Panel | Metric | Served |\n| --- | --- | --- |\n")
 	if len(board.Panels) == 0 || len(later) == 0 {
 		t.Fatalf("%d panels, %d counters with labels: the files have another form", len(board.Panels), len(later))
@@ -376,7 +376,7 @@ func (m *machine) dashboard() string {
 			state := "yes"
 			switch {
 			case rare[name]:
-				state = "from its first event on"
+				state = "after the first event"
 				if !later[name] {
 					t.Errorf("panel %s: docs/metrics.md does not say that %s appears with its first event", panel.Title, name)
 				}
