@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/cgroup"
@@ -89,8 +90,11 @@ func (c Config) Validate() error {
 		"providers.external.deadline": int64(c.Providers.External.Deadline.Duration),
 		"providers.external.connect":  int64(c.Providers.External.Connect.Duration),
 		"providers.external.lease":    int64(c.Providers.External.Lease.Duration),
-		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
-		"hotplug.poll":                int64(c.Hotplug.Poll.Duration),
+	}
+	for field, period := range map[string]time.Duration{"cgroups.reconcilePeriod": c.Cgroups.ReconcilePeriod.Duration, "hotplug.poll": c.Hotplug.Poll.Duration} {
+		if period < leastPeriod {
+			vs.Addf(field, "%s: expected at least %s, such as 10s", period, leastPeriod)
+		}
 	}
 	c.validateHotplug(&vs, oneOf)
 	c.validateDRA(&vs)
@@ -123,6 +127,10 @@ func (c Config) Validate() error {
 	slices.SortStableFunc(vs, func(a, b errdefs.Violation) int { return strings.Compare(a.Field, b.Field) })
 	return vs.Err("configuration")
 }
+
+// leastPeriod is the shortest time between two rounds of work that berthd repeats. A shorter one would
+// only use up a CPU.
+const leastPeriod = 10 * time.Millisecond
 
 func (c Config) validateHotplug(vs *errdefs.Violations, oneOf func(field, got string, allowed ...string)) {
 	if c.Hotplug.Debounce.Duration < 0 {

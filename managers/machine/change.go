@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -127,11 +126,35 @@ func (t *Topology) Without(cpus cpuset.Set) (*Topology, error) {
 		return t, nil
 	}
 	s := t.Snapshot()
+	s.takeOffline(off)
+	return t.reduced(s)
+}
+
+// takeOffline takes CPUs off line.
+func (s *Snapshot) takeOffline(off cpuset.Set) {
 	s.CPUs = slices.DeleteFunc(s.CPUs, func(c CPU) bool { return off.Contains(c.ID) })
 	s.Offline = s.Offline.Union(off)
 	nameCores(s.CPUs)
-	s.Counts = nil
-	return New(s)
+}
+
+// reduced returns the machine of a snapshot that lacks something of t. Counts of t that disagree
+// with its tables change by as much as the tables.
+func (t *Topology) reduced(s Snapshot) (*Topology, error) {
+	less, err := New(s)
+	if err != nil || s.Counts == nil {
+		return less, err
+	}
+	was, is := t.tableCounts(), less.tableCounts()
+	changed := func(recorded, was, is int) int { return max(0, recorded+is-was) }
+	less.counts = Counts{
+		CPUs:      changed(t.counts.CPUs, was.CPUs, is.CPUs),
+		Cores:     changed(t.counts.Cores, was.Cores, is.Cores),
+		Sockets:   changed(t.counts.Sockets, was.Sockets, is.Sockets),
+		NUMANodes: changed(t.counts.NUMANodes, was.NUMANodes, is.NUMANodes),
+		Uncores:   changed(t.counts.Uncores, was.Uncores, is.Uncores),
+	}
+	*less.snap.Counts = less.counts
+	return less, nil
 }
 
 // nameCores gives each core the lowest id of its threads.
@@ -209,38 +232,4 @@ func (d *Difference) Apply(from *Topology) (*Topology, error) {
 		return nil, errdefs.Corruptf("the difference of a machine is damaged: %w", err)
 	}
 	return t, nil
-}
-
-// Debounce decides which of the observed machines replaces the one in use. A machine that lacks
-// something replaces it at once, because containers may run in the wrong place. A machine that
-// only has more has to stay the same for a while, so that CPUs that come and go do not cause a
-// change each time.
-type Debounce struct {
-	// For is how long a machine that has more must be observed.
-	For time.Duration
-
-	next  *Topology
-	since time.Time
-}
-
-// Observe returns whether an observed machine replaces the one in use. If it does not, but may
-// later, again is the time to observe it again.
-func (s *Debounce) Observe(used, observed *Topology, now time.Time) (replace bool, again time.Time) {
-	change := Compare(used, observed)
-	if change.Empty() {
-		s.next = nil
-		return false, time.Time{}
-	}
-	if change.Loses() {
-		s.next = nil
-		return true, time.Time{}
-	}
-	if s.next == nil || !Compare(s.next, observed).Empty() {
-		s.next, s.since = observed, now
-	}
-	if due := s.since.Add(s.For); now.Before(due) {
-		return false, due
-	}
-	s.next = nil
-	return true, time.Time{}
 }

@@ -82,7 +82,12 @@ func (t *Topology) fillCounts() {
 		t.counts = *t.snap.Counts
 		return
 	}
-	t.counts = Counts{
+	t.counts = t.tableCounts()
+}
+
+// tableCounts returns the counts that follow from the tables.
+func (t *Topology) tableCounts() Counts {
+	return Counts{
 		CPUs:      len(t.snap.CPUs),
 		Cores:     t.cores.Len(),
 		Sockets:   t.sockets.Len(),

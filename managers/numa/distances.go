@@ -107,6 +107,28 @@ func (d Distances) Between(i, j int) (int, bool) {
 	return int(d.table[i*d.stride+j]), true
 }
 
+// Among returns the distances between the nodes of m.
+func (d Distances) Among(m Mask) Distances {
+	nodes := d.nodes.Intersect(m)
+	switch nodes {
+	case d.nodes:
+		return d
+	case 0:
+		return Distances{}
+	}
+	stride := bits.Len64(uint64(nodes))
+	table := make([]int32, stride*stride)
+	for i := range stride {
+		for j := range stride {
+			table[i*stride+j] = unknown
+			if nodes.Contains(i) && nodes.Contains(j) {
+				table[i*stride+j] = d.table[i*d.stride+j]
+			}
+		}
+	}
+	return Distances{nodes: nodes, table: table, stride: stride}
+}
+
 // Has reports whether the distance of every ordered pair of nodes of m is known,
 // those from a node to itself included.
 func (d Distances) Has(m Mask) bool {

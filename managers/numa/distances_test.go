@@ -179,6 +179,22 @@ func TestDistancesMatchModel(t *testing.T) {
 			}
 		}
 		m := anyMask().Draw(t, "m")
+		among := map[int]map[int]int{}
+		for i := range m.Intersect(d.Nodes()).All() {
+			among[i] = map[int]int{}
+			for j, distance := range rows[i] {
+				if m.Contains(j) {
+					among[i][j] = distance
+				}
+			}
+		}
+		want, err := NewDistances(among)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Among(m); !reflect.DeepEqual(got, want) {
+			t.Fatalf("among {%s}: %v, expected %v", m, got, want)
+		}
 		sum, complete := int64(0), true
 		for _, i := range m.IDs() {
 			for _, j := range m.IDs() {

@@ -31,7 +31,7 @@ func newChangingNode(t *testing.T, m *machine.Topology, settings string) changin
 	n.kernel = false
 	n.file = filepath.Join(n.root, "machine.json")
 	n.config = filepath.Join(n.root, "berth.yaml")
-	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncpu: {policy: static}\nhotplug:\n  poll: 5ms\n  debounce: 1ms\n" + settings
+	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncpu: {policy: static}\nhotplug:\n  poll: 10ms\n  debounce: 1ms\n" + settings
 	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -313,12 +313,7 @@ func (a *App) machine() *machine.Topology {
 // that cannot change.
 func (a *App) probeMachine() (text string, changes bool, err error) {
 	if a.Config.Machine == "" {
-		sys, err := os.OpenRoot("/sys")
-		if err != nil {
-			return "", true, errdefs.Unavailablef("read the machine's topology: %w", err)
-		}
-		defer sys.Close()
-		text, err := sysfs.Probe(sys.FS())
+		text, err := sysfs.ProbeHost()
 		return text, true, err
 	}
 	data, err := os.ReadFile(a.Config.Machine)
@@ -401,12 +396,12 @@ func (a *App) compareMachine(ctx context.Context, w *machineWatch) (again time.T
 	if err == nil {
 		observed, err = findMachine(a.Config.Machine)
 	}
-	replace := false
+	var next *machine.Topology
 	if err == nil {
-		replace, again = w.debounce.Observe(a.machine(), observed, a.Now())
+		next, again = w.debounce.Observe(a.machine(), observed, a.Now())
 	}
-	if replace {
-		err = a.changeMachine(ctx, observed)
+	if next != nil {
+		err = a.changeMachine(ctx, next)
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && err.Error() != w.failed:

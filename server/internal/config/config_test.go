@@ -358,6 +358,8 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"upper case":         {berth: berthHead + "CPU: {policy: static}\n", want: "CPU: unknown field, expected cpu"},
 		"bad duration":       {berth: berthHead + "cgroups: {reconcilePeriod: ten}\n", want: `cgroups.reconcilePeriod: expected a duration such as 10s, found "ten"`},
 		"number as duration": {berth: berthHead + "cgroups: {reconcilePeriod: 1}\n", want: "cgroups.reconcilePeriod: expected a duration such as 10s, found 1"},
+		"period":             {berth: berthHead + "hotplug: {poll: 1ns}\n", want: "hotplug.poll: 1ns: expected at least 10ms, such as 10s"},
+		"period of cgroups":  {berth: berthHead + "cgroups: {reconcilePeriod: 0s}\n", want: "cgroups.reconcilePeriod: 0s: expected at least 10ms"},
 		"bad CPUs":           {berth: berthHead + "reserved: {cpus: 0-x}\n", want: `reserved.cpus: cpu list "0-x": expected a cpu number`},
 		"number as CPUs":     {berth: berthHead + "reserved: {cpus: 0}\n", want: `reserved.cpus: expected a list of CPUs as text, such as "0-3", found 0`},
 		"text as number":     {berth: berthHead + "node: {maxPods: lots}\n", want: `node.maxPods: expected a whole number, found "lots"`},

@@ -50,42 +50,49 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 }
 
 // Probe returns a text that differs after each change of the CPUs on line, the NUMA nodes, their
-// memory and their huge pages. It costs a small part of Discover. sys is /sys.
-func Probe(sys fs.FS) (string, error) {
-	t := tree{fsys: sys, mount: "/sys"}
-	var parts []any
+// memory and their huge pages. It costs a small part of Discover.
+func Probe(sys, proc fs.FS) (string, error) {
+	d := discovery{sys: tree{fsys: sys, mount: "/sys"}, proc: tree{fsys: proc, mount: "/proc"}}
+	parts, err := d.probe()
+	if err != nil {
+		return "", fmt.Errorf("discover machine: %w", err)
+	}
+	return fmt.Sprint(parts...), nil
+}
+
+func (d *discovery) probe() (parts []any, err error) {
 	for _, file := range []string{"/online", "/present"} {
-		cpus, absent, err := t.cpus(cpuDir + file)
+		cpus, absent, err := d.sys.cpus(cpuDir + file)
 		if err != nil {
-			return "", fmt.Errorf("read the machine's topology: %w", err)
+			return nil, err
 		}
 		parts = append(parts, cpus, absent)
 	}
-	d := discovery{sys: t}
-	dirs, err := t.numbered(nodeDir, nodeName)
+	dirs, err := d.sys.numbered(nodeDir, nodeName)
 	if err != nil {
-		return "", fmt.Errorf("read the machine's topology: %w", err)
+		return nil, err
 	}
 	for _, dir := range dirs {
 		base := nodeDir + "/" + dir.name
 		bytes, err := d.readNodeMemory(base)
 		if err != nil {
-			return "", fmt.Errorf("read the machine's topology: %w", err)
+			return nil, err
 		}
-		pages, err := t.hugePages(base+"/hugepages", "nr_hugepages")
+		pages, err := d.sys.hugePages(base+"/hugepages", "nr_hugepages")
 		if err != nil {
-			return "", fmt.Errorf("read the machine's topology: %w", err)
+			return nil, err
 		}
 		parts = append(parts, dir.id, bytes, pages)
 	}
-	if len(dirs) == 0 {
-		pages, err := t.hugePages(hugePagesDir, "nr_hugepages")
-		if err != nil {
-			return "", fmt.Errorf("read the machine's topology: %w", err)
-		}
-		parts = append(parts, pages)
+	if len(dirs) > 0 {
+		return parts, nil
 	}
-	return fmt.Sprint(parts...), nil
+	// Without NUMA nodes, a single package has the memory and the pages of the machine.
+	if err := d.readMemory(); err != nil {
+		return nil, err
+	}
+	pages, err := d.sys.hugePages(hugePagesDir, "nr_hugepages")
+	return append(parts, d.out.MemoryBytes, pages), err
 }
 
 func (d *discovery) run() error {

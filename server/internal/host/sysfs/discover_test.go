@@ -333,6 +333,47 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// TestProbe: the text differs if, and only if, the machine has to be read again.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	const pages = "hugepages/hugepages-2048kB"
+	nodes := func() files {
+		return files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).memory(0, 4).online("0-1", "0-1").set(nodePath(0)+"/"+pages, "nr_hugepages", "0").
+			set("proc", "meminfo", "MemTotal: 64 kB")
+	}
+	packages := func() files {
+		return files{}.cpu(0, -1, 0, 0).online("0", "0").set("sys/kernel/mm/"+pages, "nr_hugepages", "3").set("proc", "meminfo", "MemTotal: 64 kB")
+	}
+	text := func(f files) string {
+		sys, proc := f.trees()
+		text, err := Probe(sys, proc)
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	}
+	for name, row := range map[string]struct {
+		before, after files
+		same          bool
+	}{
+		"nothing":                       {nodes(), nodes(), true},
+		"a CPU goes off line":           {nodes(), nodes().online("0", "0-1"), false},
+		"a CPU is removed":              {nodes().online("0", "0-1"), nodes().online("0", "0"), false},
+		"memory":                        {nodes(), nodes().memory(0, 8), false},
+		"pages":                         {nodes(), nodes().set(nodePath(0)+"/"+pages, "nr_hugepages", "1"), false},
+		"a node":                        {nodes(), nodes().memory(1, 4), false},
+		"memory of the whole":           {nodes(), nodes().set("proc", "meminfo", "MemTotal: 65 kB"), true}, // the nodes have theirs
+		"without NUMA: nothing":         {packages(), packages(), true},
+		"without NUMA: memory":          {packages(), packages().set("proc", "meminfo", "MemTotal: 65 kB"), false},
+		"without NUMA: pages":           {packages(), packages().set("sys/kernel/mm/"+pages, "nr_hugepages", "2"), false},
+		"without NUMA: no known memory": {packages(), files{}.cpu(0, -1, 0, 0).online("0", "0"), false},
+	} {
+		if got := text(row.before) == text(row.after); got != row.same {
+			t.Errorf("%s: the text is the same: %t", name, got)
+		}
+	}
+}
+
 func TestNoCPUs(t *testing.T) {
 	t.Parallel()
 	for name, tree := range map[string]files{

@@ -10,6 +10,11 @@ import (
 )
 
 // Host refuses with an error of class Unsupported: there is no /sys to read.
-func Host() (machine.Snapshot, error) {
-	return machine.Snapshot{}, errdefs.Unsupportedf("discover machine: %s has no /sys; give a recorded machine or a shape", runtime.GOOS)
+func Host() (machine.Snapshot, error) { return machine.Snapshot{}, unsupported() }
+
+// ProbeHost refuses like Host.
+func ProbeHost() (string, error) { return "", unsupported() }
+
+func unsupported() error {
+	return errdefs.Unsupportedf("discover machine: %s has no /sys; give a recorded machine or a shape", runtime.GOOS)
 }
