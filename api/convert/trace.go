@@ -18,7 +18,7 @@ func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 	out := &typesv1.Trace{
 		AdmissionId: t.AdmissionID, PodUid: t.Pod, Namespace: t.Namespace, Name: t.Name,
 		Admitted: t.Admitted, DryRun: t.DryRun,
-		Reason: t.Reason, Message: t.Message, Tried: int32(t.Tried),
+		Reason: t.Reason, Message: t.Message, Tried: int32(t.Tried), ResourceClaim: t.ResourceClaim,
 	}
 	if !t.Time.IsZero() {
 		out.DecideTime = timestamppb.New(t.Time)

@@ -59,7 +59,11 @@ func (c *ctl) describePod() *cobra.Command {
 func (c *ctl) describeAll(w io.Writer, got *allocationv1.GetResponse) {
 	pod := got.GetPod()
 	f := table.NewFields("")
-	f.Add("Pod", podName(pod))
+	kind := "Pod"
+	if isClaim(pod) {
+		kind = "Claim"
+	}
+	f.Add(kind, podName(pod))
 	f.Add("UID", pod.GetUid())
 	f.Add("QoS", string(podspec.QoSClass(pod.GetQosClass())))
 	f.Add("Cgroup", pod.GetCgroupParent())

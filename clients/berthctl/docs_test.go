@@ -106,13 +106,17 @@ var exampleFiles = strings.NewReplacer(
 // returns.
 func examples(t *testing.T, path, page string) string {
 	t.Helper()
-	socket := (&fake{}).start(t)
+	usual, withClaims := (&fake{}).start(t), (&fake{claims: true}).start(t)
 	parts := strings.Split(page, "```\n$ berthctl ")
 	for i, part := range parts[1:] {
 		args, rest, _ := strings.Cut(part, "\n")
 		_, after, ends := strings.Cut(rest, "```\n")
 		if !ends {
 			t.Fatalf("%s: the example %q has no end", path, args)
+		}
+		socket := usual
+		if strings.HasPrefix(args, "get claims") {
+			socket = withClaims
 		}
 		r := invoke(t.Context(), socket, "", strings.Fields(exampleFiles.Replace(args))...)
 		parts[i+1] = args + "\n" + r.out + r.err + "```\n" + after

@@ -20,18 +20,21 @@ const explainLong = `Explain the last decision about a pod: the answer of each r
 missing resources and their holders. Decisions about rejected pods are stored, too.
 
 The pod is named by uid, by namespace/name, by the id of the admission, or by its name alone if no other pod has that name.
--o wide prints every step.`
+-o wide prints every step.
+
+claim CLAIM explains the last decision about a claim on dynamic resources, by uid, by namespace/name or by its name alone.`
 
 const explainExample = `  berthctl explain default/web
-  berthctl explain 2f1c8a52-0000-4000-8000-000000000001 -o wide`
+  berthctl explain 2f1c8a52-0000-4000-8000-000000000001 -o wide
+  berthctl explain claim default/train`
 
 func (c *ctl) explain() *cobra.Command {
 	var drawn mapFlags
 	var in namespaces
 	cmd := c.verb(about{
-		use:   "explain POD",
+		use:   "explain {POD | claim CLAIM}",
 		short: "Explain why a pod was admitted or rejected",
-		long:  explainLong, example: explainExample, args: []string{"POD"},
+		long:  explainLong, example: explainExample, args: []string{"POD", "[CLAIM]"},
 	}, func(ctx context.Context, s *session, args []string) error {
 		picture, err := drawn.options(s.ctl)
 		if err != nil {
@@ -40,7 +43,16 @@ func (c *ctl) explain() *cobra.Command {
 		if err := in.check("explain"); err != nil {
 			return err
 		}
-		answer, err := s.trace(ctx, in.pod(args[0]))
+		find, what := s.trace, args[0]
+		if len(args) == 2 {
+			if what != kindOf("claims") {
+				return usagef("explain", "%q: expected the name of one pod, or claim and the name of a claim", what)
+			}
+			find, what = s.traceOfClaim, args[1]
+		} else if name := withoutKind(what, "claims"); name != what {
+			find, what = s.traceOfClaim, name
+		}
+		answer, err := find(ctx, in.pod(what))
 		if err != nil {
 			return err
 		}
@@ -54,7 +66,7 @@ func (c *ctl) explain() *cobra.Command {
 		return s.showExplained(ctx, answer.GetTrace(), picture)
 	})
 	in.flags(cmd.Flags(), inNamespace)
-	cmd.ValidArgsFunction = c.complete([]string{"DECISION"})
+	cmd.ValidArgsFunction = c.complete([]string{"DECISION", "DECISION"})
 	drawn.declare(cmd, "draw the NUMA nodes on which something was missing, as they are now")
 	return cmd
 }
@@ -79,6 +91,31 @@ func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceRe
 		return s.traceByName(ctx, what)
 	}
 	return nil, fmt.Errorf("no admission is remembered for %s", what)
+}
+
+// traceOfClaim finds the newest explanation of a claim on dynamic resources by uid or name.
+func (s *session) traceOfClaim(ctx context.Context, what string) (*inspectv1.GetTraceResponse, error) {
+	namespace, name, qualified := strings.Cut(what, "/")
+	requests := []*inspectv1.ListTracesRequest{{Namespace: namespace, Name: name}}
+	if !qualified {
+		requests = []*inspectv1.ListTracesRequest{{PodUid: what}, {Name: what}}
+	}
+	for _, req := range requests {
+		all, err := s.allTraces(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		claims := slices.DeleteFunc(all.GetTraces(), func(t *typesv1.Trace) bool { return !t.GetResourceClaim() })
+		for _, t := range claims {
+			if other := t.GetNamespace(); other != claims[0].GetNamespace() {
+				return nil, fmt.Errorf("several claims are called %s: name one of %s/%[1]s, %s/%[1]s", what, claims[0].GetNamespace(), other)
+			}
+		}
+		if len(claims) > 0 { // the newest is the first
+			return s.Inspect().GetTrace(ctx, &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: claims[0].GetAdmissionId()}})
+		}
+	}
+	return nil, fmt.Errorf("no decision about a claim %s is remembered", what)
 }
 
 // traceByName finds the newest explanation of the pod with a name, in any namespace.
@@ -112,7 +149,11 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 	case t.GetReason() != "":
 		outcome = fmt.Sprintf("rejected: %s: %s", t.GetReason(), oneLine(t.GetMessage()))
 	}
-	fmt.Fprintf(w, "%s/%s %s\n", t.GetNamespace(), t.GetName(), outcome)
+	kind := ""
+	if t.GetResourceClaim() {
+		kind = "claim "
+	}
+	fmt.Fprintf(w, "%s%s/%s %s\n", kind, t.GetNamespace(), t.GetName(), outcome)
 	fmt.Fprintf(w, "uid %s, admission %s, decided on revision %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetRevision())
 }
 

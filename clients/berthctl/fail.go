@@ -156,10 +156,13 @@ func (c *ctl) wanted(args []string) {
 // hint returns advice about an error; empty if there is no general one.
 func (c *ctl) hint(err error, failed *berth.Error) string {
 	var usage *usageError
+	var unknown *unknownPodError
 	switch {
 	case errors.As(err, &usage):
 		return fmt.Sprintf("see '%s --help'", usage.verb)
-	case errors.As(err, new(*unknownPodError)):
+	case errors.As(err, &unknown) && unknown.claim:
+		return "'berthctl get claims' lists those that are prepared, 'berthctl explain claim' the last decision about one"
+	case unknown != nil:
 		return "'berthctl get pods' lists those that are admitted, 'berthctl get rejections' those that were not"
 	case errors.Is(err, podspec.ErrNoUID):
 		return "--generate-uid makes one from namespace and name"

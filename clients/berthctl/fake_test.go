@@ -45,6 +45,8 @@ type fake struct {
 	empty bool
 	// sick is one whose ledger breaks its rules.
 	sick bool
+	// claims is one with claims on dynamic resources.
+	claims bool
 	// twist changes what services answer.
 	twist func(grpc.ServiceRegistrar) grpc.ServiceRegistrar
 	// readings is how often usage was read.
@@ -152,6 +154,9 @@ func (f *fake) pods() []*typesv1.PodAllocation {
 	if f.empty {
 		return nil
 	}
+	if f.claims {
+		return f.claimed()
+	}
 	return []*typesv1.PodAllocation{
 		{
 			Uid: webUID, Namespace: "default", Name: "web", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
@@ -169,6 +174,28 @@ func (f *fake) pods() []*typesv1.PodAllocation {
 			Containers: []*typesv1.ContainerAllocation{{ContainerName: "c", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP}},
 		},
 	}
+}
+
+const claimUID = "77777777-0000-4000-8000-000000000007"
+
+// claimed are the pods of a fake with a claim that default/web uses, and one that nobody uses.
+func (f *fake) claimed() []*typesv1.PodAllocation {
+	pods := (&fake{}).pods()
+	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: claimDevice, Id: claimUID}}
+	claim := func(uid, name, cpus string) *typesv1.PodAllocation {
+		return &typesv1.PodAllocation{
+			Uid: uid, Namespace: "default", Name: name, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, ResourceClaimNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}},
+			Containers: []*typesv1.ContainerAllocation{{
+				ContainerName: "claim", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: cpus}, ExclusiveCpus: true, Affinity: hintOf(true, 1),
+				Claims: []*typesv1.Claim{cpuClaim(uid, "claim", cpus), {
+					PodUid: uid, ContainerName: "claim", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 1),
+					Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Bytes: 1 << 30}}}},
+				}},
+			}},
+			AdmissionId: "ADMISSION7", AdmitTime: timestamppb.New(testNow.Add(-10 * time.Minute)), Owner: "dra",
+		}
+	}
+	return append(pods, claim(claimUID, "web", "4-5"), claim("88888888-0000-4000-8000-000000000008", "spare", "6"))
 }
 
 func (f *fake) pod(uid string) (*typesv1.PodAllocation, error) {

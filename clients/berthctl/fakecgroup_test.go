@@ -96,11 +96,15 @@ func (f fakeNode) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nod
 }
 
 func (f fakeNode) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
-	return &nodev1.GetAllocatableResponse{
+	out := &nodev1.GetAllocatableResponse{
 		Allocatable: map[string]string{"cpu": "15", "memory": "65498251264", "hugepages-2Mi": "1073741824", "ephemeral-storage": "96636764160", "pods": "110"},
 		Limit:       map[string]string{"cpu": "15", "memory": "66571993088", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "509000"},
 		Requested:   map[string]string{"cpu": "2500m", "memory": "3221225472", "pods": "2"},
-	}, nil
+	}
+	if f.claims {
+		out.ResourceClaims = []*nodev1.ClaimNode{{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "4-7"}, Resources: map[string]string{"memory": "2147483648"}, CpuStep: 1}}
+	}
+	return out, nil
 }
 
 func (f fakeNode) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {

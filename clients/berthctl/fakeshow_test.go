@@ -87,6 +87,32 @@ func traces() []*typesv1.Trace {
 	}
 }
 
+// traces are those of pods, and of claims if there are some: the newest first.
+func (f *fake) traces() []*typesv1.Trace {
+	all := traces()
+	if !f.claims {
+		return all
+	}
+	// A claim's name may be a pod's.
+	return append([]*typesv1.Trace{
+		{
+			AdmissionId: "ADMISSION8", PodUid: "99999999-0000-4000-8000-000000000009", Namespace: "default", Name: "big", Revision: 12, ResourceClaim: true,
+			Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=1, which is unexpected",
+			Steps: []*typesv1.TraceStep{{
+				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "claim", Text: "not enough CPUs",
+				Shortages: []*typesv1.Shortage{{Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Need: 8, Free: 1, Held: 3, Holders: []*typesv1.ContainerRef{{PodUid: claimUID, ContainerName: "claim"}}}},
+			}},
+		},
+		{
+			AdmissionId: "ADMISSION7", PodUid: claimUID, Namespace: "default", Name: "web", Revision: 10, Admitted: true, ResourceClaim: true,
+			Steps: []*typesv1.TraceStep{
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "claim", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(claimUID, "claim", "4-5")},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_COMMITTED},
+			},
+		},
+	}, all...)
+}
+
 // placedTrace plans twice, the second time on the CPUs 4-5 with memory of both nodes.
 func placedTrace() *typesv1.Trace {
 	both := &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}
@@ -114,7 +140,7 @@ func (f fakeInspect) ListTraces(_ context.Context, req *inspectv1.ListTracesRequ
 	if req.GetReason() == "None" {
 		return out, nil
 	}
-	for i, t := range traces() {
+	for i, t := range f.traces() {
 		wanted := (req.GetName() == "" || req.GetName() == t.GetName()) && (req.GetNamespace() == "" || req.GetNamespace() == t.GetNamespace()) &&
 			(req.GetPodUid() == "" || req.GetPodUid() == t.GetPodUid()) && !(req.GetRefused() && t.GetAdmitted())
 		// A page has one trace, and its token is where the next begins.
@@ -183,7 +209,7 @@ func historyEntries() []*inspectv1.HistoryEntry {
 }
 
 func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {
-	for _, t := range traces() {
+	for _, t := range f.traces() {
 		switch {
 		case req.GetPodUid() == t.GetPodUid(), req.GetAdmissionId() == t.GetAdmissionId(), req.GetPodName() == t.GetNamespace()+"/"+t.GetName():
 			return &inspectv1.GetTraceResponse{Trace: t}, nil
@@ -256,9 +282,13 @@ type fakeCPU struct {
 }
 
 func (f fakeCPU) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.GetStateResponse, error) {
+	reserved := "0"
+	if f.claims {
+		reserved = "0,4-7"
+	}
 	return &cpuv1.GetStateResponse{
 		Policy: "static", Options: map[string]string{"full-pcpus-only": "true"},
-		All: &typesv1.CPUSet{List: "0-7"}, Reserved: &typesv1.CPUSet{List: "0"},
+		All: &typesv1.CPUSet{List: "0-7"}, Reserved: &typesv1.CPUSet{List: reserved},
 		Shared: &typesv1.CPUSet{List: "0,3-7"}, Exclusive: &typesv1.CPUSet{List: "1-2"},
 		Assignments: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2")}, Revision: 12,
 	}, nil
@@ -284,6 +314,10 @@ func (f fakeMemory) GetState(context.Context, *memoryv1.GetStateRequest) (*memor
 		return &memoryv1.GetStateResponse{Policy: "None", Revision: 12}, nil
 	}
 	alone, both := &typesv1.NUMANodeSet{Ids: []uint32{0}}, &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}
+	reserved := uint64(0)
+	if f.claims {
+		reserved = 4 << 30
+	}
 	return &memoryv1.GetStateResponse{
 		Policy: "Static", Revision: 12,
 		Nodes: []*memoryv1.NodeState{
@@ -292,7 +326,7 @@ func (f fakeMemory) GetState(context.Context, *memoryv1.GetStateRequest) (*memor
 				{Resource: "memory", TotalBytes: 16777216000, ReservedBytes: 1 << 30, AllocatableBytes: 14 << 30, HeldBytes: 14 << 30},
 			}},
 			{NumaNode: 1, Group: both, Blocks: 2, Resources: []*memoryv1.ResourceState{
-				{Resource: "memory", TotalBytes: 16 << 30, AllocatableBytes: 16 << 30, HeldBytes: 3 << 30, FreeBytes: 13 << 30},
+				{Resource: "memory", TotalBytes: 16 << 30, ReservedBytes: reserved, AllocatableBytes: 16<<30 - reserved, HeldBytes: 3 << 30, FreeBytes: 13 << 30},
 			}},
 			{NumaNode: 2, Group: &typesv1.NUMANodeSet{Ids: []uint32{2}}},
 		},

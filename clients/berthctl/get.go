@@ -26,7 +26,7 @@ func (c *ctl) get() *cobra.Command {
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu
   berthctl get pods --at 2026-11-20T03:00:00Z`,
-	}, c.ofPast(c.getPods()), c.getSpec(), c.getRejections(), c.getTraces(), c.ofPast(c.getContainers()), c.ofPast(c.getCPUs()), c.ofPast(c.getMemory()), c.ofPast(c.getNUMA()), c.ofPast(c.getDevices()), c.getResources(), c.getProviders(),
+	}, c.ofPast(c.getPods()), c.ofPast(c.getClaims()), c.getSpec(), c.getRejections(), c.getTraces(), c.ofPast(c.getContainers()), c.ofPast(c.getCPUs()), c.ofPast(c.getMemory()), c.ofPast(c.getNUMA()), c.ofPast(c.getDevices()), c.getResources(), c.getProviders(),
 		c.getNode(), c.getCgroups())
 	shortNames(cmd)
 	return cmd
@@ -35,7 +35,7 @@ func (c *ctl) get() *cobra.Command {
 // short are the names that kubectl has for kinds, or would have.
 var short = map[string][]string{
 	"pods": {"po"}, "pod": {"po"}, "containers": {"co"}, "container": {"co"}, "node": {"nodes", "no"}, "devices": {"dev"}, "device": {"dev"},
-	"resources": {"res"}, "memory": {"mem"}, "providers": {"prov"}, "cgroups": {"cg"}, "cgroup": {"cg"}, "rejections": {"rej"},
+	"resources": {"res"}, "memory": {"mem"}, "claims": {"resourceclaims", "resourceclaim"}, "providers": {"prov"}, "cgroups": {"cg"}, "cgroup": {"cg"}, "rejections": {"rej"},
 }
 
 // shortNames gives the verbs of a group their singular, their plural and their short names.
@@ -86,12 +86,22 @@ const inNamespace = "namespace of the pod, if POD is only its name"
 type filter struct {
 	namespaces
 	resource, owner string
+	claims          bool // in place of pods
 }
 
 func (f *filter) flags(cmd *cobra.Command) {
-	f.namespaces.flags(cmd.Flags(), "only pods of this namespace")
-	cmd.Flags().StringVar(&f.resource, "resource", "", "only pods that hold this resource")
-	cmd.Flags().StringVar(&f.owner, "owner", "", "only pods of this agent, such as berthlet or kubernetes")
+	what := f.what() + "s"
+	f.namespaces.flags(cmd.Flags(), "only "+what+" of this namespace")
+	cmd.Flags().StringVar(&f.resource, "resource", "", "only "+what+" that hold this resource")
+	cmd.Flags().StringVar(&f.owner, "owner", "", "only "+what+" of this agent, such as berthlet or kubernetes")
+}
+
+// what is the word for what is listed.
+func (f *filter) what() string {
+	if f.claims {
+		return "claim"
+	}
+	return "pod"
 }
 
 func (f *filter) request() *allocationv1.ListRequest {
@@ -100,7 +110,10 @@ func (f *filter) request() *allocationv1.ListRequest {
 
 // none is the message that no pod matches.
 func (f *filter) none() string {
-	pod, what := "no pod", "is admitted"
+	pod, what := "no "+f.what(), "is admitted"
+	if f.claims {
+		what = "is prepared"
+	}
 	if f.namespace != "" {
 		pod += " in namespace " + f.namespace
 	}
@@ -130,11 +143,69 @@ func (c *ctl) getPods() *cobra.Command {
 		}
 		t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
 			Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
+		list.Pods = slices.DeleteFunc(list.GetPods(), isClaim)
 		for _, p := range list.GetPods() {
 			claims := allClaims(p)
 			t.Row(p.GetNamespace(), p.GetName(), string(podspec.QoSClass(p.GetQosClass())), strconv.Itoa(len(p.GetContainers())),
 				orShared(ownCPUs(p)), deviceCounts(claims), s.age(p),
 				memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId(), p.GetOwner())
+		}
+		return &listing{answer: list, tables: []section{{table: t}}, none: f.none()}, nil
+	})
+	f.flags(cmd)
+	return cmd
+}
+
+// isClaim reports whether an allocation is that of a claim on dynamic resources.
+func isClaim(p *typesv1.PodAllocation) bool { return p.GetResourceClaimNodes() != nil }
+
+// claimDevice is the resource of the devices with which berth-nri says that a container uses a claim; the id is the
+// claim's uid.
+const claimDevice = "dra.berthd.github.io/claim"
+
+// usersOf returns the containers that use claims, as namespace/pod/container, by the claim's uid.
+func usersOf(pods []*typesv1.PodAllocation) map[string][]string {
+	users := map[string][]string{}
+	for _, p := range pods {
+		for _, c := range p.GetContainers() {
+			for _, d := range c.GetExternalDevices() {
+				if d.GetResource() == claimDevice {
+					users[d.GetId()] = append(users[d.GetId()], podName(p)+"/"+c.GetContainerName())
+				}
+			}
+		}
+	}
+	return users
+}
+
+func (c *ctl) getClaims() *cobra.Command {
+	f := filter{claims: true}
+	cmd := c.lister(about{
+		use:   "claims [CLAIM]",
+		short: "Claims on dynamic resources",
+		long: `List the claims on dynamic resources (DRA) that hold CPUs and memory here, or one of them. USED-BY has the containers that
+use a claim, as berth-nri has told with their pods.`,
+		example: `  berthctl get claims
+  berthctl get claims default/train -o json`,
+		args: []string{"[CLAIM]"},
+	}, true, func(ctx context.Context, s *session, args []string) (*listing, error) {
+		list, err := s.pods(ctx, "get claims", args, &f)
+		if err != nil {
+			return nil, err
+		}
+		list.Pods = slices.DeleteFunc(list.GetPods(), func(p *typesv1.PodAllocation) bool { return !isClaim(p) })
+		var users map[string][]string
+		if len(list.GetPods()) > 0 { // the pods that use a claim have another owner, and may hold nothing themselves
+			all, err := s.List(ctx, &allocationv1.ListRequest{At: s.past})
+			if err != nil {
+				return nil, err
+			}
+			users = usersOf(all.GetPods())
+		}
+		t := table.New("NAMESPACE", "NAME", "NUMA", "CPUS", "MEMORY", "USED-BY", "AGE").Wide(s.wide(), "UID", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
+		for _, p := range list.GetPods() {
+			t.Row(p.GetNamespace(), p.GetName(), convert.Nodes(p.GetResourceClaimNodes()).String(), ownCPUs(p).String(), memory(allClaims(p)),
+				joined(users[p.GetUid()]), s.age(p), p.GetUid(), p.GetAdmissionId(), p.GetOwner())
 		}
 		return &listing{answer: list, tables: []section{{table: t}}, none: f.none()}, nil
 	})
@@ -233,9 +304,13 @@ func (s *session) pods(ctx context.Context, verb string, args []string, f *filte
 		return list, err
 	}
 	if f.owner != "" || f.resource != "" {
-		return nil, usagef(verb, "POD names one pod, so there is nothing to filter")
+		return nil, usagef(verb, "%s names one %s, so there is nothing to filter", strings.ToUpper(f.what()), f.what())
 	}
-	pod, err := s.find(ctx, f.pod(args[0]))
+	find := s.find
+	if f.claims {
+		find = s.findClaim
+	}
+	pod, err := find(ctx, f.pod(args[0]))
 	if err != nil {
 		return nil, err
 	}

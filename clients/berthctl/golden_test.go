@@ -72,6 +72,7 @@ const misspelt = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: u-web}\n
 var (
 	empty = &fake{empty: true}
 	sick  = &fake{sick: true}
+	dra   = &fake{claims: true}
 )
 
 // goldens are sequences of runs, each in the file of its name.
@@ -259,6 +260,15 @@ var goldens = map[string][]step{
 		{args: "get devices"}, {args: "get devices example.com/gpu -o wide"}, {args: "get devices example.com/nic -o json"},
 		{args: "get resources"}, {args: "get resources -o wide"}, {args: "get resources -o json"},
 		{args: "get providers"}, {args: "get providers -o wide"}, {args: "get providers -o yaml"}, {args: "get providers", fake: empty},
+	},
+	"claims": {
+		{args: "get claims", fake: dra}, {args: "get claims -o wide", fake: dra}, {args: "get claim web -o json", fake: dra}, {args: "get claims -o name", fake: dra},
+		{args: "get claims"}, {args: "get claims -n shop --owner dra", fake: dra}, {args: "get claims twin", fake: dra}, {args: "get claims web --owner dra", fake: dra},
+		{args: "get claims " + claimUID + " --no-headers", fake: dra}, {args: "get claims " + webUID, fake: dra}, {args: "get claims --help"},
+		{args: "get pods", fake: dra}, {args: "get pods web", fake: dra}, {args: "get pods spare", fake: dra}, {args: "get pods -o name", fake: dra}, {args: "describe pod spare", fake: dra},
+		{args: "explain claim web", fake: dra}, {args: "explain claim/default/web", fake: dra}, {args: "explain claim " + claimUID, fake: dra}, {args: "explain claim big", fake: dra},
+		{args: "explain claim notes", fake: dra}, {args: "explain web other", fake: dra}, {args: "explain web", fake: dra},
+		{args: "map", fake: dra}, {args: "map --ascii --detail nodes --width 60", fake: dra}, {args: "map -o json", fake: dra}, {args: "map --pod spare", fake: dra},
 	},
 	"empty": {
 		{args: "get pods", fake: empty}, {args: "get pods -o json", fake: empty}, {args: "get containers", fake: empty},

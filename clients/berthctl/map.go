@@ -199,7 +199,7 @@ func (c *ctl) mapBundle(sel mapSelection, o nodemap.Options) error {
 			return sel.pod == p.UID || sel.pod == p.Name || sel.pod == name
 		})
 		if at < 0 {
-			return &unknownPodError{sel.pod}
+			return &unknownPodError{pod: sel.pod}
 		}
 		o.Pod = state.Pods[at].UID
 	}

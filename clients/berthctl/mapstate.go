@@ -23,6 +23,8 @@ type mapAnswers struct {
 	memory *memoryv1.GetStateResponse
 	device *devicev1.GetStateResponse
 	list   *allocationv1.ListResponse
+	// allocatable has what claims may have.
+	allocatable *nodev1.GetAllocatableResponse
 }
 
 // sameRevision is how often the answers are read again until all are of one revision.
@@ -55,9 +57,16 @@ func (s *session) mapState(ctx context.Context, since time.Time) (nodemap.State,
 		Machine: m, Offline: set(node.GetOfflineCpus()), Reserved: set(a.cpu.GetReserved()), Shared: set(a.cpu.GetShared()),
 		Memory: mapMemory(a.memory), Revision: a.list.GetRevision(),
 	}
+	for _, n := range a.allocatable.GetResourceClaims() {
+		state.ForClaims = state.ForClaims.Union(set(n.GetCpus()))
+	}
+	users := usersOf(a.list.GetPods())
 	for _, p := range a.list.GetPods() {
 		pod := mapPod(p.GetUid(), podName(p), p.GetClaims(), p.GetContainers())
 		pod.New = !since.IsZero() && !p.GetAdmitTime().AsTime().Before(since)
+		if pod.Claim = isClaim(p); pod.Claim {
+			pod.UsedBy = users[p.GetUid()]
+		}
 		state.Pods = append(state.Pods, pod)
 	}
 	for _, r := range a.device.GetResources() {
@@ -77,6 +86,9 @@ func (s *session) mapAnswers(ctx context.Context) (a mapAnswers, err error) {
 		return a, err
 	}
 	if a.device, err = s.Device().GetState(ctx, &devicev1.GetStateRequest{At: s.past}); err != nil {
+		return a, err
+	}
+	if a.allocatable, err = s.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{}); err != nil {
 		return a, err
 	}
 	a.list, err = s.Allocation().List(ctx, &allocationv1.ListRequest{At: s.past})

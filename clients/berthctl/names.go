@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -11,9 +13,30 @@ import (
 )
 
 // find finds an admitted pod by uid, by namespace/name, or by a unique name, with or without the
-// kind in front.
+// kind in front. A claim on dynamic resources is found if no pod has its name.
 func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation, error) {
-	pod = withoutPod(pod)
+	return s.findAmong(ctx, withoutPod(pod), func(all []*typesv1.PodAllocation) []*typesv1.PodAllocation {
+		if slices.ContainsFunc(all, func(p *typesv1.PodAllocation) bool { return !isClaim(p) }) {
+			all = slices.DeleteFunc(all, isClaim)
+		}
+		return all
+	})
+}
+
+// findClaim finds a claim on dynamic resources in the same way.
+func (s *session) findClaim(ctx context.Context, claim string) (*typesv1.PodAllocation, error) {
+	claim = withoutKind(claim, "claims")
+	got, err := s.findAmong(ctx, claim, func(all []*typesv1.PodAllocation) []*typesv1.PodAllocation {
+		return slices.DeleteFunc(all, func(p *typesv1.PodAllocation) bool { return !isClaim(p) })
+	})
+	if errors.As(err, new(*unknownPodError)) || err == nil && !isClaim(got) {
+		return nil, &unknownPodError{pod: claim, claim: true}
+	}
+	return got, err
+}
+
+// findAmong finds one by uid, or the only one with a name that a selection has left.
+func (s *session) findAmong(ctx context.Context, pod string, only func([]*typesv1.PodAllocation) []*typesv1.PodAllocation) (*typesv1.PodAllocation, error) {
 	namespace, name, qualified := strings.Cut(pod, "/")
 	// In the API an empty name matches every pod.
 	if pod == "" || qualified && (namespace == "" || name == "") {
@@ -31,9 +54,9 @@ func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation,
 		return nil, err
 	}
 	s.shared = list.GetSharedCpus()
-	switch pods := list.GetPods(); len(pods) {
+	switch pods := only(list.GetPods()); len(pods) {
 	case 0:
-		return nil, &unknownPodError{pod}
+		return nil, &unknownPodError{pod: pod}
 	case 1:
 		return pods[0], nil
 	default:
@@ -67,9 +90,17 @@ func (s *session) byUID(ctx context.Context, uid string) (*typesv1.PodAllocation
 }
 
 // unknownPodError is a pod that is not admitted.
-type unknownPodError struct{ pod string }
+type unknownPodError struct {
+	pod   string
+	claim bool // a claim on dynamic resources, not a pod
+}
 
-func (e *unknownPodError) Error() string { return "no admitted pod is called " + e.pod }
+func (e *unknownPodError) Error() string {
+	if e.claim {
+		return "no prepared claim is called " + e.pod
+	}
+	return "no admitted pod is called " + e.pod
+}
 
 // podName gives namespace/name.
 func podName(p *typesv1.PodAllocation) string { return p.GetNamespace() + "/" + p.GetName() }
@@ -116,7 +147,7 @@ func uidsOf(pods []*typesv1.PodAllocation, named []string) ([]string, error) {
 		case len(uids) > 1:
 			return nil, fmt.Errorf("%d pods are called %s: name one by its uid, %s", len(uids), pod, strings.Join(uids, ", "))
 		case strings.Contains(pod, "/"):
-			return nil, &unknownPodError{pod}
+			return nil, &unknownPodError{pod: pod}
 		default:
 			out = append(out, pod)
 		}

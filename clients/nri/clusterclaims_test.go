@@ -90,6 +90,13 @@ dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
 	if got := k.affinityOf("first", "main"); got != last {
 		t.Errorf("the container with the claim runs on %s, want %s", got, last)
 	}
+	k.Eventually("berthd knows which container uses the claim", func() bool {
+		out, err := k.berthctl("get", "claims", "first", "--no-headers")
+		return err == nil && strings.Contains(out, "default/first/main") && !strings.Contains(out, "default/first/other")
+	})
+	if out, err := k.berthctl("explain", "claim", "first"); err != nil || !strings.Contains(out, "claim default/first admitted") {
+		t.Errorf("explain claim: %v: %s", err, out)
+	}
 	if got := k.affinityOf("first", "other"); got == last || got == all {
 		t.Errorf("the container without the claim runs on %s", got)
 	}
@@ -119,7 +126,7 @@ dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
 	}
 	k.deleteClaimed("second")
 	k.Eventually("berthd has no claim, and there is no CDI file", func() bool {
-		out, err := exec.Command(filepath.Join(k.built, "berthctl"), "--endpoint", k.socket, "get", "pods", "--owner", "dra", "-o", "json").Output()
+		out, err := exec.Command(filepath.Join(k.built, "berthctl"), "--endpoint", k.socket, "get", "claims", "-o", "json").Output()
 		files, globErr := filepath.Glob(filepath.Join(cdi, "dra.berthd.github.io-*"))
 		return err == nil && globErr == nil && len(files) == 0 && !strings.Contains(string(out), `"uid"`)
 	})

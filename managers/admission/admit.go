@@ -108,7 +108,7 @@ func (c *candidate) begin(view *ledger.View, now time.Time) {
 	c.trace = &ledger.Trace{
 		AdmissionID: c.record.AdmissionID,
 		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,
-		Generation: view.Generation(), DryRun: c.dryRun, Time: now,
+		Generation: view.Generation(), DryRun: c.dryRun, Time: now, ResourceClaim: p.ResourceClaim != nil,
 		Steps: make([]ledger.Step, 0, len(c.notes)+usualSteps*len(p.Containers)+usualSteps),
 	}
 	for _, n := range c.notes {

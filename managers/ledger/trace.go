@@ -51,6 +51,8 @@ type Trace struct {
 	// that no change of the usual kinds helps.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
 	Tried       int          `json:"tried,omitempty"`
+	// ResourceClaim marks the decision about a resource claim; Namespace and Name are the claim's.
+	ResourceClaim bool `json:"resource_claim,omitempty"`
 }
 
 // Step is one event of a trace. Fields that do not apply to its kind are empty.

@@ -131,15 +131,30 @@ function aboutCPU(id, s, use) {
   const u = use.get(id);
   const where = c ? `CPU ${id}: core ${c.core}, node ${c.numaNode}, socket ${c.socket}. ` : `CPU ${id}. `;
   if (u?.pod === undefined) {
-    const text = { shared: 'Shared: containers without exclusive CPUs run here, and a pod could get it.', reserved: 'Reserved for the system.', offline: 'Offline.' }[u?.kind ?? ''] ?? 'berthd does not know what it is used for.';
+    const text = { shared: 'Shared: containers without exclusive CPUs run here, and a pod could get it.', reserved: 'Reserved for the system, or for claims on dynamic resources.', offline: 'Offline.' }[u?.kind ?? ''] ?? 'berthd does not know what it is used for.';
     return el('p', {}, where + text);
   }
   const pod = s.pods[u.pod];
+  if (pod.pod?.resourceClaimNodes) {
+    const users = usersOf(pod.uid);
+    return el('p', {}, `${where}${u.kind === 'broken' ? 'Offline, and held' : 'Exclusive, held'} by `, el('b', {}, pod.name), `, ${users.length ? `used by ${users.join(', ')}` : 'not in use'}. `,
+      el('a', { href: `#verdicts/${encodeURIComponent(pod.uid)}` }, 'why'));
+  }
   const claim = pod.claims.find((x) => x.cpu && ids(x.cpu.cpus?.list).includes(id));
   const nodes = claim?.affinity?.numaNodes?.ids;
   const why = nodes ? ` The topology policy placed the container on node ${nodes.join(', ')}${claim.affinity.preferred ? ', and no smaller set of nodes could do' : '; fewer could do on an idle machine'}.` : '';
   return el('p', {}, `${where}${u.kind === 'broken' ? 'Offline, and held' : 'Exclusive, held'} by `, el('b', {}, pod.name), `${claim?.containerName ? `, container ${claim.containerName}` : ''}.${why} `,
     el('a', { href: `#verdicts/${encodeURIComponent(pod.uid)}` }, 'why'));
+}
+
+/**
+ * usersOf names the containers that use a claim on dynamic resources, as berth-nri has told with their pods.
+ * @param {string} uid
+ */
+function usersOf(uid) {
+  return [...known.pods.values()].flatMap((p) => (p.containers || [])
+    .filter((/** @type {any} */ c) => (c.externalDevices || []).some((/** @type {any} */ d) => d.resource === 'dra.berthd.github.io/claim' && d.id === uid))
+    .map((/** @type {any} */ c) => `${p.namespace}/${p.name}/${c.containerName}`));
 }
 
 /** @param {string} resource @param {string} id @param {string|null|undefined} uid */

@@ -31,7 +31,8 @@ export function color(i) { return `hsl(${Math.round(i * 137.508) % 360} 65% ${i 
 export function podOnMap(pod) {
   const claims = [...(pod.claims || [])];
   for (const c of pod.containers || []) claims.push(...(c.claims || []));
-  return { uid: pod.uid, name: `${pod.namespace}/${pod.name}`, cpus: claimed(claims), claims, pod };
+  // A claim on dynamic resources may have a pod's name.
+  return { uid: pod.uid, name: `${pod.resourceClaimNodes ? 'claim ' : ''}${pod.namespace}/${pod.name}`, cpus: claimed(claims), claims, pod };
 }
 
 /**
@@ -228,22 +229,29 @@ function drawMemory(g, scene, node, r, at, width, options) {
     g.append(rect);
     x += w;
   };
-  for (const alone of [true, false]) {
-    scene.pods.forEach((pod, i) => {
-      for (const c of pod.claims) {
-        if (c.resource !== r.resource) continue;
-        for (const b of c.memory?.blocks || []) {
-          const on = b.numaNodes?.ids || [];
-          if (!on.includes(node) || (on.length === 1) !== alone) continue;
-          const amount = Math.min(Number(b.bytes), left);
-          left -= amount;
-          if (amount > 0) part('pod', amount, color(i), pod.uid);
+  // What claims on dynamic resources hold is a part of what is reserved.
+  const parts = (/** @type {number} */ amountLeft, /** @type {boolean} */ claims) => {
+    for (const alone of [true, false]) {
+      scene.pods.forEach((pod, i) => {
+        if (Boolean(pod.pod?.resourceClaimNodes) !== claims) return;
+        for (const c of pod.claims) {
+          if (c.resource !== r.resource) continue;
+          for (const b of c.memory?.blocks || []) {
+            const on = b.numaNodes?.ids || [];
+            if (!on.includes(node) || (on.length === 1) !== alone) continue;
+            const amount = Math.min(Number(b.bytes), amountLeft);
+            amountLeft -= amount;
+            if (amount > 0) part('pod', amount, color(i), pod.uid);
+          }
         }
-      }
-    });
-  }
+      });
+    }
+    return amountLeft;
+  };
+  left = parts(left, false);
   if (left > 0) part('unknown', left, undefined, undefined);
-  if (reserved > 0) part('reserved', reserved, undefined, undefined);
+  left = parts(reserved, true);
+  if (left > 0) part('reserved', left, undefined, undefined);
   part('shared', Math.max(0, full - (x - pad)) / full * total, undefined, undefined);
   const kernel = r.kernelFreeBytes === undefined ? '' : `, kernel ${bytes(r.kernelFreeBytes)}`;
   g.append(svg('text', { x: pad, y: at + 11, class: 'note' }, `${r.resource} ${bytes(Math.max(0, allocatable - Number(r.heldBytes)))} of ${bytes(allocatable)} free${kernel}`));

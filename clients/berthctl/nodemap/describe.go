@@ -14,12 +14,14 @@ type Description struct {
 // NodeData is a NUMA node. Its sets of CPUs and the exclusive CPUs of pods are all of its CPUs,
 // unless the use of some is unknown.
 type NodeData struct {
-	ID       int          `json:"id"`
-	Sockets  []int        `json:"sockets"`
-	CPUs     string       `json:"cpus"`
-	Shared   string       `json:"sharedCPUs"`
-	Reserved string       `json:"reservedCPUs"`
-	Memory   []MemoryData `json:"memory"`
+	ID       int    `json:"id"`
+	Sockets  []int  `json:"sockets"`
+	CPUs     string `json:"cpus"`
+	Shared   string `json:"sharedCPUs"`
+	Reserved string `json:"reservedCPUs"`
+	// ForClaims are the reserved CPUs that claims on dynamic resources may have, or have.
+	ForClaims string       `json:"claimCPUs,omitempty"`
+	Memory    []MemoryData `json:"memory"`
 }
 
 // MemoryData is memory, or huge pages of a size, in bytes.
@@ -38,6 +40,9 @@ type PodData struct {
 	CPUs   string      `json:"exclusiveCPUs"`
 	Memory []BlockData `json:"memory"`
 	New    bool        `json:"new"`
+	// Claim marks a claim on dynamic resources; UsedBy are the containers that use it.
+	Claim  bool     `json:"claim,omitempty"`
+	UsedBy []string `json:"usedBy,omitempty"`
 }
 
 // BlockData is memory that a pod holds somewhere on NUMA nodes.
@@ -67,7 +72,8 @@ func Describe(s State) Description {
 		cpus := s.Machine.CPUsInNode(id)
 		n := NodeData{
 			ID: id, Sockets: slices.Clip(append([]int{}, s.Machine.SocketsOf(cpus)...)), CPUs: cpus.String(),
-			Shared: cpus.Intersect(s.Shared).Minus(s.Reserved).String(), Reserved: cpus.Intersect(s.Reserved).String(), Memory: []MemoryData{},
+			Shared: cpus.Intersect(s.Shared).Minus(s.Reserved).String(), Reserved: cpus.Intersect(s.Reserved).String(),
+			ForClaims: cpus.Intersect(s.ForClaims).String(), Memory: []MemoryData{},
 		}
 		for _, m := range s.Memory {
 			if m.Node == id {
@@ -77,7 +83,7 @@ func Describe(s State) Description {
 		out.Nodes = append(out.Nodes, n)
 	}
 	for _, pod := range p.pods {
-		d := PodData{UID: pod.UID, Name: pod.Name, CPUs: pod.CPUs.String(), Memory: []BlockData{}, New: pod.New}
+		d := PodData{UID: pod.UID, Name: pod.Name, CPUs: pod.CPUs.String(), Memory: []BlockData{}, New: pod.New, Claim: pod.Claim, UsedBy: pod.UsedBy}
 		for _, b := range pod.Blocks {
 			d.Memory = append(d.Memory, BlockData{b.Resource, b.Nodes.String(), b.Bytes})
 		}

@@ -139,6 +139,9 @@ func (c *canvas) summary() {
 	}, ", ")
 	c.line("%s", text)
 	counts := fmt.Sprintf("CPUs: %d exclusive, %d shared, %d reserved", c.plan.count(exclusive, broken), c.plan.count(shared), c.plan.count(reserved))
+	if n := c.plan.count(forClaims); n > 0 {
+		counts += fmt.Sprintf(", %d for claims", n)
+	}
 	if n := c.plan.count(unknown); n > 0 {
 		counts += fmt.Sprintf(", %d of unknown use", n)
 	}
@@ -292,7 +295,7 @@ func (c *canvas) cpuParts(cpus cpuset.Set) []stretch {
 		}
 		out = append(out, stretch{s, 1})
 	}
-	for _, kinds := range [][]useKind{{exclusive, broken}, {unknown, offline}, {reserved}, {shared}} {
+	for _, kinds := range [][]useKind{{exclusive, broken}, {unknown, offline}, {reserved}, {forClaims}, {shared}} {
 		var ids []int
 		for id := range cpus.All() {
 			if slices.Contains(kinds, c.plan.uses[id].kind) {
@@ -363,8 +366,12 @@ func (c *canvas) memory(m Memory, indent int) {
 	for _, p := range c.plan.held(m) {
 		parts = append(parts, stretch{c.pod(p.pod), p.amount})
 	}
-	if m.Reserved > 0 {
-		parts = append(parts, stretch{sign{c.signs.Reserved, dim}, m.Reserved})
+	claimed, rest := c.plan.claimed(m)
+	for _, p := range claimed {
+		parts = append(parts, stretch{c.pod(p.pod), p.amount})
+	}
+	if rest > 0 {
+		parts = append(parts, stretch{sign{c.signs.Reserved, dim}, rest})
 	}
 	text := fmt.Sprintf("%s of %s free", table.Bytes(m.Allocatable-min(m.Allocatable, m.Held)), table.Bytes(m.Allocatable))
 	if m.KernelFree != nil {

@@ -19,6 +19,9 @@ func (c *canvas) legend() {
 		string(c.signs.Broken) + " held and offline or unhealthy", string(c.signs.Unknown) + " unknown holder",
 		string(c.signs.Other) + " another pod",
 	}
+	if !c.plan.ForClaims.IsEmpty() {
+		words = append(words, string(c.signs.ForClaims)+" reserved and free for claims")
+	}
 	if c.Detail == DetailCores {
 		words = append(words, string(c.signs.Several)+" differs by thread")
 	}
@@ -49,9 +52,22 @@ func (c *canvas) legend() {
 		if pod.New {
 			mark = "  new"
 		}
-		text := fmt.Sprintf("%s  %s%s", table.Printable(pod.Name), c.podText(pod), mark)
+		name := table.Printable(pod.Name)
+		if pod.Claim {
+			name = "claim " + name
+			mark += "  " + usedBy(pod.UsedBy)
+		}
+		text := fmt.Sprintf("%s  %s%s", name, c.podText(pod), mark)
 		c.lines = append(c.lines, strings.TrimRight(c.paint([]sign{c.pod(i)})+" "+c.cut(text, c.Width-2), " "))
 	}
+}
+
+// usedBy names the containers that use a claim.
+func usedBy(containers []string) string {
+	if len(containers) == 0 {
+		return "not in use"
+	}
+	return "used by " + table.Printable(strings.Join(containers, ", "))
 }
 
 // podText returns what a pod holds.

@@ -4,12 +4,12 @@ import "strconv"
 
 // Signs are the characters of a map that are not pods' letters.
 type Signs struct {
-	Shared, Reserved, Offline, Broken, Unknown, Several, Other, Free rune
+	Shared, Reserved, ForClaims, Offline, Broken, Unknown, Several, Other, Free rune
 }
 
 var (
-	unicodeSigns = Signs{Shared: '·', Reserved: '▒', Offline: '×', Broken: '!', Unknown: '?', Several: '*', Other: '+', Free: '·'}
-	asciiSigns   = Signs{Shared: '.', Reserved: '#', Offline: '-', Broken: '!', Unknown: '?', Several: '*', Other: '+', Free: '.'}
+	unicodeSigns = Signs{Shared: '·', Reserved: '▒', ForClaims: '□', Offline: '×', Broken: '!', Unknown: '?', Several: '*', Other: '+', Free: '·'}
+	asciiSigns   = Signs{Shared: '.', Reserved: '#', ForClaims: '=', Offline: '-', Broken: '!', Unknown: '?', Several: '*', Other: '+', Free: '.'}
 )
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -44,6 +44,8 @@ func (c *canvas) cpu(id int) sign {
 		return sign{c.signs.Shared, dim}
 	case reserved:
 		return sign{c.signs.Reserved, dim}
+	case forClaims:
+		return sign{c.signs.ForClaims, dim}
 	case offline:
 		return sign{c.signs.Offline, 160}
 	case broken:

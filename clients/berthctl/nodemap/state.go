@@ -17,16 +17,16 @@ type State struct {
 	// above the map, because their position is unknown.
 	Offline cpuset.Set
 	// Reserved are the CPUs that are never exclusive. Shared are the CPUs of containers without
-	// exclusive CPUs.
-	Reserved, Shared cpuset.Set
-	Pods             []Pod
-	Memory           []Memory
-	Devices          []Device
+	// exclusive CPUs. ForClaims are the reserved CPUs that claims on dynamic resources may have.
+	Reserved, Shared, ForClaims cpuset.Set
+	Pods                        []Pod
+	Memory                      []Memory
+	Devices                     []Device
 	// Revision of the allocations; 0 is not shown.
 	Revision uint64
 }
 
-// Pod is a pod with what it holds.
+// Pod is a pod with what it holds, or a claim on dynamic resources, which holds what others have reserved.
 type Pod struct {
 	UID string
 	// Name is namespace/name.
@@ -36,6 +36,9 @@ type Pod struct {
 	Blocks []Block
 	// New marks a pod that a map is to point out.
 	New bool
+	// Claim marks a claim on dynamic resources. UsedBy are the containers that use it.
+	Claim  bool
+	UsedBy []string
 }
 
 // Block is memory, or huge pages of a size, that a pod holds on NUMA nodes. It may lie
@@ -50,7 +53,7 @@ type Block struct {
 type Memory struct {
 	Node     int
 	Resource string
-	// Reserved is not for pods. Held is the part of the rest that pods hold.
+	// Reserved is not for pods, and has what claims hold. Held is the part of the rest that pods hold.
 	Reserved, Allocatable, Held uint64
 	// KernelFree is the kernel's free amount; nil if unknown.
 	KernelFree *uint64
@@ -78,6 +81,7 @@ const (
 	unknown useKind = iota
 	shared
 	reserved
+	forClaims // reserved, and free for claims on dynamic resources
 	offline
 	exclusive
 	broken // exclusive and offline
@@ -107,6 +111,8 @@ func newPlan(s State) *plan {
 		switch {
 		case s.Offline.Contains(id):
 			p.uses[id] = use{kind: offline}
+		case s.ForClaims.Contains(id):
+			p.uses[id] = use{kind: forClaims}
 		case s.Reserved.Contains(id):
 			p.uses[id] = use{kind: reserved}
 		case s.Shared.Contains(id):
@@ -153,12 +159,22 @@ type part struct {
 // held divides what pods hold of a resource on a node: first blocks that lie on it alone,
 // then blocks on several nodes as far as they fit in what the node counts as held.
 func (p *plan) held(m Memory) []part {
-	var parts []part
-	left := m.Held
+	parts, left := p.parts(m, m.Held, false)
+	if left > 0 {
+		parts = append(parts, part{-1, left})
+	}
+	return parts
+}
+
+// claimed divides the reserved amount of a resource on a node: what claims hold, and the rest.
+func (p *plan) claimed(m Memory) (parts []part, rest uint64) { return p.parts(m, m.Reserved, true) }
+
+// parts divides an amount among the pods, or among the claims, that hold of a resource on a node.
+func (p *plan) parts(m Memory, left uint64, claims bool) (parts []part, rest uint64) {
 	for _, alone := range []bool{true, false} {
 		for i, pod := range p.pods {
 			for _, b := range pod.Blocks {
-				if b.Resource != m.Resource || !b.Nodes.Contains(m.Node) || (b.Nodes.Len() == 1) != alone {
+				if pod.Claim != claims || b.Resource != m.Resource || !b.Nodes.Contains(m.Node) || (b.Nodes.Len() == 1) != alone {
 					continue
 				}
 				amount := min(b.Bytes, left)
@@ -169,8 +185,5 @@ func (p *plan) held(m Memory) []part {
 			}
 		}
 	}
-	if left > 0 {
-		parts = append(parts, part{-1, left})
-	}
-	return parts
+	return parts, left
 }

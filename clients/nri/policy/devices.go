@@ -35,7 +35,7 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 	}
 	var out []*admissionv1.ExternalDevices
 	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
-		list := slices.DeleteFunc(slices.Clone(byContainer[c.GetName()]), isClaim) // useClaim aligns with these
+		list := byContainer[c.GetName()]
 		if len(list) == 0 {
 			continue
 		}

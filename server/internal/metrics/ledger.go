@@ -34,6 +34,11 @@ var (
 		"Admitted pods, by class.", []string{"qos_class"}, nil)
 	descResourceClaims = prometheus.NewDesc(resourceClaims,
 		"Claims on dynamic resources that hold something.", nil, nil)
+	descClaimCPUs = prometheus.NewDesc(claimCPUs,
+		"CPUs that claims on dynamic resources may have, by NUMA node; held ones belong to a claim.", []string{labelNode, labelState}, nil)
+	descClaimMemory = prometheus.NewDesc(claimMemory,
+		"Memory and huge pages that claims on dynamic resources may have, by NUMA node; held bytes belong to a claim.",
+		[]string{labelNode, labelResource, labelState}, nil)
 	descClaims = prometheus.NewDesc(ledgerClaims,
 		"Facts of ownership, by provider and resource.", []string{"provider", "resource"}, nil)
 	descFindings = prometheus.NewDesc(ledgerFindings,
@@ -49,7 +54,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descResourceClaims, descClaims, descFindings, descContainers, descMachineCPUs,
+		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descResourceClaims, descClaimCPUs, descClaimMemory, descClaims, descFindings, descContainers, descMachineCPUs,
 	} {
 		out <- d
 	}
@@ -80,7 +85,7 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 	for _, f := range found {
 		findings[[2]string{string(f.Kind), string(f.Rule)}]++
 	}
-	gauge(descResourceClaims, float64(view.NumResourceClaims()))
+	collectResourceClaims(view, gauge)
 	for class, n := range pods {
 		gauge(descPods, float64(n), string(class))
 	}
@@ -95,6 +100,28 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 		for _, phase := range placement.Phases() {
 			gauge(descContainers, float64(in[phase]), string(phase))
 		}
+	}
+}
+
+// collectResourceClaims sets what resource claims may have and hold; only the count if they may have nothing.
+func collectResourceClaims(view *ledger.View, gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(descResourceClaims, float64(view.NumResourceClaims()))
+	rules, machine, held := view.Rules(), view.Machine(), view.ExclusiveCPUs()
+	for node := range machine.CPUNodeMask().All() {
+		if cpus := rules.ClaimCPUs.Intersect(machine.CPUsInNode(node)); !cpus.IsEmpty() {
+			used := held.IntersectLen(cpus)
+			gauge(descClaimCPUs, float64(used), strconv.Itoa(node), "held")
+			gauge(descClaimCPUs, float64(cpus.Len()-used), strconv.Itoa(node), "free")
+		}
+	}
+	use := view.ResourceClaimMemory()
+	for _, m := range rules.ClaimMemory {
+		if m.Allocatable == 0 {
+			continue
+		}
+		used := min(use.Held(m.Resource)[m.Node], m.Allocatable)
+		gauge(descClaimMemory, float64(used), strconv.Itoa(m.Node), m.Resource, "held")
+		gauge(descClaimMemory, float64(m.Allocatable-used), strconv.Itoa(m.Node), m.Resource, "free")
 	}
 }
 

@@ -60,6 +60,8 @@ const (
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"
 	resourceClaims    = "berth_resource_claims"
+	claimCPUs         = "berth_resource_claim_cpus"
+	claimMemory       = "berth_resource_claim_memory_bytes"
 	ledgerFindings    = "berth_ledger_findings"
 	containerPhases   = "berth_containers"
 	cgroupDrifts      = "berth_cgroup_drifts_total"

@@ -77,6 +77,8 @@ var uses = map[string]described{
 	ledgerPods:            {gauges, "pods", "how many pods the node has"},
 	ledgerClaims:          {gauges, "claims", "how much each provider has given out"},
 	resourceClaims:        {gauges, "claims", "how many claims on dynamic resources the node has"},
+	claimCPUs:             {gauges, "CPUs", "whether claims still fit on a NUMA node"},
+	claimMemory:           {gauges, "bytes", "whether claims still fit on a NUMA node"},
 	ledgerFindings:        {gauges, "findings", "no series on a healthy node; `berthctl ledger check` lists the findings"},
 	containerPhases:       {gauges, "containers", "containers that wait for their start"},
 	cgroupDrifts:          {counts, "values", "another program changes cgroups"},
