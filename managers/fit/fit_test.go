@@ -91,3 +91,26 @@ func TestFitOfAnUnknownResource(t *testing.T) {
 		t.Errorf("within the grace: %v, %v", out, err)
 	}
 }
+
+// TestFitOfUsedPages: the pages of another pod are in use, so the pod fits later. Without that pod it
+// would never fit if another program used them.
+func TestFitOfUsedPages(t *testing.T) {
+	for name, row := range map[string]struct {
+		pages uint64 // of the holder; node 0 has 4
+		want  fit.When
+	}{"a pod": {4, fit.Later}, "another program": {2, fit.Never}} {
+		var present *ledger.View
+		set := newSet(t, &memory.Pages{Free: func() ([]memory.FreePages, *ledger.View, error) { return nil, present, nil }})
+		d := ledger.NewDraft(ledger.Empty(set.Rules))
+		d.PutPod(ledgertest.With(ledgertest.Pod("holder", "main"), ledgertest.Memory("main", "hugepages-2Mi", "0", row.pages*2*mi)))
+		present = d.View()
+		p := pod("a", workload.Quantities{workload.CPU: 1000, workload.Memory: 16 * mi, "hugepages-2Mi": 8 * mi})
+		out, err := fit.Try(t.Context(), admission.Config{}, present, set, time.Now(), []workload.Pod{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[0].When != row.want {
+			t.Errorf("%s: %s %v: %s", name, out[0].When, out[0].Verdict.Outcome, out[0].Verdict.Message)
+		}
+	}
+}

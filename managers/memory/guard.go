@@ -12,8 +12,9 @@ import (
 // Pages is how huge pages are compared with those that the kernel has free at the
 // moment.
 type Pages struct {
-	// Free reads what the kernel has free.
-	Free func() ([]FreePages, error)
+	// Free reads what the kernel has free, and returns the view of that moment. On another view,
+	// such as one without a pod, the pages that pods hold less than on this one are free, too.
+	Free func() ([]FreePages, *ledger.View, error)
 	// Wait defers a pod that lacks pages, since the processes that use them may
 	// free them; otherwise the pod is refused.
 	Wait bool
@@ -46,13 +47,13 @@ func (g *PageGuard) Validate(_ context.Context, view *ledger.View, req hint.Requ
 	if !known || !wantsPages(p) || req.Running { // the pages of a running pod may be in use
 		return nil
 	}
-	free, err := g.Free()
+	free, present, err := g.Free()
 	if err != nil {
 		return err
 	}
 	without := ledger.NewDraft(view)
 	without.RemovePod(req.Pod.UID)
-	taken := pagesTaken(g.Manager.CheckPages(without.View(), view, free))
+	taken := pagesTaken(g.Manager.CheckPages(present, without.View(), view, free))
 	if len(taken) == 0 {
 		return nil
 	}

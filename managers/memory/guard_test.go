@@ -44,7 +44,9 @@ func TestPageGuard(t *testing.T) {
 			}
 		}
 		g := &PageGuard{Manager: n.Manager, Pages: Pages{
-			Free: func() ([]FreePages, error) { return []FreePages{{0, 2 * ki, row.free}}, row.failing },
+			Free: func() ([]FreePages, *ledger.View, error) {
+				return []FreePages{{0, 2 * ki, row.free}}, n.View(), row.failing
+			},
 			Wait: row.wait,
 		}}
 		err := g.Validate(t.Context(), draft.View(), hint.Request{Pod: row.pod, Container: -1, Running: row.pod.UID == "running"})
@@ -60,6 +62,39 @@ func TestPageGuard(t *testing.T) {
 		if reason, _ := errdefs.Verdict(err); err != nil && row.failing == nil && reason != errdefs.OutOf(resourceOf(err)) {
 			t.Errorf("%s: reason %s", row.name, reason)
 		}
+	}
+}
+
+// TestPagesOfAnotherView: on a view without the pods that use the pages, they are free.
+func TestPagesOfAnotherView(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("1s1n1c", machinetest.Memory(0, 8*gi), machinetest.HugePages(0, 2*ki, 64)))
+	empty := n.View()
+	n.must(n.admit(pod("running", "c=1Gi 2Mi=96Mi"), on(0)))
+	draft, err := n.draft(pod("b", "c=1Gi 2Mi=32Mi"), on(0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := ledger.NewDraft(draft.View())
+	alone.RemovePod("running")
+	for _, row := range []struct {
+		name          string
+		base, planned *ledger.View
+		free          uint64
+		fits          bool
+	}{
+		{"present, nothing free", n.View(), draft.View(), 0, false},
+		{"alone, all used by the pod", empty, alone.View(), 0, true},
+		{"alone, the pod uses none", empty, alone.View(), 64, true},
+	} {
+		got := n.CheckPages(n.View(), row.base, row.planned, []FreePages{{0, 2 * ki, row.free}})
+		if (len(got) == 0) != row.fits {
+			t.Errorf("%s: %v", row.name, got)
+		}
+	}
+	// Pages that no pod holds are used by other programs.
+	if got := n.CheckPages(empty, empty, alone.View(), nil); len(got) != 1 {
+		t.Errorf("pages that others use: %v", got)
 	}
 }
 

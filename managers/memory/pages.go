@@ -22,7 +22,8 @@ type PageShortage struct {
 	Resource string
 	Nodes    numa.Mask
 	// Need is what the plan takes, Free what is free by the ledger before it,
-	// Kernel what the kernel has free; in bytes.
+	// Kernel what the kernel has free, or would have without the pods that are not in the view;
+	// in bytes.
 	Need, Free, Kernel uint64
 }
 
@@ -33,22 +34,27 @@ func (s PageShortage) String() string {
 }
 
 // CheckPages compares what a plan takes of huge pages, group by group, with what
-// the kernel has free. base is the view without the plan and planned the one with
-// it. Sizes and nodes that free does not mention count as none. Pages that were
-// promised and never touched are free to the kernel too, so nothing found means
-// that this pod can have its pages, not that all pods can.
-func (m *Manager) CheckPages(base, planned *ledger.View, free []FreePages) []PageShortage {
-	before, after := m.table(base), m.table(planned)
+// the kernel has free. present is the view at the moment at which it had these free,
+// base the view without the plan and planned the one with it. Sizes and nodes that free
+// does not mention count as none. Pages that were promised and never touched are free to
+// the kernel too, so nothing found means that this pod can have its pages, not that all
+// pods can.
+func (m *Manager) CheckPages(present, base, planned *ledger.View, free []FreePages) []PageShortage {
+	now, before, after := m.table(present), m.table(base), m.table(planned)
 	var out []PageShortage
 	for _, c := range m.capacities {
 		kernel, isPages := kernelFree(c.resource, free)
 		if !isPages {
 			continue
 		}
-		usage, left := before.free(c), after.free(c)
+		held, usage, left := now.free(c), before.free(c), after.free(c)
 		for _, group := range after.everyGroup() {
 			need := usage.sum(group) - left.sum(group)
-			if have := kernel.sum(group); need > have {
+			have := kernel.sum(group)
+			if freed := usage.sum(group) - held.sum(group); freed > 0 {
+				have = min(have+freed, c.total.sum(group))
+			}
+			if need > have {
 				out = append(out, PageShortage{
 					Resource: c.resource, Nodes: group,
 					Need: uint64(need), Free: uint64(max(usage.sum(group), 0)), Kernel: uint64(have),

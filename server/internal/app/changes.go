@@ -526,7 +526,7 @@ func (a *App) managerSetOn(c config.Config, m *machine.Topology, kept cpuset.Set
 	cfg.CPU.KeptReserved = kept
 	cfg.Facts = a.facts
 	if check := c.Memory.CheckFreeHugePages; check != config.PagesIgnore && c.Machine == "" {
-		cfg.Pages = &memory.Pages{Free: freePages, Wait: check == config.PagesDefer}
+		cfg.Pages = &memory.Pages{Free: a.freePages, Wait: check == config.PagesDefer}
 	}
 	return managerset.New(cfg, m)
 }

@@ -253,11 +253,11 @@ func (a *App) policyLine() string {
 	return ""
 }
 
-// freePages reads what the kernel has free of huge pages.
-func freePages() ([]memory.FreePages, error) {
+// freePages implements memory.Pages.
+func (a *App) freePages() ([]memory.FreePages, *ledger.View, error) {
 	sys, err := os.OpenRoot("/sys")
 	if err != nil {
-		return nil, errdefs.Unavailablef("read free huge pages: %w", err)
+		return nil, nil, errdefs.Unavailablef("read free huge pages: %w", err)
 	}
 	defer sys.Close()
 	nodes, err := sysfs.FreeHugePages(sys.FS())
@@ -267,7 +267,7 @@ func freePages() ([]memory.FreePages, error) {
 			out = append(out, memory.FreePages{Node: n.ID, SizeKiB: p.SizeKiB, Pages: p.Count})
 		}
 	}
-	return out, err
+	return out, a.Ledger.View(), err
 }
 
 // kernelFree reads what the kernel has free of memory and huge pages; nil if the machine is

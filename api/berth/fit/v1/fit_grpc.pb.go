@@ -30,8 +30,9 @@ const (
 // FitService shows what each NUMA node has left and which pods fit, as a scheduler needs it. It
 // changes nothing and calls no plugin.
 type FitServiceClient interface {
-	// Fit decides about pods one after the other, as Admit would: each pod sees what the pods before
-	// it that fit would get. External providers are left out.
+	// Fit decides about pods one after the other, as Admit would: each pod sees what running
+	// admissions have reserved, and what the pods before it that fit would get. External providers
+	// are left out.
 	Fit(ctx context.Context, in *FitRequest, opts ...grpc.CallOption) (*FitResponse, error)
 	// GetFreeResources returns what each NUMA node has of each resource, and what of it no pod has.
 	GetFreeResources(ctx context.Context, in *GetFreeResourcesRequest, opts ...grpc.CallOption) (*GetFreeResourcesResponse, error)
@@ -72,8 +73,9 @@ func (c *fitServiceClient) GetFreeResources(ctx context.Context, in *GetFreeReso
 // FitService shows what each NUMA node has left and which pods fit, as a scheduler needs it. It
 // changes nothing and calls no plugin.
 type FitServiceServer interface {
-	// Fit decides about pods one after the other, as Admit would: each pod sees what the pods before
-	// it that fit would get. External providers are left out.
+	// Fit decides about pods one after the other, as Admit would: each pod sees what running
+	// admissions have reserved, and what the pods before it that fit would get. External providers
+	// are left out.
 	Fit(context.Context, *FitRequest) (*FitResponse, error)
 	// GetFreeResources returns what each NUMA node has of each resource, and what of it no pod has.
 	GetFreeResources(context.Context, *GetFreeResourcesRequest) (*GetFreeResourcesResponse, error)

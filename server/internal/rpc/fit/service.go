@@ -27,6 +27,8 @@ const (
 // Parts are what the service reads.
 type Parts struct {
 	Ledger rpc.Past
+	// InFlight is the present view with what running admissions and resizes have reserved.
+	InFlight func() *ledger.View
 	// Managers returns the set that decides on a view.
 	Managers func(view *ledger.View) *managerset.Set
 	// Inventory returns what the device plugins have reported.
@@ -93,6 +95,9 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 	view, err := rpc.ViewAt(ctx, s.Ledger, req.GetAt())
 	if err != nil {
 		return nil, err
+	}
+	if req.GetAt() == nil {
+		view = s.InFlight()
 	}
 	set := s.Managers(view)
 	outcomes, err := fit.Try(ctx, s.Admission, view, set, s.Now(), pods)

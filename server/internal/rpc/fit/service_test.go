@@ -38,8 +38,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const mi = 1 << 20
 
 // serve serves a machine of two NUMA nodes, of which pods have a part. Pod a is kubernetes' and has
-// exclusive CPUs, b is another agent's and has an external device, c has nothing of its own.
-func serve(t *testing.T, memoryPolicy string) fitv1.FitServiceClient {
+// exclusive CPUs, b is another agent's and has an external device, c has nothing of its own. Other
+// pods are being admitted.
+func serve(t *testing.T, memoryPolicy string, inFlight ...*ledger.Pod) fitv1.FitServiceClient {
 	t.Helper()
 	m := machinetest.Build("2n4c", machinetest.Memory(0, 1024*mi), machinetest.Memory(1, 512*mi), machinetest.HugePages(0, 2048, 4))
 	set, err := managerset.New(managerset.Config{
@@ -80,7 +81,14 @@ func serve(t *testing.T, memoryPolicy string) fitv1.FitServiceClient {
 	put(ledgertest.Pod("c", "main"), "web", "kubernetes", workload.Burstable, workload.Quantities{"cpu": 1000, "memory": mi})
 	return fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now,
-			Ledger: l, Managers: func(*ledger.View) *managerset.Set { return set }, Inventory: inv.Snapshot,
+			Ledger: l, InFlight: func() *ledger.View {
+				d := ledger.NewDraft(l.View())
+				for _, p := range inFlight {
+					d.PutPod(p)
+				}
+				return d.View()
+			},
+			Managers: func(*ledger.View) *managerset.Set { return set }, Inventory: inv.Snapshot,
 			Admission: admission.Config{Resources: admission.Resources{Unknown: admission.RejectUnknown}},
 		}))
 	}))
@@ -221,6 +229,16 @@ func TestFit(t *testing.T) {
 	got, err := client.Fit(t.Context(), &fitv1.FitRequest{Pods: []*typesv1.Pod{want("large", "5", "0"), want("empty", "4", "0")}})
 	if err != nil || got.GetNow() != 1 {
 		t.Errorf("a pod after one that does not fit: %v, %v", got.GetPods(), err)
+	}
+}
+
+// TestFitInFlight: what a running admission has reserved is not there for others.
+func TestFitInFlight(t *testing.T) {
+	t.Parallel()
+	client := serve(t, memory.PolicyNone, ledgertest.With(ledgertest.Pod("d", "main"), ledgertest.Exclusive("main", "4-6")))
+	got, err := client.Fit(t.Context(), &fitv1.FitRequest{Pods: []*typesv1.Pod{want("small", "1", "0"), want("new", "2", "0")}})
+	if err != nil || got.GetNow() != 1 || got.GetLater() != 1 || got.GetFree().GetRevision() != 3 {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 
