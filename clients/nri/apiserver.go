@@ -62,7 +62,7 @@ type apiServer struct {
 	labels      map[string]string
 	allocatable map[string]string
 	failing     string    // the failure that is in the log
-	latest      []string  // the excess, as berthd said last
+	latest      []string  // berthd's last sentences about the excess
 	said        string    // the excess that is in the log
 	again       time.Time // when an event with that excess may be sent again
 	deleting    bool      // the watch has shown that the DaemonSet is being deleted
@@ -98,19 +98,19 @@ type statusError struct {
 
 func (s *statusError) Unwrap() error { return s.error }
 
-// take takes what berthd says of the amounts: the excess, as sentences.
+// take stores berthd's sentences about the excess.
 func (a *apiServer) take(sentences []string) {
 	a.mu.Lock()
 	a.latest = sentences
 	a.mu.Unlock()
 	select {
 	case a.taken <- struct{}{}:
-	default: // watch has not come to the one before
+	default: // watch has not read the earlier element yet
 	}
 }
 
-// watch reads the node object now and then, and calls changed after each change of its amounts. It
-// says what berthd says of them.
+// watch reads the node object periodically, and calls changed after each change of its amounts. It
+// reports berthd's sentences about the excess.
 func (a *apiServer) watch(ctx context.Context, changed func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -171,8 +171,8 @@ func (a *apiServer) read(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// say logs what the scheduler counts and pods cannot have, and makes it an event of the node. The
-// same text is logged once.
+// say logs the amounts that the scheduler counts and pods cannot have, and creates an event of the
+// node. The same text is logged once.
 func (a *apiServer) say(ctx context.Context) {
 	a.mu.Lock()
 	text := strings.Join(a.latest, "; ")
@@ -217,7 +217,7 @@ func (a *apiServer) send(ctx context.Context, uid types.UID, text string, now ti
 	}, nil)
 }
 
-// shorten cuts a text to a number of bytes, and no character in two.
+// shorten cuts a text to a number of bytes, between two characters.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -54,7 +54,7 @@ topology managers must be off. berthd must run beside the kubelet:
   berthd --beside=kubelet --cpu-manager-policy static --reserved-cpus 0
   berth-nri`
 
-// What happens to a container that gets no place.
+// What happens to a container without an allocation.
 const (
 	refuse = "refuse"
 	pass   = "pass"
@@ -254,7 +254,7 @@ func (o *options) devices(log *slog.Logger) (*podResources, error) {
 	return newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}, log)
 }
 
-// serve connects to the runtime, again and again.
+// serve connects to the runtime, and again after each lost connection.
 func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connection, log *slog.Logger) error {
 	started := os.Getenv(api.PluginSocketEnvVar) != "" // by the runtime
 	away := &outage{Policy: p, log: log, runtime: runtime}
@@ -319,7 +319,7 @@ func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
 	return options
 }
 
-// connection is the runtime behind the stub of the moment.
+// connection is the runtime behind the current stub.
 type connection struct {
 	stub atomic.Pointer[stub.Stub]
 	up   atomic.Bool // the runtime has listed its pods, and is connected since
@@ -407,7 +407,7 @@ func inCgroup(text, cgroup string) bool {
 }
 
 // isSandbox reports whether a process is in the cgroup of a sandbox, which the runtime has named after it. In a cgroup
-// namespace (cgroup_namespaces(7)) this name is all that a process of the same pod sees: /../cri-containerd-ID.scope.
+// namespace (cgroup_namespaces(7)) a process of the same pod reads only this name: /../cri-containerd-ID.scope.
 func isSandbox(text, id string) bool {
 	for line := range strings.Lines(text) {
 		name := strings.TrimSuffix(path.Base(strings.TrimSpace(line)), ".scope")

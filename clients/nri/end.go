@@ -18,13 +18,13 @@ import (
 
 // What happens to the containers when berth-nri ends (--release-at-end).
 const (
-	releaseNever   = "never"   // they stay where they are: an upgrade, or a restart
-	releaseAlways  = "always"  // they go back to all CPUs
-	releaseRemoved = "removed" // they do so if the DaemonSet has been removed from the node
+	releaseNever   = "never"   // containers keep their CPUs: an upgrade, or a restart
+	releaseAlways  = "always"  // containers get all CPUs again
+	releaseRemoved = "removed" // as always, if the DaemonSet has been removed from the node
 )
 
 const (
-	// askTimeout bounds the question whether the DaemonSet was removed, and releaseTimeout the
+	// askTimeout bounds the check whether the DaemonSet was removed, and releaseTimeout the
 	// moves. Together they are shorter than the grace period of a pod (30 s).
 	callTimeout    = 5 * time.Second
 	releaseTimeout = 15 * time.Second

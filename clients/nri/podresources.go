@@ -193,9 +193,8 @@ func (r *podResources) report(pod *podresourcesv1.PodResources, err error) {
 	r.reported = text
 }
 
-// pod returns a pod's resources; nil if it has none. A kubelet answers Get with an error of no
-// certain code if Get is switched off, and also if it does not know the pod: the list then has
-// the answer.
+// pod returns a pod's resources; nil if it has none. If Get is switched off, or the kubelet does
+// not have the pod, Get fails with different codes; then the list has the answer.
 func (r *podResources) pod(ctx context.Context, namespace, name string) (*podresourcesv1.PodResources, error) {
 	getting, cancel := context.WithTimeout(ctx, podsTimeout)
 	answer, err := r.lister.Get(getting, &podresourcesv1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})

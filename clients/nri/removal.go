@@ -30,9 +30,9 @@ const (
 )
 
 // removed reports whether the DaemonSet was removed from this node: it or its namespace is being
-// deleted, or it does not choose the node any more. When it is deleted together with its account or
-// the rights to read it, these may go first, and an open watch still shows the deletion. A lost account
-// alone is no removal: the token of a pod ends with the pod, also if only the pod was deleted by force.
+// deleted, or its node selector does not select the node any more. The account, or its rights, may be
+// deleted before the DaemonSet; then an open watch still shows the deletion. A deleted account alone is
+// no removal: the token of a pod ends with the pod, also if only the pod was deleted by force.
 func (a *apiServer) removed(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (a *apiServer) watchOnce(ctx context.Context) error {
 		a.mu.Unlock()
 		select {
 		case a.shown <- struct{}{}:
-		default: // removed has not come to the one before
+		default: // removed has not read the earlier element yet
 		}
 	}
 }

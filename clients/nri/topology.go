@@ -110,7 +110,7 @@ func (t *topology) watch(ctx context.Context) error {
 func (t *topology) change() {
 	select {
 	case t.changed <- struct{}{}:
-	default: // the publisher has not come to the one before
+	default: // the publisher has not read the earlier element yet
 	}
 }
 
@@ -138,8 +138,8 @@ func (t *topology) want(ctx context.Context) (*publish.Object, error) {
 	return publish.New(t.server.node, t.owner, free.GetFree(), devices), nil
 }
 
-// Get implements publish.Store. The object belongs to the namespace of berth, so that it does not
-// outlive it: when berth is removed with all of its rights, no part of berth can delete it any more.
+// Get implements publish.Store. The owner of the object is the namespace of berth, so that the
+// API server deletes the object with it: without its rights, berth cannot delete the object itself.
 func (t *topology) Get(ctx context.Context) (*publish.Object, error) {
 	if namespace, _, ok := strings.Cut(t.server.set, "/"); ok && t.owner == nil {
 		var space corev1.Namespace

@@ -34,7 +34,7 @@ func (c *Cluster) Call(ctx context.Context, method, path, body string, into any)
 	return json.NewDecoder(answer).Decode(into)
 }
 
-// Open is Call for an answer that is read piece by piece, such as a watch.
+// Open is Call for an answer that is read as a stream, such as a watch.
 func (c *Cluster) Open(ctx context.Context, method, path, body string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, method, APIServer+path, strings.NewReader(body))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 
 const mount = "/sys/fs/cgroup"
 
-// makeCgroup makes a cgroup in every hierarchy, and one below it for the cluster's programs. A cgroup
-// of version 1 can have no process before it has CPUs and memory nodes (cpusets(7)); it gets its
-// parent's.
+// makeCgroup creates a cgroup in every hierarchy, and one below it for the cluster's programs. A cgroup
+// of version 1 can have no process before it has CPUs and memory nodes (cpusets(7)), so it gets those of
+// its parent.
 func makeCgroup(path string) error {
 	hierarchies, err := hierarchies()
 	if err != nil {
@@ -36,7 +36,7 @@ func makeCgroup(path string) error {
 }
 
 // hierarchies lists where cgroups are mounted: one for each controller, or a single one for all. On a
-// hybrid machine the second version's has no controllers and is left alone.
+// hybrid machine the hierarchy of version 2 has no controllers and is not used.
 func hierarchies() (dirs []string, err error) {
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
 		return []string{mount}, nil

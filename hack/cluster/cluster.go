@@ -27,18 +27,18 @@ import (
 const Variable = "BERTH_CLUSTER"
 
 const (
-	// defaultTimeout bounds everything that is waited for; nothing takes that long unless it fails.
+	// defaultTimeout bounds each wait; only failures take that long.
 	defaultTimeout = 5 * time.Minute
-	// look is how often a condition is looked at. A call of the API server takes a part of it.
+	// look is the interval of checks of a condition. A call of the API server takes a part of it.
 	look = 50 * time.Millisecond
 )
 
-// Options are what a test may choose.
+// Options are the settings of a test.
 type Options struct {
 	// Systemd is the cgroup driver, in place of cgroupfs. The kubelet's slices are then below the root, so the
 	// machine must not have another kubelet.
 	Systemd bool
-	// Dir stays with everything that runs, for a machine that is turned off after the test and booted again:
+	// Dir is kept, with all processes, for a machine that is turned off after the test and booted again:
 	// the cluster in it continues. The default is a temporary directory, and the end removes all.
 	Dir string
 	// Kubelet overrides fields of the kubelet's configuration.
@@ -52,7 +52,7 @@ type Options struct {
 // Cluster is a control plane and its node.
 type Cluster struct {
 	Options
-	// Cgroup is the one that everything runs below.
+	// Cgroup is the parent of all cgroups of the cluster.
 	Cgroup     string
 	Containerd *containerd.Daemon
 
@@ -114,7 +114,7 @@ func Run(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// startAll starts the programs, each when what it needs is there.
+// startAll starts the programs in the order of their dependencies.
 func (c *Cluster) startAll() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), c.Timeout)
@@ -140,7 +140,7 @@ func (c *Cluster) startAll() {
 		err := c.Call(ctx, http.MethodGet, "/api/v1/nodes/"+Node, "", &node)
 		return err == nil && len(node.Spec.Taints) == 0 && slices.Contains(node.Status.Conditions, condition{"Ready", "True"})
 	})
-	// A pod cannot be made before its service account is there.
+	// A pod cannot be created before its service account exists.
 	c.Eventually("the default service account is there", func() bool {
 		return c.Call(ctx, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil) == nil
 	})
@@ -189,7 +189,7 @@ func (c *Cluster) End(name string, s os.Signal) error {
 	return p.End(s)
 }
 
-// Log is what a program has written, in all its lives.
+// Log is the output of a program, over all its starts.
 func (c *Cluster) Log(name string) nodetest.Log { return nodetest.Log(c.Path(name + ".log")) }
 
 // Kubectl calls the API server as an administrator.
@@ -229,7 +229,7 @@ func (c *Cluster) Get(into any, args ...string) error {
 // Eventually waits for a condition.
 func (c *Cluster) Eventually(what string, done func() bool) {
 	c.t.Helper()
-	// What a test waits for in its clean-up, it waits for after its own context.
+	// In the clean-up of a test, the test's context has ended already.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), c.Timeout)
 	defer cancel()
 	tick := time.NewTicker(look)
@@ -243,7 +243,7 @@ func (c *Cluster) Eventually(what string, done func() bool) {
 	}
 }
 
-// onInterrupt removes everything when somebody ends the test.
+// onInterrupt removes everything when the test is interrupted.
 func (c *Cluster) onInterrupt() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -256,7 +256,7 @@ func (c *Cluster) onInterrupt() {
 	}()
 }
 
-// close ends everything. What the test reports as an error is what is left.
+// close ends everything. Processes, cgroups or files that remain are errors of the test.
 func (c *Cluster) close() { c.closed.Do(c.remove) }
 
 func (c *Cluster) remove() {

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Names of the node and of the users that the API server knows, with their groups. The tokens are the
-// names: nobody else is on this network.
+// Names of the node and of the API server's users, with their groups. The tokens are the names, because
+// no other program is on this network.
 const (
 	Node  = "n1"
 	admin = "admin"
@@ -48,7 +48,7 @@ clientConnection: {kubeconfig: DIR/scheduler.kubeconfig}
 leaderElection: {leaderElect: false}
 `
 
-// kubeletConfig is the kubelet's configuration but for what a test changes.
+// kubeletConfig is the kubelet's configuration, without a test's changes.
 func (c *Cluster) kubeletConfig() map[string]any {
 	driver, root := "cgroupfs", c.Cgroup
 	if c.Options.Systemd {
@@ -74,7 +74,7 @@ func (c *Cluster) kubeletConfig() map[string]any {
 	return config
 }
 
-// configure writes what the programs read.
+// configure writes the files that the programs read.
 func (c *Cluster) configure() error {
 	var tokens strings.Builder
 	files := map[string]string{"scheduler.yaml": strings.ReplaceAll(schedulerConfig, "DIR", c.dir)}
@@ -135,7 +135,7 @@ func (c *Cluster) flags() map[string][]string {
 	}
 }
 
-// Path is one below the cluster's directory.
+// Path is a path below the cluster's directory.
 func (c *Cluster) Path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
 }

@@ -28,11 +28,10 @@ type space struct {
 	ended chan struct{}
 }
 
-// errEnded is the error of what comes after the end, such as a connection for a call in flight.
+// errEnded is the error after the end, for example of a connection for a call in flight.
 var errEnded = errors.New("the cluster has ended")
 
-// newSpace makes the namespaces. Below dir it keeps the directories that stand in for /var/lib and
-// /var/log there.
+// newSpace creates the namespaces. Directories below dir replace /var/lib and /var/log there.
 func newSpace(dir string) (*space, error) {
 	s := &space{work: make(chan func()), ended: make(chan struct{})}
 	made := make(chan error)
@@ -75,7 +74,7 @@ func (s *space) do(f func() error) (err error) {
 // close ends the thread.
 func (s *space) close() { close(s.ended) }
 
-// start starts a program. It dies with this process.
+// start starts a program, which is killed when this process ends.
 func (s *space) start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &unix.SysProcAttr{}

@@ -1,12 +1,12 @@
-// Package fit computes what each NUMA node has left, and which pods need it.
+// Package fit computes the free resources of each NUMA node, and the pods that use such resources.
 //
 // Words:
 //
-//   - capacity, allocatable, available: what a node has, what of it pods may have, and what of that
-//     no pod has. Available is what a request on this node alone can get.
-//   - aligned: a manager places the resource on NUMA nodes. Otherwise a request can have it from
-//     anywhere, and the amounts of one node decide nothing.
-//   - exclusive pod: one that runs with a resource that no other pod can have at the same time. The
+//   - capacity, allocatable, available: all resources of a node, the part for pods, and the free part
+//     of that. Available is the most that a request on this node alone can get.
+//   - aligned: a manager places the resource on NUMA nodes. Otherwise a request may get it from any
+//     node, and the amounts of one node do not limit it.
+//   - exclusive pod: a running pod with a resource that no other pod can have at the same time. The
 //     scheduler plugin of NodeResourceTopology counts pods in the same way.
 //
 // Invariants: the same view, managers and devices give the same answer; no amount is larger than

@@ -13,26 +13,26 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Node is what a NUMA node has of each resource.
+// Node has the amounts of a NUMA node by resource.
 type Node struct {
 	ID int
 	// Resources by name.
 	Resources []Resource
 }
 
-// Resource is what a NUMA node has of a resource.
+// Resource is the amount of a resource on a NUMA node.
 type Resource struct {
 	Name                             string
 	Capacity, Allocatable, Available uint64
-	// Held is what pods hold of Allocatable. The rest is available, unless the node is used together
+	// Held is the part of Allocatable that pods hold. The rest is available, unless the node is used together
 	// with others.
 	Held uint64
 	// Aligned is false for a resource that is not placed on NUMA nodes.
 	Aligned bool
 }
 
-// Nodes returns what the NUMA nodes of a view's machine have, by id. A device that is near to
-// several nodes counts on each of them, and one that is near to none on none.
+// Nodes returns the amounts of the NUMA nodes of a view's machine, by id. A device that is near to
+// several nodes counts on each of them, and a device that is near to none on no node.
 func Nodes(view *ledger.View, set *managerset.Set, devices *device.Snapshot) []Node {
 	m := view.Machine()
 	states, free := set.Memory.State(view), device.Available(view, devices)
@@ -51,7 +51,7 @@ func Nodes(view *ledger.View, set *managerset.Set, devices *device.Snapshot) []N
 	return out
 }
 
-// cpuAmount counts CPUs. Under the policy none all pods share them, so no pod takes any away.
+// cpuAmount counts CPUs. Under the policy none all pods share all CPUs, so pods do not reduce the amount.
 func cpuAmount(view *ledger.View, m *cpu.Manager, node int) Resource {
 	here := view.Machine().CPUsInNode(node)
 	allocatable := here.Intersect(view.AllocatableCPUs())
@@ -66,7 +66,7 @@ func cpuAmount(view *ledger.View, m *cpu.Manager, node int) Resource {
 	return out
 }
 
-// memoryAmounts are those of the memory manager. Memory of a node that is used together with
+// memoryAmounts are the amounts of the memory manager. Memory of a node that is used together with
 // others is not available to a request on this node alone.
 func memoryAmounts(s memory.NodeState) (out []Resource) {
 	for _, r := range s.Resources {
@@ -79,7 +79,7 @@ func memoryAmounts(s memory.NodeState) (out []Resource) {
 	return out
 }
 
-// unalignedMemory is what a node has where no manager places memory.
+// unalignedMemory is a node's memory if no manager places memory.
 func unalignedMemory(n machine.Node) []Resource {
 	var pages uint64
 	var out []Resource

@@ -21,16 +21,16 @@ const (
 	Never When = "never"
 )
 
-// Outcome is when a pod fits, with the verdict of now.
+// Outcome says when a pod fits, with the present verdict.
 type Outcome struct {
 	Pod     workload.Pod
 	When    When
 	Verdict admission.Verdict
 }
 
-// Try decides about pods one after the other on a view; each pod sees what the pods before it that fit
-// now would get. Before the end of the grace for registrations, a pod with an unknown resource fits
-// later. Nothing is changed, and no process is called. The set must be joined. Errors are those of
+// Try decides about pods one after the other on a view, which contains the allocations of the pods
+// before that fit now. Before the end of the grace period for registrations, a pod with an unknown
+// resource fits later. Nothing is changed, and no process is called. The set must be joined. Errors are those of
 // Trial.Repeat and of the context.
 func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod) ([]Outcome, error) {
 	cfg.Tries = -1

@@ -14,16 +14,16 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Claims is what resource claims may have. It is part of what is reserved, so that pods get none
-// of it, and a kubelet beside berthd sells none of it.
+// Claims are the amounts for resource claims. They are part of the reserved amounts, so that neither
+// berthd nor a kubelet gives them to pods.
 type Claims struct {
 	CPUs cpuset.Set
 	// Memory are bytes of memory and huge pages, by NUMA node and resource.
 	Memory map[int]map[workload.Resource]uint64
 }
 
-// claimSet are the managers of resource claims on one NUMA node. They have nothing of other nodes, so
-// that a claim gets everything on its node or nothing.
+// claimSet has the managers of resource claims on one NUMA node. They have no resources of other nodes,
+// so a claim gets everything on its node or nothing.
 type claimSet struct {
 	cpu      *cpu.Manager
 	memory   *memory.Manager
@@ -56,7 +56,7 @@ func (p *Set) divide(c Claims) error {
 	return nil
 }
 
-// check compares what claims may have with what is reserved.
+// check compares the amounts for claims with the reserved amounts.
 func (p *Set) check(c Claims) error {
 	var bad errdefs.Violations
 	m := p.Rules.Machine
@@ -90,7 +90,7 @@ func (p *Set) check(c Claims) error {
 	return bad.Err("the division between pods and resource claims")
 }
 
-// joinClaims gives the managers of resource claims their buses.
+// joinClaims builds the buses of the managers of resource claims.
 func (p *Set) joinClaims(withTimeout hint.WithTimeout) (err error) {
 	joined := make(map[int]*claimSet, len(p.claims))
 	for node, s := range p.claims {
@@ -129,7 +129,7 @@ func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	return s.bus, s.topology, nil
 }
 
-// ClaimNode is what resource claims may have of a NUMA node, used or not.
+// ClaimNode has the amounts of a NUMA node for resource claims, used or not.
 type ClaimNode struct {
 	Node int
 	// CPUs that are online, of which a claim gets a multiple of Step.
@@ -139,7 +139,7 @@ type ClaimNode struct {
 	Memory workload.Quantities
 }
 
-// ClaimNodes returns what resource claims may have, by NUMA node; nothing if there are none.
+// ClaimNodes returns the amounts for resource claims by NUMA node; nothing without dra.
 func (p *Set) ClaimNodes() (out []ClaimNode) {
 	for _, node := range slices.Sorted(maps.Keys(p.claims)) {
 		s := p.claims[node]

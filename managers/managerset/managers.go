@@ -20,9 +20,8 @@ type Managers struct {
 	external []hint.Entry // guarded by mu
 }
 
-// NewManagers puts the first set in force. Devices is the provider behind which the
-// plugins are: it outlives sets. Errors are those of hint.NewBus, which
-// withTimeout is for.
+// NewManagers activates the first set. Devices is the provider of the device plugins, which
+// all sets share. withTimeout is passed to hint.NewBus, whose errors are returned.
 func NewManagers(first *Set, devices hint.Provider, withTimeout hint.WithTimeout) (*Managers, error) {
 	s := &Managers{devices: hint.Entry{Provider: devices, Mode: hint.Required}, withTimeout: withTimeout}
 	joined, err := s.join(first, nil)
@@ -33,13 +32,13 @@ func NewManagers(first *Set, devices hint.Provider, withTimeout hint.WithTimeout
 	return s, nil
 }
 
-// join gives a set its bus.
+// join builds the bus of a set.
 func (s *Managers) join(p *Set, external []hint.Entry) (*Set, error) {
 	return p.Join(append([]hint.Entry{s.devices}, external...), s.withTimeout)
 }
 
-// On returns the set that decides on a view. For a view of before the last
-// change, on which a commit is not possible, it is the set in force.
+// On returns the set that decides on a view. For an older view, on which a commit is not
+// possible, it is the active set.
 func (s *Managers) On(view *ledger.View) *Set {
 	sets := *s.sets.Load()
 	for _, p := range sets {
@@ -60,7 +59,7 @@ func (s *Managers) Of(rules ledger.Rules) *Set {
 	return nil
 }
 
-// Join returns a set with the bus that it would have if it were staged.
+// Join returns a set with a bus, without staging it.
 func (s *Managers) Join(p *Set) (*Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +84,8 @@ func (s *Managers) SetExternal(external []hint.Entry) error {
 	return nil
 }
 
-// Stage puts a set beside the one in force, for views with its rules. A set of
-// the same digest and machine is replaced. Errors are those of hint.NewBus; then nothing has
+// Stage adds a set for views with its rules. A set with the same digest and machine is
+// replaced. Errors are those of hint.NewBus; then nothing has
 // changed.
 func (s *Managers) Stage(p *Set) error {
 	s.mu.Lock()
@@ -101,7 +100,7 @@ func (s *Managers) Stage(p *Set) error {
 	return nil
 }
 
-// Activate leaves only the set for rules, which must be staged.
+// Activate removes all sets except the set for rules, which must be staged.
 func (s *Managers) Activate(rules ledger.Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

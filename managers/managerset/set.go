@@ -10,22 +10,21 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// Config is what a set is built from.
+// Config has the settings of a set.
 type Config struct {
 	CPU    cpu.Config
 	Memory memory.Config
-	// Pages is how huge pages are compared with those that the kernel has free; nil: not
-	// at all.
+	// Pages compares huge pages with the kernel's free ones; nil: no comparison.
 	Pages    *memory.Pages
 	Topology topology.Config
 	Node     node.Config
 	// Facts of the node beside its machine.
 	Facts node.Facts
-	// Fit has pods rejected for which the node as a whole has too little left.
+	// Fit rejects pods whose requests exceed the free resources of the node as a whole.
 	Fit bool
-	// Claims is what resource claims may have; nil: there are none.
+	// Claims are the amounts for resource claims; nil: none.
 	Claims *Claims
-	// Order of the bus, as for hint.NewBus.
+	// Order is the order of the providers on the bus, as for hint.NewBus.
 	Order []string
 	// Digest identifies the configuration; views carry it as Rules.ConfigDigest.
 	Digest string
@@ -37,7 +36,7 @@ type Set struct {
 	Memory   *memory.Manager
 	Topology *topology.Manager
 	Node     *node.Manager
-	// Rules are what the ledger holds claims against under this configuration.
+	// Rules are the ledger's rules for claims under this configuration.
 	Rules ledger.Rules
 	// Bus joins the managers with the providers that no configuration changes;
 	// nil until Join.
@@ -86,9 +85,8 @@ func New(cfg Config, m *machine.Topology) (*Set, error) {
 	return set, nil
 }
 
-// Join returns the set with a bus of its managers and of others: the provider
-// of devices, outside providers. Errors are those of hint.NewBus, which
-// withTimeout is for.
+// Join returns the set with a bus of its managers and of other providers (devices, external
+// ones). withTimeout is passed to hint.NewBus, whose errors are returned.
 func (p *Set) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Set, error) {
 	entries := append([]hint.Entry{
 		{Provider: p.CPU, Mode: hint.Required},

@@ -90,7 +90,7 @@ func bytesOf(blocks []ledger.Block) (out ledger.NodeBytes) {
 	return out
 }
 
-// leaving returns the bytes of claims that count on nodes which they will not have.
+// leaving returns the bytes of claims on nodes that the claims will not have.
 func leaving(have, want []ledger.Claim) (sum uint64) {
 	for i := range have {
 		bytes := bytesOf(have[i].Memory)
@@ -106,8 +106,8 @@ func withCPUs(c ledger.Claim, set cpuset.Set) ledger.Claim {
 	return c
 }
 
-// widened returns claims with what they have and what they will have. Claims that have it all are
-// returned as they are.
+// widened returns claims with their present and their future resources. Claims without further
+// resources are returned unchanged.
 func widened(have, want []ledger.Claim, part bool) []ledger.Claim {
 	out := slices.Clone(have)
 	for i := range out {
@@ -124,7 +124,7 @@ func widened(have, want []ledger.Claim, part bool) []ledger.Claim {
 	return out
 }
 
-// widenedMemory adds blocks for what is wanted and not there, by node. Parts of a pod's memory are not
+// widenedMemory adds blocks for future memory that is not claimed yet, by node. Parts of a pod's memory are not
 // counted by node, so only their sum grows.
 func widenedMemory(have, want []ledger.Block, part bool) []ledger.Block {
 	counted := bytesOf(have)

@@ -10,9 +10,9 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Change is a change of the claims of a pod. Of each claim, From is the content before the first step,
-// and To the wanted content, in the same order: with the same owner, provider and resource, and the same
-// kind of payload, CPUs or memory.
+// Change is a change of the claims of a pod. From are the claims before the first step, and To the claims
+// after the last one, in the same order: with the same owner, provider and resource, and the same kind of
+// payload, CPUs or memory.
 type Change struct {
 	Pod      string
 	From, To []ledger.Claim
@@ -39,17 +39,17 @@ func To(view *ledger.View, uid string, claims []ledger.Claim) (Change, error) {
 // Reverse returns the change that undoes this one, after any of its steps.
 func (c Change) Reverse() Change { return Change{Pod: c.Pod, From: c.To, To: c.From} }
 
-// Kind is what a step does.
+// Kind is the kind of a step.
 type Kind string
 
 const (
-	// Widen: the owner also gets what it will have, or a part of that.
+	// Widen: the owner also gets its future resources, or a part of them.
 	Widen Kind = "widen"
 	// Migrate: the pages of the container move to the NUMA nodes that it will have. Its claims stay.
 	Migrate Kind = "migrate"
-	// HandOver: the owner gives back CPUs for which another one waits.
+	// HandOver: the owner releases CPUs for which another one waits.
 	HandOver Kind = "hand over"
-	// Narrow: the owner keeps only what it will have.
+	// Narrow: the owner releases everything except its future resources.
 	Narrow Kind = "narrow"
 )
 
@@ -87,7 +87,7 @@ func (s *Step) String() string {
 	return text
 }
 
-// Cost is what a plan disturbs.
+// Cost is the effect of a plan on running containers.
 type Cost struct {
 	// Containers whose CPUs or memory nodes change.
 	Containers int
@@ -151,18 +151,18 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 type planner struct {
 	view     *ledger.View
 	capacity map[string]*ledger.NodeBytes
-	// units are those that do not have yet what they shall have.
+	// units are the units without all of their future resources.
 	units []*unit
 	plan  Plan
-	// turns is how many detours were made since the last CPU that reached its place.
+	// turns counts the detours since the last CPU that reached its future owner.
 	turns int
 }
 
-// unit is an owner with the claims that it had before the first step, and those that it shall have.
+// unit is an owner with its claims before the first step and after the last one.
 type unit struct {
 	owner      ledger.Owner
 	from, want []ledger.Claim
-	// part is whether the pod has memory as a whole, so that that of its containers is counted nowhere.
+	// part is true if the pod has memory as a whole, so that its containers' memory is not counted.
 	part bool
 }
 
@@ -181,7 +181,7 @@ func (p *planner) add(c Change) error {
 		want := &c.To[i]
 		at := find(pod, want)
 		if at < 0 {
-			continue // given back since the change was made, as by an init container
+			continue // released since the change was made, as by an init container
 		}
 		have := &pod.Claims[at]
 		if have.CPUs == nil && have.Memory == nil || (have.CPUs == nil) != (want.CPUs == nil) || (have.Memory == nil) != (want.Memory == nil) {
@@ -223,7 +223,7 @@ func (p *planner) price(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touc
 	}
 }
 
-// have returns the current claims of a unit, in the order of those that it shall have.
+// have returns the present claims of a unit, in the order of its future claims.
 func (p *planner) have(u *unit) []ledger.Claim {
 	pod, _ := p.view.Pod(u.owner.Pod)
 	out := make([]ledger.Claim, len(u.want))
@@ -233,20 +233,20 @@ func (p *planner) have(u *unit) []ledger.Claim {
 	return out
 }
 
-// reached returns whether a unit has what it shall have.
+// reached returns whether a unit has exactly its future claims.
 func (p *planner) reached(u *unit) bool {
 	return slices.EqualFunc(p.have(u), u.want, func(a, b ledger.Claim) bool { return same(&a, &b) })
 }
 
-// widen gives a unit what it shall have, if that is free.
+// widen gives a unit its future resources, if they are free.
 func (p *planner) widen(u *unit) bool {
 	have := p.have(u)
 	wide := widened(have, u.want, u.part)
 	return !equal(have, wide) && p.make(u, Widen, have, wide)
 }
 
-// narrow takes from a unit with all that it shall have the rest, if nothing else needs that. Its memory
-// leaves the rest before.
+// narrow releases all other resources of a unit that has its future resources. The memory moves off
+// the released nodes before.
 func (p *planner) narrow(u *unit) bool {
 	have := p.have(u)
 	if equal(have, u.want) || !equal(have, widened(have, u.want, u.part)) {

@@ -68,7 +68,7 @@ type edits struct {
 	Env []string `json:"env"`
 }
 
-// name is that of a claim's CDI file.
+// name is the name of a claim's CDI file.
 func fileName(uid string) string { return filePrefix + uid + fileSuffix }
 
 // write writes the CDI file of a claim. The runtime may read the directory at any time.
@@ -100,7 +100,7 @@ func (f *files) write(c *claim) error {
 }
 
 // replace writes a file under another name and renames it. It is not synced: after a power failure the
-// kubelet has every claim prepared anew.
+// kubelet requests the preparation of every claim again.
 func (f *files) replace(name string, text []byte) (err error) {
 	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {

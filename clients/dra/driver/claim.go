@@ -27,7 +27,7 @@ type claim struct {
 	share                              *types.UID
 }
 
-// devicePrefix and the id of a NUMA node are the name of its device.
+// The name of a device is devicePrefix and the id of its NUMA node.
 const devicePrefix = "numa-"
 
 // Amounts that a claim consumes of a device.
@@ -86,8 +86,8 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 	return out, nil
 }
 
-// admission is the request to berthd. A prepared claim is sent with what it has, so that berthd
-// takes it over if it has lost it.
+// admission is the request to berthd. A prepared claim is sent with its allocation, so that berthd can
+// restore the allocation if it has lost it.
 func (c *claim) admission(owner string) *admissionv1.AdmitRequest {
 	node := &typesv1.NUMANodeSet{Ids: []uint32{c.Node}}
 	req := &admissionv1.AdmitRequest{

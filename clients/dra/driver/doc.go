@@ -1,7 +1,7 @@
 // Package driver makes berthd a driver of dynamic resource allocation (DRA, KEP-4381): the scheduler
 // chooses a NUMA node for a claim, and berthd allocates exclusive CPUs, memory and huge pages of
-// exactly this node. It publishes what claims may have, and prepares and unprepares claims for the
-// kubelet. berth-nri puts the containers that use a claim on its CPUs and memory.
+// exactly this node. It publishes the amounts for claims, and prepares and unprepares claims for the
+// kubelet. berth-nri places the containers that use a claim on the claim's CPUs and memory nodes.
 //
 // Words:
 //
@@ -9,20 +9,20 @@
 //     "dra", with the claim's uid.
 //   - device: a NUMA node, called numa-0, whose capacity several claims consume.
 //   - consumed: the amounts that the scheduler has given to a claim.
-//   - CDI file: the file in which the runtime finds what a container gets that uses a claim. There
-//     is one for each prepared claim; it also has the claim's allocation.
+//   - CDI file: the file with the environment of containers that use a claim, read by the runtime.
+//     There is one for each prepared claim; it also has the claim's allocation.
 //   - parameters: the opaque configuration of a claim, BerthClaimParameters.
 //
-// The ledger of berthd is the record of what claims hold. The order of steps follows from this. A claim
+// The ledger of berthd has the allocations of claims. The order of steps follows from this. A claim
 // is admitted before its CDI file is written, and its CDI file is removed before the claim is. If the
 // driver is killed between two steps, the kubelet repeats the call, and each step is idempotent. If
 // berthd has lost its ledger, claims with a CDI file are admitted again with the allocation in the
-// file, before any other claim is.
+// file, before any other claim is admitted.
 //
 // Invariants:
 //
-//   - A claim that is not understood completely is refused: several devices, several NUMA nodes,
-//     unknown parameters.
+//   - A claim with unsupported contents is refused: several devices, several NUMA nodes, unknown
+//     parameters.
 //   - A CDI file is written completely or not at all, in a directory that no other user can write
 //     to.
 //   - No two prepared claims have a CPU in common; each answer of berthd is compared with the CDI

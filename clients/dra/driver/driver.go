@@ -23,7 +23,7 @@ import (
 // Owner is the owner of claims in berthd.
 const Owner = "dra"
 
-// Config is what a driver is made from.
+// Config has the parts and settings of a driver.
 type Config struct {
 	// Client calls berthd.
 	Client *berth.Client
@@ -50,8 +50,8 @@ type Driver struct {
 
 var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
 
-// New reads the CDI files of earlier drivers. It does not call berthd. The error is of the directory; a file that
-// cannot be read is logged, and its claim is prepared anew.
+// New reads the CDI files of earlier drivers. It does not call berthd. The error is about the directory. A file that
+// cannot be read is logged, and its claim is prepared again.
 func New(c Config) (*Driver, error) {
 	f, err := openFiles(c.CDIDirectory)
 	if err != nil {
@@ -185,7 +185,8 @@ func (d *Driver) admit(ctx context.Context, c *claim) (cpuset.Set, error) {
 // maxExplanation bounds the text of a refusal in bytes; an event has at most 1024.
 const maxExplanation = 700
 
-// explanation says why a claim is rejected: what its NUMA node lacks, and what would help.
+// explanation is the text for a rejected claim: the missing amounts of its NUMA node, and a change that
+// would help.
 func explanation(answer *admissionv1.AdmitResponse) string {
 	var texts []string
 	for _, step := range answer.GetTrace().GetSteps() {
@@ -236,7 +237,7 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// release removes a claim from berthd; it is no error if berthd does not know it.
+// release removes a claim from berthd; it is no error if the claim is not in the ledger.
 func (d *Driver) release(ctx context.Context, uid string) error {
 	_, err := d.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid, Owner: Owner})
 	return err

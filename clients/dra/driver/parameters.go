@@ -35,7 +35,7 @@ type Parameters struct {
 	Environment string `json:"environment,omitempty"`
 }
 
-// readParameters reads the parameters of a request. Those of the claim replace those of the class.
+// readParameters reads the parameters of a request. The claim's parameters override those of its class.
 // Errors are of class Invalid.
 func readParameters(configs []resourceapi.DeviceAllocationConfiguration, request string) (Parameters, error) {
 	out := Parameters{Environment: "BERTH"}

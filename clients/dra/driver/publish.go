@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// mebi is the step of memory, and usualMemory what a claim gets that requests none.
+	// mebi is the step of memory, and usualMemory the memory of a claim that requests none.
 	mebi        = 1 << 20
 	usualMemory = 128 * mebi
 	// maxAttribute bounds the value of an attribute in bytes, as the API server does.
@@ -25,13 +25,13 @@ const (
 	pause = time.Second
 )
 
-// Publisher publishes the devices of the node; *kubeletplugin.Helper is the one there is.
+// Publisher publishes the devices of the node; *kubeletplugin.Helper implements it.
 type Publisher interface {
 	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
 }
 
-// Follow publishes what claims may have, and again whenever the machine or the policy may have changed,
-// until the context ends. After berthd was away, it may have lost claims.
+// Follow publishes the amounts for claims, again after each possible change of the machine or the
+// policy, until the context ends. After a lost connection, berthd may have lost claims.
 func (d *Driver) Follow(ctx context.Context, p Publisher) {
 	for {
 		err := d.follow(ctx, p)
@@ -95,7 +95,7 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 	}})
 }
 
-// devices are the NUMA nodes of which claims may have CPUs and memory.
+// devices are the NUMA nodes with CPUs and memory for claims.
 func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse) (out []resourceapi.Device, err error) {
 	for _, n := range nodes {
 		cpus, err := cpuset.Parse(n.GetCpus().GetList())

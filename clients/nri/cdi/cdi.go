@@ -49,7 +49,7 @@ type Reader struct {
 
 	mu sync.Mutex // guards read
 	// read has the files of the last call, also of one that ran out of time, so that the next call
-	// goes on.
+	// continues.
 	read map[version]result
 }
 
@@ -60,15 +60,15 @@ type version struct {
 	modified, change syscall.Timespec
 }
 
-// result is what reading a file has given.
+// result is the result of reading a file.
 type result struct {
 	spec *specification
 	err  error
 }
 
-// specification is a file of a CDI directory, as far as it says which device nodes there are.
-// Device nodes of the file itself, which come with each device, are left out: they control the
-// driver, and say nothing of one device.
+// specification has the device nodes of a file of a CDI directory. Device nodes of the file itself,
+// which containers get with each device, are left out: they control the driver, and are not specific to
+// one device.
 type specification struct {
 	Kind    string   `json:"kind"`
 	Devices []device `json:"devices"`
@@ -117,14 +117,14 @@ func (r *Reader) Nodes(ctx context.Context, names []string) (map[string]numa.Mas
 	return out, errors.Join(errs...)
 }
 
-// find looks for names in all directories. A later directory replaces what an earlier one says. A
-// name that two files of one directory have is ambiguous, and the runtime refuses it, too.
+// find looks for names in all directories. A later directory overrides an earlier one. A
+// name in two files of one directory is ambiguous, and the runtime refuses it, too.
 func (r *Reader) find(ctx context.Context, names []string) (map[string]device, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pass := &pass{rest: maxBytes, before: r.read, read: map[version]result{}}
 	defer func() {
-		if ctx.Err() != nil { // it has not come to all files
+		if ctx.Err() != nil { // not all files were read
 			maps.Copy(pass.read, r.read)
 		}
 		r.read = pass.read
@@ -153,7 +153,7 @@ type pass struct {
 	before, read map[version]result
 }
 
-// directory returns what the files of a directory say of the names.
+// directory returns the device nodes that the files of a directory have for the names.
 func (p *pass) directory(ctx context.Context, dir string, names []string) (map[string][]device, error) {
 	if err := trust.Check(dir); err != nil {
 		return nil, err
@@ -299,8 +299,8 @@ func (r *Reader) nodeOf(n deviceNode) (numa.Mask, error) {
 	return numa.Mask(0).With(node), nil
 }
 
-// numberOf returns char or block, and MAJOR:MINOR. A node without numbers is looked up below /dev. A
-// pipe has no device.
+// numberOf returns char or block, and MAJOR:MINOR. The numbers of a node without numbers are read below
+// /dev. A pipe has no device.
 func (r *Reader) numberOf(n deviceNode) (kind, number string, err error) {
 	kinds := map[string]string{"c": "char", "u": "char", "b": "block"}
 	if n.Type == "p" {

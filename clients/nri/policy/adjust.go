@@ -57,11 +57,11 @@ func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdju
 	return out, nil
 }
 
-// memoryNodes spells the memory nodes of a container as the kernel and the kubelet do.
+// memoryNodes formats the memory nodes of a container as the kernel and the kubelet do.
 func memoryNodes(l *typesv1.LinuxResources) string { return convert.Nodes(l.GetCpusetMems()).Commas() }
 
-// pinnedNodes spells the memory nodes of a container of berthd's list; empty if it has no memory of
-// certain nodes.
+// pinnedNodes formats the memory nodes of a container of berthd's list; empty if its memory is not
+// bound to nodes.
 func pinnedNodes(c *typesv1.ContainerAllocation) string {
 	var nodes numa.Mask
 	for _, claim := range c.GetClaims() {

@@ -58,11 +58,11 @@ func undecided(err error) bool {
 // answer.
 var errUnspecified = errdefs.Unavailablef("the specification of the pod is not known yet")
 
-// errUnprepared is the error of a container whose claim berthd does not know, as after the loss of
-// its ledger. The container stays where it is.
+// errUnprepared is the error of a container whose claim is not in berthd's ledger, as after the loss of
+// the ledger. The container keeps its CPUs.
 var errUnprepared = fmt.Errorf("berthd does not know the claim that the container uses; berth-dra prepares it again: %w", errUnspecified)
 
-// unsure lets reconcile find out what berthd has done in a call that has failed. If the pod ends
+// unsure makes reconcile compare the pod with the ledger, because a failed call may have changed it. If the pod ends
 // before the call is repeated, nothing else would release what berthd has committed.
 func (p *Policy) unsure(err error) {
 	if undecided(err) || berth.NeedsAdmission(err) {
@@ -184,7 +184,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	return p.allocate(ctx, m, key)
 }
 
-// allocateWhole gives a container its part of the pod's place.
+// allocateWhole returns a container's part of the pod's allocation.
 func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
 	if s.spec != nil {

@@ -12,9 +12,9 @@ import (
 // unheardTime is how long pods without a sandbox are kept for a kubelet that does not answer.
 const unheardTime = 5 * time.Minute
 
-// awaited is a pod of berthd without a sandbox, which the kubelet may be going to start.
+// awaited is a pod of berthd without a sandbox, which the kubelet may still start.
 type awaited struct {
-	// ended means that the kubelet is not going to start it.
+	// ended means that the kubelet does not start it any more.
 	ended bool
 	// unheard is since when the kubelet does not answer; zero if it does, or was not called yet.
 	unheard time.Time
@@ -26,9 +26,9 @@ type hearing struct {
 	err    error
 }
 
-// restarting returns those pods without a sandbox that the kubelet may be going to start. After a boot these are all pods:
+// restarting returns the pods without a sandbox that the kubelet may still start. After a boot these are all pods:
 // released, their CPUs could go to a newer pod, and the scheduler has counted them. The kubelet is not called here, because
-// mu is held: until ask has its answer, pods are kept. A kubelet that has just started answers later.
+// mu is held. Until callKubelet returns, pods are kept. A kubelet that has just started answers later.
 func (p *Policy) restarting(uids []string) (out []string) {
 	before := p.awaited
 	p.awaited = map[string]awaited{}
@@ -39,7 +39,7 @@ func (p *Policy) restarting(uids []string) (out []string) {
 	for _, uid := range uids {
 		a, known := before[uid]
 		if p.awaited[uid] = a; !known {
-			p.kick() // the next pass asks
+			p.kick() // the next pass calls the kubelet
 		}
 	}
 	if p.connecting != nil {
@@ -71,7 +71,7 @@ func (p *Policy) heard(uids []string, h hearing) {
 	for _, uid := range uids {
 		a, ok := p.awaited[uid]
 		switch {
-		case !ok: // it was started meanwhile
+		case !ok: // the pod was started meanwhile
 			continue
 		case h.err == nil:
 			a = awaited{ended: !slices.Contains(h.active, uid)}
@@ -83,9 +83,9 @@ func (p *Policy) heard(uids []string, h hearing) {
 	}
 }
 
-// ask calls the kubelet about the pods without a sandbox. mu is free meanwhile: the kubelet may not answer. A kubelet that
+// callKubelet reads which pods without a sandbox the kubelet has. mu is free meanwhile, because the kubelet may not answer. A kubelet that
 // has not answered for unheardTime is not called about them again.
-func (p *Policy) ask(ctx context.Context) {
+func (p *Policy) callKubelet(ctx context.Context) {
 	uids := p.open()
 	if len(uids) == 0 {
 		return

@@ -14,12 +14,12 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// The kubelet tries a refused pod again and again. As long as nothing has become free, berthd
-// would decide the same, at the cost of a plan and a synced commit. So a refusal holds, at most
-// for held: something may have changed without an event, such as the settings of a plugin.
+// The kubelet tries to start a refused pod again every few seconds. As long as no resource has become
+// free, berthd would decide the same, at the cost of a plan and a synced commit. So a refusal is
+// repeated, at most for held, because changes without an event are possible (settings of a plugin).
 const (
 	held = time.Minute
-	// maxRefusals bounds the refusals that are remembered. A node has 110 pods by default.
+	// maxRefusals bounds the stored refusals. A node has 110 pods by default.
 	maxRefusals = 1024
 )
 
@@ -65,13 +65,13 @@ type repeatedError struct{ error }
 
 func (r repeatedError) Unwrap() error { return r.error }
 
-// repeated reports whether an error is a refusal that is known already.
+// repeated reports whether an error repeats a stored refusal.
 func repeated(err error) bool {
 	var r repeatedError
 	return errors.As(err, &r)
 }
 
-// digest identifies what berthd is asked for.
+// digest identifies the contents of a request to berthd.
 func digest(req *admissionv1.AdmitRequest) ([sha256.Size]byte, error) {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
 	if err != nil {
@@ -81,7 +81,7 @@ func digest(req *admissionv1.AdmitRequest) ([sha256.Size]byte, error) {
 }
 
 // decide admits a pod, unless the same pod was refused and nothing has become free since. A
-// process that has ended without an event frees its CPUs, so processes are looked at first. The
+// process that has ended without an event frees its CPUs, so processes are checked first. The
 // caller holds mu.
 func (p *Policy) decide(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
 	uid, now := req.GetPod().GetMetadata().GetUid(), p.Now()

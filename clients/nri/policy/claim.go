@@ -16,11 +16,11 @@ import (
 // claim of berth-dra. The id is the claim's uid. It is also the kind of the claims' CDI devices.
 const ClaimResource = "dra.berthd.github.io/claim"
 
-// isClaim reports whether a device stands for a claim of berth-dra.
+// isClaim reports whether a device is a claim of berth-dra.
 func isClaim(d *typesv1.ExternalDevice) bool { return d.GetResource() == ClaimResource }
 
-// claimOf returns the uid of the claim of berth-dra that a container uses; empty if it uses none. The
-// kubelet says so: what the container itself names does not count.
+// claimOf returns the uid of the claim of berth-dra that a container uses; empty if it uses none. Only
+// the kubelet's answer counts, not names in the container's own fields.
 func (p *Policy) claimOf(ctx context.Context, m *member) (string, error) {
 	s := m.pod
 	if p.Devices == nil || s.spec != nil && !s.dynamic {
@@ -41,8 +41,8 @@ func (p *Policy) claimOf(ctx context.Context, m *member) (string, error) {
 }
 
 // useClaim gives a member the CPUs and the memory nodes of the claim that it uses, in place of those of its
-// pod, and returns the claim's allocation; nil if it uses none. errUnspecified means that berthd does not
-// know the claim: berth-dra admits it again. The caller has allocated the member's own part of the pod.
+// pod, and returns the claim's allocation; nil if it uses none. errUnspecified means that the claim is
+// not in berthd's ledger: berth-dra admits it again. The caller has allocated the member's own part of the pod.
 func (p *Policy) useClaim(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	uid, err := p.claimOf(ctx, m)
 	if err != nil || uid == "" {

@@ -14,10 +14,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// DeviceSource knows the devices that the kubelet has allocated to pods.
+// DeviceSource reads the devices that the kubelet has allocated to pods.
 type DeviceSource interface {
 	// Devices returns the devices of a pod, by container; nil if the pod has none, or if the kubelet
-	// cannot be asked at all. An error is temporary.
+	// has no API for them. An error is temporary.
 	Devices(ctx context.Context, namespace, name string) (map[string][]*typesv1.ExternalDevice, error)
 }
 

@@ -14,10 +14,10 @@
 //     a sandbox. Each such container is a pod of one container in berthd, with the uid
 //     POD-UID.CONTAINER.
 //   - unmanaged: a member without an allocation in berthd. It runs on the shared CPUs.
-//   - unplaced: a member that the runtime had before this policy, and that was not compared with the
-//     ledger yet. It stays where it is.
-//   - denied: a member whose place or size berthd has refused. It is compared again when something has
-//     become free.
+//   - unplaced: a member that the runtime had before this policy connected, and that was not compared
+//     with the ledger yet. It keeps its CPUs.
+//   - denied: a member whose admission or size berthd has refused. It is compared again when resources
+//     have become free.
 //   - possible CPUs: every set that was sent to the runtime for a member and is not
 //     disproved. Package placement stores them, and the member's phase. NRI events and
 //     observations of processes are its input (track.go).

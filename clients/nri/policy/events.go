@@ -39,7 +39,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return refusal("admit the pod", err)
 }
 
-// level is how important a refusal is in the log: a repeated one is there already.
+// level is the log level of a refusal. A repeated one is in the log already.
 func level(err error) slog.Level {
 	if repeated(err) {
 		return slog.LevelDebug
@@ -47,7 +47,7 @@ func level(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// StopPodSandbox gives back what a pod has: its containers have ended.
+// StopPodSandbox releases a pod's allocations, because its containers have ended.
 func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -109,7 +109,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	p.introduce(m, cpus)
 	updates := p.clear(m)
 	if m.own.IsEmpty() {
-		p.kick() // others may have to move, and it does not wait for them
+		p.kick() // other members may have to move; the new one does not wait for them
 	}
 	return adjust, updates, nil
 }
@@ -129,7 +129,7 @@ func (p *Policy) introduce(m *member, cpus cpuset.Set) {
 	p.apply(m, placement.Allow, cpuset.Set{})
 }
 
-// create gives a member its place, and what follows from it: its CPUs and the adjustment.
+// create allocates for a member, and returns the adjustment for the runtime.
 func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust *api.ContainerAdjustment, err error) {
 	if p.barred != nil {
 		return cpus, nil, p.barred
@@ -156,8 +156,8 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	return cpus, adjust, p.want(ctx)
 }
 
-// replace takes a member on, in place of one of its name that was made and never
-// came to life.
+// replace adds a member. It deletes a member with the same name that was created and never
+// started.
 func (p *Policy) replace(m *member) {
 	for _, other := range p.members {
 		if other.pod == m.pod && other.name == m.name && other.pid == 0 {
@@ -168,8 +168,8 @@ func (p *Policy) replace(m *member) {
 	m.pod.made[m.name] = true
 }
 
-// PostCreateContainer lets a container be compared: from now on the runtime stores it,
-// and updates reach it.
+// PostCreateContainer makes a container comparable. The runtime has stored it now, so updates of
+// it have an effect.
 func (p *Policy) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
 	_, end := p.begin(ctx)
 	defer end()
@@ -180,8 +180,8 @@ func (p *Policy) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *
 	return nil
 }
 
-// StartContainer binds a container in berthd. An error keeps it from starting: it
-// is one if another container may still be on its CPUs.
+// StartContainer binds a container in berthd. With an error
+// the runtime does not start it, for example if another container may still be on its CPUs.
 func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	ctx, end := p.begin(ctx)
 	defer end()

@@ -167,8 +167,8 @@ const (
 	compareInterval = 30 * time.Second
 )
 
-// Follow brings changes of the ledger to the containers that run, until the
-// context ends: above all that the shared CPUs have become more, or fewer.
+// Follow updates running containers after changes of the ledger, above all of the shared CPUs,
+// until the context ends.
 func (p *Policy) Follow(ctx context.Context, runtime Updater) {
 	reported := "" // the outage that is in the log
 	for ctx.Err() == nil {
@@ -280,7 +280,7 @@ func (p *Policy) push(ctx context.Context, runtime Updater) error {
 // look returns the updates that are due, and marks them as requested. answered are the members
 // with CPUs in an earlier response. look must be quick, because events wait for mu.
 func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answered []*member, err error) {
-	p.ask(ctx)
+	p.callKubelet(ctx)
 	ctx, cancel := p.within(ctx, followShare)
 	defer cancel()
 	p.mu.Lock()
@@ -355,7 +355,7 @@ func (p *Policy) sweep(ctx context.Context) (found bool) {
 	return found
 }
 
-// landed records the results of updates, and reports whether push must look again.
+// landed records the results of updates, and reports whether push must compare again.
 func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answered []*member) (again bool) {
 	refused := map[string]bool{}
 	for _, u := range failed {

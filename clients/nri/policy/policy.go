@@ -25,7 +25,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Config is what a policy is made of.
+// Config has the parts and settings of a policy.
 type Config struct {
 	Client *berth.Client
 	// Kubelet is the first source of a pod's specification; nil if not configured.
@@ -61,13 +61,13 @@ type Config struct {
 	// returns the one before. With 0 it changes nothing. nil if pods keep their quotas; fs.ErrNotExist if the cgroup has gone.
 	PodQuota func(cgroup string, quota int64) (before int64, err error)
 	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
-	// unknown, nil if nobody knows. Excess is called with the sentences of berthd about it, each time
-	// that berthd gets the list of living pods.
+	// unknown, nil if there is no API server. Excess is called with berthd's sentences about it, each
+	// time that berthd gets the list of living pods.
 	Allocatable func() map[string]string
 	Excess      func(sentences []string)
 	// Refused is called for each refusal of a pod, with the reason of the verdict. Repeated means
 	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
-	// nobody counts.
+	// refusals are not counted.
 	Refused func(reason string, repeated bool)
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
@@ -79,7 +79,7 @@ type Config struct {
 type Policy struct {
 	Config
 	kicked chan struct{} // compare and write
-	room   atomic.Uint64 // grows when something may have become free
+	room   atomic.Uint64 // grows when resources may have become free
 	// followed means that changes of berthd's ledger arrive.
 	followed atomic.Bool
 
@@ -97,7 +97,7 @@ type Policy struct {
 	retry        *time.Timer        // kicks after a failure
 	failing      string             // the failure that is in the log
 	quotaFailing string             // the same for the quotas of pods
-	barred       error              // berthd has the containers of a runtime itself
+	barred       error              // berthd manages the containers of a runtime itself
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
 	awaited      map[string]awaited // berthd's pods without a sandbox, by their uids
@@ -206,7 +206,7 @@ type sandbox struct {
 type member struct {
 	id, name string
 	pod      *sandbox
-	// resources has the container's resources as the runtime was given them.
+	// resources are the container's resources that were sent to the runtime.
 	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
@@ -221,7 +221,7 @@ type member struct {
 	// own are the exclusive CPUs. free means that the container must have no quota.
 	own  cpuset.Set
 	free bool
-	// mems is what the runtime was given last.
+	// mems are the memory nodes that were sent to the runtime last.
 	mems string
 	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
 	// are the CPUs in a requested update that has not returned. behind means that the response
@@ -244,7 +244,7 @@ type member struct {
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
 	moved bool
-	// back means that the runtime says that it has given it all CPUs again.
+	// back means that the runtime has confirmed an update to all CPUs.
 	back bool
 	// unlisted means that the runtime's last list did not contain the member.
 	unlisted bool
@@ -255,12 +255,12 @@ type match int
 
 const (
 	compared match = iota // nothing is to be done
-	denied                // berthd has refused its place or its size: due when something has become free
-	due                   // its place is known, and is to be compared with the ledger
-	unplaced              // it runs, and it is not known yet whether it has a place: it is not moved
+	denied                // berthd has refused its admission or its size: due when resources have become free
+	due                   // its allocation is known, and is to be compared with the ledger
+	unplaced              // it runs, and it is not known yet whether it has an allocation: it is not moved
 )
 
-// title is what people call a member.
+// title names a member in messages.
 func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }
 
 // key names a container in berthd that is admitted apart.
@@ -379,8 +379,8 @@ func (p *Policy) Recount() {
 	p.kick()
 }
 
-// living returns the uids of the pods that are alive: those of the runtime, and those of berthd's ledger that the
-// kubelet may be going to start. It fails until the runtime has listed the running pods, because an empty list would remove
+// living returns the uids of the living pods: the runtime's pods, and the pods of berthd's ledger that the
+// kubelet may still start. It fails until the runtime has listed the running pods, because an empty list would remove
 // all pods. The caller holds mu.
 func (p *Policy) living(known []*typesv1.PodAllocation) (uids []string, err error) {
 	if !p.synchronized {

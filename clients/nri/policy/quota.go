@@ -15,8 +15,8 @@ import (
 )
 
 // podQuotas removes the CPU quota of each pod with a container that must have none, because the
-// kernel applies the quota of the pod's cgroup to the container too. A pod that has no such
-// container any more gets its quota again. NRI cannot change the cgroup of a pod. The caller holds
+// kernel applies the quota of the pod's cgroup to the container too. Without such a
+// container, the pod gets its quota again. NRI cannot change the cgroup of a pod. The caller holds
 // mu.
 func (p *Policy) podQuotas() {
 	if p.PodQuota == nil || p.released {
@@ -82,9 +82,9 @@ func (p *Policy) removeQuota(s *sandbox) error {
 	return err
 }
 
-// restoreQuota gives a pod the quota that was removed. A quota that an earlier berth-nri has removed is
-// the one that the runtime knows. Only of a guaranteed pod it is also the pod's cgroup's. A quota that the
-// cgroup has is the kubelet's newer one.
+// restoreQuota gives a pod the quota that was removed. If an earlier berth-nri has removed it, the
+// runtime's quota is used; only for a guaranteed pod this is also the quota of the pod's cgroup. If the
+// cgroup has a quota, the kubelet has set it since, and it stays.
 func (p *Policy) restoreQuota(s *sandbox) error {
 	quota := s.quota
 	if s.qos == string(workload.Guaranteed) {
@@ -104,7 +104,7 @@ func (p *Policy) restoreQuota(s *sandbox) error {
 }
 
 // lostQuota returns the quota of a container that an earlier berth-nri has removed; 0 if none was. The
-// runtime reports it as negative, and none of the kubelet as zero. The limit of an even container equals
+// runtime reports a removed quota as negative, and a quota that the kubelet has never set as zero. The limit of an even container equals
 // its request.
 func (m *member) lostQuota() int64 {
 	if !m.even() || m.resources.GetCpu().GetQuota().GetValue() >= 0 {

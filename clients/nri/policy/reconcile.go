@@ -18,9 +18,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// reconcile brings berthd's ledger and the members together, and sets the members' CPUs from the
-// ledger. On a large node this takes several passes, and what a pass has done stays done: the lock is
-// free between passes, so that events are handled. The caller holds mu.
+// reconcile compares berthd's ledger with the members, and sets the members' CPUs from the ledger. On
+// a large node this takes several passes. The lock is free between passes, so that events are handled.
+// The caller holds mu.
 func (p *Policy) reconcile(ctx context.Context) error {
 	if p.unreconciled && p.synchronized {
 		if err := p.report(ctx); err != nil {
@@ -96,16 +96,16 @@ func (p *Policy) searchAgain(ctx context.Context) {
 	}
 }
 
-// listing is what berthd's ledger has at one moment.
+// listing is the content of berthd's ledger at one moment.
 type listing struct {
 	pods       map[string]*typesv1.PodAllocation       // by uid
 	containers map[string]*typesv1.ContainerAllocation // by uid/name
 }
 
-// of returns a member's part; nil if berthd has none.
+// of returns a member's allocation; nil if berthd has none.
 func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
 
-// place returns what a member's CPUs and memory are part of: the claim that it uses, or its pod.
+// place returns the allocation with a member's CPUs and memory: that of its claim, or of its pod.
 func (l listing) place(m *member) *typesv1.ContainerAllocation {
 	if m.claim != "" {
 		return l.containers[m.claim+"/"+workload.ClaimContainer]
@@ -113,8 +113,8 @@ func (l listing) place(m *member) *typesv1.ContainerAllocation {
 	return l.of(m)
 }
 
-// list reads the ledger, and the shared CPUs. If it has a pod that does not live, an answer was lost,
-// and berthd needs the list of living pods again.
+// list reads the ledger, and the shared CPUs. If the ledger has a pod that is not alive, an answer was
+// lost, and berthd needs the list of living pods again.
 func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	answer, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
@@ -138,9 +138,9 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	return l, nil
 }
 
-// complete compares the members with the ledger, until enough. A member without a place gets one, and
-// berthd gets the sizes that the runtime has. The members may have been resized while this plugin was
-// not running.
+// complete compares the members with the ledger, until enough. Members without an allocation are
+// admitted, and berthd gets the runtime's sizes, because members may have been resized while this
+// plugin was not running.
 func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 	l, err := p.list(ctx)
 	if err != nil {
@@ -152,7 +152,7 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 		}
 	}
 	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match < due })
-	// A member whose place cannot be found now must not keep the others from theirs.
+	// A member whose allocation cannot be read now must not delay the others.
 	slices.SortStableFunc(left, func(a, b *member) int { return cmp.Compare(a.tries, b.tries) })
 	done, again := 0, p.kick // each pass does something
 	for _, m := range left {
@@ -196,15 +196,15 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 	return nil
 }
 
-// placed reports whether a member has in the ledger what it has here.
+// placed reports whether the ledger has a member's present allocation.
 func (m *member) placed(l listing) bool {
 	c, place := l.of(m), l.place(m)
 	return m.match == due && m.key != "" && c != nil && place != nil && place.GetExclusiveCpus() == !m.own.IsEmpty() &&
 		(m.pid == 0 || slices.Contains(c.GetContainerIds(), m.id))
 }
 
-// tryDenied makes the members due again that berthd has refused, if something may have become free since.
-// Each costs berthd a decision, so there is a pause between two tries.
+// tryDenied makes refused members due again, if resources may have become free since. Each costs
+// berthd a decision, so there is a pause between two tries.
 func (p *Policy) tryDenied() {
 	now, room, tried := p.Now(), p.room.Load(), false
 	for _, m := range p.live() {
@@ -222,15 +222,15 @@ func (p *Policy) tryDenied() {
 	}
 }
 
-// unanswered reports whether an error is that of a berthd which does not answer. If berthd answers that it
-// misses something, such as a device plugin, the error has a reason.
+// unanswered reports whether an error means that berthd does not answer. If berthd itself lacks
+// something, such as a device plugin, the error has a reason.
 func unanswered(err error) bool {
 	var e *berth.Error
 	return errors.As(err, &e) && e.Code == codes.Unavailable && e.Reason == ""
 }
 
-// decided reports whether an error is a decision: the same call fails again until something else changes.
-// Any other error may be gone at the next try.
+// decided reports whether an error is a decision: the same call fails again until the node changes.
+// After any other error the next call may succeed.
 func decided(err error) bool {
 	var e *berth.Error
 	if errors.As(err, &e) {
@@ -247,9 +247,9 @@ func decided(err error) bool {
 	return false
 }
 
-// place restores a member. One that berthd refuses is unmanaged until something has become free. One whose
-// place cannot be found now stays where it is, and a later pass tries again. The error is that of a berthd
-// which does not answer.
+// place restores a member. A refused member is unmanaged until resources have become free. If the
+// allocation cannot be read now, the member keeps its CPUs, and a later pass tries again. An error
+// means that berthd does not answer.
 func (p *Policy) place(ctx context.Context, m *member) error {
 	within, cancel := halfOf(ctx) // the kubelet may not answer
 	defer cancel()
@@ -282,11 +282,11 @@ func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error)
 }
 
 // compareSize reports a running container's size to berthd, if berthd counts another one. If berthd
-// refuses the size, the container stays where it is until something has become free. The error is that of
-// a berthd which does not answer.
+// refuses the size, the container keeps its CPUs until resources have become free. An error means that
+// berthd does not answer.
 func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.ContainerAllocation) error {
 	if counted == nil || !m.resized(counted) {
-		m.match = compared // want notices one that berthd has lost
+		m.match = compared // want detects a pod that berthd has lost
 		return nil
 	}
 	within, cancel := halfOf(ctx)
@@ -306,7 +306,7 @@ func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.Co
 	return nil
 }
 
-// restore gives a container that runs its place, or a place.
+// restore gives a running container its allocation, or admits it.
 func (p *Policy) restore(ctx context.Context, m *member) error {
 	key := m.pod.key(m.name)
 	if m.pod.whole {

@@ -17,14 +17,14 @@ const (
 	// maxRefusal bounds the text of a refusal in bytes. It becomes the message of an event of the
 	// pod, of which the API server takes 1 KiB; the runtime and the kubelet add some words.
 	maxRefusal = 800
-	// What a refusal names of each kind.
+	// The most elements of each kind in a refusal.
 	shownShortages   = 3
 	shownSuggestions = 2
 	shownDevices     = 4
 )
 
-// rejection says why a pod was rejected, what is missing on which node, what would help, and the
-// devices that fixed the node.
+// rejection is the text for a rejected pod: the reason, the missing amounts on each node, a change that
+// would help, and the devices that determine the nodes.
 func rejection(answer *admissionv1.AdmitResponse, devices []*admissionv1.ExternalDevices) string {
 	parts := []string{answer.GetReason() + ": " + answer.GetMessage()}
 	parts = append(parts, missing(answer.GetTrace())...)
@@ -73,7 +73,7 @@ func missing(t *typesv1.Trace) (out []string) {
 	return out
 }
 
-// amount spells an amount of a resource in the resource's own unit.
+// amount formats an amount of a resource in the resource's unit.
 func amount(resource string, n uint64) string {
 	if r := workload.Resource(resource); r == workload.Memory || r.IsHugePages() {
 		return r.Text(int64(min(n, math.MaxInt64)))

@@ -15,12 +15,12 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Everything is what a container may use that nobody places.
+// Everything has the CPUs and memory nodes of a container that berth does not place.
 type Everything struct {
 	// CPUs may include some that are offline. Online are those that the kernel shows for a process on all
 	// CPUs; empty if they are the same.
 	CPUs, Online cpuset.Set
-	// Mems are the memory nodes as the kernel spells them; empty if they stay.
+	// Mems are the memory nodes in the kernel's format; empty if they stay.
 	Mems string
 }
 
@@ -67,7 +67,7 @@ func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) e
 	}
 }
 
-// accepted notes the updates that the runtime says it has carried out.
+// accepted records the updates that the runtime has confirmed.
 func (p *Policy) accepted(updates, failed []*api.ContainerUpdate, err error) {
 	if err != nil && len(failed) == 0 {
 		return
@@ -101,8 +101,8 @@ func errOr(err, otherwise error) error {
 	return otherwise
 }
 
-// releases moves the sandboxes' processes, and returns who is not on all CPUs, with the updates of
-// containers for that.
+// releases moves the sandboxes' processes. It returns the containers that are not on all CPUs yet, with
+// their updates.
 func (p *Policy) releases(all Everything) (left []string, updates []*api.ContainerUpdate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,9 +137,9 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 	return left, updates
 }
 
-// widened reports whether a process shows an update to all CPUs. Its CPUs stay fewer than all if it has
-// narrowed its own affinity, or if a cgroup above has fewer: then they are not those that berth gave to
-// the container.
+// widened reports whether an update to all CPUs has reached a process. If the process has narrowed its
+// own affinity, or a cgroup above has fewer CPUs, it still has fewer than all. Then its CPUs differ
+// from those that berth gave to the container.
 func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
 	c, _ := p.tracker.Get(m.id)
 	online := all.Online
@@ -149,7 +149,7 @@ func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
 	return cpus == online || cpus != c.AssignedCPUs
 }
 
-// backUpdate gives a container everything, and the quota that berth took from it.
+// backUpdate returns an update to all CPUs and memory nodes, with the quota that berth removed.
 func backUpdate(m *member, all Everything) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(m.id)

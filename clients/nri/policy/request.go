@@ -21,7 +21,7 @@ const (
 	leastShares  = 2
 	sharesPerCPU = 1024
 	milliPerCPU  = 1000
-	// leastLimit is what the kubelet makes of smaller limits, in milli-CPU.
+	// leastLimit replaces smaller limits in the kubelet, in milli-CPU.
 	leastLimit    = 10
 	memoryIsNoCap = 1 << 60 // what kernels of version 1 call unlimited is above this
 )
@@ -107,8 +107,7 @@ func milliLimit(r *api.LinuxResources) int64 {
 	return (quota*milliPerCPU + period - 1) / period
 }
 
-// pageSize reads a size as the kernel spells it in the names of hugetlb's files:
-// 2MB, 1GB.
+// pageSize parses a size in the names of the kernel's hugetlb files: 2MB, 1GB.
 func pageSize(text string) (int64, error) {
 	for unit, size := range map[string]int64{"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30} {
 		if number, ok := strings.CutSuffix(text, unit); ok {
@@ -137,8 +136,8 @@ func (p *Policy) sharesPod(m *member) bool {
 	return isAll(m) && p.some(m.pod, func(o *member) bool { return o.name != m.name && !o.stopped && p.may(o) && isAll(o) })
 }
 
-// apart describes a container as a pod of its own. One that has only what its pod has gets
-// shared CPUs.
+// apart describes a container as a pod of its own. A container that shares the resources of its pod
+// gets shared CPUs.
 func (m *member) apart() (*typesv1.Pod, error) {
 	s, qos := m.pod, m.pod.qos
 	resources, err := rebuilt(m.resources, m.even())
@@ -190,11 +189,11 @@ func declared(c *typesv1.Container) (a amounts, err error) {
 	return a, nil
 }
 
-// agree compares a container's specification with the values that the runtime was given. It
+// agree compares a container's specification with the values that the kubelet sent to the runtime. It
 // refuses the specification of another pod, or a forged one.
 func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 	if r.GetCpu().GetShares().GetValue() == 0 {
-		return nil // the runtime has no values to compare
+		return nil // the event has no values to compare
 	}
 	for _, listed := range slices.Concat(spec.GetSpec().GetInitContainers(), spec.GetSpec().GetContainers()) {
 		if listed.GetName() != name {

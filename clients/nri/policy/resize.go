@@ -50,7 +50,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	}
 	// The runtime applies this update after it has continued with other events. CPUs in this
 	// update could therefore replace those of a later update. Without CPUs the container keeps
-	// the last CPUs that the runtime was given.
+	// the last CPUs that were sent to the runtime.
 	u := update(m, m.own.Intersect(own))
 	if m.own != own {
 		// An update by Follow adds CPUs, when others have left them.
@@ -120,8 +120,8 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 	return p.want(ctx)
 }
 
-// resized reports whether berthd counts a container with another size than the runtime has. If not,
-// the pod's specification gets that size, too: its source may know only the first one.
+// resized reports whether berthd counts a container with another size than the runtime. If not, the
+// pod's specification gets that size, too, because its source may have only the first size.
 func (m *member) resized(counted *typesv1.ContainerAllocation) bool {
 	c := &typesv1.Container{Name: m.name, Resources: proto.CloneOf(counted.GetResources())}
 	if m.key == m.pod.uid {
@@ -171,8 +171,7 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 	return p.agreeWhole(ctx, m, s.spec)
 }
 
-// agreeWhole gives a pod in berthd the sizes of a specification, and those that its containers have
-// now.
+// agreeWhole resizes a pod in berthd to a specification, with the present sizes of its containers.
 func (p *Policy) agreeWhole(ctx context.Context, m *member, spec *typesv1.Pod) error {
 	pod, err := p.grown(m, spec)
 	if err != nil {
@@ -185,7 +184,7 @@ func (p *Policy) agreeWhole(ctx context.Context, m *member, spec *typesv1.Pod) e
 	return nil
 }
 
-// agreeTo resizes a pod of a sandbox in berthd. A refusal is an error too. The kubelet knows
+// agreeTo resizes a pod of a sandbox in berthd. A refusal is an error too. The kubelet has
 // only resizes in place, so containers move to other NUMA nodes only if the pod allows it.
 func (p *Policy) agreeTo(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	req := berth.ResizeTo(pod)
@@ -201,7 +200,7 @@ func (p *Policy) agreeTo(ctx context.Context, s *sandbox, pod *typesv1.Pod) erro
 	return nil
 }
 
-// grown gives a specification of a member's pod with the sizes that the containers have now.
+// grown returns the specification of a member's pod with the present sizes of the containers.
 func (p *Policy) grown(m *member, spec *typesv1.Pod) (*typesv1.Pod, error) {
 	sizes := map[string]*member{}
 	for _, other := range append(p.live(), m) {
@@ -220,7 +219,7 @@ func (p *Policy) grown(m *member, spec *typesv1.Pod) (*typesv1.Pod, error) {
 }
 
 // writeTo changes a specification's requests and limits to the runtime's values. Equal values
-// keep their spelling. The runtime has no memory request. The specification's request stays if
+// keep their text. The runtime has no memory request. The specification's request stays if
 // the limit allows it. A request that equalled the limit follows the limit.
 func (m *member) writeTo(c *typesv1.Container) error {
 	old, err := declared(c)
@@ -265,8 +264,8 @@ func (m *member) writeTo(c *typesv1.Container) error {
 
 // agreed checks that a container about to be created matches its pod's specification. The pod may
 // have been resized since: the kubelet then has the new specification, and berthd must accept the
-// size. Of a container that is created again, the size is taken from the runtime, too. Other sources
-// than the kubelet count as they were, because a pod's author may be able to write them.
+// size. If a container is created again, the size is taken from the runtime, too. Sources other than the
+// kubelet are not read again, because a pod's author may be able to write them.
 func (p *Policy) agreed(ctx context.Context, m *member) error {
 	s := m.pod
 	differs := agree(s.spec, m.name, m.resources)

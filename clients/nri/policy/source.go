@@ -19,7 +19,7 @@ import (
 // resources that its runtime has.
 const specificationAnnotation = workload.SpecificationAnnotation
 
-// Source finds specifications of pods, as the kubelet does.
+// Source finds specifications of pods; the kubelet is one.
 type Source interface {
 	// Pod returns the pod with a uid; nil if the source has no such pod, or is not ready.
 	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
@@ -147,8 +147,8 @@ func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
 	return pod
 }
 
-// annotationsFor returns the annotations of a pod in berthd: the source of its specification, and where to it may
-// be moved. Without a valid value, it is not moved.
+// annotationsFor returns the annotations of a pod in berthd: the source of its specification, and the permitted
+// moves. Without a valid value, berthd does not move the pod.
 func (s *sandbox) annotationsFor(source string) map[string]string {
 	out := map[string]string{specificationAnnotation: source}
 	if text := s.annotations[workload.MovableAnnotation]; text != "" {

@@ -78,7 +78,7 @@ func (p *Policy) want(ctx context.Context) error {
 
 // estimateShared finds shared CPUs for containers that are let pass before berthd has answered. An earlier
 // berth-nri has moved the sandboxes' processes to the shared CPUs. Guaranteed containers whose processes run on
-// as many CPUs as they request may have these for themselves. Where nothing is left, the CPUs stay unknown.
+// as many CPUs as they request may have these for themselves. If no CPUs are left, the shared CPUs stay unknown.
 func (p *Policy) estimateShared() {
 	if !p.shared.IsEmpty() {
 		return
@@ -123,7 +123,7 @@ func (p *Policy) moveSandboxes() {
 		}
 		if err := p.Move(s.pid, s.id, s.cgroup, p.shared); err != nil {
 			if errdefs.ClassOf(err) == errdefs.PermissionDenied {
-				s.cpus = p.shared // it is not the pod's, and is left alone
+				s.cpus = p.shared // another pod's process, which is not moved
 			}
 			if !gone(err) {
 				p.Log.Warn("move a sandbox's process to the shared CPUs", "pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", p.shared.String(), "error", err)
@@ -281,7 +281,7 @@ func (p *Policy) updates(writes []placement.Write) (out []*api.ContainerUpdate) 
 	return out
 }
 
-// clear gives the updates that take others from a member's own CPUs.
+// clear returns the updates that move other members off a member's exclusive CPUs.
 func (p *Policy) clear(m *member) []*api.ContainerUpdate {
 	if m.own.IsEmpty() {
 		return nil

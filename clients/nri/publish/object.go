@@ -147,7 +147,7 @@ func New(node string, owner *Reference, free *fitv1.FreeResources, devices []Dev
 	return out
 }
 
-// attributes are what schedulers have to know of the policy, by name.
+// attributes describe the policy to schedulers, by name.
 func attributes(free *fitv1.FreeResources) []Attribute {
 	out := []Attribute{
 		{policyAttribute, free.GetTopologyPolicy()},
@@ -186,9 +186,9 @@ func (a amounts) resource(name string) Resource {
 	return Resource{Name: name, Capacity: text(a.capacity), Allocatable: text(a.allocatable), Available: text(a.available)}
 }
 
-// near counts the devices that are near to a NUMA node, without those of resources that berthd has
-// itself. A resource that has devices near to other nodes only has none here, which schedulers
-// take for zero.
+// near counts the devices that are near to a NUMA node, without devices of resources that berthd
+// allocates. If a resource has devices near to other nodes only, this node has no amount of it, which
+// schedulers read as zero.
 func near(devices []Device, node int, berths map[string]bool) map[string]amounts {
 	out := map[string]amounts{}
 	for _, d := range devices {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// lookEvery is the interval of comparisons without an event: devices come and go without one.
+	// lookEvery is the interval of comparisons without an event, because devices change without one.
 	lookEvery = 30 * time.Second
 	// verifyEvery is the interval after which the object is read again, because others can change
 	// it. Half of it is random.
@@ -74,7 +74,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// next is when something is to be done.
+// next is the time of the next step.
 func (p *Publisher) next() time.Time {
 	due, waiting := p.pace.Due()
 	switch {
@@ -86,7 +86,7 @@ func (p *Publisher) next() time.Time {
 	return earlier(earlier(p.look, p.verify), due)
 }
 
-// step does what is to be done now.
+// step compares, reads or writes, if it is time.
 func (p *Publisher) step(ctx context.Context) {
 	now := time.Now()
 	if !p.verify.After(now) {
