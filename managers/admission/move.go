@@ -185,7 +185,11 @@ func moving(p *ledger.Pod) error {
 	if p.Move == nil {
 		return nil
 	}
-	return errdefs.Refuse(errdefs.ResizeDeferred, "pod %s is moving to other CPUs or memory nodes: try again when the move has ended", &p.Pod)
+	help := ""
+	if p.Move.Before != "" {
+		help = ", or resize it back to undo the move"
+	}
+	return errdefs.Refuse(errdefs.ResizeDeferred, "pod %s is moving to other CPUs or memory nodes: try again when the move has ended%s", &p.Pod, help)
 }
 
 // elsewhere plans a resize as a move, after the providers have refused it where the pod is. The
@@ -230,8 +234,21 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 		reason, _ := errdefs.ReasonOf(refused)
 		return because(reason, refused, field+" does not allow the move to other NUMA nodes that would serve it")
 	}
-	p.move.BytesPerSecond = e.BytesPerSecond
+	p.move.BytesPerSecond, p.move.Before = e.BytesPerSecond, old.Digest
 	r.claims, r.move = p.begin, p
+	return nil
+}
+
+// back reverses the move of a pod that is resized back while it moves. view has the pod with the amounts
+// that it had before, and with all its claims.
+func (r *resizing) back(view *ledger.View, have *ledger.Pod) error {
+	back := have.Move.Reversed()
+	plan, err := transition.New(view, []transition.Change{moveOf(have.UID(), &back)})
+	if err != nil {
+		return fmt.Errorf("reverse the move of pod %s: %w", &have.Pod, err)
+	}
+	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "the move of the resize before is reversed"})
+	r.claims, r.move = nil, &planned{Plan: plan, move: back}
 	return nil
 }
 

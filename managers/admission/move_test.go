@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -261,7 +263,12 @@ func TestResizeAsAMove(t *testing.T) {
 					t.Errorf("the move %+v", pod.Move)
 				}
 				// Another resize waits until the move has ended.
-				if v, err := h.Resize(t.Context(), sized(row.pods[0])); err != nil || v.Outcome != admission.Deferred || !strings.Contains(v.Message, "is moving") {
+				more := row.to
+				more.Containers = slices.Clone(more.Containers)
+				more.Containers[0].Requests, more.Containers[0].Limits = maps.Clone(more.Containers[0].Requests), maps.Clone(more.Containers[0].Limits)
+				more.Containers[0].Requests[workload.Memory]++
+				more.Containers[0].Limits[workload.Memory]++
+				if v, err := h.Resize(t.Context(), sized(more)); err != nil || v.Outcome != admission.Deferred || !strings.Contains(v.Message, "is moving") {
 					t.Errorf("another resize: %+v, %v", v.Verdict, err)
 				}
 			}
@@ -404,5 +411,67 @@ func TestMoveWithoutRoom(t *testing.T) {
 	must(t, err)
 	if _, err := h.Advance(t.Context(), "a"); class(t, err) != errdefs.Refused || !strings.Contains(err.Error(), "waits for CPUs 3-6") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A resize that moves a pod is undone by a resize back, at each of the move's steps: the pod has what it had.
+func TestResizeBackReversesMove(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name       string
+		scope      hint.Scope
+		was, wants workload.Pod
+		// steps are those before the last one.
+		steps int
+	}{
+		{"a container", hint.ContainerScope, podOf("a", [2]int64{2, 2}), podOf("a", [2]int64{6, 3}), 2},
+		{"a pod", hint.PodScope, podOf("a", [2]int64{1, 2}, [2]int64{1, 1}), podOf("a", [2]int64{3, 2}, [2]int64{3, 3}), 4},
+	} {
+		for steps := range row.steps {
+			t.Run(fmt.Sprint(row.name, " after ", steps, " steps"), func(t *testing.T) {
+				t.Parallel()
+				h := newTwoNodes(t, row.scope)
+				h.admit(t, row.was, podOf("b", [2]int64{4, 1}))
+				had := h.has("a")
+				r, err := h.Resize(t.Context(), resizeTo(row.wants, false))
+				must(t, err)
+				if r.Plan == nil || r.Disruption != admission.MovesMemory {
+					t.Fatalf("no move: %+v", r)
+				}
+				for range steps {
+					_, err := h.Advance(t.Context(), "a")
+					must(t, err)
+				}
+				other, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{7, 2}), false))
+				must(t, err)
+				if other.Outcome != admission.Deferred {
+					t.Errorf("another resize of a moving pod: %+v", other)
+				}
+				back, err := h.Resize(t.Context(), resizeTo(row.was, false))
+				must(t, err)
+				if back.Outcome != admission.Admitted {
+					t.Fatalf("%s", back.Message)
+				}
+				h.checkMove(t, "a")
+				again, err := h.Resize(t.Context(), resizeTo(row.wants, false))
+				must(t, err)
+				if again.Outcome != admission.Deferred {
+					t.Errorf("a move that is reversed is reversed again: %+v", again)
+				}
+				for moved := (admission.Moved{}); !moved.Done; {
+					moved, err = h.Advance(t.Context(), "a")
+					must(t, err)
+					h.checkMove(t, "a")
+				}
+				pod, _ := h.ledger.View().Pod("a")
+				if pod.Pod.Containers[0].Requests[workload.CPU] != row.was.Containers[0].Requests[workload.CPU] {
+					t.Errorf("requests %v", pod.Pod.Containers[0].Requests)
+				}
+				if h.has("a") != had {
+					t.Errorf("has %s, had %s", h.has("a"), had)
+				}
+				ledgertest.Check(t, h.ledger)
+			})
+		}
 	}
 }

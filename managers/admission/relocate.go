@@ -135,11 +135,10 @@ func (e *Engine) CancelMove(ctx context.Context, uid string) error {
 	case !ok || pod.Move == nil || pod.Move.Canceled:
 		return nil
 	case !pod.Move.SameAmounts:
-		return errdefs.Refuse(errdefs.Infeasible, "cancel the move of pod %s: it is that of a resize, so resize the pod back when it has ended", &pod.Pod)
+		return errdefs.Refuse(errdefs.Infeasible, "cancel the move of pod %s: it is that of a resize; resize the pod back to its amounts before", &pod.Pod)
 	}
 	record := clone(pod)
-	back := *pod.Move
-	back.From, back.To, back.Migrating, back.Canceled = pod.Move.To, pod.Move.From, nil, true
+	back := pod.Move.Reversed()
 	record.Move = &back
 	_, err = e.replace(ctx, view, record, nil)
 	return err

@@ -292,13 +292,16 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	if have.Pod.ResourceClaim != nil {
 		return Resized{}, errdefs.Invalidf("%s is a resource claim: its amounts are those of its allocation, and do not change", &have.Pod)
 	}
+	moves := have.Move
 	if have.Acknowledged != nil {
+		moves = nil
 		view, have = acknowledged(view, have)
 	}
 	digest, notes, err := r.change(have)
 	if err != nil {
 		return Resized{}, err
 	}
+	back := moves != nil && moves.Before == digest
 	if err := r.named(view, have, digest); err != nil {
 		return Resized{}, err
 	}
@@ -314,7 +317,7 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 		return Resized{}, err
 	}
 	r.begin(view, e.Now(), notes)
-	if err := moving(have); err != nil {
+	if err := moving(have); err != nil && !back {
 		return r.refuse(have, view, err)
 	}
 	record := *have
@@ -322,12 +325,13 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	record.EarlierResizeIDs, record.ResizeID = resizeIDs(have), r.id
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&record)
-	bus, policy := e.Managers(view)
-	var inPlace error
-	if r.claims, inPlace = bus.Resize(ctx, view, &have.Pod, &r.wanted, policy.Widening(), r.trace); inPlace != nil {
-		if err := r.elsewhere(ctx, view, have, &record, inPlace); err != nil {
-			return r.refuse(have, view, err)
-		}
+	if back {
+		err = r.back(draft.View(), have)
+	} else {
+		err = r.place(ctx, view, have, &record)
+	}
+	if err != nil {
+		return r.refuse(have, view, err)
 	}
 	r.amounts = draft.View()
 	if condition, why := heldBack(view, uid, r.grown(have)); why != "" {
@@ -356,6 +360,15 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 		out.Plan = r.move.Plan
 	}
 	return out, nil
+}
+
+// place plans where the pod gets its new amounts: in place, or on other NUMA nodes.
+func (r *resizing) place(ctx context.Context, view *ledger.View, have, record *ledger.Pod) (err error) {
+	bus, policy := r.engine.Managers(view)
+	if r.claims, err = bus.Resize(ctx, view, &have.Pod, &r.wanted, policy.Widening(), r.trace); err != nil {
+		return r.elsewhere(ctx, view, have, record, err)
+	}
+	return nil
 }
 
 // acknowledged returns a pod with the claims of its last acknowledged change, and a view with that pod. A

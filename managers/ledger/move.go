@@ -23,6 +23,16 @@ type Move struct {
 	// reversed. Canceled is whether it was.
 	SameAmounts bool `json:"same_amounts,omitempty"`
 	Canceled    bool `json:"canceled,omitempty"`
+	// Before is the digest of the pod before the resize that the move carries out. A resize back to it
+	// reverses the move.
+	Before string `json:"before,omitempty"`
+}
+
+// Reversed returns the move back to what the pod had.
+func (m *Move) Reversed() Move {
+	back := *m
+	back.From, back.To, back.Migrating, back.Canceled, back.Before = m.To, m.From, nil, true, ""
+	return back
 }
 
 // MemoryNodes returns the NUMA nodes that a container may use memory of; none means all, for a container
