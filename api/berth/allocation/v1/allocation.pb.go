@@ -916,7 +916,9 @@ func (x *GetRevisionResponse) GetRevision() uint64 {
 // match everything.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A revision from a List, a Get or a WatchResponse. 0 begins with what is there.
+	// A revision from a List, a Get or a WatchResponse. 0 begins with what is there. At the revision
+	// at which berthd has started, the first events are the shared CPUs, the policy and the machine,
+	// because a start may change them without a new revision.
 	FromRevision uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
 	// Only events of these types.
 	Types []EventType `protobuf:"varint,2,rep,packed,name=types,proto3,enum=berth.allocation.v1.EventType" json:"types,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
@@ -39,12 +40,17 @@ type History struct {
 	making sync.Mutex
 	// ring has the newest events, encoded, of revisions after the revision after. Once it
 	// has limit events, each new event replaces the oldest, which is the one at first.
-	ring  []event  // guarded by making
-	first int      // guarded by making
-	after uint64   // guarded by making
-	last  uint64   // guarded by making; the newest revision
-	page  *page    // guarded by making; the page that was read last
-	spare []commit // guarded by making; the memory of the last queue, for reuse
+	ring  []event // guarded by making
+	first int     // guarded by making
+	after uint64  // guarded by making
+	last  uint64  // guarded by making; the newest revision
+	page  *page   // guarded by making; the page that was read last
+	// started are the events of the view of the start, which may be on another machine and under
+	// another policy than a view of an earlier process with the same revision. startedAt is that
+	// revision.
+	started   []event  // guarded by making
+	startedAt uint64   // guarded by making
+	spare     []commit // guarded by making; the memory of the last queue, for reuse
 
 	streams atomic.Int64 // open Watch streams
 }
@@ -76,6 +82,21 @@ func (h *History) Start(view *ledger.View) {
 	h.making.Lock()
 	defer h.making.Unlock()
 	h.after, h.last = view.Revision(), view.Revision()
+	h.started, h.startedAt = []event{sharedCPUs(view), policy(view), machine(view)}, view.Revision()
+}
+
+// sinceStart returns the events of the start to a reader that resumes there.
+func (h *History) sinceStart(revision uint64) (out []event) {
+	h.making.Lock()
+	defer h.making.Unlock()
+	if revision != h.startedAt {
+		return nil
+	}
+	for _, e := range h.started {
+		e.Event = proto.CloneOf(e.Event) // the stream sets its revision
+		out = append(out, e)
+	}
+	return out
 }
 
 // Committed adds the change of a commit. Commits arrive one at a time and in order.

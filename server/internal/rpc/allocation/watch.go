@@ -148,7 +148,8 @@ func (w *watch) turn() (end func(), err error) {
 }
 
 // begin sends the initial state: everything to a new reader, and the device resources,
-// which are not in the history, to a reader that resumes. The view stays the same while the
+// which are not in the history, to a reader that resumes. One that resumes at the revision of
+// the start also gets what a start changes without a commit. The view stays the same while the
 // reader reads; events are computed as they are sent.
 func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
 	events := func(yield func(event) bool) {
@@ -164,11 +165,12 @@ func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
 // present returns the events of the initial state.
 func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) iter.Seq[event] {
 	var pods []*ledger.Pod
-	rest := w.devices(nil, snap)
+	rules := w.History.sinceStart(from)
 	if from == 0 {
 		pods = slices.SortedFunc(view.Pods(), inOrder)
-		rest = append([]event{sharedCPUs(view), policy(view), machine(view)}, rest...)
+		rules = []event{sharedCPUs(view), policy(view), machine(view)}
 	}
+	rest := append(rules, w.devices(nil, snap)...)
 	return func(yield func(event) bool) {
 		for _, p := range pods {
 			if !yield(added(view, p, snap)) {

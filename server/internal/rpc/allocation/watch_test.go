@@ -16,6 +16,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -63,14 +64,18 @@ func (b *bench) run() {
 // newLazyBench is a bench where events are made when they are read.
 func newLazyBench(t *testing.T, limit int) *bench {
 	t.Helper()
+	return newBenchOf(t, limit, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: wholeMachine}})
+}
+
+// newBenchOf is newLazyBench on a ledger.
+func newBenchOf(t *testing.T, limit int, o ledger.Options) *bench {
+	t.Helper()
 	b := &bench{t: t, inv: device.NewInventory(nil, time.Unix(0, 0))}
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	b.history = allocation.NewHistory(limit, inventory{b.inv})
-	b.ledger, _ = ledgertest.Open(t, ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: wholeMachine},
-	})
+	b.ledger, _ = ledgertest.Open(t, o)
 	b.ledger.Follow(b.history.Committed)
 	b.history.Start(b.ledger.View())
 	b.client = allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
@@ -467,17 +472,32 @@ func TestWatchRefusesWhatIsGone(t *testing.T) {
 	b.expect(b.watch(16), "17 changed a", "18 changed a", "19 changed a", "20 changed a", "20 bookmark")
 }
 
-// TestWatchAfterARestart gives a history that starts in the middle.
+// TestWatchAfterARestart: a reader that knows the last revision before a restart learns of the machine
+// and the policy of the start, because a start changes them without a revision of its own.
 func TestWatchAfterARestart(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 100)
-	b.put("a")
-	b.put("b")
-	b.history.Start(b.ledger.View())
+	less, err := wholeMachine.Without(cpuset.Of(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := ledgertest.NewJournal()
+	before, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: wholeMachine}})
+	for _, uid := range []string{"a", "b"} {
+		if _, err := before.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "main")); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBenchOf(t, 100, ledger.Options{Journal: j.Reopen(), Rules: ledger.Rules{Machine: less, ReservedCPUs: cpuset.Of(0)}})
 	if _, err := b.watch(1).Recv(); status.Code(err) != codes.OutOfRange {
 		t.Errorf("%v, want OUT_OF_RANGE", err)
 	}
-	b.expect(b.watch(2), "2 bookmark")
+	start := []string{"2 shared_cpus 0-6", "2 policy reserved 0", "2 machine 0-7 without 7"}
+	b.expect(b.watch(2), append(start, "2 bookmark")...)
+	b.expect(b.watchFor(&allocationv1.WatchRequest{FromRevision: 2, Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE}}), start[2], "2 bookmark")
+	b.takeOffline(cpuset.Set{})
+	// The events of the start come before those of later commits.
+	b.expect(b.watch(2), append(start, "3 shared_cpus 0-7", "3 machine 0-7 without ", "3 bookmark")...)
+	b.expect(b.watch(3), "3 bookmark")
 }
 
 // TestSlowReaderIsDropped lets a reader sleep over more events than are kept. It
