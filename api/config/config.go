@@ -337,7 +337,7 @@ type Hotplug struct {
 	Debounce metav1.Duration `json:"debounce"`
 	// ReservedCPUs is what becomes of reserved CPUs that follow from an amount: keep or move.
 	ReservedCPUs string `json:"reservedCPUs"`
-	// OnLost is what becomes of a container whose exclusive CPUs are gone: report.
+	// OnLost is what becomes of a container whose exclusive CPUs or pinned memory are gone: report or replace.
 	OnLost string `json:"onLost"`
 }
 
@@ -349,9 +349,13 @@ const (
 	ReservedMove = "move"
 )
 
-// LostReport reports containers whose exclusive CPUs are gone. They run on their other CPUs, or on
-// the shared ones.
-const LostReport = "report"
+// Containers whose exclusive CPUs or pinned memory are gone.
+const (
+	// LostReport only reports them. They run on their other CPUs, or on the shared ones.
+	LostReport = "report"
+	// LostReplace also gives them other CPUs and memory, if some are free.
+	LostReplace = "replace"
+)
 
 // KeptReserved returns the reserved CPUs that stay reserved on a changed machine; empty for those
 // that follow from the configuration.

@@ -137,11 +137,7 @@ func (c Config) validateHotplug(vs *errdefs.Violations, oneOf func(field, got st
 		vs.Addf("hotplug.debounce", "expected a duration such as 5s, or 0 for none")
 	}
 	oneOf("hotplug.reservedCPUs", c.Hotplug.ReservedCPUs, ReservedKeep, ReservedMove)
-	if c.Hotplug.OnLost == "replace" {
-		vs.Addf("hotplug.onLost", "berth cannot move containers to other CPUs yet: expected %s", LostReport)
-	} else {
-		oneOf("hotplug.onLost", c.Hotplug.OnLost, LostReport)
-	}
+	oneOf("hotplug.onLost", c.Hotplug.OnLost, LostReport, LostReplace)
 }
 
 // validateCgroups checks the rules for every kernel. A v2 tree supports every configuration.

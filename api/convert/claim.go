@@ -143,6 +143,9 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 		AdmissionId: pod.AdmissionID, AdmitTime: timestamppb.New(pod.AdmittedAt),
 		Owner: pod.Agent(), Moving: pod.Move != nil,
 	}
+	if pod.Move != nil {
+		out.MoveReason = pod.Move.Reason
+	}
 	if claim := pod.Pod.ResourceClaim; claim != nil {
 		out.ResourceClaimNodes = SomeNodes(claim.Nodes)
 	}

@@ -69,6 +69,7 @@ func (c *ctl) describeAll(w io.Writer, got *allocationv1.GetResponse) {
 	f.Add("Cgroup", pod.GetCgroupParent())
 	f.Add("Admitted", c.admitted(pod))
 	f.Add("Admission", pod.GetAdmissionId())
+	f.Add("State", movingText(pod))
 	f.Add("Annotations", pairs(got.GetSpec().GetMetadata().GetAnnotations())...)
 	f.Add("Holds", claimTexts(pod.GetClaims())...)
 	fmt.Fprint(w, f)

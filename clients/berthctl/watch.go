@@ -288,7 +288,21 @@ func (w *watcher) podText(p *typesv1.PodAllocation) string {
 	if d := deviceCounts(claims); d != "" {
 		text += ", " + d
 	}
+	if m := movingText(p); m != "" {
+		text += ", " + m
+	}
 	return text
+}
+
+// movingText is empty for a pod that does not move.
+func movingText(p *typesv1.PodAllocation) string {
+	switch {
+	case !p.GetMoving():
+		return ""
+	case p.GetMoveReason() == "":
+		return "moving"
+	}
+	return "moving: " + p.GetMoveReason()
 }
 
 // orNone spells a list of CPUs; an empty one is the shared pool.

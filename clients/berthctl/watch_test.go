@@ -138,7 +138,9 @@ func life() []*allocationv1.WatchResponse {
 	missing := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
 		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-1"},
 	}}}
-	changed := &allocationv1.Event{Event: &allocationv1.Event_Changed{Changed: (&fake{}).pods()[2]}}
+	moving := (&fake{}).pods()[2]
+	moving.Moving, moving.MoveReason = true, "CPUs 5 are off line or gone"
+	changed := &allocationv1.Event{Event: &allocationv1.Event_Changed{Changed: moving}}
 	removed := &allocationv1.Event{Event: &allocationv1.Event_Removed{Removed: web}}
 	set := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{Overridden: true, SetTime: timestamppb.New(testNow)}}}
 	offline := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{
@@ -159,7 +161,7 @@ const lifeText = `12:00:00  7       added     default/web on CPUs 1-2 of its own
 12:00:00  8       bound     c0ffee is default/web/app
 12:00:00  8       device    example.com/gpu gpu-0 is Unhealthy, held by default/web/app
 12:00:00  8       device    example.com/gpu gpu-1 is missing
-12:00:00  9       changed   test/twin on the shared CPUs
+12:00:00  9       changed   test/twin on the shared CPUs, moving: CPUs 5 are off line or gone
 12:00:00  10      unbound   c0ffee is default/web/app no more
 12:00:00  10      removed   default/web
 12:00:00  11      policy    set at 2026-11-20T12:00:00Z

@@ -303,5 +303,5 @@ func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledge
 	moved := clone(c.pod)
 	moved.Move = m
 	after.PutPod(moved.AfterMove())
-	return Relocation{UID: uid, Plan: p.Plan, move: m}, after.View(), nil
+	return Relocation{UID: uid, Reason: "to make room for pod " + room.Pod.String(), Plan: p.Plan, move: m}, after.View(), nil
 }

@@ -104,10 +104,43 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 		}
 		out.From, out.To = append(out.From, have), append(out.To, after.Claims[at])
 	}
+	if err := nearDevices(view, record, after); err != nil {
+		return nil, err
+	}
 	if then := nodesIn(view, after); stays && !then.IsSubsetOf(nodes) {
 		return nil, errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would leave NUMA nodes %s for %s", &record.Pod, nodes, then)
 	}
 	return out, nil
+}
+
+// nearDevices refuses a move that takes the CPUs or memory of a container away from the NUMA nodes of its
+// devices, if all of them are near these nodes. A topology policy other than single-numa-node may allow that to an
+// admission.
+func nearDevices(view *ledger.View, before, after *ledger.Pod) error {
+	near := map[string]numa.Mask{}
+	for i := range before.Claims {
+		if c := &before.Claims[i]; c.Devices != nil {
+			for _, d := range c.Devices.Devices {
+				near[c.Owner.Container] = near[c.Owner.Container].Union(d.Nodes)
+				near[""] = near[""].Union(d.Nodes) // the pod as a whole
+			}
+		}
+	}
+	on := func(p *ledger.Pod, i int) numa.Mask { return nodesIn(view, &ledger.Pod{Claims: p.Claims[i : i+1]}) }
+	for i := range after.Claims {
+		c := &after.Claims[i]
+		devices := near[c.Owner.Container]
+		if c.CPUs == nil && c.Memory == nil || devices.IsEmpty() || on(after, i).IsSubsetOf(devices) {
+			continue
+		}
+		at := slices.IndexFunc(before.Claims, func(o ledger.Claim) bool {
+			return o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource
+		})
+		if at >= 0 && on(before, at).IsSubsetOf(devices) {
+			return errdefs.Refuse(errdefs.ResizeDeferred, "the devices of %s are near NUMA nodes %s, and its %s would move to NUMA nodes %s", c.Owner, devices, c.Resource, on(after, i))
+		}
+	}
+	return nil
 }
 
 // nodesIn returns the NUMA nodes of a pod's CPUs and memory.

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
@@ -49,6 +50,15 @@ type twoNodes struct {
 	journal *ledgertest.Journal
 	cgroups *cgroups
 	mover   *mover
+	config  managerset.Config
+	sets    *managerset.Managers
+}
+
+// twoNodesOf builds the machine of twoNodes.
+func twoNodesOf(options ...machinetest.Option) *machine.Topology {
+	return machinetest.Build("2s1n8c1t", append([]machinetest.Option{
+		machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)),
+	}, options...)...)
 }
 
 func newTwoNodes(t ledgertest.T, scope hint.Scope) *twoNodes {
@@ -56,17 +66,21 @@ func newTwoNodes(t ledgertest.T, scope hint.Scope) *twoNodes {
 }
 
 func openTwoNodes(t ledgertest.T, scope hint.Scope, journal *ledgertest.Journal) *twoNodes {
-	m := machinetest.Build("2s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)))
+	return nodesUnder(t, topology.SingleNUMANode, scope, journal, ledgertest.Open)
+}
+
+func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journal *ledgertest.Journal, open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
-	set, err := managerset.New(managerset.Config{
+	config := managerset.Config{
 		CPU: cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0), Features: cpu.Features{
 			BetaOptions: true, Features: features, ResizeExclusiveCPUs: true,
 		}},
 		Memory:   memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true, ResizePinned: true, Features: features},
-		Topology: topology.Config{Policy: topology.SingleNUMANode, Scope: scope}, Digest: "digest",
-	}, m)
+		Topology: topology.Config{Policy: policy, Scope: scope}, Digest: "digest",
+	}
+	set, err := managerset.New(config, twoNodesOf())
 	must(t, err)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now})
+	l, _ := open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now})
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
 	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
 	var gpus []device.Device
@@ -76,7 +90,7 @@ func openTwoNodes(t ledgertest.T, scope hint.Scope, journal *ledgertest.Journal)
 	inventory.Listed(session, gpus, time.Unix(0, 0))
 	sets, err := managerset.NewManagers(set, device.New(inventory, &plugins{}), nil)
 	must(t, err)
-	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, cgroups: &cgroups{
+	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, config: config, sets: sets, cgroups: &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	ids := 0

@@ -14,6 +14,8 @@ import (
 // Relocation is a move of a pod whose amounts stay.
 type Relocation struct {
 	UID string
+	// Reason is why the pod moves; it is stored with the move.
+	Reason string
 	// Plan has the steps and the cost.
 	Plan *transition.Plan
 	move *ledger.Move
@@ -88,7 +90,7 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 	}
 	record = clone(pod)
 	record.Acknowledged, record.Move = nil, &p.move
-	record.Move.SameAmounts = true
+	record.Move.SameAmounts, record.Move.Reason = true, r.Reason
 	record.Move.BytesPerSecond = lowerLimit(e.BytesPerSecond, bytesPerSecond)
 	reserved := clone(record)
 	for i := range reserved.Claims {

@@ -11,7 +11,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-var _ hint.Resizer = (*Manager)(nil)
+var (
+	_ hint.Resizer  = (*Manager)(nil)
+	_ hint.Replacer = (*Manager)(nil)
+)
 
 // Resize returns the claims of the containers whose number of exclusive CPUs changes.
 //
@@ -64,6 +67,26 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	// What other containers of the pod give back is free for these.
 	for _, i := range growing {
 		if err := r.grow(i, h.of(&wanted.Containers[i])); err != nil {
+			return nil, err
+		}
+	}
+	return r.claims, r.empties()
+}
+
+// Replace gives containers other CPUs for those that the machine no longer has or that are off line, by
+// the rules of a resize that grows: they keep the others.
+func (m *Manager) Replace(_ context.Context, view *ledger.View, pod *ledger.Pod, w hint.Widening) ([]ledger.Claim, error) {
+	h := m.allocation(view, &pod.Pod)
+	online := m.topo.CPUs()
+	if h.podCPUs != nil && !h.podCPUs.Set.IsSubsetOf(online) {
+		return nil, &hint.OtherNodes{Err: infeasible("pod %s has CPUs %s as a whole, and they cannot change in place", pod.Pod.String(), h.podCPUs.Set)}
+	}
+	r := &resize{manager: m, allocation: h, pod: pod, bound: w.OneNode || w.Preferred}
+	for i, c := range h.claims {
+		if c == nil || c.Use != ledger.CPUExclusive || c.Set.IsSubsetOf(online) {
+			continue
+		}
+		if err := r.grow(i, c.Set.Len()); err != nil {
 			return nil, err
 		}
 	}
@@ -147,6 +170,7 @@ func (r *resize) grow(i, n int) error {
 		return refuse(errdefs.Infeasible, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
 	}
 	set, admitted := r.held(i)
+	had := set
 	set, admitted = set.Intersect(m.topo.CPUs()), admitted.Intersect(m.topo.CPUs())
 	c, _ := r.pod.Claim(r.Pod.Containers[i].Name, Resource)
 	within := m.topo.CPUs()
@@ -163,6 +187,10 @@ func (r *resize) grow(i, n int) error {
 	pool := r.available.Intersect(within)
 	if m.options.fullCores {
 		pool = m.wholeCores(pool)
+		if set != had {
+			set, pool = m.whole(set, pool, n)
+			admitted = admitted.Intersect(set)
+		}
 	}
 	if need := n - set.Len(); pool.Len() < need {
 		nodes := m.topo.NodesOf(within)
@@ -180,6 +208,31 @@ func (r *resize) grow(i, n int) error {
 	r.available = r.available.Minus(grown)
 	r.put(i, grown, admitted)
 	return nil
+}
+
+// whole returns what a container with whole cores keeps of a set that has lost CPUs, and the pool from
+// which it gets others until it has n. If a thread of a core is off line, the rest of the core goes too, as
+// far as that leaves whole cores to get.
+func (m *Manager) whole(set, pool cpuset.Set, n int) (keep, from cpuset.Set) {
+	cores := m.part[core]
+	large := func(set cpuset.Set) cpuset.Set {
+		var b cpuset.Builder
+		for i := range cores.Touched(set) {
+			if cores.Size(i) == m.largestCore {
+				b.AddSet(cores.CPUs(i).Intersect(set))
+			}
+		}
+		return b.Set()
+	}
+	keep, from = set, pool
+	if rest := (n - set.Len()) % m.largestCore; rest > 0 {
+		part := set.Minus(large(set))
+		keep = set.Minus(part.Lowest(min(m.largestCore-rest, part.Len())))
+	}
+	if most := large(pool); most.Len() >= n-keep.Len() {
+		return keep, most
+	}
+	return set, pool
 }
 
 // extend adds the nearest CPUs of a pool to a set, until it has n.

@@ -40,17 +40,47 @@ type Resizer interface {
 // Resize calls every Resizer, in order, and returns the claims that change. An error is a refusal
 // or a required provider's failure.
 func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, w Widening, trace *ledger.Trace) ([]ledger.Claim, error) {
-	req := Request{Pod: wanted, Container: -1}
+	return b.change(ctx, "resize", Request{Pod: wanted, Container: -1}, trace, func(m Member) func(context.Context) ([]ledger.Claim, error) {
+		r, ok := m.(Resizer)
+		if !ok {
+			return nil
+		}
+		return func(ctx context.Context) ([]ledger.Claim, error) { return r.Resize(ctx, view, old, wanted, w) }
+	})
+}
+
+// Replacer decides which CPUs a pod gets for those that the machine does not have any more.
+type Replacer interface {
+	// Replace returns the claims that change, each for one that the pod has and with the same amount. It
+	// returns none if the machine has everything that the pod has of the provider. Refusals are those
+	// of Resizer.
+	Replace(ctx context.Context, view *ledger.View, pod *ledger.Pod, w Widening) ([]ledger.Claim, error)
+}
+
+// Replace calls every Replacer, in order, and returns the claims that change. An error is a refusal
+// or a required provider's failure.
+func (b *Bus) Replace(ctx context.Context, view *ledger.View, pod *ledger.Pod, w Widening, trace *ledger.Trace) ([]ledger.Claim, error) {
+	return b.change(ctx, "replacement", Request{Pod: &pod.Pod, Container: -1}, trace, func(m Member) func(context.Context) ([]ledger.Claim, error) {
+		r, ok := m.(Replacer)
+		if !ok {
+			return nil
+		}
+		return func(ctx context.Context) ([]ledger.Claim, error) { return r.Replace(ctx, view, pod, w) }
+	})
+}
+
+// change makes a call to every member that has one, in order, and returns the claims that change.
+func (b *Bus) change(ctx context.Context, what string, req Request, trace *ledger.Trace, of func(Member) func(context.Context) ([]ledger.Claim, error)) ([]ledger.Claim, error) {
 	var changed []ledger.Claim
 	for i := range b.entries {
 		e := &b.entries[i]
-		r, ok := e.Provider.(Resizer)
-		if !ok {
+		plan := of(e.Provider)
+		if plan == nil {
 			continue
 		}
 		var claims []ledger.Claim
-		err := b.call(ctx, e, "resize", req, func(ctx context.Context) (err error) {
-			claims, err = r.Resize(ctx, view, old, wanted, w)
+		err := b.call(ctx, e, what, req, func(ctx context.Context) (err error) {
+			claims, err = plan(ctx)
 			return err
 		})
 		if err != nil {
@@ -63,7 +93,7 @@ func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *worklo
 		for _, c := range claims {
 			trace.Add(planned(&c))
 		}
-		if _, ok := r.(Validator); ok {
+		if _, ok := e.Provider.(Validator); ok {
 			trace.Add(ledger.Step{Kind: ledger.StepValidated, Provider: e.Provider.Name()})
 		}
 	}

@@ -26,6 +26,8 @@ type Move struct {
 	// Before is the digest of the pod before the resize that the move carries out. A resize back to it
 	// reverses the move.
 	Before string `json:"before,omitempty"`
+	// Reason is why berth has begun a move that nobody requested for the pod.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Reversed returns the move back to what the pod had.

@@ -160,6 +160,7 @@ type App struct {
 	reloaded atomic.Pointer[config.Config]
 	history  *allocation.History
 	mover    *mover.Mover
+	replacer *mover.Replacer // nil if lost CPUs and memory are only reported
 	health   *healthServer
 	// main serves agents; readers serves podresources.
 	main, readers *rpc.Server
@@ -408,6 +409,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		},
 	})
 	a.buildMover()
+	a.buildReplacer()
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
 		Alone: a.Engine.Alone, Keep: a.keepLiving, Every: a.Config.Cgroups.ReconcilePeriod.Duration,

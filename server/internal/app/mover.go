@@ -1,6 +1,10 @@
 package app
 
 import (
+	"context"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/mover"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -20,6 +24,22 @@ func (a *App) buildMover() {
 			}
 		}
 	})
+}
+
+// buildReplacer constructs what moves pods that lose something when the machine changes, if the configuration
+// requests that.
+func (a *App) buildReplacer() {
+	if a.Config.Hotplug.OnLost != config.LostReplace {
+		return
+	}
+	a.replacer = mover.NewReplacer(mover.ReplacerConfig{
+		View: a.Ledger.View, Plan: a.Engine.PlanReplacement,
+		Begin: func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error {
+			return a.Engine.Relocate(ledger.WithCall(ctx, &ledger.Call{Name: "Replace", Time: a.Now()}), r, bytesPerSecond)
+		},
+		Log: a.Log.With("part", "replacer"), Now: a.Now,
+	})
+	a.Ledger.Follow(func(_, _ *ledger.View) { a.replacer.Wake() })
 }
 
 // defragmenter makes room for pods.

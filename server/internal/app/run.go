@@ -71,6 +71,9 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
 	g.Go("mover", a.mover.Run)
+	if a.replacer != nil {
+		g.Go("replacer", a.replacer.Run)
+	}
 	g.Go("systemd", a.followReloads)
 	g.Go("machine", a.followMachine)
 	// An unknown state of the disk can only be resolved by another start.

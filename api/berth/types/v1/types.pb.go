@@ -2575,8 +2575,10 @@ type PodAllocation struct {
 	// Present if this is a claim on dynamic resources and no pod: everything that it holds is of
 	// these NUMA nodes.
 	ResourceClaimNodes *NUMANodeSet `protobuf:"bytes,12,opt,name=resource_claim_nodes,json=resourceClaimNodes,proto3" json:"resource_claim_nodes,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Why berthd moves the pod, in a sentence; empty unless it moves, and for the move of a Resize.
+	MoveReason    string `protobuf:"bytes,13,opt,name=move_reason,json=moveReason,proto3" json:"move_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodAllocation) Reset() {
@@ -2691,6 +2693,13 @@ func (x *PodAllocation) GetResourceClaimNodes() *NUMANodeSet {
 		return x.ResourceClaimNodes
 	}
 	return nil
+}
+
+func (x *PodAllocation) GetMoveReason() string {
+	if x != nil {
+		return x.MoveReason
+	}
+	return ""
 }
 
 // MovePlan is how containers get to other CPUs and NUMA nodes while they run.
@@ -4157,7 +4166,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"NodeMemory\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xfe\x03\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x9f\x04\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -4174,7 +4183,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05owner\x18\n" +
 	" \x01(\tR\x05owner\x12\x16\n" +
 	"\x06moving\x18\v \x01(\bR\x06moving\x12M\n" +
-	"\x14resource_claim_nodes\x18\f \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x12resourceClaimNodes\"\xc5\x01\n" +
+	"\x14resource_claim_nodes\x18\f \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x12resourceClaimNodes\x12\x1f\n" +
+	"\vmove_reason\x18\r \x01(\tR\n" +
+	"moveReason\"\xc5\x01\n" +
 	"\bMovePlan\x12.\n" +
 	"\x05steps\x18\x01 \x03(\v2\x18.berth.types.v1.MoveStepR\x05steps\x12'\n" +
 	"\x0fcontainer_count\x18\x02 \x01(\rR\x0econtainerCount\x12\x1b\n" +

@@ -1,0 +1,193 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Loss is what a pod has and the machine has not any more.
+type Loss struct {
+	UID string
+	// CPUs that are off line, or not in the machine.
+	CPUs cpuset.Set
+	// Nodes are NUMA nodes of its memory that are not in the machine.
+	Nodes numa.Mask
+	// Short are NUMA nodes of its memory of which pods have more than the nodes have.
+	Short numa.Mask
+}
+
+// String describes the loss in a sentence.
+func (l Loss) String() string {
+	var parts []string
+	if !l.CPUs.IsEmpty() {
+		parts = append(parts, fmt.Sprintf("CPUs %s are off line or gone", l.CPUs))
+	}
+	if !l.Nodes.IsEmpty() {
+		parts = append(parts, fmt.Sprintf("NUMA nodes %s are gone", l.Nodes))
+	}
+	if !l.Short.IsEmpty() {
+		parts = append(parts, fmt.Sprintf("NUMA nodes %s have less memory than pods have there", l.Short))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Losses returns the pods that have lost something, those with lost CPUs or NUMA nodes first. The others share
+// a lack of memory, and need not all move: they are in the order in which a move helps most. Moves in
+// progress count as ended.
+func Losses(view *ledger.View) (out []Loss) {
+	d := ledger.NewDraft(view)
+	for p := range view.Pods() {
+		if p.Move != nil {
+			d.PutPod(p.AfterMove())
+		}
+	}
+	view = d.View()
+	machine := view.Machine()
+	short := lacking(view)
+	helps := map[string]uint64{}
+	for p := range view.Pods() {
+		l := Loss{UID: p.UID()}
+		for i := range p.Claims {
+			c := &p.Claims[i]
+			if c.CPUs != nil {
+				l.CPUs = l.CPUs.Union(c.CPUs.Set.Minus(machine.CPUs()))
+			}
+			l.Nodes = l.Nodes.Union(nodesOf(c.Memory).Minus(machine.NodeMask()))
+			for id, bytes := range short[c.Resource] {
+				if n := on(c.Memory, id); n > 0 {
+					l.Short = l.Short.With(id)
+					helps[l.UID] += min(n, bytes)
+				}
+			}
+		}
+		if l != (Loss{UID: l.UID}) {
+			out = append(out, l)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Loss) int {
+		own := func(l Loss) int {
+			if l.CPUs.IsEmpty() && l.Nodes.IsEmpty() {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(own(a), own(b)), cmp.Compare(helps[b.UID], helps[a.UID]), strings.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// lacking returns by how many bytes pods have more of a resource than a NUMA node of the machine has.
+func lacking(view *ledger.View) map[string]map[int]uint64 {
+	out := map[string]map[int]uint64{}
+	use := view.MemoryUse()
+	for _, m := range view.Rules().Memory {
+		if held := use.Held(m.Resource); view.Machine().NodeMask().Contains(m.Node) && held[m.Node] > m.Total {
+			if out[m.Resource] == nil {
+				out[m.Resource] = map[int]uint64{}
+			}
+			out[m.Resource][m.Node] = held[m.Node] - m.Total
+		}
+	}
+	return out
+}
+
+// PlanReplacement plans a move of a pod to other CPUs or memory, for those that it has lost. Lost CPUs are replaced
+// where the pod is, and it keeps the others, if that is possible. Else the containers that have lost something
+// are allocated anew, as by an admission. Devices stay, and CPUs and memory near them, too. It changes
+// nothing, and calls no plugin. A refusal is of class Refused: nothing that is free serves the pod.
+func (e *Engine) PlanReplacement(ctx context.Context, l Loss) (Relocation, error) {
+	fail := func(err error) (Relocation, error) {
+		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
+	}
+	view, _ := e.snapshot()
+	pod, ok := view.Pod(l.UID)
+	if !ok {
+		return fail(view.NotAdmitted(l.UID))
+	}
+	if pod.Pod.ResourceClaim != nil {
+		return fail(errdefs.Refuse(errdefs.Infeasible, "%s is a resource claim, which cannot move", &pod.Pod))
+	}
+	if err := moving(pod); err != nil {
+		return fail(err)
+	}
+	m, err := e.substitute(ctx, view, pod, l)
+	if err != nil {
+		return fail(err)
+	}
+	p, err := e.steps(ctx, view, pod, m, &ledger.Trace{})
+	if err != nil {
+		return fail(err)
+	}
+	if len(p.Steps) == 0 {
+		return fail(errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would get what it has", &pod.Pod))
+	}
+	if e.Mover != nil && p.Cost.Bytes > 0 {
+		if err := e.Mover.CheckMove(ctx, view, l.UID); err != nil {
+			return fail(err)
+		}
+	}
+	return Relocation{UID: l.UID, Reason: l.String(), Plan: p.Plan, move: m}, nil
+}
+
+// substitute decides what a pod gets for what it has lost. A pod with an unacknowledged change, as after a crash before
+// the first commit of a move, also gives back what that change has added.
+func (e *Engine) substitute(ctx context.Context, view *ledger.View, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+	if pod.Acknowledged == nil {
+		return e.newClaims(ctx, view, pod, l)
+	}
+	was, record := acknowledged(view, pod)
+	m, err := e.newClaims(ctx, was, record, l)
+	if err != nil {
+		return nil, err
+	}
+	out := &ledger.Move{}
+	for _, have := range pod.Claims {
+		same := func(c ledger.Claim) bool {
+			return c.Owner == have.Owner && c.Provider == have.Provider && c.Resource == have.Resource && (c.CPUs != nil || c.Memory != nil)
+		}
+		to := slices.IndexFunc(m.To, same)
+		if to >= 0 {
+			out.From, out.To = append(out.From, have), append(out.To, m.To[to])
+		} else if to = slices.IndexFunc(record.Claims, same); to >= 0 {
+			out.From, out.To = append(out.From, have), append(out.To, record.Claims[to])
+		}
+	}
+	return out, nil
+}
+
+// newClaims decides which claims of a pod change.
+func (e *Engine) newClaims(ctx context.Context, view *ledger.View, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+	if l.Nodes.IsEmpty() && l.Short.IsEmpty() {
+		bus, policy := e.Managers(view)
+		claims, err := bus.Replace(ctx, view, pod, policy.Widening(), &ledger.Trace{})
+		if err == nil && len(claims) > 0 {
+			m := &ledger.Move{To: claims}
+			for _, c := range claims {
+				have, _ := pod.Claim(c.Owner.Container, c.Resource)
+				m.From = append(m.From, have)
+			}
+			return m, nil
+		}
+		if err != nil && errdefs.ClassOf(err) != errdefs.Refused {
+			return nil, err
+		}
+	}
+	machine := view.Machine()
+	var moves []string
+	for i := range pod.Claims {
+		c := &pod.Claims[i]
+		lost := c.CPUs != nil && !c.CPUs.Set.IsSubsetOf(machine.CPUs())
+		if on := nodesOf(c.Memory); lost || on.Overlaps(l.Nodes.Union(l.Short)) {
+			moves = append(moves, c.Owner.Container)
+		}
+	}
+	return e.anew(ctx, view, pod, moves, false, &ledger.Trace{})
+}

@@ -1,0 +1,344 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// changing is twoNodes on a machine that changes.
+func changing(t ledgertest.T, policy topology.Policy, scope hint.Scope) *twoNodes {
+	return nodesUnder(t, policy, scope, ledgertest.NewJournal(), ledgertest.OpenChanging)
+}
+
+// become changes the machine, as berthd does.
+func (h *twoNodes) become(t ledgertest.T, m *machine.Topology) {
+	t.Helper()
+	set, err := managerset.New(h.config, m)
+	must(t, err)
+	must(t, h.sets.Stage(set))
+	_, err = h.ChangeMachine(context.Background(), set.Rules)
+	must(t, err)
+	h.sets.Activate(h.ledger.View().Rules())
+}
+
+// replace begins and ends all moves of pods that have lost something, and returns the refusals by pod. Each step is
+// compared with the invariants.
+func (h *twoNodes) replace(t ledgertest.T) (refused map[string]string) {
+	t.Helper()
+	refused = map[string]string{}
+	for {
+		losses := slices.DeleteFunc(admission.Losses(h.ledger.View()), func(l admission.Loss) bool { return refused[l.UID] != "" })
+		if len(losses) == 0 {
+			return refused
+		}
+		l := losses[0]
+		before := h.online(l.UID)
+		plan, err := h.PlanReplacement(context.Background(), l)
+		if err == nil {
+			err = h.Relocate(context.Background(), plan, 0)
+		}
+		if err != nil {
+			if errdefs.ClassOf(err) != errdefs.Refused {
+				t.Fatalf("replace what %s has lost: %v", l.UID, err)
+			}
+			refused[l.UID] = err.Error()
+			continue
+		}
+		pod, _ := h.ledger.View().Pod(l.UID)
+		if pod.Move == nil || pod.Move.Reason != l.String() {
+			t.Fatalf("the move %+v for %s", pod.Move, l)
+		}
+		for done := false; !done; {
+			h.checkOwners(t)
+			for name, n := range h.online(l.UID) {
+				if c := pod.Pod.Container(name); n < min(before[name], int(c.Requests[workload.CPU]/1000)) {
+					t.Fatalf("container %s of pod %s has %d CPUs on line, and had %d", name, l.UID, n, before[name])
+				}
+			}
+			m, err := h.Advance(context.Background(), l.UID)
+			must(t, err)
+			done = m.Done
+		}
+		h.checkOwners(t)
+	}
+}
+
+// online counts the CPUs on line of a pod's containers.
+func (h *twoNodes) online(uid string) map[string]int {
+	view, out := h.ledger.View(), map[string]int{}
+	pod, ok := view.Pod(uid)
+	if !ok {
+		return out
+	}
+	for _, c := range pod.Pod.Containers {
+		set, _, _ := view.ContainerCPUs(ledger.Owner{Pod: uid, Container: c.Name})
+		out[c.Name] = set.Intersect(view.Machine().CPUs()).Len()
+	}
+	return out
+}
+
+// checkOwners finds CPUs and memory that two pods have, and pods with fewer CPUs than they request.
+func (h *twoNodes) checkOwners(t ledgertest.T) {
+	t.Helper()
+	view := h.ledger.View()
+	for _, f := range ledger.Check(view) {
+		if f.Kind == ledger.Structural {
+			t.Fatalf("%s", f.Text)
+		}
+	}
+	for p := range view.Pods() {
+		for _, c := range p.Pod.Containers {
+			set, _, _ := view.ContainerCPUs(ledger.Owner{Pod: p.UID(), Container: c.Name})
+			if want := int(c.Requests[workload.CPU] / 1000); set.Len() < want {
+				t.Fatalf("container %s of pod %s has CPUs %s, and requests %d", c.Name, p.UID(), set, want)
+			}
+		}
+	}
+}
+
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	less := func(node int, gib int64) *machine.Topology {
+		return twoNodesOf(machinetest.Memory(node, uint64(gib*gi)))
+	}
+	without := func(cpus string) *machine.Topology { return twoNodesOf(machinetest.Offline(cpus)) }
+	pod := func(uid string, cpus, gib int64) workload.Pod { return podOf(uid, [2]int64{cpus, gib}) }
+	one, err := machine.New(machinetest.Describe("1s1n8c1t", machinetest.Memory(0, uint64(10*gi))))
+	must(t, err)
+	for name, row := range map[string]struct {
+		scope   hint.Scope
+		pods    []workload.Pod
+		machine *machine.Topology
+		has     []string // what the pods have then
+		refused map[string]string
+	}{
+		"a CPU":                    {hint.ContainerScope, []workload.Pod{pod("a", 2, 2)}, without("2"), []string{"1,3@0"}, nil},
+		"all CPUs of a pod":        {hint.ContainerScope, []workload.Pod{pod("a", 2, 2), pod("b", 2, 2)}, without("1-2"), []string{"5-6@0", "3-4@0"}, nil},
+		"nothing of the pod":       {hint.ContainerScope, []workload.Pod{pod("a", 2, 2)}, without("7"), []string{"1-2@0"}, nil},
+		"its node is full":         {hint.ContainerScope, []workload.Pod{pod("a", 3, 2), pod("b", 4, 2)}, without("2"), []string{"8-10@1", "4-7@0"}, nil},
+		"none is free":             {hint.ContainerScope, []workload.Pod{pod("a", 3, 2), pod("b", 4, 2), pod("c", 6, 2)}, without("2,4"), []string{"1-3@0", "4-7@0", "8-13@1"}, map[string]string{"a": "", "b": ""}},
+		"with the scope of pods":   {hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), pod("b", 3, 1)}, without("3"), []string{"8-9@1 10-11@1", "5-7@0"}, nil},
+		"a pod as a whole":         {hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, without("2"), []string{"1@0 3@0"}, nil},
+		"a pod with a device":      {hint.ContainerScope, []workload.Pod{onGPU(pod("a", 2, 2))}, without("2"), []string{"1,3@0"}, nil},
+		"far from its device":      {hint.ContainerScope, []workload.Pod{onGPU(pod("a", 3, 2)), pod("b", 4, 2)}, without("2"), []string{"1-3@0", "4-7@0"}, map[string]string{"a": ""}},
+		"memory of a node":         {hint.ContainerScope, []workload.Pod{pod("a", 1, 3), pod("b", 1, 6)}, less(0, 7), []string{"8@1", "2@0"}, nil},
+		"memory, and none is free": {hint.ContainerScope, []workload.Pod{pod("a", 1, 3), pod("b", 1, 6), pod("c", 7, 8)}, less(0, 7), []string{"1@0", "2@0", "8-14@1"}, map[string]string{"a": "", "b": ""}},
+		"a node":                   {hint.ContainerScope, []workload.Pod{pod("a", 5, 3), pod("b", 3, 3)}, one, []string{"1-5@0", "8-10@1"}, map[string]string{"b": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.SingleNUMANode, row.scope)
+			h.admit(t, row.pods...)
+			h.become(t, row.machine)
+			got := h.replace(t)
+			for uid, text := range row.refused {
+				if why, ok := got[uid]; !ok || !strings.Contains(why, text) {
+					t.Errorf("pod %s: %q, want %q", uid, why, text)
+				}
+			}
+			for uid, why := range got {
+				if _, ok := row.refused[uid]; !ok {
+					t.Errorf("pod %s: %s", uid, why)
+				}
+			}
+			for i, p := range row.pods {
+				if has := h.has(p.UID); has != row.has[i] {
+					t.Errorf("pod %s has %s, want %s", p.UID, has, row.has[i])
+				}
+			}
+			if len(row.refused) == 0 {
+				if f := ledger.Check(h.ledger.View()); len(f) > 0 {
+					t.Errorf("findings %v", f)
+				}
+			}
+		})
+	}
+}
+
+// TestReplaceNearDevices: where the topology policy would let an admission take CPUs far from a device, a pod
+// that has CPUs near it stays there.
+func TestReplaceNearDevices(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		offline string
+		has     string
+		refused bool
+	}{
+		"near ones are free":    {"2", "1,3-4@0", false},
+		"only far ones are":     {"4-7", "1-3@0", false},
+		"only far ones, for it": {"2,4-7", "1-3@0", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.BestEffort, hint.ContainerScope)
+			h.admit(t, onGPU(podOf("a", [2]int64{3, 2})))
+			h.become(t, twoNodesOf(machinetest.Offline(row.offline)))
+			if got := h.replace(t); (len(got) > 0) != row.refused {
+				t.Errorf("refused %v", got)
+			}
+			if has := h.has("a"); has != row.has {
+				t.Errorf("it has %s", has)
+			}
+		})
+	}
+}
+
+// TestReplaceMeanwhile: what a plan would take may be taken, and the machine may have changed again.
+func TestReplaceMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		do    func(t *testing.T, h *twoNodes)
+		class errdefs.Class
+	}{
+		"the pod has left": {func(t *testing.T, h *twoNodes) {
+			_, _, err := h.Remove(t.Context(), "a", admission.Scope{})
+			must(t, err)
+		}, errdefs.NotFound},
+		"the room is taken":        {func(t *testing.T, h *twoNodes) { h.admit(t, podOf("b", [2]int64{5, 1})) }, errdefs.Refused},
+		"the new CPU is lost, too": {func(t *testing.T, h *twoNodes) { h.become(t, twoNodesOf(machinetest.Offline("2-3"))) }, errdefs.Refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+			h.admit(t, podOf("a", [2]int64{2, 2}))
+			h.become(t, twoNodesOf(machinetest.Offline("2")))
+			plan, err := h.PlanReplacement(t.Context(), admission.Losses(h.ledger.View())[0])
+			must(t, err)
+			row.do(t, h)
+			before := h.ledger.View()
+			if err := h.Relocate(t.Context(), plan, 0); class(t, err) != row.class || h.ledger.View() != before {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestReplaceAfterCrashes fails each commit of a replacement, before or after it was written. A new engine on what
+// was written ends the move, or plans it again.
+func TestReplaceAfterCrashes(t *testing.T) {
+	t.Parallel()
+	for commit := range 3 {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("commit %d, written %v", commit+1, lost), func(t *testing.T) {
+				t.Parallel()
+				h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+				h.admit(t, podOf("a", [2]int64{3, 2}), podOf("b", [2]int64{4, 2}))
+				less := twoNodesOf(machinetest.Offline("2"))
+				h.become(t, less)
+				fail := h.journal.FailNext
+				if lost {
+					fail = h.journal.LoseNext
+				}
+				fail(commit+1, errors.New("crash"))
+				plan, err := h.PlanReplacement(t.Context(), admission.Losses(h.ledger.View())[0])
+				must(t, err)
+				err = h.Relocate(t.Context(), plan, 0)
+				for done := false; err == nil && !done; {
+					var m admission.Moved
+					m, err = h.Advance(t.Context(), "a")
+					done = m.Done
+				}
+				if err == nil {
+					t.Fatal("nothing failed")
+				}
+				again := nodesUnder(t, topology.SingleNUMANode, hint.ContainerScope, h.journal.Reopen(), ledgertest.OpenChanging)
+				again.become(t, less)
+				again.advance(t, "a")
+				if refused := again.replace(t); len(refused) > 0 || again.has("a") != "8-10@1" {
+					t.Errorf("refused %v; it has %s", refused, again.has("a"))
+				}
+				ledgertest.Check(t, again.ledger)
+			})
+		}
+	}
+}
+
+// TestRandomReplacements: on random histories of admissions, removals, resizes and changes of the machine, each step
+// of each replacement keeps the invariants, and who was not refused has nothing that the machine lacks.
+func TestRandomReplacements(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
+		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}).Draw(r, "policy")
+		h := changing(r, policy, scope)
+		var uids []string
+		for i := range rapid.IntRange(8, 24).Draw(r, "operations") {
+			uid := fmt.Sprint("p", i)
+			switch rapid.IntRange(0, 6).Draw(r, "operation") {
+			case 0, 1, 2:
+				var p workload.Pod
+				if rapid.IntRange(0, 4).Draw(r, "whole") == 0 {
+					p = asWhole(uid, rapid.Int64Range(2, 4).Draw(r, "cpus"), rapid.Int64Range(2, 4).Draw(r, "gib"))
+				} else {
+					for range rapid.SampledFrom([]int{1, 1, 2}).Draw(r, "containers") {
+						p.Containers = append(p.Containers, workload.Container{})
+					}
+					var amounts [][2]int64
+					for range p.Containers {
+						amounts = append(amounts, [2]int64{rapid.Int64Range(1, 5).Draw(r, "cpus"), rapid.Int64Range(1, 4).Draw(r, "gib")})
+					}
+					p = podOf(uid, amounts...)
+				}
+				if rapid.IntRange(0, 4).Draw(r, "gpu") == 0 {
+					p = onGPU(p)
+				}
+				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
+				must(r, err)
+				if v.Outcome == admission.Admitted {
+					uids = append(uids, uid)
+				}
+			case 3:
+				if len(uids) > 0 {
+					at := rapid.IntRange(0, len(uids)-1).Draw(r, "removed")
+					_, _, err := h.Remove(context.Background(), uids[at], admission.Scope{})
+					must(r, err)
+					uids = slices.Delete(uids, at, at+1)
+				}
+			case 4:
+				if len(uids) > 0 {
+					uid := rapid.SampledFrom(uids).Draw(r, "resized")
+					pod, _ := h.ledger.View().Pod(uid)
+					q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
+					if pod.Pod.Resources == nil {
+						_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
+						must(r, err)
+						h.advance(r, uid)
+					}
+				}
+			default:
+				var offline cpuset.Builder
+				for range rapid.IntRange(0, 6).Draw(r, "offline") {
+					offline.Add(rapid.IntRange(1, 15).Draw(r, "cpu"))
+				}
+				sizes := rapid.SliceOfN(rapid.SampledFrom([]int64{10, 10, 8, 6}), 2, 2).Draw(r, "gib of nodes")
+				h.become(r, twoNodesOf(machinetest.Offline(offline.Set().String()),
+					machinetest.Memory(0, uint64(sizes[0]*gi)), machinetest.Memory(1, uint64(sizes[1]*gi))))
+			}
+			refused := h.replace(r)
+			h.checkOwners(r)
+			for _, l := range admission.Losses(h.ledger.View()) {
+				if refused[l.UID] == "" {
+					r.Fatalf("pod %s: %s", l.UID, l)
+				}
+			}
+		}
+	})
+}

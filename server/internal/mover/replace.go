@@ -1,0 +1,130 @@
+package mover
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+)
+
+// The pauses between two turns of a Replacer on the same machine: the shortest one, and the factor by which
+// a pause is longer than the turn before it.
+const (
+	replacePause = time.Second
+	pauseFactor  = 20
+)
+
+// ReplacerConfig configures a Replacer.
+type ReplacerConfig struct {
+	View func() *ledger.View
+	// Plan and Begin are those of admission.Engine: PlanReplacement and Relocate.
+	Plan  func(context.Context, admission.Loss) (admission.Relocation, error)
+	Begin func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error
+	Log   *slog.Logger
+	Now   func() time.Time
+}
+
+// Replacer begins moves of pods that have lost CPUs or memory because the machine has changed. A pod that cannot be
+// served stays as it is, and is tried again after commits, which may have freed something, and after changes
+// of the machine. It keeps nothing: losses follow from the ledger.
+type Replacer struct {
+	ReplacerConfig
+	wake chan struct{}
+	// machine is that of the last turn, and next the earliest time of another one on the same machine.
+	machine *machine.Topology
+	next    time.Time
+	// refused has the losses by uid whose refusal was logged.
+	refused map[string]admission.Loss
+}
+
+// NewReplacer returns a replacer. It starts nothing.
+func NewReplacer(cfg ReplacerConfig) *Replacer {
+	return &Replacer{ReplacerConfig: cfg, wake: make(chan struct{}, 1)}
+}
+
+// Wake requests a look at the ledger. It never blocks.
+func (r *Replacer) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run replaces what pods lose until ctx ends.
+func (r *Replacer) Run(ctx context.Context) error {
+	for {
+		var again <-chan time.Time
+		if wait := r.Turn(ctx); wait > 0 {
+			again = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.wake:
+		case <-again:
+		}
+	}
+}
+
+// Turn begins all moves that are possible now. It returns the time until another turn is due; 0 if there is none
+// before the next commit.
+func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
+	view, began := r.View(), r.Now()
+	if view.Machine() == r.machine && began.Before(r.next) {
+		return r.next.Sub(began)
+	}
+	r.machine = view.Machine()
+	tried, refused := map[string]bool{}, map[string]admission.Loss{}
+	failed := false
+	losses := admission.Losses(view)
+	for len(losses) > 0 && ctx.Err() == nil {
+		l := losses[0]
+		if losses = losses[1:]; tried[l.UID] {
+			continue
+		}
+		tried[l.UID] = true
+		switch err := r.replace(ctx, l); {
+		case err == nil:
+			losses = admission.Losses(r.View()) // a move may be enough for the memory of several pods
+		case ctx.Err() == nil:
+			r.report(ctx, l, err)
+			refused[l.UID] = l
+			failed = failed || errdefs.ClassOf(err) != errdefs.Refused
+		}
+	}
+	r.refused = refused
+	pause := max(replacePause, pauseFactor*r.Now().Sub(began))
+	r.next = r.Now().Add(pause)
+	if failed {
+		return max(pause, lastPause)
+	}
+	return 0
+}
+
+func (r *Replacer) replace(ctx context.Context, l admission.Loss) error {
+	plan, err := r.Plan(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := r.Begin(ctx, plan, 0); err != nil {
+		return err
+	}
+	c := plan.Plan.Cost
+	r.Log.WarnContext(ctx, "a pod moves, because the machine has changed", "uid", l.UID, "reason", l.String(),
+		"containers", c.Containers, "cpus", c.CPUs, "bytes", c.Bytes)
+	return nil
+}
+
+// report logs why a pod keeps what it has, once for each loss.
+func (r *Replacer) report(ctx context.Context, l admission.Loss, err error) {
+	if last, ok := r.refused[l.UID]; ok && last == l {
+		r.Log.DebugContext(ctx, "a pod still has what the machine lacks", "uid", l.UID, "reason", l.String(), "error", err)
+		return
+	}
+	r.Log.WarnContext(ctx, "a pod has lost something, and nothing else is free for it: it is tried again when something becomes free",
+		"uid", l.UID, "reason", l.String(), "error", err)
+}
