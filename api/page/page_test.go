@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 }
 
 // TestEvents: events have their revisions as ids, a browser resumes from one, and one whose
-// revision is too old begins anew.
+// revision is too old begins again.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	c := &conn{watched: []*allocationv1.WatchResponse{

@@ -85,7 +85,7 @@ func elements(path string) (out []string) {
 
 func ours(uid int) bool { return uid == 0 || uid == os.Geteuid() }
 
-// checkElement looks at a directory of the way; last is the one that it leads to.
+// checkElement checks a directory on the path; last is the one that it leads to.
 func checkElement(path string, last bool) error {
 	info, err := os.Lstat(path)
 	if err != nil {

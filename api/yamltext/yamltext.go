@@ -1,4 +1,4 @@
-// Package yamltext reads YAML that somebody else has written.
+// Package yamltext reads YAML from untrusted authors.
 //
 // In YAML an alias repeats the value of an anchor. Aliases of aliases, and many aliases of a long text,
 // make a file of some kilobytes a value of gigabytes. The library limits only how many values aliases

@@ -244,7 +244,7 @@ func TestAdmitGivesUp(t *testing.T) {
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsStateUncertain(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, while the state is uncertain", len(a.asked), err)
 	}
-	// The caller gives up while berthd answers, so no retry follows.
+	// The caller cancels while berthd answers, so no retry follows.
 	a = &admissions{fails: []error{errdefs.Unavailablef("disk full")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -27,7 +27,7 @@ import (
 
 // Options of a client. The zero value is good.
 type Options struct {
-	// UserAgent is what berthd sees of the program.
+	// UserAgent names the program to berthd.
 	UserAgent string
 	// Owner is whose pods the client admits, removes and lists: the name of the agent, a DNS label. Empty means "default".
 	// Requests that name an owner themselves keep it.

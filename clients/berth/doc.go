@@ -16,5 +16,5 @@
 //
 // Invariants: every error of a call is an *Error, also of calls through the generated clients; a rejected pod is an answer
 // and no error; nothing is repeated on the caller's behalf but Admit, whose
-// admission id makes that safe, and Sync, whose list is made anew.
+// admission id makes that safe, and Sync, whose list is made again.
 package berth

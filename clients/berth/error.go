@@ -67,7 +67,7 @@ func (e *Error) Error() string {
 // GRPCStatus returns the status that the error was read from, for package status.
 func (e *Error) GRPCStatus() *status.Status { return e.status }
 
-// Is makes a call that ran out of time, or was given up, match the errors of package context, and one that was not answered
+// Is makes a call that ran out of time, or was cancelled, match the errors of package context, and one that was not answered
 // ErrNoAnswer.
 func (e *Error) Is(target error) bool {
 	return e.noAnswer && target == ErrNoAnswer ||
@@ -100,7 +100,7 @@ func IsPrecondition(err error) bool { return hasCode(err, codes.FailedPreconditi
 // IsStale reports that the state changed while the call was made; repeating the call may succeed.
 func IsStale(err error) bool { return hasCode(err, codes.Aborted) }
 
-// IsGone reports that a stream or a list cannot go on from where it was: begin again.
+// IsGone reports that a stream or a list cannot continue from where it was: begin again.
 func IsGone(err error) bool { return hasCode(err, codes.OutOfRange) }
 
 // IsPermissionDenied reports that the caller lacks a role.

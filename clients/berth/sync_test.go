@@ -52,7 +52,7 @@ func (s *syncing) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 	return &admissionv1.SyncPodsResponse{RemovedPodUids: []string{"dead"}}, servertest.Status(ctx, s.fails)
 }
 
-// TestSync: the revision is read before the list is made, and both anew where the
+// TestSync: the revision is read before the list is made, and both again where the
 // ledger was lost in between.
 func TestSync(t *testing.T) {
 	t.Parallel()

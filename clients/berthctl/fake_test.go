@@ -129,8 +129,8 @@ func flapped() []*typesv1.HealthChange {
 
 func sharedCPUs() *typesv1.CPUSet { return &typesv1.CPUSet{List: "0,3-7"} }
 
-// asked are the requests of the container app.
-func asked() *typesv1.ResourceRequirements {
+// requested returns the requests of the container app.
+func requested() *typesv1.ResourceRequirements {
 	amounts := map[string]string{"cpu": "2", "memory": "1073741824", "example.com/gpu": "1"}
 	return &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}
 }
@@ -145,7 +145,7 @@ func webContainers() []*typesv1.ContainerAllocation {
 				PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
 				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 1 << 30}}}},
 			}},
-			ContainerIds: []string{"c0ffee"}, Resources: asked(),
+			ContainerIds: []string{"c0ffee"}, Resources: requested(),
 		},
 	}
 }
@@ -294,7 +294,7 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	}
 	out := &allocationv1.GetResponse{Pod: p, Revision: 12, SharedCpus: sharedCPUs(), Spec: &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: p.GetName(), Namespace: p.GetNamespace(), Uid: p.GetUid()},
-		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "app", Resources: asked()}}},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "app", Resources: requested()}}},
 		Status:   &typesv1.PodStatus{QosClass: "Guaranteed"},
 	}}
 	for i, c := range p.GetContainers() {

@@ -392,7 +392,7 @@ func lineAt(lines []string, i int) string {
 	return "(the end)"
 }
 
-// TestNoTrailingBlanks looks at every line that people or programs get to see.
+// TestNoTrailingBlanks checks every line of output.
 func TestNoTrailingBlanks(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("testdata/*.golden")

@@ -183,7 +183,7 @@ func TestHostileBundle(t *testing.T) {
 	}
 }
 
-// TestBundleVerb: the file is there, and masked where that was asked for.
+// TestBundleVerb: the file is written, and masked with --mask.
 func TestBundleVerb(t *testing.T) {
 	t.Parallel()
 	socket := (&fake{}).start(t)

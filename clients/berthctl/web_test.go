@@ -246,7 +246,7 @@ func TestWebLive(t *testing.T) {
 	p.Eval(`document.querySelector('.map').focus()`, nil)
 	p.Eval(`for (let i = 0; i < 3; i++) document.querySelector('.map').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))`, nil)
 	p.Until(`document.getElementById('about').textContent.startsWith('CPU ')`)
-	// What a person looks at stays when something changes.
+	// The shown object stays when something changes.
 	admit(t, client, "later", "2")
 	p.Until(`document.querySelector('.map').getAttribute('aria-label').includes('with 62 pods')`)
 	p.Until(`document.getElementById('about').textContent.startsWith('CPU ') && document.activeElement.classList.contains('map')`)

@@ -81,7 +81,7 @@ func (n *node) path(elements ...string) string {
 	return filepath.Join(append([]string{n.dir}, elements...)...)
 }
 
-// newNode starts both programs, and in the end sees that nothing is left.
+// newNode starts both programs, and in the end checks that nothing is left.
 func newNode(t *testing.T, berthdFlags ...string) *node {
 	t.Helper()
 	n := prepareNode(t, berthdFlags...)
@@ -278,7 +278,7 @@ func (n *node) running(name string) agent.PodStatus {
 	return n.until(name, "runs", allRun)
 }
 
-// noPods waits until there is none, and sees that nothing is left of them.
+// noPods waits until there is none, and checks that nothing is left of them.
 func (n *node) noPods() {
 	n.t.Helper()
 	n.eventually("all pods are gone", func() bool { return len(n.pods()) == 0 })

@@ -116,7 +116,7 @@ func (n *node) output(pod, container string, attempt int) []string {
 	return out
 }
 
-// shown waits until a container has printed what it sees, and returns it by name.
+// shown waits until a container has printed its values, and returns them by name.
 func (n *node) shown(pod, container string) map[string]string {
 	n.t.Helper()
 	facts := map[string]string{}
@@ -223,7 +223,7 @@ func parseCPUs(t *testing.T, list string) cpuset.Set {
 	return s
 }
 
-// checkLeft sees that the shared container had left the CPUs of the exclusive one
+// checkLeft checks that the shared container had left the CPUs of the exclusive one
 // before that one's first instruction, which was to look.
 func (n *node) checkLeft(own cpuset.Set) {
 	n.t.Helper()
@@ -238,7 +238,7 @@ func (n *node) checkLeft(own cpuset.Set) {
 	n.t.Error("the exclusive container did not tell about the shared one")
 }
 
-// checkInside compares what a container sees of itself with berthd's answer:
+// checkInside compares the values inside a container with berthd's answer:
 // libcontainer must not have changed it.
 func (n *node) checkInside(pod, name string, pid int) {
 	n.t.Helper()
@@ -355,7 +355,7 @@ func (n *node) score(pid string) (score int) {
 	return score
 }
 
-// checkOrdered looks at the pod with init containers and a sidecar.
+// checkOrdered checks the pod with init containers and a sidecar.
 func checkOrdered(n *node) {
 	n.t.Helper()
 	p := n.pods()["ordered"]
@@ -533,7 +533,7 @@ func TestRejected(t *testing.T) {
 	n.noPods()
 }
 
-// TestKilled kills both programs while containers run, which go on, and are the
+// TestKilled kills both programs while containers run, which continue, and are the
 // new ones' then.
 func TestKilled(t *testing.T) {
 	t.Parallel()

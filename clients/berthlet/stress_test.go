@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// TestStress has pods come and go on berthlet's own runtime beside pods with CPUs of their
+// TestStress has pods start and end on berthlet's own runtime beside pods with CPUs of their
 // own, and kills berthd and berthlet meanwhile. A container's process counts from its
 // first instruction on.
 func TestStress(t *testing.T) {
@@ -57,7 +57,7 @@ func (n *node) container(cgroup string) string {
 	return cgroup
 }
 
-// stressNode is a node as the stress test sees it: a pod for each unit.
+// stressNode is the node of the stress test: a pod for each unit.
 type stressNode struct{ *node }
 
 const stressed = `

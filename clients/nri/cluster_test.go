@@ -75,7 +75,7 @@ func (k *kubernetes) startPlugin() {
 	k.Eventually("berth-nri is connected", func() bool { return strings.Count(k.Log("berth-nri").String(), synchronized) > before })
 }
 
-// apply makes a pod of one container that tells what it sees, with requests and limits as JSON.
+// apply creates a pod of one container that prints its CPUs and environment, with requests and limits as JSON.
 func (k *kubernetes) apply(name, resources string) {
 	k.t.Helper()
 	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [
@@ -102,7 +102,7 @@ func (k *kubernetes) said(pod, name string) (value string) {
 	return value
 }
 
-// sources tells how often berth-nri has learned of pods from a source.
+// sources counts how often berth-nri has learned of pods from a source.
 func (k *kubernetes) sources(source string) int {
 	return strings.Count(k.Log("berth-nri").String(), "source="+source)
 }
@@ -141,7 +141,7 @@ func TestClusterDevice(t *testing.T) {
 		text, err := k.Kubectl("get", "node", cluster.Node, "-o", `jsonpath={.status.allocatable.example\.com/gpu}`)
 		return err == nil && text == "1"
 	})
-	// Another agent has the CPUs, which the scheduler does not know.
+	// Another agent has the CPUs, without the scheduler's knowledge.
 	own := runtime.NumCPU() - 1
 	manifest := k.Path("blocker.yaml")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: blocker, uid: blocker}\nspec:\n  containers:\n  - {name: main, image: x, resources: {limits: {cpu: \"%d\", memory: 1Mi}}}\n", own)

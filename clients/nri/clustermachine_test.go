@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// What a virtual machine tells its tests (hack/vm/README.md).
+// The variables that a virtual machine sets for its tests (hack/vm/README.md).
 const (
 	vmDisk = "BERTH_VM_DISK"
 	vmBoot = "BERTH_VM_BOOT"
@@ -190,7 +190,7 @@ func (m *clusterMachine) placeOnNodes() {
 	m.exclusive(m.pid("keeper"), 1, m.all)
 }
 
-// comeBack looks at the pods after a boot: each runs again, and has CPUs of its own if it had.
+// comeBack checks the pods after a boot: each runs again, and has CPUs of its own if it had.
 func (m *clusterMachine) comeBack() {
 	m.t.Helper()
 	m.t.Log("the cluster runs after a boot; next: the pods are back")

@@ -23,7 +23,7 @@ var startKinds = []struct{ name, resources string }{
 }
 
 // BenchmarkClusterStart compares how long pods take to start with berth-nri and without: from their creation until
-// the API server knows that they run. Each iteration starts a pod of each kind both ways, in turns: berth-nri is started
+// the API server's status shows that they run. Each iteration starts a pod of each kind both ways, in turns: berth-nri is started
 // and ended for that.
 func BenchmarkClusterStart(b *testing.B) {
 	k := newKubernetes(b, nil)

@@ -25,7 +25,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// TestStressCluster has pods come and go on a Kubernetes node, beside Guaranteed pods with CPUs of their own,
+// TestStressCluster has pods start and end on a Kubernetes node, beside Guaranteed pods with CPUs of their own,
 // and kills the kubelet, containerd, berthd, berth-nri and the API server meanwhile. A run of a given length has
 // more pods, and the API server is also away for a minute. No other container may run on an exclusive CPU, every
 // pod starts in the end, the ledger is sound, and the NodeResourceTopology object is right.
@@ -39,7 +39,7 @@ func TestStressCluster(t *testing.T) {
 	if err := k.Containerd.RecordSandboxes(); err != nil {
 		t.Fatal(err)
 	}
-	o.Sandbox = k.Containerd.Sandbox // NRI tells of a sandbox when its process runs
+	o.Sandbox = k.Containerd.Sandbox // NRI reports a sandbox when its process runs
 	k.publish()
 	client, err := berth.Dial(t.Context(), k.socket, berth.Options{})
 	if err != nil {
@@ -71,12 +71,12 @@ func TestStressCluster(t *testing.T) {
 	k.published("cpu", strconv.Itoa(left-1))
 }
 
-// stressCluster is a cluster as the stress test sees it.
+// stressCluster is the cluster of the stress test.
 type stressCluster struct {
 	*kubernetes
 	berth *berth.Client
 	// starts is held for reading while a pod starts, and for writing while there is no berth-nri:
-	// nobody checks a start then.
+	// starts are not checked then.
 	starts sync.RWMutex
 	// long is true for a run of a given length.
 	long bool

@@ -31,14 +31,14 @@ func TestContainerdSlices(t *testing.T) {
 	testNode(t, tree)
 }
 
-// testNode makes pods in a real containerd that know nothing of berth, as a
+// testNode creates pods in a real containerd, without labels of berth, as a
 // kubelet does, and kills everything that takes part, one after the other.
 func testNode(t *testing.T, slices *servertest.Slices) {
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
 	}
 	n := newNode(t, slices)
-	// The exclusive containers want all CPUs but the reserved one.
+	// The exclusive containers request all CPUs except the reserved one.
 	last := runtime.NumCPU() - 1
 	all, shared, rest, milli := "0-"+strconv.Itoa(last), "0", range1(last), int64(last)*1000
 

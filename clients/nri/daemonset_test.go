@@ -104,7 +104,7 @@ func TestClusterDaemonSet(t *testing.T) {
 		t.Errorf("the scheduler and berthd do not count the same: %v:\n%s", err, text)
 	}
 
-	// An upgrade: no container moves, and the new programs go on. So does the way back.
+	// An upgrade: no container moves, and the new programs continue. So does the way back.
 	moved := k.watch(trainer)
 	tags := []string{tagNewer, tagOlder, tagNewer}
 	if older != "" {

@@ -182,7 +182,7 @@ func (n *node) eventually(what string, done func() bool) {
 	nodetest.Eventually(n.t, timeout, what, done)
 }
 
-// pod is a pod as a kubelet knows it.
+// pod is a pod of a kubelet.
 type pod struct {
 	*node
 	name, sandbox, container string
@@ -226,7 +226,7 @@ func (n *node) pod(name, tier string) *pod {
 	return p
 }
 
-// sized is what the kubelet tells of a container that has so much CPU and memory as
+// sized is the kubelet's request for a container with so much CPU and memory as
 // request and limit; without memory it has only the request.
 func sized(milli, memory int64) *criv1.LinuxContainerResources {
 	r := &criv1.LinuxContainerResources{CpuShares: max(2, milli*1024/1000), OomScoreAdj: 500}
@@ -273,7 +273,7 @@ func (p *pod) run(milli, memory int64) (pid int) {
 	return pid
 }
 
-// said waits until the container has told what it sees, and gives a value of it.
+// said waits until the container has printed its values, and returns one of them.
 func (p *pod) said(name string) (value string) {
 	p.t.Helper()
 	p.eventually("the container of "+p.name+" tells about itself", func() bool {

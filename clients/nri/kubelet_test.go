@@ -138,7 +138,7 @@ func TestKubeletSource(t *testing.T) {
 	}
 }
 
-// resized is a pod of which somebody wants 3 CPUs and that still has 1.
+// resized is a pod that requests 3 CPUs after a resize and still has 1.
 func resized() *corev1.Pod {
 	cpus := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}

@@ -26,7 +26,7 @@ func TestContainerdSlicesRelease(t *testing.T) {
 
 // testRelease ends berth-nri in an orderly way. After an end for an upgrade the containers are where they
 // were. After the last end each process is back on all CPUs, with its quota, as if berth had never been
-// there: the kernel is asked. berthd has ended before, as both end together.
+// there, by the kernel's values. berthd has ended before, as both end together.
 func testRelease(t *testing.T, slices *servertest.Slices) {
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())

@@ -38,7 +38,7 @@ func TestStressContainerd(t *testing.T) {
 	for i := range sharedPods {
 		n.shared = append(n.shared, n.pod("web"+strconv.Itoa(i), "burstable"))
 	}
-	o.Sandbox = n.containerd.Sandbox // NRI tells of a sandbox when its process runs
+	o.Sandbox = n.containerd.Sandbox // NRI reports a sandbox when its process runs
 	stress.Run(t.Context(), t, n, d, o)
 	for _, p := range n.shared {
 		p.remove()
@@ -48,12 +48,12 @@ func TestStressContainerd(t *testing.T) {
 // sharedPods is how many pods the units that share CPUs are spread over.
 const sharedPods = 5
 
-// stressNode is a node as the stress test sees it.
+// stressNode is the node of the stress test.
 type stressNode struct {
 	*node
 	shared []*pod
 	// starts is held for reading by who starts a container, and for writing while there is
-	// no berth-nri: nobody checks a start then.
+	// no berth-nri: starts are not checked then.
 	starts sync.RWMutex
 
 	mu      sync.Mutex // guards what is below

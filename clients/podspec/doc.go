@@ -6,7 +6,7 @@
 //   - document: one object of a file. A YAML file holds several between lines of "---", a JSON file one after the other,
 //     and an object of kind List or PodList several more.
 //   - ignored field: a field of a document that this build's pod type does not have: misspelt, or from a newer
-//     Kubernetes. It is reported and otherwise left alone.
+//     Kubernetes. It is reported and otherwise ignored.
 //   - dropped field: a field that decides nothing about the placement on a node, and is not converted. Dropped lists them.
 //
 // Invariants: a pod that comes out has an identity; only what decides its place on a node is taken over, so a pod with its

@@ -67,8 +67,8 @@ var skipTexts = [][2]string{
 // Replay decides about recorded requests again on the scene, in the order in which they were
 // decided. Removals and all other changes are carried out as recorded.
 //
-// If the scene has the machine and the configuration of the record, each request meets the state
-// that it met when it was recorded, as long as no verdict differs. Otherwise it meets the state
+// If the scene has the machine and the configuration of the record, each request is decided on the
+// state on which it was decided when it was recorded, as long as no verdict differs. Otherwise it meets the state
 // that the replay has led to: the pods that were admitted before the first entry keep what they
 // have, as after a start of berthd with another configuration. On another machine they are admitted
 // again. What only the replay admits is not kept: nothing says when it would have ended.
@@ -88,7 +88,7 @@ func (s Scene) Replay(ctx context.Context, rec *Record, o ReplayOptions) (*admis
 		skipped: map[string]int{skipOlder: line.older}, known: map[string]bool{}, today: maps.Clone(rec.Today), stages: map[stageKey]*stage{},
 	}
 	if r.out.GetSameMachine() {
-		r.scene.Machine = line.begin.Machine() // which changes while the replay goes on
+		r.scene.Machine = line.begin.Machine() // which changes while the replay continues
 	}
 	if n := len(line.entries); n > 0 {
 		r.out.BeginTime, r.out.EndTime = timestamppb.New(line.entries[0].Time), timestamppb.New(line.entries[n-1].Time)
@@ -419,7 +419,7 @@ func (r *replay) external(pod *workload.Pod, after *ledger.Pod) bool {
 	return false
 }
 
-// devicesKnown returns whether the devices that a pod requests are known. Resources that nobody
+// devicesKnown returns whether the devices that a pod requests are known. Resources that no plugin
 // had were not allocated to admitted pods.
 func (r *replay) devicesKnown(e *recorded, pod *workload.Pod, after *ledger.Pod) bool {
 	for _, c := range pod.Walk() {

@@ -29,7 +29,7 @@ import (
 	"github.com/berthd/berth/server/servertest"
 )
 
-// node is a berthd that is called at random, and what a test knows of it.
+// node is a berthd that is called at random, and the state that a test expects.
 type node struct {
 	t      testing.TB
 	config config.Config

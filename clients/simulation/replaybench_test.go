@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// BenchmarkReplay10000 opens a bundle with 10,000 entries and replays it: pods come and go on a
+// BenchmarkReplay10000 opens a bundle with 10,000 entries and replays it: pods start and end on a
 // machine of 512 CPUs that is nearly full. The figures are in docs/incident.md.
 func BenchmarkReplay10000(b *testing.B) {
 	n := startNode(b, "2s4n32c2t", 10_000)

@@ -93,7 +93,7 @@ func claiming() *typesv1.Pod {
 	return p
 }
 
-// wants is a pod that requests a device.
+// wants returns a pod that requests a device.
 func wants(uid, resource string) *typesv1.Pod {
 	r := map[string]string{"cpu": "1", "memory": "16Mi", resource: "1"}
 	return pod(uid, r, r)

@@ -7,7 +7,7 @@
 //   - method: a full name without the first slash, "berth.cpu.v1.CPUService/GetState".
 //
 // Invariants: every method of berthd is in the table, and each reason of a call that a test of
-// hack/apiconformance sees.
+// hack/apiconformance checks.
 package apireasons
 
 import (

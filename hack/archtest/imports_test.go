@@ -172,8 +172,8 @@ func breaches(rules map[string]importRule, s *source) []string {
 	return findings
 }
 
-// stale finds what the rules name and is there no longer: a file pattern that
-// no file fits, a package that exists tells of as gone.
+// stale finds outdated rules: a file pattern that no file matches, or a package that
+// exists reports as missing.
 func stale(rules map[string]importRule, paths []string, exists func(pkg string) bool) []string {
 	var findings []string
 	for _, name := range slices.Sorted(maps.Keys(rules)) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// maxLines is the hard limit of a file; 300 is where a review starts to ask.
+// maxLines is the hard limit of a file; above 300 lines a review requires a reason.
 const maxLines = 600
 
 // initFuncs finds the init functions of a file.

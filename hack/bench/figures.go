@@ -91,8 +91,8 @@ var ratios = []ratio{
 
 // kubelet is what the managers of Kubernetes 1.36.3 took, driven as a library:
 // medians of five in processor time, 8 NUMA nodes, on 2 virtual processors of an
-// AMD EPYC (family 26) with Go 1.26.8. Where the kubelet was asked for another
-// number of CPUs the next smaller one stands here, which flatters it. Figures of
+// AMD EPYC (family 26) with Go 1.26.8. If a figure of the kubelet is for
+// another number of CPUs, the next smaller one is here, which favours the kubelet. Figures of
 // another run on another machine show the order of magnitude and the growth, not
 // more.
 var kubelet = map[string]map[string]sample{

@@ -1,7 +1,7 @@
 // Package browser runs a headless Chromium for tests of pages, over the DevTools protocol.
 //
 // It owns the browser's process and its pipe. It knows the few methods of the protocol that tests
-// need: load a page, evaluate a script, take a picture, and tell which requests and console
+// need: load a page, evaluate a script, take a picture, and report which requests and console
 // messages there were. A library of the whole protocol would be larger than the page.
 package browser
 
@@ -84,7 +84,7 @@ func Open(t testing.TB, width, height int) *Page {
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+dir,
 		fmt.Sprintf("--window-size=%d,%d", width, height), "about:blank")
-	cmd.ExtraFiles = []*os.File{inRead, outWrite} // 3 and 4, as the protocol wants
+	cmd.ExtraFiles = []*os.File{inRead, outWrite} // 3 and 4, as the protocol requires
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func (p *Page) Eval(script string, value any) {
 	}
 }
 
-// Until waits until a script's value is true. The browser looks at it in every frame.
+// Until waits until a script's value is true. The browser evaluates it in every frame.
 func (p *Page) Until(condition string) {
 	p.t.Helper()
 	p.Eval(`new Promise((done, fail) => { const end = performance.now() + 60000; const look = () => {

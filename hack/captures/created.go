@@ -33,7 +33,7 @@ type created struct {
 
 // create gives the admissions since the capture before what their containers were
 // created with. Where the shared CPUs of that moment are not known, because a container
-// was created anew or other pods came and went meanwhile, it is left out, and so are
+// was created again or other pods came and went meanwhile, it is left out, and so are
 // the annotations that are not of device plugins.
 func (s *scenario) create(label string) error {
 	var files struct{ Containers []made }

@@ -17,11 +17,11 @@
 //     still there, and starts that the kubelet refused because of that state: berth
 //     keeps other state, and has tests of its own for both;
 //   - what a kubelet that was started beside running pods decided about them while its
-//     state was there: berth does not admit them anew;
+//     state was there: berth does not admit them again;
 //   - admissions that were still undecided at the next comparison;
 //   - whole captures, or their ends, for a reason that is given in leftOut.
 //
-// A kubelet that is started beside running pods admits them anew. Where its state was
+// A kubelet that is started beside running pods admits them again. Where its state was
 // still there, the pods that it rejected are removed; where it was deleted, those that
 // it took are admitted in its order.
 package main

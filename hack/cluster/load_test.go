@@ -132,7 +132,7 @@ func (w *writer) figures() (text string, p99 time.Duration) {
 	return text, p99
 }
 
-// loadAverage is how many processes wanted to run in the last minute, on average, those of the test included.
+// loadAverage is the average number of runnable processes in the last minute, including those of the test.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// nobody is the pod that holds resources which a recorded state counts as taken but assigns to no
+// nobody is the name of the pod that holds resources which a recorded state counts as taken but assigns to no
 // pod.
 const nobody = "nobody"
 

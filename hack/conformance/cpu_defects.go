@@ -46,7 +46,7 @@ func (s cpuSetup) choice(topo *machine.Topology, before cpuState, pod *workload.
 // free is what the operation may choose from.
 func (c cpuChoice) free() cpuset.Set { return c.shared.Minus(c.reserved).Union(c.reusable) }
 
-// mistake returns why CPUs that were taken anew are not what the rules give.
+// mistake returns why newly allocated CPUs are not what the rules give.
 func (c cpuChoice) mistake(taken cpuset.Set) string {
 	switch free := c.free(); {
 	case !taken.IsSubsetOf(free):

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// What has to be refused: c wants 2 of which one is near to no node of the machine,
+// What has to be refused: c requests 2 of which one is near to no node of the machine,
 // or an init container left such a one.
 func TestRefusedHints(t *testing.T) {
 	t.Parallel()

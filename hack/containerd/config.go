@@ -72,7 +72,7 @@ const config1 = "version = 2\n" + directories + `[plugins."io.containerd.interna
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]` + runcOptions
 
 // network is a plugin of CNI 0.4.0 that sets nothing up, and says that it has:
-// containerd wants an address for every pod.
+// containerd requires an address for every pod.
 const network = `#!/bin/sh
 case "$CNI_COMMAND" in
 VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
@@ -184,7 +184,7 @@ func MayLowerScores() bool {
 }
 
 // inFirstFileSystem reports whether the root is what the kernel unpacked at boot,
-// from which nobody can pivot away (pivot_root(2)).
+// from which pivot_root(2) is not possible.
 func inFirstFileSystem() bool {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(text)) {

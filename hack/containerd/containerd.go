@@ -51,7 +51,7 @@ type Daemon struct {
 	Socket, NRI string
 	// Cgroup is one for the cgroups of pods, which goes with the daemon.
 	Cgroup string
-	// Old says that it is containerd 1, which does not tell its cgroup driver.
+	// Old means containerd 1, which does not report its cgroup driver.
 	Old bool
 	// Spawn starts its programs; a test that has namespaces of its own replaces it.
 	Spawn         func(*exec.Cmd) error
@@ -229,7 +229,7 @@ func (d *Daemon) until(ctx context.Context, what string, done func() (bool, erro
 	}
 }
 
-// Kill ends containerd at once; shims and containers go on.
+// Kill ends containerd at once; shims and containers continue.
 func (d *Daemon) Kill() error {
 	if d.cmd == nil {
 		return nil // it was never started
@@ -238,7 +238,7 @@ func (d *Daemon) Kill() error {
 		return err
 	}
 	err := <-d.done
-	d.done <- err // for whoever asks next
+	d.done <- err // for the next caller
 	return nil
 }
 

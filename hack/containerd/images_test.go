@@ -69,7 +69,7 @@ func newImages(t *testing.T) *images {
 func (i *images) id(program string) string { return filepath.Base(i.dir) + "-" + program }
 
 // ctr is a command of containerd's client. The containers here are not the runtime
-// interface's, so nothing but these tests sees them.
+// interface's, so only these tests read them.
 func (i *images) ctr(args ...string) *exec.Cmd {
 	return exec.CommandContext(i.ctx, filepath.Join(i.d.programs, "ctr"), append([]string{"--address", i.d.Socket, "--namespace", "images"}, args...)...)
 }

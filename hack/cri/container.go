@@ -129,7 +129,7 @@ func (s *Server) End(id string, code int32) {
 	}
 }
 
-// Lose forgets how far a container is, as containerd does of one that it was making, or
+// Lose loses the state of a container, as containerd does with a container that it was creating, or
 // starting, when it was killed.
 func (s *Server) Lose(id string) {
 	s.mu.Lock()

@@ -234,7 +234,7 @@ func outcome(c *criv1.ContainerConfig) (code int32, ends bool) {
 
 func stubborn(c *criv1.ContainerConfig) bool { return slices.Contains(words(c), "stubborn") }
 
-// cgroupsPath spells a container's cgroup as runc wants it.
+// cgroupsPath formats a container's cgroup for runc.
 func (s *Server) cgroupsPath(parent, id string) string {
 	if s.Driver != nil && *s.Driver == criv1.CgroupDriver_SYSTEMD {
 		return path.Base(parent) + ":cri-memory:" + id

@@ -44,7 +44,7 @@ cgroup v2 and systemd. All commands run as root. ` + "`hack/installtest/test.sh 
 without times and ids. ` + "`hack/installtest/test.sh update`" + ` writes the page. ` + "`make test-all`" + ` includes the comparison.
 `
 
-// pod is a manifest whose container prints what it sees, and runs until it is stopped.
+// pod is a manifest whose container prints its CPUs and environment, and runs until it is stopped.
 func pod(name, limits string) command {
 	return command{run: `cat > /etc/berth/manifests/` + name + `.yaml << END
 apiVersion: v1

@@ -270,8 +270,8 @@ func (o *objects) container(t *testing.T, name string) corev1.Container {
 // kubeletConfig is what a node's kubelet must at least reserve.
 const kubeletConfig = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n"
 
-// TestFlagsAndConfiguration: the programs know the flags, and berthd would start with the configuration on a
-// node whose kubelet reserves a CPU. What serves the probes is what the probes ask.
+// TestFlagsAndConfiguration: the programs have the flags, and berthd would start with the configuration on a
+// node whose kubelet reserves a CPU. The probes call the address on which health is served.
 func TestFlagsAndConfiguration(t *testing.T) {
 	t.Parallel()
 	built, err := programs.Dir()

@@ -16,7 +16,7 @@ import (
 const mount = "/sys/fs/cgroup"
 
 // Cgroups lists the directories of a cgroup and of what is below it, in all hierarchies.
-// Parents come before their children. The root is nobody's: it has none.
+// Parents come before their children. The root belongs to no pod: it has no parent.
 func Cgroups(path string) (dirs []string) {
 	if path = filepath.Clean("/" + path); path == "/" {
 		return nil

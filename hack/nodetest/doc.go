@@ -3,9 +3,9 @@
 //
 // Words:
 //
-//   - programs: what the tests of a package build, once, when the first of them asks.
+//   - programs: built once for all tests of a package, when the first test needs one.
 //   - process: a program that runs, or has ended. What it writes is added to a log,
-//     which is a file: children that outlive it may go on writing.
+//     which is a file: children that outlive it may continue writing.
 //   - cgroup: a path, as in "/berth1/pods". There may be a directory of this path in
 //     each of the kernel's hierarchies (cgroups(7)).
 //

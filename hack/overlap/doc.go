@@ -12,7 +12,7 @@
 //     its own. It shows that real overlaps of that length are found under the same load.
 //
 // There are two methods. Trace reads the kernel's events of the scheduler and of the
-// lives of tasks from tracefs (kernel documentation, trace/events.rst): it sees every
+// lives of tasks from tracefs (kernel documentation, trace/events.rst): it records every
 // slice. Sample reads the tasks of all containers from /proc again and again; it counts
 // a task that runs on a holder's CPU or may run there (sched_getaffinity(2)).
 //

@@ -11,7 +11,7 @@ import (
 // young is how long a process may be moved to another cgroup.
 const young = 10 * time.Second
 
-// sampler looks at the tasks of all containers.
+// sampler reads the tasks of all containers.
 type sampler struct {
 	Config
 	known  map[int]*seen
@@ -81,7 +81,7 @@ func (s *sampler) place(pid int) string {
 	return ""
 }
 
-// look notes where the threads of a container's process run and may run, and tells
+// look records where the threads of a container's process run and may run, and returns
 // whether the container's program is among them.
 func (s *sampler) look(at time.Duration, pid int, p *seen) (program bool) {
 	for _, tid := range threadsOf(pid) {

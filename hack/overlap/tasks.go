@@ -12,7 +12,7 @@ type kind int
 
 // The events that the tasks' lives are put together from.
 const (
-	switched kind = iota // the CPU goes on with the task other
+	switched kind = iota // the CPU continues with the task other
 	created              // the task pid has made the task other
 	attached             // the process pid is now in the cgroup text
 	executed             // the process pid runs the program text

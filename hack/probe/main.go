@@ -27,7 +27,7 @@
 //	terminal          reports which of its streams are a terminal, and the size of that
 //	resized           says so, and waits until its terminal has another size
 //
-// and what a container does that wants to get out:
+// and what a container does to escape:
 //
 //	link TARGET PATH  makes a symbolic link
 //	directory PATH    makes a directory
@@ -36,7 +36,7 @@
 //	copy FROM TO MODE copies a file and gives it a mode, also setuid
 //	appear PATH       reports whether there is such a file
 //	node PATH         makes a device file, and reports how that went
-//	mode PATH         tells a file's type and mode, in octal digits, and its owner
+//	mode PATH         prints a file's type and mode, in octal digits, and its owner
 //	overwrite         tries to write to the programs of all processes, until SIGTERM
 //	files             reports which descriptors are open
 //	call NAME         makes a system call that changes nothing, and prints the result

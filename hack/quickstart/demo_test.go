@@ -76,7 +76,7 @@ func TestDemo(t *testing.T) {
 					again.Go(func() { _ = nodetest.Await(reading, func() bool { interrupt(); return false }) })
 				}
 			}
-			// Nobody interrupts a process group that may be gone.
+			// A process group that may be gone is not interrupted.
 			read()
 			again.Wait()
 			err = cmd.Wait()

@@ -123,7 +123,7 @@ func TestPages(t *testing.T) {
 	for _, row := range []struct {
 		page  string
 		files map[string]string
-		// then says what holds after the commands, also of what goes on in the background.
+		// then says what holds after the commands, also of what happens in the background.
 		then string
 		want []string
 	}{

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// packages are the programs that readers have, and those that stand in for theirs.
+// packages are the programs that readers have, and those that replace theirs.
 var packages = map[string]string{
 	"berthd": "server/berthd", "berthctl": "clients/berthctl", "berthlet": "clients/berthlet", "berth-nri": "clients/nri",
 	"plugin": "hack/plugin", "probe": "hack/probe",

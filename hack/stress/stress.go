@@ -4,7 +4,7 @@
 //
 // Words:
 //
-//   - unit: a container that the test wants to run, alone or among others in a pod. A unit
+//   - unit: a container that the test runs, alone or with others in a pod. A unit
 //     is exclusive or shares CPUs.
 //   - round: an exclusive unit comes within the same 200 ms as several others, stays a
 //     moment in which others are resized, end and start, and is followed at once by the

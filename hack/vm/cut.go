@@ -24,7 +24,7 @@ const mostKept = 400
 
 // boots boots the machine once, or with -reboots or -cuts so often more, on the same disk. With -cuts all boots
 // but the last are killed after a random number of lines that their tests have kept: a
-// line is written before the test goes on, so the cut comes at any point of its work.
+// line is written before the test continues, so the cut comes at any point of its work.
 func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout io.Writer) (passed bool, err error) {
 	for boot := range o.cuts + o.reboots + 1 {
 		last := boot == o.cuts+o.reboots
@@ -58,7 +58,7 @@ func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout
 	panic("unreachable: the last boot returns")
 }
 
-// diskEnv tells a test which disk it has and what becomes of the machine.
+// diskEnv names the disk of a test and the way in which the machine ends.
 func (o options) diskEnv(boot int, last bool) (env []string) {
 	if o.diskMiB > 0 {
 		env = append(env, job.DiskEnv+"="+job.Disk, job.KeptEnv+"="+job.Kept, fmt.Sprintf("%s=%d", job.BootEnv, boot))
@@ -73,7 +73,7 @@ func (o options) diskEnv(boot int, last bool) (env []string) {
 }
 
 // cut boots the machine and kills it. It returns the lines to be kept. A boot whose
-// tests come to their end has failed: they are to go on until the cut.
+// tests come to their end has failed: they are to continue until the cut.
 func (o options) cut(ctx context.Context, cfg emulator.Config, r *report) (kept []string, err error) {
 	after := 1 + rand.IntN(mostKept)
 	ctx, kill := context.WithCancelCause(ctx)

@@ -33,7 +33,7 @@ func source(pkg string) string { return path.Join("/src", pkg) }
 // whose path is too long for the names that tests make of it.
 func (c compiled) program() string { return fmt.Sprintf("/berth/%d.test", c.index) }
 
-// job is what the VM is told.
+// job has the instructions for the VM.
 func (c compiled) job(o options) job.Test {
 	args := []string{
 		"-test.v", "-test.timeout=" + o.timeout.String(),

@@ -40,7 +40,7 @@ func (r *remote) Plan(ctx context.Context, view *ledger.View, req hint.Request, 
 	return r.Slots.Plan(ctx, view, req, affinity)
 }
 
-// TestAway: a call that decides gives up what it has of the processors while each plugin or
+// TestAway: a call that decides releases its turn and slot while each plugin or
 // provider is called, and has it again after the answer.
 func TestAway(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func (r *registrar) Prepare(ctx context.Context, id string, req hint.Request, cl
 func (r *registrar) Abort(_ context.Context, id string) { r.heard = append(r.heard, "abort "+id) }
 
 // takenOverWithSlots is a fixture with a pod of two containers that was taken over with a slot and
-// a GPU in each; the provider of slots knows the pod's admission.
+// a GPU in each; the provider of slots has the pod's admission.
 func takenOverWithSlots(t *testing.T, mode hint.Mode) (*fixture, *registrar) {
 	t.Helper()
 	h := newFixture(t, topology.BestEffort)

@@ -47,7 +47,7 @@ func (h *fixture) with(t *testing.T, p hint.Provider) {
 	h.bus.Store(bus)
 }
 
-// wantingSlot is a pod that wants a slot.
+// wantingSlot is a pod that requests a slot.
 func wantingSlot(uid string) workload.Pod {
 	p := guaranteed(uid, 1, 0)
 	p.Containers[0].Requests[hinttest.SlotResource] = 1
@@ -143,7 +143,7 @@ func TestReservationOutlivesTheUndo(t *testing.T) {
 	h.nothingReserved(t)
 }
 
-// TestOvertakenPlanIsGivenBack: a plan that does not hold any more is given up at the
+// TestOvertakenPlanIsGivenBack: a plan that is not valid any more is aborted at the
 // providers before its reservation ends: who comes then is offered what they hold.
 func TestOvertakenPlanIsGivenBack(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ type cgroups struct {
 	runtime bool
 	fail    map[string]error // by operation, once
 	// early lists pods whose processes were killed only after the ledger had
-	// forgotten them: the wrong order.
+	// deleted them: the wrong order.
 	early []string
 	// sizes are the CPU requests of first containers in calls of Resize, and sets their CPUs.
 	sizes []int64

@@ -278,8 +278,8 @@ func (w *world) under(m *machine.Topology, digest string) *admission.Change {
 	return nil
 }
 
-// committed compares every commit with the calls: no pod is removed that was not asked
-// to go, and what a pod holds stays what it is.
+// committed compares every commit with the calls: no pod is removed without a call,
+// and the claims of a pod do not change.
 func (w *world) committed(before, after *ledger.View) {
 	for _, ch := range ledger.Changes(before, after) {
 		uid := ""

@@ -228,7 +228,7 @@ func TestOnlyBlockersAreNamed(t *testing.T) {
 }
 
 // TestLeaversWhoWait: who leaves while waiting for another operation gets an error of its
-// own reason: the time was over, or the caller gave up.
+// own reason: the deadline passed, or the caller cancelled.
 func TestLeaversWhoWait(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[error]errdefs.Class{context.Canceled: errdefs.Canceled, context.DeadlineExceeded: errdefs.Deadline} {

@@ -373,7 +373,7 @@ func TestRunningContainerIsNotPrepared(t *testing.T) {
 	}
 	start("id-1", 100, 1)
 	start("id-1", 100, 1) // it runs, and is bound again
-	start("id-2", 0, 2)   // it is started anew
+	start("id-2", 0, 2)   // it is started again
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.Unbind("id-1"); d.Unbind("id-2"); return nil }); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Mover sees where the containers of moving pods run, and where their memory is.
+// Mover reads where the containers of moving pods run, and where their memory is.
 type Mover interface {
 	// CheckMove refuses a move of a pod's memory if the memory of a running container cannot be
 	// observed. A refusal is of class Refused.
@@ -34,7 +34,7 @@ type planned struct {
 	begin []ledger.Claim
 }
 
-// planMove plans where the cpu and memory of containers go if they are allocated anew, as by an
+// planMove plans where the cpu and memory of containers go if they are allocated again, as by an
 // admission, and the steps there. record is the pod with the amounts that it shall have, and with
 // the claims that it has. moves are as for anew.
 func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
@@ -48,9 +48,9 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 // here is the resource of made-up devices that are near to the NUMA nodes that a container has.
 const here = "berthd.github.io/here"
 
-// anew plans where the cpu and memory of containers go if they are allocated anew, as by an admission.
+// anew plans where the cpu and memory of containers go if they are allocated again, as by an admission.
 // Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
-// that must be allocated anew; those that are planned together with them move, too. Without moves, all
+// that must be allocated again; those that are planned together with them move, too. Without moves, all
 // do. With stays, they stay on the NUMA nodes that they have.
 func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, stays bool, trace *ledger.Trace) (*ledger.Move, error) {
 	bus, policy := e.Managers(view)

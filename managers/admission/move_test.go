@@ -324,7 +324,7 @@ func TestMoveStepByStep(t *testing.T) {
 	}
 }
 
-// Memory of containers that nobody can observe does not move.
+// Memory of containers that cannot be observed does not move.
 func TestMoveOfUnobservedMemory(t *testing.T) {
 	t.Parallel()
 	h := newTwoNodes(t, hint.ContainerScope)

@@ -35,7 +35,7 @@ func TestTakeOverBesideAHungPlugin(t *testing.T) {
 	must(t, err)
 }
 
-// TestTakeOverInFlight: while a pod with unknown devices is being taken over, others that want
+// TestTakeOverInFlight: while a pod with unknown devices is being taken over, others that request
 // devices are put off, as before and after.
 func TestTakeOverInFlight(t *testing.T) {
 	t.Parallel()

@@ -146,7 +146,7 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	if got := to(4, admission.NoDisruption); got.Reason != errdefs.DisruptionNotAllowed || h.cpus("own") != "1-2" {
 		t.Errorf("no disruption: %+v, has %s", got, h.cpus("own"))
 	}
-	// What it gets is free for nobody else while the cgroups are written, and they have the earlier CPUs until the commit.
+	// No other pod can get its new resources while the cgroups are written, and they have the earlier CPUs until the commit.
 	h.cgroups.resizing = func() {
 		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("late", 4, 1), DryRun: true}); err != nil || v.Outcome != admission.Admitted || len(v.Pod.Claims) == 0 {
 			t.Errorf("another pod: %+v, %v", v, err)

@@ -74,7 +74,7 @@ func TestTrialExplains(t *testing.T) {
 	}
 }
 
-// TestFill goes on until nothing is left, over more drafts than are kept apart.
+// TestFill continues until nothing is left, over more drafts than are kept apart.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)

@@ -99,7 +99,7 @@ func (l Layout) Container(pod Name, container string) (Name, error) {
 	return name, name.Check()
 }
 
-// Literal spells a name for the layout's driver: the full path, as runtimes want
+// Literal formats a name for the layout's driver: the full path, as runtimes require
 // a pod's cgroup named.
 func (l Layout) Literal(n Name) (string, error) { return l.driver.Literal(n) }
 

@@ -20,7 +20,7 @@ type allocation struct {
 }
 
 // Available returns the CPUs that containers can still get for themselves: those that are neither
-// reserved nor offline and that nobody has. Under the policy none they can get none of them.
+// reserved nor offline and that no pod has. Under the policy none they can get none of them.
 func (m *Manager) Available(view *ledger.View) cpuset.Set {
 	return m.allocatable.Minus(view.ExclusiveCPUs())
 }

@@ -146,7 +146,7 @@ func oraclePacked(topo *machine.Topology, free cpuset.Set, n int, m manner) (cpu
 	return o.result, true
 }
 
-// oracleDistributed looks at every candidate and computes every score.
+// oracleDistributed computes the score of every candidate.
 func oracleDistributed(topo *machine.Topology, free cpuset.Set, n, g int) (cpuset.Set, bool) {
 	packed := func() (cpuset.Set, bool) { return oraclePacked(topo, free, n, manner{}) }
 	if n == 0 || n%g != 0 || n > free.Len() {

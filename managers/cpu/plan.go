@@ -105,7 +105,7 @@ func (m *Manager) near(pool cpuset.Set, n int, affinity hint.Hint) (cpuset.Set, 
 
 // Validate refuses a plan that leaves containers in an empty shared pool, which
 // can happen if no CPU is reserved, or under strict-cpu-reservation. In the
-// kubelet such containers go on running on CPUs that others were promised
+// kubelet such containers continue running on CPUs that others were promised
 // (kubernetes#141196).
 func (m *Manager) Validate(_ context.Context, view *ledger.View, _ hint.Request) error {
 	if m.policy == PolicyNone || !view.SharedCPUs().IsEmpty() {

@@ -16,7 +16,7 @@ const (
 	kinds
 )
 
-// table is what the assignment algorithms need to know of a machine, in dense
+// table has the data of a machine for the assignment algorithms, in dense
 // form: units are numbered by the machine's partitions, and every lookup is a
 // slice access.
 type table struct {

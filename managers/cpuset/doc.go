@@ -50,7 +50,7 @@
 //
 // Most machines have at most 256 CPUs, and planning makes many short-lived sets:
 // with four words they cost no garbage at all, and a Set is still small enough
-// to sit in structs and maps by value. One word is faster on machines of up to 64
+// to be stored in structs and maps by value. One word is faster on machines of up to 64
 // CPUs by a negligible amount, and allocates above. Eight and more
 // words make every copy, comparison and count dearer on the machines that people
 // have, to save an allocation on those that few have. The benchmarks in server/internal/bench

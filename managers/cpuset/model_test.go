@@ -22,7 +22,7 @@ func modelOf(ids ...int) model {
 
 func (m model) ids() []int { return slices.Sorted(maps.Keys(m)) }
 
-// where gives m's ids that keep wants.
+// where returns the ids of m that keep selects.
 func (m model) where(keep func(id int) bool) model {
 	r := model{}
 	for id := range m {

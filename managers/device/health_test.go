@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// told prints a device's history as "Healthy@0 Unhealthy@5", in seconds.
+// told formats a device's history as "Healthy@0 Unhealthy@5", in seconds.
 func (b *bench) told(resource, id string) string {
 	r, _ := b.inv.Snapshot().Resource(resource)
 	var out []string

@@ -90,7 +90,7 @@ func (b *bench) list(resource, devices string, o Options) Session {
 }
 
 // pod puts a pod with claims into the draft. Containers are "name", "init:name"
-// or "sidecar:name", with what they want: "init:i gpu=2 nic=1".
+// or "sidecar:name", with their requests: "init:i gpu=2 nic=1".
 func (b *bench) pod(uid string, containers ...string) *workload.Pod {
 	b.t.Helper()
 	var names []string

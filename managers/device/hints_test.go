@@ -116,7 +116,7 @@ func TestPodHints(t *testing.T) {
 		}
 		return out
 	}
-	// The first init container wants most: 3. Nothing is preferred of a resource without a list.
+	// The first init container requests most: 3. Nothing is preferred of a resource without a list.
 	if got, want := ask(), gpu+": 1* 0-1; "+nic+": -; "+silent+": -; "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -131,7 +131,7 @@ func TestPodHints(t *testing.T) {
 	}
 }
 
-// A plugin that names nodes which no machine has wants its devices to be near to
+// A plugin that names nodes which no machine has reports its devices as near to
 // something: as with the kubelet, nothing is near enough.
 func TestAlienNodes(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestAlienNodes(t *testing.T) {
 	if err != nil || len(answers) != 1 || answers[0].Kind != hint.Impossible {
 		t.Errorf("hints %+v, %v; want none that is possible", answers, err)
 	}
-	// Where the decision went on all the same, a device that may be anywhere comes last.
+	// Where the decision continued all the same, a device that may be anywhere comes last.
 	claims, err := b.Plan(t.Context(), b.draft.View(), hint.Request{Pod: p}, hint.Hint{Nodes: numa.Of(0)})
 	if err != nil || len(claims) != 1 || claims[0].Devices.IDs()[0] != "b" {
 		t.Errorf("%+v, %v; want the device that names nodes", claims, err)

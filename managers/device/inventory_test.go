@@ -79,7 +79,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestForget: what is forgotten is as if it had never been there, what is retired has
+// TestForget: a forgotten resource leaves no trace, a retired one has
 // no capacity and nothing to wait for; a plugin that is connected keeps its resource.
 func TestForget(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// The decision table, in its order. Container c of the pod wants one gpu or what
+// The decision table, in its order. Container c of the pod requests one gpu or what
 // the row has.
 func TestDecisionTable(t *testing.T) {
 	t.Parallel()
@@ -410,7 +410,7 @@ func TestPrepare(t *testing.T) {
 }
 
 // TestPreparePlanMadeAnew: the last call of a plugin for a device is what the
-// container holds that keeps it, also when a plan was overtaken and made anew.
+// container holds that keeps it, also when a plan was overtaken and made again.
 func TestPreparePlanMadeAnew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "1n2c")

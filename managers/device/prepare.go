@@ -12,7 +12,7 @@ import (
 // Prepare calls Allocate of each claim's plugin for its devices, those taken
 // over from earlier containers included, and keeps its answer in the claim. A
 // plugin that refuses, is away or is silent is a refusal with the plugin's words;
-// a caller that gave up gets its own context's error.
+// a caller that cancelled gets its own context's error.
 func (m *Manager) Prepare(ctx context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	done := slices.Clone(claims)
 	for i := range done {

@@ -33,7 +33,7 @@ func newUsage(view *ledger.View, snap *Snapshot) *usage {
 }
 
 // Available returns the devices that containers can still get, by resource: the healthy ones that
-// nobody has, in the order of their ids.
+// no pod has, in the order of their ids.
 func Available(view *ledger.View, snap *Snapshot) map[string][]Device {
 	b, out := newUsage(view, snap), map[string][]Device{}
 	for r := range snap.Resources() {

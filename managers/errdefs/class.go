@@ -52,7 +52,7 @@ const (
 	PermissionDenied
 	// Deadline is time that ran out before the answer was there.
 	Deadline
-	// Canceled is a caller that gave up waiting.
+	// Canceled is a caller that cancelled.
 	Canceled
 	// Corrupt is stored or received data that breaks its own rules.
 	Corrupt

@@ -236,7 +236,7 @@ func (l adjustable) amount(steps int64) int64 {
 	return steps * l.unit
 }
 
-// exact forgets what rounding once put on the amount.
+// exact removes the effect of rounding from the amount.
 func (l adjustable) exact(x *workload.Excess) *workload.Excess {
 	if x == nil {
 		return nil

@@ -75,7 +75,7 @@ func TestFitOfAnUncertainState(t *testing.T) {
 	t.Errorf("fit says %s, Admit %v: %s", out[0].When, v.Outcome, v.Message)
 }
 
-// A resource that nobody has registered in time is there never.
+// A resource that was not registered in time never fits.
 func TestFitOfAnUnknownResource(t *testing.T) {
 	set := newSet(t, nil)
 	cfg := admission.Config{DeferWaits: true, Resources: admission.Resources{Unknown: admission.DeferUnknown, Started: time.Now().Add(-time.Hour), Grace: time.Minute}}

@@ -486,7 +486,7 @@ func (l *lessor) Lease(admissionID string) (ledger.Lease, bool) {
 }
 
 // An advisory provider that fails for the second container gives up the first
-// one's claims and lease too, and hears of it before the admission goes on.
+// one's claims and lease too, and hears of it before the admission continues.
 func TestAdvisoryFailureGivesUpAtOnce(t *testing.T) {
 	t.Parallel()
 	var heard []string

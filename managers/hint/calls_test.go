@@ -94,7 +94,7 @@ func TestCalls(t *testing.T) {
 }
 
 // TestFailedCalls: a refusal is an answer; a party that failed is not called again,
-// whatever the inputs; a caller that gives up leaves nothing behind.
+// whatever the inputs; a caller that cancels leaves nothing behind.
 func TestFailedCalls(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

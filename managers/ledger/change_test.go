@@ -47,7 +47,7 @@ func (r *reader) follow(t *rapid.T, c ledger.Change) {
 	}
 }
 
-// TestChangesCanBeFollowed checks that a reader who knows nothing but changes
+// TestChangesCanBeFollowed checks that a reader who gets only changes
 // has the ledger's pods and container ids after every commit.
 func TestChangesCanBeFollowed(t *testing.T) {
 	t.Parallel()

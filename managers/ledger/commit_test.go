@@ -23,7 +23,7 @@ func (forgetful) Load(context.Context) ([]ledger.Entry, error)         { return 
 func (forgetful) Commit(context.Context, uint64, []ledger.Entry) error { return nil }
 func (forgetful) Close() error                                         { return nil }
 
-// TestCommitFindsFlaws has for each thing that a commit looks at a draft that only a
+// TestCommitFindsFlaws has, for each check of a commit, a draft that only a
 // reader can distinguish from a sound one.
 func TestCommitFindsFlaws(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestCommitFindsFlaws(t *testing.T) {
 	}
 }
 
-// A commit looks at what a draft has changed, and finds it broken exactly where a
+// A commit checks what a draft has changed, and finds it broken exactly where a
 // look at everything does.
 func TestCommitFindsAsMuchAsCheck(t *testing.T) {
 	t.Parallel()

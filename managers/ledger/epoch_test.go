@@ -11,7 +11,7 @@ import (
 )
 
 // TestEpochID: a ledger keeps the epoch in which it began, whatever a later start
-// offers, until the epoch is renewed; revisions go on all the while.
+// offers, until the epoch is renewed; revisions continue all the while.
 func TestEpochID(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()

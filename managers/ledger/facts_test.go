@@ -98,7 +98,7 @@ func heldOf(v *View) []any {
 }
 
 // TestTracesAreKept: the newest traces are kept as long as they are few and small
-// enough, and those in the records of pods, which is found anew for every commit here.
+// enough, and those in the records of pods, which is found again for every commit here.
 func TestTracesAreKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

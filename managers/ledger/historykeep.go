@@ -92,7 +92,7 @@ func (h *history) date() (at, clock time.Time) {
 }
 
 // open reads which entries are stored. If the last one is not that of the last commit, what
-// happened before is not known. After an error of class Corrupt the history begins anew; entries
+// happened before is not known. After an error of class Corrupt the history begins again; entries
 // that can be read are still listed.
 func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	store, ok := o.Journal.(HistoryStore)

@@ -366,7 +366,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// idling is a journal as slow as a disk, so that everybody else waits for it.
+// idling is a journal as slow as a disk, so that all other commits wait for it.
 type idling struct{ *ledgertest.Journal }
 
 func (j idling) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
@@ -377,7 +377,7 @@ func (j idling) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 }
 
 // TestManyUpdatesAtOnce: however many come at once, as when a node starts all of
-// its containers, none gives up.
+// its containers, none fails.
 func TestManyUpdatesAtOnce(t *testing.T) {
 	t.Parallel()
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: idling{ledgertest.NewJournal()}, Rules: rules()})

@@ -134,7 +134,7 @@ func owner(e ledger.Entry) string {
 
 // TestDamageHitsWhatItHits: whichever value or key is damaged, or missing, the pod
 // that it is part of is lost and no other, its remaining claims are reported,
-// and revisions go on.
+// and revisions continue.
 func TestDamageHitsWhatItHits(t *testing.T) {
 	t.Parallel()
 	was := many(t).View()
@@ -361,7 +361,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestSalvageRefuses: a state of a newer berth is left alone.
+// TestSalvageRefuses: a state of a newer berth is not changed.
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	newer := []ledger.Entry{ledger.SealText("meta", "schema", "2000000")}

@@ -9,7 +9,7 @@ import (
 )
 
 // UnknownLivePod is a running pod without a ledger record, for example after the ledger was
-// lost. Its processes are left alone. Its known claims count like those of any pod: no
+// lost. Its processes are not touched. Its known claims count like those of any pod: no
 // other pod gets them.
 type UnknownLivePod struct {
 	UID string `json:"-"`

@@ -20,7 +20,7 @@
 //   - Node: NUMA node, 0 to 63. It may lack CPUs (memory only) or memory.
 //   - Uncore: group of CPUs that share a last level cache, by the id of the
 //     cache; where no cache is known that is smaller than a node, the socket's
-//     id stands in. Ids of the two kinds may meet on a mixed machine.
+//     id stands in. A mixed machine may have ids of both kinds.
 //   - Die, cluster: levels the kernel reports and no decision uses; for display.
 //   - Counts: the numbers of CPUs, cores, sockets, nodes and uncores that enter
 //     the averages (CPUs per core, per socket, per uncore). They follow from

@@ -43,7 +43,7 @@ type shape struct {
 // The letters are s (sockets), n (NUMA nodes), l (L3 groups), c (cores) and t
 // (threads); each at most once, in this order except that n may stand before s;
 // c is needed, the others count 1. One L3 group is the cache of the whole node,
-// so that the socket's id stands in for it, as on a real machine. At the end, m
+// so that the socket's id replaces it, as on a real machine. At the end, m
 // is the number of memory-only nodes of the whole machine.
 //
 // Options follow after commas: adjacent numbers the threads of a core one after

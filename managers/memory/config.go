@@ -37,7 +37,7 @@ type Config struct {
 	// AllowUnreserved lets the static policy run without any reserved memory,
 	// where the system is kept off the pods' memory by other means.
 	AllowUnreserved bool
-	// DisjointNUMAGroups keeps a container that is to sit on one node off the nodes of a
+	// DisjointNUMAGroups keeps a container that is placed on one node off the nodes of a
 	// group, and widens its node set to the group instead. The kubelet lets it in,
 	// and then the node belongs to two groups (kubernetes#113035).
 	DisjointNUMAGroups bool

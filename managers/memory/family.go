@@ -13,7 +13,7 @@ type family struct {
 	left  []reusable
 }
 
-// reusable is what init containers leave of a want on exactly these nodes.
+// reusable is the part of a want that init containers leave on exactly these nodes.
 type reusable struct {
 	nodes numa.Mask
 	want  int
@@ -62,7 +62,7 @@ func (f *family) fitsReused(nodes numa.Mask) bool {
 	return true
 }
 
-// reused is what is handed on of a want on exactly these nodes.
+// reused is the reused part of a want on exactly these nodes.
 func (f *family) reused(nodes numa.Mask, want int) int64 {
 	for _, r := range f.left {
 		if r.nodes == nodes && r.want == want {

@@ -58,7 +58,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	return changed, nil
 }
 
-// resize plans the memory of one container anew.
+// resize plans the memory of one container again.
 func (m *Manager) resize(draft *ledger.Draft, pod *workload.Pod, i int, w hint.Widening) ([]ledger.Claim, error) {
 	c := &pod.Containers[i]
 	h := m.allocation(draft.View(), pod)

@@ -109,7 +109,7 @@ func TestLessPinnedMemory(t *testing.T) {
 	}
 }
 
-// TestGrowingBesideAnInitContainer: an app container uses what the init containers leave to nobody else.
+// TestGrowingBesideAnInitContainer: an app container uses memory that only the init containers had.
 func TestGrowingBesideAnInitContainer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

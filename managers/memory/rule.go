@@ -58,7 +58,7 @@ func (f *family) beside(unused numa.Mask, fitting bool) []numa.Mask {
 	return sets
 }
 
-// thresholds are the needs of sets of unused nodes, one for each want.
+// thresholds are the amounts that sets of unused nodes must have, one for each want.
 func (f *family) thresholds(unused numa.Mask) []hint.Threshold {
 	out := make([]hint.Threshold, len(f.wants))
 	for i, w := range f.wants {

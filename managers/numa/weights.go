@@ -31,7 +31,7 @@ type Need struct {
 	Amount  uint64
 }
 
-// heaviest returns must and as few of the other nodes of the universe as meet the
+// heaviest returns must and the fewest other nodes of the universe that satisfy the
 // need, those with most first; the universe if even that is not enough.
 func (n *Need) heaviest(universe, must Mask) Mask {
 	var buffer [MaxNodes]int

@@ -209,7 +209,7 @@ func TestOrderOfWrites(t *testing.T) {
 	s.writes("")
 }
 
-// A container that was given up and starts all the same is checked against those that were let
+// A container whose start was abandoned and that starts all the same is checked against those that were let
 // start meanwhile.
 func TestLateStartsAreCompared(t *testing.T) {
 	t.Parallel()

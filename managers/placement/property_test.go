@@ -47,7 +47,7 @@ type node struct {
 // box is a container as it is.
 type box struct {
 	own      cpuset.Set // by the ledger; empty for one that shares
-	told     bool       // its start was let go on
+	told     bool       // its start was permitted
 	at       time.Time
 	stored   bool       // by the runtime
 	spec     cpuset.Set // with which the runtime starts it
@@ -352,7 +352,7 @@ func (n *node) wait(d time.Duration) {
 		n.run(id)
 	}
 	for _, id := range n.those(func(b *box) bool { return b.told && !b.lives() && n.now.Sub(b.at) >= StartTime }) {
-		n.boxes[id].told = false // who let it start has given up
+		n.boxes[id].told = false // the caller that started it has cancelled
 	}
 	ids := n.Overdue(n.now)
 	for _, id := range ids {
@@ -360,7 +360,7 @@ func (n *node) wait(d time.Duration) {
 	}
 }
 
-// again is another tracker in place of this one, which knows the ledger.
+// again is another tracker in place of this one, with the ledger.
 func (n *node) again() {
 	n.Tracker, n.old = Tracker{}, nil
 	for id, b := range n.boxes {

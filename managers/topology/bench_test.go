@@ -18,7 +18,7 @@ func fullList(count, size int) []hint.Hint {
 	return hints
 }
 
-// fullReplies are lists of all sets. If apart, they want one or two nodes by
+// fullReplies are lists of all sets. If apart, they prefer one or two nodes by
 // turns, so that nothing is preferred by all.
 func fullReplies(count, lists int, apart bool) []hint.Reply {
 	var replies []hint.Reply

@@ -60,7 +60,7 @@ func written(replies []hint.Reply) [][]hint.Hint {
 	return lists
 }
 
-// enough reports whether some nodes meet every need of a rule.
+// enough reports whether some nodes satisfy every need of a rule.
 func enough(r *hint.Rule, nodes numa.Mask) bool {
 	met := weight(&r.Weights, nodes) >= r.Need
 	for i := range r.Also {

@@ -64,7 +64,7 @@ func TestReachable(t *testing.T) {
 	})
 }
 
-// The counts of choices are started anew before they could overflow.
+// The counts of choices are started again before they could overflow.
 func TestReachableByManyChoices(t *testing.T) {
 	t.Parallel()
 	universe := numa.Mask(1<<8 - 1)

@@ -75,7 +75,7 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 			}
 			changes, back = append(changes, c), append(back, c.Reverse())
 		}
-		// A pod that gets no claim on something keeps what it has, which others may want: the
+		// A pod that gets no claim on something keeps its resources, which other units may need: the
 		// wanted state is not one then.
 		final := ledger.NewDraft(d.View())
 		for _, c := range changes {

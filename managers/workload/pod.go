@@ -39,7 +39,7 @@ const (
 	MirrorAnnotation = "kubernetes.io/config.mirror"
 	// SpecificationAnnotation is the source of a pod's specification in berth-nri.
 	SpecificationAnnotation = "nri.berthd.github.io/specification"
-	// MovableAnnotation is where to berth may move a running pod that nobody has resized.
+	// MovableAnnotation names the moves of a running pod that berth may make without a resize.
 	MovableAnnotation = "berthd.github.io/movable"
 )
 

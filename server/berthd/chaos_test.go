@@ -28,7 +28,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// chaosFor makes TestPluginChaos go on for a time such as 10m, with another seed at
+// chaosFor makes TestPluginChaos continue for a time such as 10m, with another seed at
 // each run; chaosSeed has it repeat one.
 const (
 	chaosFor  = "BERTH_CHAOS"

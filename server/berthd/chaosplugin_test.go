@@ -101,7 +101,7 @@ func anyDevices(rnd *rand.Rand, wrong bool) []script.Device {
 	return out
 }
 
-// start runs another plugin; the one before, if there is one, goes on.
+// start runs another plugin; the one before, if there is one, continues.
 func (f *fleet) start(devices []script.Device) *instance {
 	f.started++
 	folder := "device-plugins"

@@ -111,7 +111,7 @@ func TestDefragOnTheMachine(t *testing.T) {
 	d.check()
 }
 
-// fragmented has a pod that may move, in the way of one that wants 4 CPUs of a NUMA node.
+// fragmented has a pod that may move, in the way of one that requests 4 CPUs of a NUMA node.
 func fragmented(d *daemon) (wants *admissionv1.DefragmentRequest) {
 	d.admitted(movable(withMemory("a", 3, "1Gi")))
 	d.admitted(withMemory("b", 3, "1Gi"))

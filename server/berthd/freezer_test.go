@@ -13,7 +13,7 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 )
 
-// freeze stops or lets go on what runs in one of the node's cgroups, as anybody may.
+// freeze stops or continues what runs in one of the node's cgroups, as anybody may.
 // What a test that fails leaves frozen could not even be killed.
 func (n *node) freeze(cgroup string, frozen bool) {
 	n.t.Helper()

@@ -23,7 +23,7 @@ type hung struct {
 	ended  chan string
 }
 
-// admitHung admits a pod whose plugin hangs, until the test gives up.
+// admitHung admits a pod whose plugin hangs, until the test ends the call.
 func (d *daemon) admitHung(uid string) *hung {
 	ctx, cancel := context.WithCancel(d.ctx())
 	h := &hung{cancel, make(chan string, 1)}

@@ -498,7 +498,7 @@ type process struct {
 }
 
 // work is the life of such a process: it stops, uses memory and prints a line once it
-// goes on, and ends when its input is closed.
+// continues, and ends when its input is closed.
 func work(mib string) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 		os.Exit(1)
@@ -519,7 +519,7 @@ func work(mib string) {
 // stopped starts a process and waits until it has stopped itself.
 func (n *node) stopped() *process { return n.stoppedWith(0) }
 
-// stoppedWith starts a process that will use so much memory once it goes on.
+// stoppedWith starts a process that will use so much memory once it continues.
 func (n *node) stoppedWith(mib int, env ...string) *process {
 	n.t.Helper()
 	p := &process{t: n.t, cmd: exec.Command(os.Args[0])}
@@ -579,7 +579,7 @@ func (p *process) pages() map[int]int {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// resume lets the process go on.
+// resume lets the process continue.
 func (p *process) resume() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
@@ -607,7 +607,7 @@ func (p *process) allowed() cpuset.Set {
 	return cpuset.Set{}
 }
 
-// run puts the process into a container and lets it go on.
+// run puts the process into a container and lets it continue.
 func (d *daemon) run(p *process, uid, container, id string) *lifecyclev1.PreStartContainerResponse {
 	d.t.Helper()
 	resp, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{

@@ -31,8 +31,8 @@ func (d *daemon) importCPUs(state string, pods ...*typesv1.Pod) *inspectv1.Impor
 	return resp
 }
 
-// TestNodeMovesFromAKubeletAndBack: a kubelet's file is taken over, berth goes on
-// from it, crashes, and what it leaves is what a kubelet goes on from.
+// TestNodeMovesFromAKubeletAndBack: a kubelet's file is taken over, berth continues
+// from it, crashes, and what it leaves is what a kubelet continues from.
 func TestNodeMovesFromAKubeletAndBack(t *testing.T) {
 	t.Parallel()
 	const shape = "2s1n4c2t" // CPU 0 is reserved

@@ -192,7 +192,7 @@ func (d *daemon) memoryReaders(t *testing.T) {
 	}
 }
 
-// TestMemoryDrifts: a boot has moved some pages between nodes. The start goes on,
+// TestMemoryDrifts: a boot has moved some pages between nodes. The start continues,
 // also where damage would end it, and reports it; claims are kept.
 func TestMemoryDrifts(t *testing.T) {
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestMemoryDrifts(t *testing.T) {
 	start("memory of NUMA node 0 was 4194308Ki and is 4Gi", "memory of NUMA node 1 was 4194300Ki and is 4Gi")
 }
 
-// TestMemoryStateMoves: what berth leaves a kubelet goes on from, and another berth
+// TestMemoryStateMoves: what berth leaves a kubelet continues from, and another berth
 // takes it over.
 func TestMemoryStateMoves(t *testing.T) {
 	t.Parallel()

@@ -283,7 +283,7 @@ func TestMetricsFollowTheLedger(t *testing.T) {
 	}
 }
 
-// TestMetricsAfterACrash: gauges come from what was kept, counters start anew.
+// TestMetricsAfterACrash: gauges come from what was kept, counters start again.
 func TestMetricsAfterACrash(t *testing.T) {
 	t.Parallel()
 	n := simulated(t, "2s1n4c2t", "")

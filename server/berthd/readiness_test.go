@@ -60,7 +60,7 @@ const (
 	cpuService       = "berth.cpu.v1.CPUService"
 )
 
-// TestNotReadyOnAFullDisk: a berthd that cannot commit is not ready, has the reason in /readyz, goes on serving readers, and is ready again when
+// TestNotReadyOnAFullDisk: a berthd that cannot commit is not ready, has the reason in /readyz, continues serving readers, and is ready again when
 // the disk has room.
 func TestNotReadyOnAFullDisk(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/hack/nodetest"
 )
 
-// TestSignalsThatDoNotEndIt: a signal that berthd does not support is logged, at the start already, and berthd goes on.
+// TestSignalsThatDoNotEndIt: a signal that berthd does not support is logged, at the start already, and berthd continues.
 func TestSignalsThatDoNotEndIt(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} {
@@ -30,7 +30,7 @@ func TestSignalsThatDoNotEndIt(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsTheLog: the reader of a pipe that berthd logs to ends, and berthd goes on.
+// TestNobodyReadsTheLog: the reader of a pipe that berthd logs to ends, and berthd continues.
 func TestNobodyReadsTheLog(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

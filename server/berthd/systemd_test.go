@@ -79,7 +79,7 @@ func TestSlices(t *testing.T) {
 	d.check()
 }
 
-// TestReexecutedSystemd: when systemd is started anew in its place, slices of removed pods that
+// TestReexecutedSystemd: when systemd is started again in its place, slices of removed pods that
 // are there again are removed at once and quietly, and values that were taken back are
 // written. No pass is due by time.
 func TestReexecutedSystemd(t *testing.T) {

@@ -85,7 +85,7 @@ func TestFalseAnswers(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		args    string
-		never   bool // a registration is waited for in vain
+		never   bool // a registration is waited for without success
 		short   bool // something else is
 		long    bool
 		outcome conform.Outcome

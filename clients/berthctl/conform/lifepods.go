@@ -26,7 +26,7 @@ const keeper = "keeper"
 // container is the name of every pod's only container.
 const container = "main"
 
-// podOf is one with a container that wants devices.
+// podOf is one with a container that requests devices.
 func podOf(name string, wants map[string]int64) *typesv1.Pod {
 	r := map[string]string{}
 	for resource, n := range wants {

@@ -157,7 +157,7 @@ func (a *Agent) gone(w *worker) {
 }
 
 // Run brings the pods of earlier runs back and works until the context ends. The
-// containers go on then.
+// containers continue then.
 func (a *Agent) Run(ctx context.Context) error {
 	for _, dir := range []string{a.Dir, a.place.pods} {
 		if err := beneath.Private(dir); err != nil {

@@ -617,7 +617,7 @@ func writeRecord(t *testing.T, path, text string) {
 	}
 }
 
-// runs sees that a container runs.
+// runs checks that a container runs.
 func runs(h *fixture, id string) {
 	h.t.Helper()
 	statuses, err := h.runtime.List(h.t.Context(), "")

@@ -385,7 +385,7 @@ func (h *fixture) id(pod, container string) string {
 	return ""
 }
 
-// empty sees that nothing is left of any pod.
+// empty checks that nothing is left of any pod.
 func (h *fixture) empty() {
 	h.t.Helper()
 	statuses, err := h.runtime.List(h.t.Context(), "")

@@ -112,7 +112,7 @@ func (a *Agent) setAside(uid string, damage error) error {
 	return fs.ErrNotExist
 }
 
-// undecided reports whether a pod has no record now, and may go on all the same.
+// undecided reports whether a pod has no record now, and may continue all the same.
 func (a *Agent) undecided(uid string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

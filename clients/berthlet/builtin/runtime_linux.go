@@ -78,7 +78,7 @@ func (r *Runtime) adopt(id string) error {
 	return nil
 }
 
-// Stop ends the watching; the containers go on.
+// Stop ends the watching; the containers continue.
 func (r *Runtime) Stop() {
 	r.mu.Lock()
 	for _, f := range r.watched {

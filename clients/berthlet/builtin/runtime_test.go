@@ -114,7 +114,7 @@ type bench struct {
 }
 
 // open makes a runtime with a root file system, a directory and a cgroup of its
-// own, and sees in the end that nothing is left.
+// own, and checks in the end that nothing is left.
 func open(t *testing.T) *bench {
 	t.Helper()
 	needRoot(t)

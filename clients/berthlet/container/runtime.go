@@ -18,7 +18,7 @@ type Runtime interface {
 	// Create creates a container and its process, which waits for Start. An existing container of
 	// the same id does not change.
 	Create(ctx context.Context, s Spec) error
-	// Start lets a created container run. One that runs already is left alone.
+	// Start starts a created container. It does nothing if the container runs already.
 	Start(ctx context.Context, id string) error
 	// Signal sends a signal to a container's first process; to one that has exited
 	// it does nothing.

@@ -97,7 +97,7 @@ func New(o Options) (*Runtime, error) {
 	return r, nil
 }
 
-// Stop ends the watching; the containers go on.
+// Stop ends the watching; the containers continue.
 func (r *Runtime) Stop() {
 	r.stop()
 	r.work.Wait()

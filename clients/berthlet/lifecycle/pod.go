@@ -81,7 +81,7 @@ type Seen struct {
 	// attempt that never ran.
 	ExitCode          int
 	Started, Finished time.Time
-	// Pause is how long the container is left alone after this attempt.
+	// Pause is the delay before the next attempt.
 	Pause time.Duration
 	// Told is the time of its SIGTERM; zero before.
 	Told time.Time

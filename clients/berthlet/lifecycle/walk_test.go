@@ -184,7 +184,7 @@ func (w *world) pass() lifecycle.Plan {
 }
 
 // TestWalk leads pods through lives that are simulated, checks every step, and
-// sees that a pod that is deleted is released within its grace.
+// checks that a pod that is deleted is released within its grace.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -54,7 +54,7 @@ func TestRead(t *testing.T) {
 		write(more[i] + "\n")
 	}
 	expect(more...)
-	write(strings.Repeat("x", 150) + "\n") // begins the file anew
+	write(strings.Repeat("x", 150) + "\n") // begins the file again
 	expect(strings.Repeat("x", 150))
 }
 

@@ -34,7 +34,7 @@ const Every = 20 * time.Second
 // unwatched is how often the folder is read while the kernel cannot watch it.
 const unwatched = time.Second
 
-// debounce is how long the folder is left alone after a change, since a file is
+// debounce is the delay between a change and the next reading, because a file is
 // often written in several steps.
 const debounce = 50 * time.Millisecond
 

@@ -68,7 +68,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// TestFileBecomesAPipe: a file that turns into a named pipe between two looks at it does not
+// TestFileBecomesAPipe: a file that turns into a named pipe between two readings does not
 // stop the reader.
 func TestFileBecomesAPipe(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestFileBecomesAPipe(t *testing.T) {
 	case <-reads:
 	case <-time.After(time.Minute):
 		t.Error("the reader waits for a pipe's writer")
-		if w, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil { // so that it goes on
+		if w, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil { // so that it continues
 			defer w.Close()
 		}
 	}

@@ -216,7 +216,7 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestDefaultIsWhole sees that each call is allowed, guarded or left out on purpose,
+// TestDefaultIsWhole checks that each call is allowed, guarded or left out on purpose,
 // and that no name is misspelt.
 func TestDefaultIsWhole(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func needMounts(t *testing.T) {
 
 var holder = volume.Holder{PodUID: "u", Container: "c"}
 
-// open makes pins, and sees in the end that none is left.
+// open makes pins, and checks in the end that none is left.
 func open(t *testing.T) (pins volume.Pins, dir string) {
 	t.Helper()
 	needMounts(t)

@@ -48,7 +48,7 @@ func view(t ledgertest.T, held ...string) *ledger.View {
 	return draft.View()
 }
 
-// wanting is a pod whose containers want so many cards each.
+// wanting is a pod whose containers request so many cards each.
 func wanting(uid string, cards ...int64) *workload.Pod {
 	p := &workload.Pod{UID: uid}
 	for i, n := range cards {

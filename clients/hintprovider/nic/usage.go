@@ -54,7 +54,7 @@ func (b *usage) reserve(admissionID, owner string, cards []string) error {
 	return nil
 }
 
-// abort forgets what an admission has reserved.
+// abort releases the reservations of an admission.
 func (b *usage) abort(admissionID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -225,7 +225,7 @@ func TestBounds(t *testing.T) {
 }
 
 // TestFilesAreReadOnce: a call reads the files that have changed. One that runs out of time has read
-// some, and the next one goes on.
+// some, and the next one continues.
 func TestFilesAreReadOnce(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

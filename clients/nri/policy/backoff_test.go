@@ -13,7 +13,7 @@ import (
 )
 
 // TestRefusedPodCostsLittle: the kubelet tries a refused pod again and again. berthd decides once, until
-// something becomes free, the pod asks for something else, or the refusal is old.
+// resources become free, the pod requests something else, or the refusal is old.
 func TestRefusedPodCostsLittle(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)

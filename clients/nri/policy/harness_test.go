@@ -240,7 +240,7 @@ func container(p *api.PodSandbox, name, id string, milli, memory int64) *api.Con
 	return &api.Container{Id: id, Name: name, PodSandboxId: p.GetId(), Linux: &api.LinuxContainer{Resources: r}}
 }
 
-// create makes a container, and tells what the policy adjusts.
+// create makes a container, and returns what the policy adjusts.
 func (e *engine) create(p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
 	e.t.Helper()
 	e.calls.Lock()
@@ -272,7 +272,7 @@ func (e *engine) start(p *api.PodSandbox, c *api.Container) error {
 	return e.policy.PostStartContainer(e.t.Context(), p, c)
 }
 
-// run makes and starts a container, and tells its CPUs.
+// run makes and starts a container, and returns its CPUs.
 func (e *engine) run(p *api.PodSandbox, c *api.Container) string {
 	e.t.Helper()
 	if _, err := e.create(p, c); err != nil {

@@ -48,7 +48,7 @@ func strangeContainers() []*api.Container {
 	return out
 }
 
-// TestHostileStream: whatever a runtime says, in whatever order, the policy goes on, and
+// TestHostileStream: whatever a runtime says, in whatever order, the policy continues, and
 // berthd has nothing of it any more when an honest list says that nothing runs.
 func TestHostileStream(t *testing.T) {
 	t.Parallel()

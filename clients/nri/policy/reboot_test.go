@@ -65,7 +65,7 @@ func TestPodsAreKeptOverABoot(t *testing.T) {
 	}
 }
 
-// TestKeptPodHasNotChanged: a pod that the kubelet starts with other amounts than before the boot is admitted anew.
+// TestKeptPodHasNotChanged: a pod that the kubelet starts with other amounts than before the boot is admitted again.
 func TestKeptPodHasNotChanged(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
@@ -133,7 +133,7 @@ func TestKeptPodIsReleased(t *testing.T) {
 // noAPI is the error of a kubelet without the Pods API.
 var noAPI = errdefs.Unsupportedf("no Pods API")
 
-// TestUnheardTimeBeginsAnew: the time for which pods are kept for a kubelet that does not answer begins anew for each
+// TestUnheardTimeBeginsAnew: the time for which pods are kept for a kubelet that does not answer begins again for each
 // pod, also if the kubelet was not called in between.
 func TestUnheardTimeBeginsAnew(t *testing.T) {
 	t.Parallel()

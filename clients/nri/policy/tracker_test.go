@@ -22,7 +22,7 @@ func (e *engine) put(id, cpus string) {
 	e.cpus[id] = cpus
 }
 
-// startsAlone has a container of its own tried until it starts, and sees that it then
+// startsAlone has a container of its own tried until it starts, and checks that it then
 // shares no CPU with another one.
 func (e *engine) startsAlone(p *api.PodSandbox, c *api.Container, others ...string) {
 	e.t.Helper()

@@ -148,7 +148,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestOthersWrite: an object that somebody has deleted or changed is mended at the next reading.
+// TestOthersWrite: an object that another program has deleted or changed is restored at the next reading.
 func TestOthersWrite(t *testing.T) {
 	run(t, func(t *testing.T, s *server) {
 		s.pass(DefaultSpread + 2*Interval)

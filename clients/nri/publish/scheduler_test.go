@@ -323,7 +323,7 @@ func (n *node) permits(pod *workload.Pod, qos workload.QoSClass, whole bool) boo
 	return qos == workload.Guaranteed && (!whole || apart)
 }
 
-// TestSchedulerDiffers has the pods that docs/kubernetes.md says the scheduler cannot know of.
+// TestSchedulerDiffers has the pods that the scheduler cannot count, according to docs/kubernetes.md.
 func TestSchedulerDiffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set, err := managerset.New(managerset.Config{

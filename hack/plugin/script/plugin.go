@@ -220,7 +220,7 @@ func (p *Plugin) Die() {
 	select {
 	case <-p.dying:
 	default:
-		p.served.Go(p.halt) // first: Run waits for it once the plugin is dying
+		p.served.Go(p.halt) // first: Run waits for it once the plugin is ending
 		close(p.dying)
 	}
 }

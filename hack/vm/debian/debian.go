@@ -49,7 +49,7 @@ func (e *MissingError) Unwrap() error { return e.Err }
 type Store struct {
 	// Cache is where kernels are kept.
 	Cache string
-	// Log is told what takes its time.
+	// Log receives messages about slow steps.
 	Log io.Writer
 }
 
@@ -204,8 +204,7 @@ func (s Store) withLists(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// aptGet runs apt-get, which tries again what the network fails it, and waits for
-// whoever else installs something.
+// aptGet runs apt-get, which repeats failed downloads, and waits for other package managers.
 func aptGet(ctx context.Context, dir string, args ...string) (string, error) {
 	return run(ctx, dir, "apt-get", append([]string{"-q", "-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
 }

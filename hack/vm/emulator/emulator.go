@@ -47,7 +47,7 @@ type Config struct {
 	// BootLimit is how long a boot may take to user space, if the kernel says
 	// nothing; one that does say something may take a few times as long.
 	BootLimit time.Duration
-	// Log is told about boots that are tried again.
+	// Log receives messages about repeated boots.
 	Log io.Writer
 }
 

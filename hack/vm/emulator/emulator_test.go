@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/hack/vm/job"
 )
 
-// asQEMU makes the test binary stand in for QEMU: its value is what a VM does.
+// asQEMU makes the test binary replace QEMU: its value is what a VM does.
 const asQEMU = "BERTH_TEST_AS_QEMU"
 
 func TestMain(m *testing.M) {

@@ -23,7 +23,7 @@ func openLine() (*line, error) {
 	return &line{file: file}, nil
 }
 
-// say sends an event. There is nobody to tell if that fails but the console.
+// say sends an event. A failure can only be written to the console.
 func (l *line) say(e job.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

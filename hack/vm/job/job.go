@@ -1,4 +1,4 @@
-// Package job is what hack/vm and the init in its VM tell each other: the
+// Package job has the messages between hack/vm and the init in its VM: the
 // job that goes in with the image and the events that come out on the second
 // serial line.
 //
@@ -37,7 +37,7 @@ const (
 // shape); it is empty for one that has no name.
 const ShapeEnv = "BERTH_VM_SHAPE"
 
-// What the tests of a machine with a disk are told.
+// Variables for the tests of a machine with a disk.
 const (
 	// DiskEnv names the disk's device; it is empty without one.
 	DiskEnv = "BERTH_VM_DISK"

@@ -324,7 +324,7 @@ func testBadNames(t *testing.T, s *suite) {
 }
 
 // testSiblingsAtOnce makes siblings below a parent that is not there either, again and
-// again: how the calls meet in the kernel is up to chance.
+// again: the order of the calls in the kernel is random.
 func testSiblingsAtOnce(t *testing.T, s *suite) {
 	for round := range 10 {
 		parent := s.name("pods" + strconv.Itoa(round))

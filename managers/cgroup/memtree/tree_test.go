@@ -185,7 +185,7 @@ func TestBrokenCgroupIsRepaired(t *testing.T) {
 	}
 }
 
-// Where the tree stands in for a kernel's, callers bring real processes.
+// Where the tree replaces a kernel's, callers bring real processes.
 func TestTakeAny(t *testing.T) {
 	t.Parallel()
 	tree := New(V1(), cpuset.Of(0), numa.Of(0)).TakeAny()

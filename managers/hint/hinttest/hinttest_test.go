@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// wanting is a pod whose containers want so many slots each.
+// wanting is a pod whose containers request so many slots each.
 func wanting(uid string, slots ...int64) *workload.Pod {
 	p := &workload.Pod{UID: uid}
 	for i, n := range slots {

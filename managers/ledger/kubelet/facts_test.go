@@ -120,7 +120,7 @@ func TestUnknownOwnersAreCounted(t *testing.T) {
 	}
 }
 
-// TestFactsComeBack: what a view exports it imports again, and finds that it knows
+// TestFactsComeBack: what a view exports it imports again, and finds that it has
 // all of it.
 func TestFactsComeBack(t *testing.T) {
 	t.Parallel()

@@ -164,7 +164,7 @@ func memoryPod(t *rapid.T, uid string) *workload.Pod {
 }
 
 // TestMemoryComesBack: what berth has given out, in any history of admissions,
-// starts and removals, a kubelet goes on from; and what it has written then berth
+// starts and removals, a kubelet continues from; and what it has written then berth
 // takes over, with the same amounts on the same groups of nodes.
 func TestMemoryComesBack(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 )
 
 // TestLacksQuotas is section 3.4 of the specification of cgroups: without both files the
-// start goes on, and the status has what is missing.
+// start continues, and the status has what is missing.
 func TestLacksQuotas(t *testing.T) {
 	t.Parallel()
 	v1 := []cgroup.Subsystem{{Name: "memory", MountPoint: "/cg/memory", Version: cgroup.V1}, {Name: "cpu", MountPoint: "/cg/cpu,cpuacct", Version: cgroup.V1}}

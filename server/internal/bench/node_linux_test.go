@@ -41,7 +41,7 @@ func (w *watched) Ensure(ctx context.Context, node cgroup.Node) (created bool, e
 }
 
 // BenchmarkAdmitOnTheNode is BenchmarkAdmitOverTheSocket with the kernel's cgroup
-// tree and a container that wants a device of a plugin. ns/op is the median of an
+// tree and a container that requests a device of a plugin. ns/op is the median of an
 // admission; the other metrics are the medians of its parts: an empty call over the
 // socket; what a dry run takes beside that, the decision; the plugin's Allocate,
 // asked from here; the work on the cgroup tree; a commit of about that size, which

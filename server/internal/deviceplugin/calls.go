@@ -196,7 +196,7 @@ func call[T any](ctx context.Context, p *session, what request, do func(context.
 	}
 }
 
-// unattended counts calls that go on without their callers. It returns false, and does not
+// unattended counts calls that continue without their callers. It returns false, and does not
 // count, if there are already enough to open the breaker.
 func (p *session) unattended(more int) bool {
 	p.mu.Lock()

@@ -42,7 +42,7 @@ func deadlines(at script.Method, how script.Manner) (d deviceplugin.Deadlines) {
 	return d
 }
 
-// admission is a pod that wants devices of one plugin, with what admits it.
+// admission is a pod that requests devices of one plugin, with what admits it.
 type admission struct {
 	*bench
 	plugin  *script.Plugin

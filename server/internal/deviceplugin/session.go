@@ -54,7 +54,7 @@ type session struct {
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
-	alone   int              // guarded by mu; the calls that go on without their callers
+	alone   int              // guarded by mu; the calls that continue without their callers
 }
 
 // run follows the plugin's lists until its stream ends, which is the end of the

@@ -126,7 +126,7 @@ func TestSilentPlugin(t *testing.T) {
 	silent()
 	suspended("until 1970-01-01T00:19:40Z", 2*time.Minute)
 
-	// The probe goes on without its caller.
+	// The probe continues without its caller.
 	now.seconds.Add(120)
 	calls := len(p.Calls(script.Allocate))
 	whole := b.ctx
@@ -194,7 +194,7 @@ func TestImpatientCallers(t *testing.T) {
 	for range 3 {
 		b.waitInVain(p, &now, timeout-time.Second)
 	}
-	b.awaitHanging(p, 2) // as many as would open the breaker go on
+	b.awaitHanging(p, 2) // as many as would open the breaker continue
 	p.Behave(script.Allocate, script.Well)
 	if err := b.admission(p, 1).run(); err != nil {
 		t.Error(err)
@@ -202,7 +202,7 @@ func TestImpatientCallers(t *testing.T) {
 }
 
 // TestSilenceIsFoundBeforeTheDeadline: a plugin that does not answer in its own time is
-// found out by calls that go on without their callers.
+// found out by calls that continue without their callers.
 func TestSilenceIsFoundBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	var now clock

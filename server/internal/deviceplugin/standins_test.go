@@ -39,8 +39,8 @@ func watching(t *testing.T, dir string, react func(fsnotify.Event) (done bool)) 
 	t.Cleanup(func() { _ = watcher.Close(); <-ended })
 }
 
-// TestPluginThatDialsAtOnce stands in for plugins that watch for the creation of
-// exactly kubelet.sock, then make their own socket anew and dial at once, once: what
+// TestPluginThatDialsAtOnce replaces plugins that watch for the creation of
+// exactly kubelet.sock, then make their own socket again and dial at once, once: what
 // they find has to answer, and their own old socket has to be gone by then, since
 // others look at that.
 func TestPluginThatDialsAtOnce(t *testing.T) {
@@ -77,7 +77,7 @@ func TestPluginThatDialsAtOnce(t *testing.T) {
 	}
 }
 
-// TestPluginThatRefusesToDouble stands in for plugins that start anew when their own
+// TestPluginThatRefusesToDouble replaces plugins that start again when their own
 // socket is removed or renamed, and refuse to while another process answers there.
 func TestPluginThatRefusesToDouble(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func devices() *device.Manager {
 	return device.New(inventory, answering{})
 }
 
-// wanting is a pod whose containers want gpus and nics, written "init:2,1".
+// wanting is a pod whose containers request gpus and nics, written "init:2,1".
 func wanting(uid string, containers ...workload.Container) *workload.Pod {
 	return &workload.Pod{UID: uid, Containers: containers, Annotations: map[string]string{"a": "b"}}
 }

@@ -281,7 +281,7 @@ func (s *stage) status(name string) Status {
 	return Status{}
 }
 
-// alone is how many calls to a provider go on without their callers.
+// alone is how many calls to a provider continue without their callers.
 func (s *stage) alone(name string) int {
 	s.t.Helper()
 	for _, e := range s.theBus().Entries() {

@@ -406,7 +406,7 @@ func TestRegisterAgain(t *testing.T) {
 	if s.ledger.View().Generation() != generation || s.theBus() != bus {
 		t.Error("the same registration again changed something")
 	}
-	// An admission that began before goes on with what it began with.
+	// An admission that began before continues with what it began with.
 	pod := wantingSlots("pod", 1, slot)
 	draft := ledger.NewDraft(s.ledger.View())
 	draft.PutPod(&ledger.Pod{Pod: *pod})

@@ -302,9 +302,9 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// A provider that was suspended and has been started anew is tried as soon as it has
+// A provider that was suspended and has been started again is tried as soon as it has
 // confirmed its allocations: the rest was for the process before it. If the new one
-// fails too, the rest goes on where it was.
+// fails too, the rest continues where it was.
 func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Breaker: breaker.Config{Failures: 1, Rest: 10 * time.Second, Longest: time.Minute}})
@@ -358,7 +358,7 @@ func (s *stage) impatient(sc *script, answer func(context.Context) error) {
 	}
 }
 
-// A caller that gives up does not count against the provider: what counts is whether it
+// A caller that cancels does not count against the provider: what counts is whether it
 // answers within its own deadline.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
@@ -378,7 +378,7 @@ func TestCallerGivesUp(t *testing.T) {
 }
 
 // Callers that are all less patient than the provider's deadline do not keep berthd from
-// finding out that it does not answer. No more calls go on without their callers than it
+// finding out that it does not answer. No more calls continue without their callers than it
 // takes for that.
 func TestOnlyImpatientCallers(t *testing.T) {
 	t.Parallel()

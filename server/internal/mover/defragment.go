@@ -23,7 +23,7 @@ type Defragmenter struct {
 	Begin  func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error
 	Cancel func(ctx context.Context, uid string) error
 	View   func() *ledger.View
-	// Use reads what the containers of a pod have used; nil where nobody knows.
+	// Use reads the usage of a pod's containers; nil if it cannot be read.
 	Use func(ctx context.Context, view *ledger.View, uid string) admission.PodUse
 	Now func() time.Time
 	// Away announces that a call waits, until back is called; nil for nothing.

@@ -15,7 +15,7 @@ import (
 
 // TestPassBeforeTheCommit: between the making of a pod's cgroup and the pod's commit, a
 // pass leaves the tiers what the pod needs. If the admission is given up, the next pass
-// takes it back, and makes nothing anew.
+// takes it back, and makes nothing again.
 func TestPassBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	const tier, pod = "/kubepods/burstable", "/kubepods/burstable/podnew"

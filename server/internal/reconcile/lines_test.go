@@ -49,7 +49,7 @@ func TestOneLineForAnOutage(t *testing.T) {
 			errdefs.Unavailablef("no such file or directory"), errdefs.Deadlinef("no answer"), nil,
 		} {
 			time.AfterFunc(time.Duration(i+1)*5*time.Second, func() { d.set(func() { d.fail = says }); b.Wake() })
-			time.AfterFunc(time.Duration(i+1)*5*time.Second+time.Second, func() { // meanwhile the ledger goes on
+			time.AfterFunc(time.Duration(i+1)*5*time.Second+time.Second, func() { // meanwhile the ledger continues
 				b.admit(fmt.Sprint("p", i), "Burstable", cpus(100))
 				b.Wake()
 			})
@@ -64,7 +64,7 @@ func TestOneLineForAnOutage(t *testing.T) {
 	})
 }
 
-// A slow update goes on in the background, which is no failure.
+// A slow update continues in the background, which is no failure.
 func TestNoLineForASlowUpdate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

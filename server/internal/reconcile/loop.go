@@ -285,7 +285,7 @@ func (o *outage) report(ctx context.Context, l *Loop, err error) {
 	}
 }
 
-// isPending returns whether an error only says that calls to the runtime go on in the
+// isPending returns whether an error only says that calls to the runtime continue in the
 // background. Their answers are errors of their own, or none.
 func isPending(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // every error in it counts

@@ -112,7 +112,7 @@ func (l *Loop) renewRecords(view *ledger.View) {
 }
 
 // repairRecords reads the claim record of every pod. Missing and changed records are due
-// again: systemd may have created a pod's slice anew. The caller holds mu.
+// again: systemd may have created a pod's slice again. The caller holds mu.
 func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	if l.Records == nil {
 		return

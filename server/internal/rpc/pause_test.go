@@ -30,7 +30,7 @@ func (c *limiter) begun(t *testing.T, uid uint32, method string) context.Context
 }
 
 // TestWaitingCallsLeaveTheirSlot: while a dry run waits for a plugin, a provider or another
-// call, other users have its slot; its own user begins no other costly call. It goes on with
+// call, other users have its slot; its own user begins no other costly call. It continues with
 // a slot.
 func TestWaitingCallsLeaveTheirSlot(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func TestRefusedCommitIsNotKept(t *testing.T) {
 		})
 		return err
 	}
-	// The lock is gone, and cannot be taken anew.
+	// The lock is gone, and cannot be taken again.
 	if err := errors.Join(os.Remove(lock(path)), os.Mkdir(lock(path), 0o700)); err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func TestDamage(t *testing.T) {
 }
 
 // Whatever single byte is wrong: the ledger either is what it was (the byte
-// means nothing) and goes on, or is refused as corrupt. It never panics, hangs,
+// means nothing) and continues, or is refused as corrupt. It never panics, hangs,
 // or opens as something else. The stride reaches every offset within a page
 // header, an element and a word.
 func TestFlippedBytes(t *testing.T) {

@@ -113,7 +113,7 @@ func TestDetached(t *testing.T) {
 
 func lock(path string) string { return filepath.Join(filepath.Dir(path), "berthd.lock") }
 
-// TestDetachedForGood: where the state cannot be written anew nothing is acknowledged,
+// TestDetachedForGood: where the state cannot be written again nothing is acknowledged,
 // and once it can be, everything is there.
 func TestDetachedForGood(t *testing.T) {
 	t.Parallel()
@@ -157,7 +157,7 @@ func TestDetachedForGood(t *testing.T) {
 	}
 }
 
-// TestSecondOwner: a process that has taken the lock of a directory that was made anew
+// TestSecondOwner: a process that has taken the lock of a directory that was made again
 // is its owner; the first one never writes there again.
 func TestSecondOwner(t *testing.T) {
 	t.Parallel()
@@ -200,7 +200,7 @@ func TestSecondOwner(t *testing.T) {
 	}
 }
 
-// TestCrashInRecreate: killed while the file is written anew, the next start finds the
+// TestCrashInRecreate: killed while the file is written again, the next start finds the
 // whole state, or as before no file.
 func TestCrashInRecreate(t *testing.T) {
 	for _, point := range recreatePoints {

@@ -136,7 +136,7 @@ func copied(r *rand.Rand, whole []byte) damage {
 	return damage{fmt.Sprintf("page %d written over page %d", from, to), data, [][2]int{{to * pageSize, (to + 1) * pageSize}}}
 }
 
-// TestRandomDamage: whatever happens to the file, the start goes on with every pod whose
+// TestRandomDamage: whatever happens to the file, the start continues with every pod whose
 // own record and claims are whole, takes no wrong value and brings no pod back that was
 // removed; what was hit is reported.
 func TestRandomDamage(t *testing.T) {

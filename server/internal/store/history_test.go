@@ -181,7 +181,7 @@ func TestDamagedHistory(t *testing.T) {
 	}
 }
 
-// A file that is made anew while berthd runs has no history; it begins there.
+// A file that is made again while berthd runs has no history; it begins there.
 func TestHistoryOfRecreated(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "berth.db")

@@ -607,7 +607,7 @@ func TestWatchesRunOut(t *testing.T) {
 				return nil
 			})
 			out.Store(true)
-			// The directory goes, so all watches are made anew.
+			// The directory goes, so all watches are made again.
 			sub := filepath.Join(b.Dir, "sub")
 			if err := errors.Join(os.RemoveAll(b.Dir), os.MkdirAll(sub, 0o700)); err != nil {
 				t.Fatal(err)

@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 }
 
 // chain forks and ends, and its child does the same, again and again: its process
-// id is never the one that was just read. It goes on until it is killed or its
-// owner has gone. The program is not started anew, which would be too slow to be
-// a danger: the child goes on as a copy with one thread, in which the runtime of
+// id is never the one that was just read. It continues until it is killed or its
+// owner has gone. The program is not started again, which would be too slow to be
+// a danger: the child continues as a copy with one thread, in which the runtime of
 // Go does not work, so there are nothing but system calls.
 //
 //go:nosplit

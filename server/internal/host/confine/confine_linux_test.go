@@ -406,7 +406,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestFilter: calls that berthd does not make fail in every thread, and it goes on.
+// TestFilter: calls that berthd does not make fail in every thread, and it continues.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	if _, _, ok := machineCalls(); !ok {

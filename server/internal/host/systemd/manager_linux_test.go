@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
 )
 
-// pretender stands in for systemd where another program is process 1: it knows units,
+// pretender replaces systemd where another program is process 1: it knows units,
 // and leaves their directories to the driver.
 type pretender struct {
 	mu sync.Mutex
@@ -239,7 +239,7 @@ func TestSliceOfADirectoryThatWasThere(t *testing.T) {
 	}
 }
 
-// A systemd that does not answer costs one bounded wait and an error; observing goes on
+// A systemd that does not answer costs one bounded wait and an error; observing continues
 // without it.
 func TestSilentSystemd(t *testing.T) {
 	t.Parallel()

@@ -228,7 +228,7 @@ func TestResumeAtEveryPlace(t *testing.T) {
 	})
 }
 
-// TestWatchMissesNothing commits beside readers that come and go, each going on
+// TestWatchMissesNothing commits beside readers that come and go, each continuing
 // from the last revision that it got.
 func TestWatchMissesNothing(t *testing.T) {
 	t.Parallel()

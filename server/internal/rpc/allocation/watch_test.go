@@ -381,7 +381,7 @@ func TestCommitsThatWaitTooLong(t *testing.T) {
 	if got := b.bookmark(b.watch(first+5), last); !slices.Equal(got, want[5:]) {
 		t.Errorf("%q\nwant %q", got, want[5:])
 	}
-	b.put("a") // and it goes on as before
+	b.put("a") // and it continues as before
 	b.expect(b.watch(last), fmt.Sprintf("%d changed a", last+1), fmt.Sprintf("%d bookmark", last+1))
 	b.expect(b.watch(first+5), want[5])
 }
