@@ -19,7 +19,8 @@
 //   - Nothing outside of the mount is opened. An os.Root does not leave its
 //     directory, the library writes only to cgroup file systems, and names are
 //     checked first.
-//   - Observing the tree resolves no path from the mount point.
+//   - Observing the tree again resolves no path from the mount point, except that of the
+//     first cgroup of a walk: a directory above it may have been replaced.
 //   - An error names the file, the value and the kernel's error.
 //   - Remove returns nil only when no process and no directory is left, in any
 //     hierarchy.
