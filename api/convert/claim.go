@@ -147,7 +147,7 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 		out.MoveReason = pod.Move.Reason
 	}
 	if claim := pod.Pod.ResourceClaim; claim != nil {
-		out.ResourceClaimNodes = SomeNodes(claim.Nodes)
+		out.ResourceClaimNodes = SomeNodes(claim.Nodes())
 	}
 	for i := range pod.Claims {
 		if pod.Claims[i].Owner.Container == "" {

@@ -8,19 +8,23 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
-// maxClaimResources is how many resources a claim may name: cpu, memory, and each size of huge pages.
-const maxClaimResources = 16
+const (
+	// maxClaimResources is how many resources a device may name: cpu, memory, and each size of huge pages.
+	maxClaimResources = 16
+	// maxClaimDevices is how many devices a claim may have, as at the API server.
+	maxClaimDevices = 32
+)
 
-// ReadResourceClaim reads a claim on dynamic resources as a pod of one container. Violations name the
-// field's path. The uid, name and namespace are checked as those of a pod.
+// ReadResourceClaim reads a claim on dynamic resources as a pod with a container for each device. Violations
+// name the field's path. Names, the uid and the namespace are checked as those of a pod.
 func ReadResourceClaim(m *admissionv1.ResourceClaim) (workload.Pod, error) {
 	var vs errdefs.Violations
 	pod := workload.Pod{
-		UID: m.GetUid(), Namespace: m.GetNamespace(), Name: m.GetName(),
-		ResourceClaim: &workload.ResourceClaim{Nodes: readMask("resource_claim.numa_nodes", m.GetNumaNodes(), &vs)},
+		UID: m.GetUid(), Namespace: m.GetNamespace(), Name: m.GetName(), ResourceClaim: &workload.ResourceClaim{},
 	}
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
@@ -28,16 +32,39 @@ func ReadResourceClaim(m *admissionv1.ResourceClaim) (workload.Pod, error) {
 	if pod.Name == "" {
 		vs.Addf("resource_claim.name", "is required")
 	}
-	if n := len(m.GetNumaNodes().GetIds()); n != 1 {
-		vs.Addf("resource_claim.numa_nodes", "has %d NUMA nodes, expected exactly one", n)
-	}
-	if n := len(m.GetResources()); n > maxClaimResources {
-		vs.Addf("resource_claim.resources", "has %d resources, expected at most %d", n, maxClaimResources)
+	if n := len(m.GetDevices()); n == 0 || n > maxClaimDevices {
+		vs.Addf("resource_claim.devices", "has %d devices, expected 1 to %d", n, maxClaimDevices)
 		return workload.Pod{}, vs.Err("request")
 	}
+	for i, d := range m.GetDevices() {
+		device, container := readClaimDevice(fmt.Sprintf("resource_claim.devices[%d]", i), d, &vs)
+		pod.ResourceClaim.Devices = append(pod.ResourceClaim.Devices, device)
+		pod.Containers = append(pod.Containers, container)
+	}
+	if len(vs) == 0 {
+		for _, v := range workload.Check(&pod, workload.Bounds{}) {
+			field := strings.TrimPrefix(strings.TrimPrefix(v.Field, "pod."), "metadata.")
+			vs.Addf("resource_claim."+strings.Replace(field, "spec.containers[", "devices[", 1), "%s", v.Description)
+		}
+	}
+	return pod, vs.Err("request")
+}
+
+// readClaimDevice reads a device as a container whose limits are its requests.
+func readClaimDevice(path string, m *admissionv1.ClaimDevice, vs *errdefs.Violations) (workload.ClaimDevice, workload.Container) {
+	out := workload.ClaimDevice{}
+	if node := m.GetNumaNode(); node < numa.MaxNodes {
+		out.Node = int(node)
+	} else {
+		vs.Addf(path+".numa_node", "%d: expected 0 to %d", node, numa.MaxNodes-1)
+	}
 	requests := workload.Quantities{}
+	if n := len(m.GetResources()); n > maxClaimResources {
+		vs.Addf(path+".resources", "has %d resources, expected at most %d", n, maxClaimResources)
+		return out, workload.Container{}
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetResources())) {
-		resource, path := workload.Resource(name), fmt.Sprintf("resource_claim.resources[%.80q]", name)
+		resource, path := workload.Resource(name), fmt.Sprintf("%s.resources[%.80q]", path, name)
 		size, pageErr := workload.HugePageSize(resource)
 		if resource != workload.CPU && resource != workload.Memory && (!resource.IsHugePages() || pageErr != nil) {
 			vs.Addf(path, "claims cannot have this: expected cpu, memory or hugepages-<size>")
@@ -59,14 +86,8 @@ func ReadResourceClaim(m *admissionv1.ResourceClaim) (workload.Pod, error) {
 	}
 	for _, required := range []string{string(workload.CPU), string(workload.Memory)} {
 		if _, given := m.GetResources()[required]; !given {
-			vs.Addf(fmt.Sprintf("resource_claim.resources[%q]", required), "is required")
+			vs.Addf(fmt.Sprintf("%s.resources[%q]", path, required), "is required")
 		}
 	}
-	pod.Containers = []workload.Container{{Name: workload.ClaimContainer, Requests: requests, Limits: maps.Clone(requests)}}
-	if len(vs) == 0 {
-		for _, v := range workload.Check(&pod, workload.Bounds{}) {
-			vs.Addf("resource_claim."+strings.TrimPrefix(v.Field, "pod.metadata."), "%s", v.Description)
-		}
-	}
-	return pod, vs.Err("request")
+	return out, workload.Container{Name: m.GetName(), Requests: requests, Limits: maps.Clone(requests)}
 }

@@ -159,8 +159,8 @@ func (c *ctl) getPods() *cobra.Command {
 // isClaim reports whether an allocation is that of a claim on dynamic resources.
 func isClaim(p *typesv1.PodAllocation) bool { return p.GetResourceClaimNodes() != nil }
 
-// claimDevice is the resource of the devices with which berth-nri says that a container uses a claim; the id is the
-// claim's uid.
+// claimDevice is the resource of the devices with which berth-nri says that a container uses a claim; the id is
+// UID:PART.
 const claimDevice = "dra.berthd.github.io/claim"
 
 // usersOf returns the containers that use claims, as namespace/pod/container, by the claim's uid.
@@ -169,8 +169,10 @@ func usersOf(pods []*typesv1.PodAllocation) map[string][]string {
 	for _, p := range pods {
 		for _, c := range p.GetContainers() {
 			for _, d := range c.GetExternalDevices() {
-				if d.GetResource() == claimDevice {
-					users[d.GetId()] = append(users[d.GetId()], podName(p)+"/"+c.GetContainerName())
+				uid, _, _ := strings.Cut(d.GetId(), ":")
+				user := podName(p) + "/" + c.GetContainerName()
+				if d.GetResource() == claimDevice && !slices.Contains(users[uid], user) {
+					users[uid] = append(users[uid], user)
 				}
 			}
 		}

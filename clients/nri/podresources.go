@@ -128,8 +128,8 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	for _, c := range pod.GetContainers() {
 		for _, claim := range c.GetDynamicResources() {
 			for _, d := range claim.GetClaimResources() {
-				if uid, ours := claimUID(d); ours {
-					if err := out.add(place{c.GetName(), policy.ClaimResource, uid}, 0); err != nil {
+				if part, ours := partOfClaim(d); ours {
+					if err := out.add(place{c.GetName(), policy.ClaimResource, part}, 0); err != nil {
 						return err
 					}
 					continue
@@ -168,8 +168,8 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	return nil
 }
 
-// claimUID returns the uid of a claim of berth-dra, which is the name of its only CDI device.
-func claimUID(d *podresourcesv1.ClaimResource) (uid string, ours bool) {
+// partOfClaim returns the part of a claim of berth-dra that a device is, from the name of its only CDI device.
+func partOfClaim(d *podresourcesv1.ClaimResource) (part string, ours bool) {
 	if len(d.GetCdiDevices()) != 1 || d.GetDriverName()+"/claim" != policy.ClaimResource {
 		return "", false
 	}

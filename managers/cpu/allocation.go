@@ -22,7 +22,11 @@ type allocation struct {
 // Available returns the CPUs that containers can still get for themselves: those that are neither
 // reserved nor offline and that no pod has. Under the policy none they can get none of them.
 func (m *Manager) Available(view *ledger.View) cpuset.Set {
-	return m.allocatable.Minus(view.ExclusiveCPUs())
+	free := m.allocatable.Minus(view.ExclusiveCPUs())
+	if m.withheld == notForClaims && m.options.fullCores {
+		free = free.Minus(m.part[core].Cover(m.topo.CPUs().Minus(free)))
+	}
+	return free
 }
 
 func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {

@@ -73,6 +73,7 @@ func (m *Manager) choose(free cpuset.Set, n int) (cpuset.Set, error) {
 
 // ForClaims returns a manager that gives resource claims some CPUs and nothing else, by the static
 // policy with the same options. CPUs that are offline are not given.
+// With full-pcpus-only, only cores that nobody else has a CPU of are given.
 func (m *Manager) ForClaims(cpus cpuset.Set) *Manager {
 	all := m.topo.CPUs()
 	out := *m

@@ -26,8 +26,8 @@ type lacking interface{ Missing() []ledger.Shortage }
 // fits, but not as the policy requires.
 func (r *Refusal) Missing() []ledger.Shortage {
 	machine := r.Planned.Machine().NodeMask()
-	if claim := r.Request.Pod.ResourceClaim; claim != nil {
-		machine = claim.Nodes // there are no others for it
+	if device, ok := r.Request.Pod.ClaimDevice(r.Request.Container); ok {
+		machine = numa.Of(device.Node) // there is no other for it
 	}
 	if list := r.Bus.Explain(r.Planned, r.Request, machine); len(list) > 0 {
 		return list

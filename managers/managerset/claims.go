@@ -1,6 +1,8 @@
 package managerset
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -22,8 +25,7 @@ type Claims struct {
 	Memory map[int]map[workload.Resource]uint64
 }
 
-// claimSet has the managers of resource claims on one NUMA node. They have no resources of other nodes,
-// so a claim gets everything on its node or nothing.
+// claimSet has the managers of resource claims.
 type claimSet struct {
 	cpu      *cpu.Manager
 	memory   *memory.Manager
@@ -42,18 +44,31 @@ func (p *Set) divide(c Claims) error {
 	if err != nil {
 		return err
 	}
-	p.Rules.ClaimCPUs = c.CPUs
-	p.claims = make(map[int]*claimSet, m.NumNUMANodes())
-	for node := range m.NodeMask().All() {
-		s := &claimSet{
-			cpu:      p.CPU.ForClaims(c.CPUs.Intersect(m.CPUsInNodes(numa.Of(node)))),
-			memory:   p.Memory.ForClaims(node, c.Memory[node]),
-			topology: policy,
-		}
-		p.claims[node] = s
-		p.Rules.ClaimMemory = append(p.Rules.ClaimMemory, s.memory.Baseline()...)
-	}
+	p.claims = &claimSet{cpu: p.CPU.ForClaims(c.CPUs), memory: p.Memory.ForClaims(c.Memory), topology: policy}
+	p.Rules.ClaimCPUs, p.Rules.ClaimMemory = c.CPUs, p.claims.memory.Baseline()
 	return nil
+}
+
+// chosenNode answers with the NUMA node that the scheduler has chosen for a device of a claim. With the
+// policy single-numa-node, the device gets everything of this node or nothing.
+type chosenNode struct{}
+
+// Name implements hint.Member.
+func (chosenNode) Name() string { return "scheduler" }
+
+// Hints implements hint.Provider.
+func (chosenNode) Hints(_ context.Context, _ *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
+	device, ok := req.Pod.ClaimDevice(req.Container)
+	if !ok {
+		return nil, errdefs.Internalf("%s is no device of a claim", req.Owner())
+	}
+	nodes := []hint.Hint{{Nodes: numa.Of(device.Node), Preferred: true}}
+	return []hint.ResourceAnswer{{Resource: "numa-node", Answer: hint.Answer{Kind: hint.Options, Hints: nodes}}}, nil
+}
+
+// Plan implements hint.Provider.
+func (chosenNode) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
+	return nil, nil
 }
 
 // check compares the amounts for claims with the reserved amounts.
@@ -90,43 +105,46 @@ func (p *Set) check(c Claims) error {
 	return bad.Err("the division between pods and resource claims")
 }
 
-// joinClaims builds the buses of the managers of resource claims.
+// joinClaims builds the bus of the managers of resource claims.
 func (p *Set) joinClaims(withTimeout hint.WithTimeout) (err error) {
-	joined := make(map[int]*claimSet, len(p.claims))
-	for node, s := range p.claims {
-		entries := []hint.Entry{{Provider: s.cpu, Mode: hint.Required}, {Provider: s.memory, Mode: hint.Required}}
-		if p.pages != nil {
-			entries = append(entries, hint.Entry{Provider: &memory.PageGuard{Manager: s.memory, Pages: *p.pages}, Mode: hint.Required})
-		}
-		next := *s
-		if next.bus, err = hint.NewBus([]string{cpu.Name, memory.Name}, entries, withTimeout); err != nil {
-			return err
-		}
-		joined[node] = &next
+	if p.claims == nil {
+		return nil
 	}
-	p.claims = joined
+	next := *p.claims
+	entries := []hint.Entry{
+		{Provider: chosenNode{}, Mode: hint.Required}, {Provider: next.cpu, Mode: hint.Required}, {Provider: next.memory, Mode: hint.Required},
+	}
+	if p.pages != nil {
+		entries = append(entries, hint.Entry{Provider: &memory.PageGuard{Manager: next.memory, Pages: *p.pages}, Mode: hint.Required})
+	}
+	if next.bus, err = hint.NewBus([]string{chosenNode{}.Name(), cpu.Name, memory.Name}, entries, withTimeout); err != nil {
+		return err
+	}
+	p.claims = &next
 	return nil
 }
 
 // For returns the managers that decide about a pod, or about a resource claim. Errors are of class
-// Precondition for a claim without dra in the configuration, and of class Invalid for one that is not
-// on exactly one NUMA node of the machine.
+// Precondition for a claim without dra in the configuration, and of class Invalid for one with a NUMA node
+// that the machine does not have.
 func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	claim := pod.ResourceClaim
 	if claim == nil {
 		return p.Bus, p.Topology, nil
 	}
-	if len(p.claims) == 0 {
+	if p.claims == nil {
 		return nil, nil, errdefs.Preconditionf("berthd has nothing for resource claims: its configuration needs dra.cpus and dra.memory")
 	}
-	node, _ := claim.Nodes.Lowest()
-	s := p.claims[node]
-	if claim.Nodes.Len() != 1 || s == nil {
-		var bad errdefs.Violations
-		bad.Addf("resource_claim.numa_nodes", "expected exactly one NUMA node of the machine, which has nodes %s, got %q", p.Rules.Machine.NodeMask(), claim.Nodes)
-		return nil, nil, bad.Err("request")
+	var bad errdefs.Violations
+	for i, d := range claim.Devices {
+		if !p.Rules.Machine.NodeMask().Contains(d.Node) {
+			bad.Addf(fmt.Sprintf("resource_claim.devices[%d].numa_node", i), "expected a NUMA node of the machine, which has nodes %s, got %d", p.Rules.Machine.NodeMask(), d.Node)
+		}
 	}
-	return s.bus, s.topology, nil
+	if err := bad.Err("request"); err != nil {
+		return nil, nil, err
+	}
+	return p.claims.bus, p.claims.topology, nil
 }
 
 // ClaimNode has the amounts of a NUMA node for resource claims, used or not.
@@ -141,12 +159,14 @@ type ClaimNode struct {
 
 // ClaimNodes returns the amounts for resource claims by NUMA node; nothing without dra.
 func (p *Set) ClaimNodes() (out []ClaimNode) {
-	for _, node := range slices.Sorted(maps.Keys(p.claims)) {
-		s := p.claims[node]
-		n := ClaimNode{Node: node, Memory: workload.Quantities{}}
-		n.CPUs, n.Step = s.cpu.Requestable()
-		for _, m := range s.memory.Baseline() {
-			if m.Allocatable > 0 {
+	if p.claims == nil {
+		return nil
+	}
+	cpus, step := p.claims.cpu.Requestable()
+	for node := range p.Rules.Machine.NodeMask().All() {
+		n := ClaimNode{Node: node, CPUs: cpus.Intersect(p.Rules.Machine.CPUsInNodes(numa.Of(node))), Step: step, Memory: workload.Quantities{}}
+		for _, m := range p.Rules.ClaimMemory {
+			if m.Node == node && m.Allocatable > 0 {
 				n.Memory[workload.Resource(m.Resource)] = int64(m.Allocatable)
 			}
 		}

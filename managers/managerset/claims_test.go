@@ -75,9 +75,20 @@ func divided(m *machine.Topology, change func(*managerset.Config)) (*managerset.
 func claim(uid string, node, cpus int, bytes int64) *workload.Pod {
 	q := workload.Quantities{workload.CPU: int64(cpus) * 1000, workload.Memory: bytes}
 	return &workload.Pod{
-		UID: uid, Namespace: "default", Name: uid, ResourceClaim: &workload.ResourceClaim{Nodes: numa.Of(node)},
-		Containers: []workload.Container{{Name: workload.ClaimContainer, Requests: q, Limits: q}},
+		UID: uid, Namespace: "default", Name: uid, ResourceClaim: &workload.ResourceClaim{Devices: []workload.ClaimDevice{{Node: node}}},
+		Containers: []workload.Container{{Name: "place", Requests: q, Limits: q}},
 	}
+}
+
+// and adds the devices of other claims to a claim.
+func and(p *workload.Pod, others ...*workload.Pod) *workload.Pod {
+	for _, o := range others {
+		c := o.Containers[0]
+		c.Name = fmt.Sprintf("place-%d", len(p.Containers))
+		p.Containers = append(p.Containers, c)
+		p.ResourceClaim.Devices = append(p.ResourceClaim.Devices, o.ResourceClaim.Devices[0])
+	}
+	return p
 }
 
 func onTrial(t *testing.T, set *managerset.Set) *admission.Trial {
@@ -85,9 +96,9 @@ func onTrial(t *testing.T, set *managerset.Set) *admission.Trial {
 	return admission.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
 }
 
-// TestClaimsAreOfOneNode: a claim gets CPUs, memory and huge pages of exactly its node, although the
-// topology policy is none, or nothing.
-func TestClaimsAreOfOneNode(t *testing.T) {
+// TestClaimsAreOfTheirNodes: each device of a claim gets CPUs, memory and huge pages of exactly its node,
+// although the topology policy is none, and the claim gets all of its devices or nothing.
+func TestClaimsAreOfTheirNodes(t *testing.T) {
 	t.Parallel()
 	m := dividedMachine()
 	set, err := divided(m, nil)
@@ -109,8 +120,9 @@ func TestClaimsAreOfOneNode(t *testing.T) {
 		{paged, ""},
 		{elsewhere, "hugepages-1Gi 0 "},
 		{claim("b", 0, 3, 3*gibi), ""},
-		{claim("c", 1, 1, 3*gibi), ""},
+		{claim("c", 1, 1, 2*gibi), ""},
 		{claim("d", 0, 1, 1), "cpu 0 memory 0 "},
+		{and(claim("halves", 1, 1, gibi/2), claim("", 0, 1, gibi/2)), "cpu 0 "},
 	} {
 		v, err := trial.Admit(t.Context(), row.pod)
 		if err != nil {
@@ -119,8 +131,8 @@ func TestClaimsAreOfOneNode(t *testing.T) {
 		short := ""
 		for _, step := range v.Trace.Steps {
 			for _, s := range step.Shortages {
-				if want := row.pod.ResourceClaim.Nodes.String(); s.Nodes != want {
-					t.Errorf("%s: a shortage on nodes %s, want %s", row.pod.UID, s.Nodes, want)
+				if !strings.Contains(row.pod.ResourceClaim.Nodes().String(), s.Nodes) {
+					t.Errorf("%s: a shortage on nodes %s, which it does not have", row.pod.UID, s.Nodes)
 				}
 				short += fmt.Sprint(s.Resource, " ", s.Free, " ")
 			}
@@ -155,19 +167,94 @@ type failing interface {
 // checkClaim compares what a claim holds with what it requests.
 func checkClaim(t failing, set *managerset.Set, p *ledger.Pod) {
 	t.Helper()
-	nodes, c := p.Pod.ResourceClaim.Nodes, p.Pod.Containers[0]
-	for r, n := range c.Requests {
-		held, ok := p.Claim(c.Name, string(r))
-		switch {
-		case !ok:
-			t.Errorf("%s holds no %s", p.UID(), r)
-		case r == workload.CPU:
-			allowed := set.Rules.ClaimCPUs.Intersect(set.Rules.Machine.CPUsInNodes(nodes))
-			if got := held.CPUs.Set; got.Len() != int(n/1000) || !got.IsSubsetOf(allowed) {
-				t.Errorf("%s holds CPUs %s, wants %d of %s", p.UID(), got, n/1000, allowed)
+	for i, c := range p.Pod.Containers {
+		nodes := numa.Of(p.Pod.ResourceClaim.Devices[i].Node)
+		for r, n := range c.Requests {
+			held, ok := p.Claim(c.Name, string(r))
+			switch {
+			case !ok:
+				t.Errorf("%s/%s holds no %s", p.UID(), c.Name, r)
+			case r == workload.CPU:
+				allowed := set.Rules.ClaimCPUs.Intersect(set.Rules.Machine.CPUsInNodes(nodes))
+				if got := held.CPUs.Set; got.Len() != int(n/1000) || !got.IsSubsetOf(allowed) {
+					t.Errorf("%s/%s holds CPUs %s, wants %d of %s", p.UID(), c.Name, got, n/1000, allowed)
+				}
+			case len(held.Memory) != 1 || held.Memory[0].Nodes != nodes || held.Memory[0].Bytes != uint64(n):
+				t.Errorf("%s/%s holds %v of %s, wants %d on node %s", p.UID(), c.Name, held.Memory, r, n, nodes)
 			}
-		case len(held.Memory) != 1 || held.Memory[0].Nodes != nodes || held.Memory[0].Bytes != uint64(n):
-			t.Errorf("%s holds %v of %s, wants %d on node %s", p.UID(), held.Memory, r, n, nodes)
+		}
+	}
+}
+
+// TestClaimOnSeveralNodes: two devices on two nodes, and two on one node.
+func TestClaimOnSeveralNodes(t *testing.T) {
+	t.Parallel()
+	set, err := divided(dividedMachine(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial := onTrial(t, set)
+	for _, row := range []struct {
+		pod   *workload.Pod
+		fits  bool
+		nodes string
+	}{
+		{and(claim("across", 0, 2, gibi), claim("", 1, 3, gibi)), true, "0-1"},
+		{and(claim("twice", 0, 1, gibi), claim("", 0, 1, gibi)), true, "0"},
+		{and(claim("full", 1, 1, gibi), claim("", 0, 1, gibi)), false, "0-1"},
+		{claim("rest", 1, 1, 3*gibi), true, "1"}, // the refused one left nothing behind
+	} {
+		v, err := trial.Admit(t.Context(), row.pod)
+		if err != nil || (v.Outcome == admission.Admitted) != row.fits || row.pod.ResourceClaim.Nodes().String() != row.nodes {
+			t.Fatalf("%s: %v %s, %v", row.pod.UID, v.Outcome, v.Message, err)
+		}
+		if row.fits {
+			checkClaim(t, set, v.Pod)
+		}
+	}
+	if found := ledger.Check(trial.View()); len(found) > 0 {
+		t.Error(found)
+	}
+}
+
+// TestWholeCores: with full-pcpus-only, claims get no CPU of a core that is not theirs alone, whatever
+// CPUs are for claims and free.
+func TestWholeCores(t *testing.T) {
+	t.Parallel()
+	m := machinetest.Build("2s4c2t", machinetest.Memory(0, 16*gibi), machinetest.Memory(1, 16*gibi))
+	set, err := divided(m, func(c *managerset.Config) {
+		c.CPU.Options = map[string]string{cpu.FullPCPUsOnly: "true"}
+		// 4 CPUs of each node, among them the cores 1 and 9 only as halves.
+		c.Claims.CPUs = cpuset.Of(1, 2, 10, 3, 5, 6, 14, 15)
+		c.CPU.ReservedCPUs = c.Claims.CPUs.Union(cpuset.Of(0, 8))
+		c.Memory.Reserved = c.Memory.Reserved[:2]
+		c.Memory.SystemReserved = map[workload.Resource]uint64{workload.Memory: 10 * gibi}
+		delete(c.Claims.Memory[0], "hugepages-1Gi")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial := onTrial(t, set)
+	for _, row := range []struct {
+		pod  *workload.Pod
+		cpus string
+	}{
+		{claim("four", 0, 4, gibi), ""},
+		{claim("odd", 0, 1, gibi), ""},
+		{claim("two", 0, 2, gibi), "2,10"},
+		{claim("more", 0, 2, gibi), ""},
+		{and(claim("both", 1, 2, gibi), claim("", 0, 2, gibi)), ""},
+		{claim("other", 1, 2, gibi), "6,14"},
+	} {
+		v, err := trial.Admit(t.Context(), row.pod)
+		if err != nil || (v.Outcome == admission.Admitted) != (row.cpus != "") {
+			t.Fatalf("%s: %v %s, %v", row.pod.UID, v.Outcome, v.Message, err)
+		}
+		if row.cpus == "" {
+			continue
+		}
+		if held, _ := v.Pod.Claim("place", "cpu"); held.CPUs.Set.String() != row.cpus {
+			t.Errorf("%s has %s, want %s", row.pod.UID, held.CPUs.Set, row.cpus)
 		}
 	}
 }
@@ -204,8 +291,7 @@ func TestClaimsNeedDivision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := claim("two", 0, 1, gibi)
-	two.ResourceClaim.Nodes = numa.Of(0, 1)
+	two := and(claim("two", 0, 1, gibi), claim("", 5, 1, gibi))
 	for _, row := range []struct {
 		set  *managerset.Set
 		pod  *workload.Pod
@@ -216,7 +302,7 @@ func TestClaimsNeedDivision(t *testing.T) {
 		{with, two, errdefs.Invalid},
 	} {
 		if _, err := onTrial(t, row.set).Admit(t.Context(), row.pod); errdefs.ClassOf(err) != row.want {
-			t.Errorf("%s on %s: %v", row.pod.UID, row.pod.ResourceClaim.Nodes, err)
+			t.Errorf("%s on %s: %v", row.pod.UID, row.pod.ResourceClaim.Nodes(), err)
 		}
 	}
 }
@@ -250,6 +336,9 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 				continue
 			}
 			pod := claim(fmt.Sprintf("u%02d", i), rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 5).Draw(r, "cpus"), rapid.Int64Range(1, 5*gibi).Draw(r, "bytes"))
+			if rapid.Bool().Draw(r, "two devices") {
+				and(pod, claim("", rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 3).Draw(r, "cpus"), rapid.Int64Range(1, 3*gibi).Draw(r, "bytes")))
+			}
 			isClaim := rapid.Bool().Draw(r, "claim")
 			if !isClaim {
 				pod.ResourceClaim = nil
@@ -265,8 +354,11 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 			living[pod.UID] = isClaim
 			if isClaim {
 				checkClaim(r, set, v.Pod)
-			} else if held, _ := v.Pod.Claim(workload.ClaimContainer, "cpu"); held.CPUs != nil && held.CPUs.Set.Overlaps(set.Rules.ReservedCPUs) {
-				r.Errorf("pod %s has reserved CPUs %s", pod.UID, held.CPUs.Set)
+			}
+			for _, held := range v.Pod.Claims {
+				if !isClaim && held.CPUs != nil && held.CPUs.Set.Overlaps(set.Rules.ReservedCPUs) {
+					r.Errorf("pod %s has reserved CPUs %s", pod.UID, held.CPUs.Set)
+				}
 			}
 			if found := ledger.Check(trial.View()); len(found) > 0 {
 				r.Fatal(found)

@@ -41,8 +41,8 @@ type Set struct {
 	// Bus joins the managers with the providers that no configuration changes;
 	// nil until Join.
 	Bus *hint.Bus
-	// claims are the managers of resource claims, by NUMA node; nil if there are none.
-	claims map[int]*claimSet
+	// claims are the managers of resource claims; nil if there are none.
+	claims *claimSet
 	order  []string
 	fit    bool
 	pages  *memory.Pages

@@ -65,15 +65,16 @@ func (m *Manager) Reserved() map[int]map[string]uint64 {
 }
 
 // ForClaims returns a manager that gives resource claims these amounts and nothing else, in bytes by
-// resource, all on one NUMA node. The policy must be Static.
-func (m *Manager) ForClaims(node int, bytes map[workload.Resource]uint64) *Manager {
-	out := &Manager{policy: m.policy, features: m.features, claims: true, nodes: numa.Of(node), ids: []int{node}}
+// NUMA node and resource. The policy must be Static.
+func (m *Manager) ForClaims(bytes map[int]map[workload.Resource]uint64) *Manager {
+	out := &Manager{policy: m.policy, features: m.features, claims: true, nodes: m.nodes, ids: m.ids}
 	for _, whole := range m.capacities {
-		c := &capacity{resource: whole.resource, nodes: whole.nodes.Intersect(out.nodes)}
-		c.total[node] = whole.total[node]
-		c.allocatable[node] = int64(min(bytes[workload.Resource(whole.resource)], maxBytes))
-		c.reserved[node] = c.total[node] - c.allocatable[node]
-		c.weights[node] = uint64(c.allocatable[node])
+		c := &capacity{resource: whole.resource, nodes: whole.nodes, total: whole.total}
+		for _, node := range m.ids {
+			c.allocatable[node] = int64(min(bytes[node][workload.Resource(whole.resource)], maxBytes))
+			c.reserved[node] = c.total[node] - c.allocatable[node]
+			c.weights[node] = uint64(c.allocatable[node])
+		}
 		out.capacities = append(out.capacities, c)
 	}
 	return out

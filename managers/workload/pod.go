@@ -89,15 +89,34 @@ type Pod struct {
 	ResourceClaim *ResourceClaim `json:"resourceClaim,omitempty"`
 }
 
-// ResourceClaim is what a claim on dynamic resources has beside the amounts of its one container, ClaimContainer. A claim
-// has no cgroup and no processes: containers of pods use what it holds.
+// ResourceClaim is what a claim on dynamic resources has beside the amounts of its containers. A claim has no cgroup and
+// no processes: containers of pods use what it holds.
 type ResourceClaim struct {
-	// Nodes are the NUMA nodes that the scheduler has chosen. The claim gets everything from exactly these.
-	Nodes numa.Mask `json:"nodes"`
+	// Devices are one for each container, in the same order.
+	Devices []ClaimDevice `json:"devices"`
 }
 
-// ClaimContainer is the name of the only container of a resource claim.
-const ClaimContainer = "claim"
+// ClaimDevice is what a container of a resource claim has beside its amounts.
+type ClaimDevice struct {
+	// Node is the NUMA node that the scheduler has chosen. The container gets everything from exactly this one.
+	Node int `json:"node"`
+}
+
+// Nodes returns the NUMA nodes of all devices.
+func (c *ResourceClaim) Nodes() (nodes numa.Mask) {
+	for _, d := range c.Devices {
+		nodes = nodes.With(d.Node)
+	}
+	return nodes
+}
+
+// ClaimDevice returns the device of a container of a resource claim; false for a pod, and for a record without it.
+func (p *Pod) ClaimDevice(container int) (ClaimDevice, bool) {
+	if p.ResourceClaim == nil || container < 0 || container >= len(p.ResourceClaim.Devices) {
+		return ClaimDevice{}, false
+	}
+	return p.ResourceClaim.Devices[container], true
+}
 
 // Resources are requests and limits that belong together.
 type Resources struct {

@@ -19,8 +19,9 @@ import (
 // claimOf is a resource claim on a NUMA node.
 func claimOf(uid string, node uint32, cpus, memory string) *admissionv1.AdmitRequest {
 	return &admissionv1.AdmitRequest{Owner: "dra", Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-		Uid: uid, Name: "claim-" + uid, Resources: map[string]string{"cpu": cpus, "memory": memory},
-		NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{node}},
+		Uid: uid, Name: "claim-" + uid, Devices: []*admissionv1.ClaimDevice{{
+			Name: "place", NumaNode: node, Resources: map[string]string{"cpu": cpus, "memory": memory},
+		}},
 	}}}
 }
 
@@ -82,7 +83,7 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 		t.Errorf("more memory than the node has for claims: %v", refused)
 	}
 	if _, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{PodUid: "a", Owner: "dra", Containers: []*admissionv1.ContainerResources{
-		{ContainerName: "claim", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "2"}, Limits: map[string]string{"cpu": "2"}}},
+		{ContainerName: "place", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "2"}, Limits: map[string]string{"cpu": "2"}}},
 	}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("resize of a claim: %v", err)
 	}

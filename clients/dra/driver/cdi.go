@@ -11,14 +11,12 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Kind is the kind of the CDI devices of claims: their names are Kind=UID.
+// Kind is the kind of the CDI devices of claims: their names are Kind=UID:PART.
 const Kind = Name + "/claim"
 
 const (
@@ -77,15 +75,16 @@ func (f *files) write(c *claim) error {
 	if err != nil {
 		return err
 	}
-	size, _ := c.bytes()
-	text, err := json.MarshalIndent(specification{
-		Version: "0.6.0", Kind: Kind, Annotations: map[string]string{allocationKey: string(allocation)},
-		Devices: []device{{Name: c.UID, Edits: edits{Env: []string{
-			c.environment + "_CPUS=" + c.CPUs,
-			c.environment + "_NUMA_NODE=" + strconv.FormatUint(uint64(c.Node), 10),
-			c.environment + "_MEMORY_BYTES=" + strconv.FormatUint(size, 10),
-		}}}},
-	}, "", "  ")
+	s := specification{Version: "0.6.0", Kind: Kind, Annotations: map[string]string{allocationKey: string(allocation)}}
+	for _, p := range c.Parts {
+		size, _ := p.bytes()
+		s.Devices = append(s.Devices, device{Name: c.cdiName(p), Edits: edits{Env: []string{
+			p.variable("CPUS") + p.CPUs,
+			p.variable("NUMA_NODE") + strconv.FormatUint(uint64(p.Node), 10),
+			p.variable("MEMORY_BYTES") + strconv.FormatUint(size, 10),
+		}}})
+	}
+	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -97,6 +96,11 @@ func (f *files) write(c *claim) error {
 		return errdefs.Unavailablef("write the CDI file of the claim: %w", err)
 	}
 	return nil
+}
+
+// variable begins the assignment of a variable of a part: PREFIX_PART_NAME=.
+func (p *part) variable(name string) string {
+	return p.environment + "_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")) + "_" + name + "="
 }
 
 // replace writes a file under another name and renames it. It is not synced: after a power failure the
@@ -184,17 +188,13 @@ func (f *files) read(uid string) (*claim, error) {
 	if c.UID != uid {
 		return nil, fmt.Errorf("it is of claim %.80q", c.UID)
 	}
-	if set, err := cpuset.Parse(c.CPUs); err != nil || set.IsEmpty() {
-		return nil, fmt.Errorf("CPUs %.80q: expected a list of CPUs", c.CPUs)
+	if len(c.Parts) == 0 {
+		return nil, errors.New("it has no parts")
+	}
+	for _, p := range c.Parts {
+		if set, err := cpuset.Parse(p.CPUs); err != nil || set.IsEmpty() {
+			return nil, fmt.Errorf("CPUs %.80q of part %.80q: expected a list of CPUs", p.CPUs, p.Name)
+		}
 	}
 	return c, nil
-}
-
-// bytes is the memory of a claim.
-func (c *claim) bytes() (uint64, bool) {
-	q, err := resource.ParseQuantity(c.Resources[capacityMemory])
-	if err != nil || q.Value() <= 0 {
-		return 0, false
-	}
-	return uint64(q.Value()), true
 }

@@ -1,22 +1,33 @@
 package driver
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
 // claim is what berthd has to allocate for a ResourceClaim. Its JSON form is in the CDI file.
 type claim struct {
-	UID       string            `json:"uid"`
-	Namespace string            `json:"namespace"`
+	UID       string  `json:"uid"`
+	Namespace string  `json:"namespace"`
+	Name      string  `json:"name"`
+	Parts     []*part `json:"parts"`
+}
+
+// part is what a claim has of a device.
+type part struct {
+	// Name is that of the request, or REQUEST-NUMBER if the claim has several devices for the request.
 	Name      string            `json:"name"`
 	Node      uint32            `json:"numaNode"`
 	Resources map[string]string `json:"resources"`
@@ -41,21 +52,55 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 	if c.Status.Allocation == nil {
 		return nil, errdefs.Preconditionf("the claim is not allocated")
 	}
-	var own []*resourceapi.DeviceRequestAllocationResult
+	out := &claim{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name}
 	for i := range c.Status.Allocation.Devices.Results {
-		if r := &c.Status.Allocation.Devices.Results[i]; r.Driver == Name {
-			own = append(own, r)
+		r := &c.Status.Allocation.Devices.Results[i]
+		if r.Driver != Name {
+			continue
 		}
+		p, err := readPart(r, nodeName)
+		if err != nil {
+			return nil, fmt.Errorf("request %s: %w", r.Request, err)
+		}
+		parameters, err := readParameters(c.Status.Allocation.Devices.Config, r.Request)
+		if err != nil {
+			return nil, err
+		}
+		p.environment = parameters.Environment
+		out.Parts = append(out.Parts, p)
 	}
-	if len(own) != 1 {
-		return nil, errdefs.Unsupportedf("the claim has %d devices of %s, expected one: claims on several NUMA nodes, "+
-			"and several requests in a claim, are not supported; use a claim for each", len(own), Name)
+	if len(out.Parts) == 0 {
+		return nil, errdefs.Unsupportedf("the claim has no device of %s", Name)
 	}
-	r := own[0]
+	return out, out.name()
+}
+
+// name names the parts. The names of a claim's parts differ.
+func (c *claim) name() error {
+	of := map[string]int{}
+	for _, p := range c.Parts {
+		of[parent(p.request)]++
+	}
+	number, known := map[string]int{}, map[string]bool{}
+	for _, p := range c.Parts {
+		p.Name = parent(p.request)
+		if of[p.Name] > 1 {
+			n := number[p.Name]
+			number[p.Name]++
+			p.Name += "-" + strconv.Itoa(n)
+		}
+		if known[p.Name] {
+			return errdefs.Unsupportedf("request %s: a device of another request has this name: rename one of the requests", p.Name)
+		}
+		known[p.Name] = true
+	}
+	return nil
+}
+
+// readPart reads a device of a claim.
+func readPart(r *resourceapi.DeviceRequestAllocationResult, nodeName string) (*part, error) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(r.Device, devicePrefix), 10, 32)
 	switch {
-	case len(c.Status.ReservedFor) > 1:
-		return nil, errdefs.Unsupportedf("%d pods share the claim: exclusive CPUs of several pods are not supported; use a claim for each pod", len(c.Status.ReservedFor))
 	case r.Pool != nodeName:
 		return nil, errdefs.Invalidf("device %.80q is of pool %.80q, expected %q, this node's", r.Device, r.Pool, nodeName)
 	case err != nil || id >= numa.MaxNodes || r.Device != devicePrefix+strconv.FormatUint(id, 10):
@@ -63,13 +108,9 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 	case r.AdminAccess != nil && *r.AdminAccess:
 		return nil, errdefs.Unsupportedf("adminAccess: CPUs and memory have no access for administrators")
 	}
-	parameters, err := readParameters(c.Status.Allocation.Devices.Config, r.Request)
-	if err != nil {
-		return nil, err
-	}
-	out := &claim{
-		UID: string(c.UID), Namespace: c.Namespace, Name: c.Name, Node: uint32(id), Resources: map[string]string{},
-		request: r.Request, pool: r.Pool, device: r.Device, share: r.ShareID, environment: parameters.Environment,
+	out := &part{
+		Node: uint32(id), Resources: map[string]string{},
+		request: r.Request, pool: r.Pool, device: r.Device, share: r.ShareID,
 	}
 	for name, amount := range r.ConsumedCapacity {
 		switch local := strings.TrimPrefix(string(name), Name+"/"); local {
@@ -89,21 +130,47 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 // admission is the request to berthd. A prepared claim is sent with its allocation, so that berthd can
 // restore the allocation if it has lost it.
 func (c *claim) admission(owner string) *admissionv1.AdmitRequest {
-	node := &typesv1.NUMANodeSet{Ids: []uint32{c.Node}}
-	req := &admissionv1.AdmitRequest{
-		Owner: owner,
-		Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-			Uid: c.UID, Namespace: c.Namespace, Name: c.Name, Resources: c.Resources, NumaNodes: node,
-		}},
-	}
-	if bytes, ok := c.bytes(); ok && c.CPUs != "" {
-		req.RunningAllocations = []*admissionv1.RunningAllocation{{
-			ContainerName: container, Cpus: &typesv1.CPUSet{List: c.CPUs},
-			Memory: []*admissionv1.RunningMemory{{Resource: capacityMemory, NumaNodes: node, Bytes: bytes}},
-		}}
+	message := &admissionv1.ResourceClaim{Uid: c.UID, Namespace: c.Namespace, Name: c.Name}
+	req := &admissionv1.AdmitRequest{Owner: owner, Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: message}}
+	for _, p := range c.Parts {
+		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources})
+		if bytes, ok := p.bytes(); ok && p.CPUs != "" {
+			req.RunningAllocations = append(req.RunningAllocations, &admissionv1.RunningAllocation{
+				ContainerName: p.Name, Cpus: &typesv1.CPUSet{List: p.CPUs},
+				Memory: []*admissionv1.RunningMemory{{Resource: capacityMemory, NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{p.Node}}, Bytes: bytes}},
+			})
+		}
 	}
 	return req
 }
 
-// container is the name of the only container of a claim in berthd.
-const container = "claim"
+// has takes over the CPUs of a claim that is prepared already.
+func (c *claim) has(prepared *claim) {
+	for _, p := range c.Parts {
+		if i := slices.IndexFunc(prepared.Parts, func(o *part) bool { return o.Name == p.Name }); i >= 0 {
+			p.CPUs = prepared.Parts[i].CPUs
+		}
+	}
+}
+
+// cpus are the CPUs of all parts.
+func (c *claim) cpus() (all cpuset.Set) {
+	for _, p := range c.Parts {
+		if set, err := cpuset.Parse(p.CPUs); err == nil { // else it was checked when it was read
+			all = all.Union(set)
+		}
+	}
+	return all
+}
+
+// bytes is the memory of a part.
+func (p *part) bytes() (uint64, bool) {
+	q, err := resource.ParseQuantity(p.Resources[capacityMemory])
+	if err != nil || q.Value() <= 0 {
+		return 0, false
+	}
+	return uint64(q.Value()), true
+}
+
+// cdiName is the name of a part's CDI device without the kind; policy.ClaimResource of berth-nri reads it.
+func (c *claim) cdiName(p *part) string { return c.UID + ":" + p.Name }

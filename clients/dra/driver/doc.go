@@ -8,9 +8,10 @@
 //   - claim: a ResourceClaim with an allocation. In berthd it is a resource claim of the owner
 //     "dra", with the claim's uid.
 //   - device: a NUMA node, called numa-0, whose capacity several claims consume.
+//   - part: what a claim has of a device: a container of the claim in berthd, and a CDI device.
 //   - consumed: the amounts that the scheduler has given to a claim.
-//   - CDI file: the file with the environment of containers that use a claim, read by the runtime.
-//     There is one for each prepared claim; it also has the claim's allocation.
+//   - CDI file: the file with the environment of containers that use a claim, read by the runtime. There
+//     is one for each prepared claim, with a CDI device for each part; it also has the claim's allocation.
 //   - parameters: the opaque configuration of a claim, BerthClaimParameters.
 //
 // The ledger of berthd has the allocations of claims. The order of steps follows from this. A claim
@@ -21,8 +22,7 @@
 //
 // Invariants:
 //
-//   - A claim with unsupported contents is refused: several devices, several NUMA nodes, unknown
-//     parameters.
+//   - A claim with unsupported contents is refused: unknown capacities and parameters.
 //   - A CDI file is written completely or not at all, in a directory that no other user can write
 //     to.
 //   - No two prepared claims have a CPU in common; each answer of berthd is compared with the CDI

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
@@ -81,11 +83,13 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 			result.Err = fmt.Errorf("berth: claim %s/%s: %w", c.Namespace, c.Name, err)
 			d.Log.Warn("a claim was not prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", err)
 		} else {
-			result.Devices = []kubeletplugin.Device{{
-				Requests: []string{prepared.request}, PoolName: prepared.pool, DeviceName: prepared.device, ShareID: prepared.share,
-				CDIDeviceIDs: []string{Kind + "=" + prepared.UID},
-			}}
-			d.Log.Info("a claim is prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "numaNode", prepared.Node, "cpus", prepared.CPUs, "took", time.Since(began))
+			for _, p := range prepared.Parts {
+				result.Devices = append(result.Devices, kubeletplugin.Device{
+					Requests: []string{p.request}, PoolName: p.pool, DeviceName: p.device, ShareID: p.share,
+					CDIDeviceIDs: []string{Kind + "=" + prepared.cdiName(p)},
+				})
+			}
+			d.Log.Info("a claim is prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "cpus", prepared.cpus().String(), "took", time.Since(began))
 		}
 		out[c.UID] = result
 	}
@@ -104,20 +108,20 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 		return nil, err
 	}
 	if have := d.prepared[wanted.UID]; have != nil {
-		wanted.CPUs = have.CPUs
+		wanted.has(have)
 	}
 	for again := false; ; again = true {
-		set, err := d.admit(ctx, wanted)
+		given, err := d.admit(ctx, wanted)
 		if err != nil {
 			return nil, err
 		}
-		other := d.holder(wanted.UID, set)
+		other := d.holder(given)
 		if other == nil {
-			wanted.CPUs = set.String()
+			wanted = given
 			break
 		}
 		// berthd has lost the other claim since restore.
-		err = errdefs.Internalf("berthd gives CPUs %s, some of which claim %s/%s has: %s", set, other.Namespace, other.Name, other.CPUs)
+		err = errdefs.Internalf("berthd gives CPUs %s, some of which claim %s/%s has: %s", given.cpus(), other.Namespace, other.Name, other.cpus())
 		if again || d.release(ctx, wanted.UID) != nil {
 			return nil, err
 		}
@@ -133,10 +137,12 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	return wanted, nil
 }
 
-// holder returns the prepared claim that has one of the CPUs; nil if there is none. The caller holds mu.
-func (d *Driver) holder(except string, cpus cpuset.Set) *claim {
+// holder returns another prepared claim that has one of the CPUs of a claim; nil if there is none. The caller
+// holds mu.
+func (d *Driver) holder(of *claim) *claim {
+	cpus := of.cpus()
 	for uid, c := range d.prepared {
-		if set, err := cpuset.Parse(c.CPUs); uid != except && err == nil && set.Overlaps(cpus) {
+		if uid != of.UID && c.cpus().Overlaps(cpus) {
 			return c
 		}
 	}
@@ -149,9 +155,11 @@ func (d *Driver) restore(ctx context.Context) error {
 		return nil
 	}
 	for _, c := range d.prepared {
-		set, err := d.admit(ctx, c)
-		if err == nil && set.String() != c.CPUs {
-			err = errdefs.Internalf("has CPUs %s, berthd says %s", c.CPUs, set)
+		known, err := d.admit(ctx, c)
+		for i := 0; err == nil && i < len(c.Parts); i++ {
+			if has, says := c.Parts[i].CPUs, known.Parts[i].CPUs; has != says {
+				err = errdefs.Internalf("has CPUs %s, berthd says %s", has, says)
+			}
 		}
 		if err != nil {
 			return errdefs.Unavailablef("prepared claim %s/%s is not known to berthd: %w", c.Namespace, c.Name, err)
@@ -161,25 +169,37 @@ func (d *Driver) restore(ctx context.Context) error {
 	return nil
 }
 
-// admit admits a claim and returns its CPUs. A rejection is an error with the explanation.
-func (d *Driver) admit(ctx context.Context, c *claim) (cpuset.Set, error) {
+// admit admits a claim, and returns it with its CPUs. A rejection is an error with the explanation.
+func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 	answer, err := d.Client.Admission().Admit(ctx, c.admission(Owner))
 	if err != nil {
-		return cpuset.Set{}, err
+		return nil, err
 	}
 	switch answer.GetVerdict() {
 	case admissionv1.Verdict_VERDICT_ADMITTED:
 	case admissionv1.Verdict_VERDICT_DEFERRED:
-		return cpuset.Set{}, errdefs.Unavailablef("deferred: %s", answer.GetMessage())
+		return nil, errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 	default:
-		return cpuset.Set{}, errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", explanation(answer))
+		return nil, errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", explanation(answer))
 	}
-	for _, a := range answer.GetAllocations() {
-		if a.GetContainerName() == container && a.GetExclusiveCpus() {
-			return cpuset.Parse(a.GetCpus().GetList())
+	given := *c
+	given.Parts = make([]*part, len(c.Parts))
+	for i, p := range c.Parts {
+		is := func(a *typesv1.ContainerAllocation) bool {
+			return a.GetContainerName() == p.Name && a.GetExclusiveCpus()
 		}
+		at := slices.IndexFunc(answer.GetAllocations(), is)
+		if at < 0 {
+			return nil, errdefs.Internalf("berthd's answer has no CPUs for request %s", p.Name)
+		}
+		set, err := cpuset.Parse(answer.GetAllocations()[at].GetCpus().GetList())
+		if err != nil {
+			return nil, errdefs.Internalf("berthd's answer for request %s: %w", p.Name, err)
+		}
+		next := *p
+		next.CPUs, given.Parts[i] = set.String(), &next
 	}
-	return cpuset.Set{}, errdefs.Internalf("berthd's answer has no CPUs for the claim")
+	return &given, nil
 }
 
 // maxExplanation bounds the text of a refusal in bytes; an event has at most 1024.

@@ -95,6 +95,20 @@ func (p *place) startDriver() {
 	}
 }
 
+// with adds the devices of other claims to a claim.
+func with(c *resourceapi.ResourceClaim, others ...*resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	for _, o := range others {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, o.Status.Allocation.Devices.Results[1])
+	}
+	return c
+}
+
+// under changes the request of a claim's device.
+func under(request string, c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	c.Status.Allocation.Devices.Results[1].Request = request
+	return c
+}
+
 // allocated is a claim with the scheduler's allocation.
 func allocated(uid string, numa, cpus int, memory string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
@@ -137,12 +151,17 @@ func (p *place) held() string {
 	}
 	var out []string
 	for _, c := range list.GetPods() {
-		cpus := c.GetContainers()[0].GetCpus().GetList()
-		out = append(out, c.GetUid()+": "+cpus)
 		text, err := os.ReadFile(filepath.Join(p.root, "cdi", fileName(c.GetUid())))
-		if err != nil || !strings.Contains(string(text), `"BERTH_CPUS=`+cpus+`"`) || !json.Valid(text) {
-			p.t.Errorf("CDI file of %s, which has %s: %v, %s", c.GetUid(), cpus, err, text)
+		var all []string
+		for _, part := range c.GetContainers() {
+			cpus := part.GetCpus().GetList()
+			variable := `"BERTH_` + strings.ToUpper(strings.ReplaceAll(part.GetContainerName(), "-", "_")) + `_CPUS=` + cpus + `"`
+			if err != nil || !strings.Contains(string(text), variable) || !json.Valid(text) {
+				p.t.Errorf("CDI file of %s, which has %s: %v, %s", c.GetUid(), variable, err, text)
+			}
+			all = append(all, cpus)
 		}
+		out = append(out, c.GetUid()+": "+strings.Join(all, " and "))
 	}
 	files, err := filepath.Glob(filepath.Join(p.root, "cdi", "*"))
 	if err != nil || len(files) != len(out) {
@@ -166,7 +185,7 @@ func TestPrepare(t *testing.T) {
 	p := newPlace(t, "")
 	first := p.prepared(allocated("a", 1, 4, "2Gi"))
 	if first.Err != nil || len(first.Devices) != 1 || first.Devices[0].Requests[0] != "place" || first.Devices[0].DeviceName != "numa-1" ||
-		first.Devices[0].PoolName != node || first.Devices[0].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=a" {
+		first.Devices[0].PoolName != node || first.Devices[0].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=a:place" {
 		t.Fatalf("%+v", first)
 	}
 	p.want("one claim", "a: 4-5,12-13")
@@ -196,6 +215,58 @@ func TestPrepare(t *testing.T) {
 	p.want("another one", "b: 4-5,12")
 }
 
+// TestSeveralDevices: a claim has each device on its own NUMA node, all of them or none, and each is a CDI device
+// of its request.
+func TestSeveralDevices(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	both := func() *resourceapi.ResourceClaim {
+		return with(under("left", allocated("a", 0, 4, "2Gi")), under("right/large", allocated("a", 1, 3, "1Gi")))
+	}
+	got := p.prepared(both())
+	if got.Err != nil || len(got.Devices) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for i, want := range []string{"left numa-0 dra.berthd.github.io/claim=a:left", "right/large numa-1 dra.berthd.github.io/claim=a:right"} {
+		if d := got.Devices[i]; strings.Join([]string{d.Requests[0], d.DeviceName, d.CDIDeviceIDs[0]}, " ") != want {
+			t.Errorf("%+v, want %s", d, want)
+		}
+	}
+	p.want("two requests", "a: 1-2,9-10 and 4-5,12")
+	if r := p.prepared(with(allocated("b", 0, 2, "1Gi"), allocated("b", 1, 4, "1Gi"))); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 1 has 3 free of the 4 cpu that are needed") {
+		t.Errorf("half of a claim: %v", r.Err)
+	}
+	p.want("one part does not fit", "a: 1-2,9-10 and 4-5,12")
+	if r := p.prepared(with(allocated("b", 0, 1, "1Gi"), allocated("b", 1, 1, "1Gi"))); r.Err != nil || r.Devices[1].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=b:place-1" {
+		t.Errorf("a request with count 2: %+v", r)
+	}
+	p.startDriver()
+	if r := p.prepared(both()); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("another driver", "a: 1-2,9-10 and 4-5,12; b: 3 and 13")
+	p.lose()
+	p.unsure = true // as Follow finds
+	if r := p.prepared(allocated("c", 0, 1, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("the ledger was lost", "a: 1-2,9-10 and 4-5,12; b: 3 and 13; c: 11")
+	p.unprepare("a")
+	p.want("given back", "b: 3 and 13; c: 11")
+}
+
+// lose restarts berthd without its ledger.
+func (p *place) lose() {
+	p.t.Helper()
+	p.stop()
+	for _, dir := range []string{"/state", "/claims"} {
+		if err := os.RemoveAll(p.root + dir); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.startBerthd("")
+}
+
 // TestCrashes: the driver and berthd are ended between any two steps, berthd loses its ledger, and CDI files are damaged.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
@@ -222,14 +293,7 @@ func TestCrashes(t *testing.T) {
 	}
 	p.want("the CDI file is written", all)
 	// berthd has lost everything: what the files say is taken over before another claim gets a CPU.
-	p.stop()
-	if err := os.RemoveAll(p.root + "/state"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(p.root + "/claims"); err != nil {
-		t.Fatal(err)
-	}
-	p.startBerthd("")
+	p.lose()
 	p.unsure = true // as Follow finds
 	if r := p.prepared(allocated("c", 0, 4, "1Gi")); r.Err != nil {
 		t.Error(r.Err)
@@ -237,14 +301,7 @@ func TestCrashes(t *testing.T) {
 	p.want("the ledger was lost", "a: 1,9; b: 4,12; c: 2-3,10-11")
 	p.unprepare("c")
 	// The same without the stream that says so: the answer is compared with the files.
-	p.stop()
-	if err := os.RemoveAll(p.root + "/state"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(p.root + "/claims"); err != nil {
-		t.Fatal(err)
-	}
-	p.startBerthd("")
+	p.lose()
 	if r := p.prepared(allocated("c", 0, 2, "1Gi")); r.Err != nil {
 		t.Error(r.Err)
 	}
@@ -267,20 +324,18 @@ func TestRefusedClaims(t *testing.T) {
 	own := func(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
 		return &c.Status.Allocation.Devices.Results[1]
 	}
-	with := func(parameters string, more ...resourceapi.DeviceAllocationConfiguration) func(*resourceapi.ResourceClaim) {
+	configured := func(parameters string, more ...resourceapi.DeviceAllocationConfiguration) func(*resourceapi.ResourceClaim) {
 		return func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config = append(more, opaque(resourceapi.AllocationConfigSourceClaim, parameters))
 		}
 	}
 	for want, change := range map[string]func(c *resourceapi.ResourceClaim){
 		"not allocated": func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil },
-		"a claim for each pod": func(c *resourceapi.ResourceClaim) {
-			c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor[0])
+		"rename one of the requests": func(c *resourceapi.ResourceClaim) {
+			with(c, c, c)
+			own(c).Request = "place-1"
 		},
-		"2 devices of": func(c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, *own(c))
-		},
-		"0 devices of":           func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
+		"no device of":           func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
 		"is of pool":             func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
 		`device "numa-64"`:       func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
 		`device "numa-01"`:       func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-01" },
@@ -289,13 +344,13 @@ func TestRefusedClaims(t *testing.T) {
 		"consumes \"gold\"":      func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
 		"DRAConsumableCapacity":  func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
 		"whole number":           func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
-		"expected dra.berthd":    with(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
-		"unknown field":          with(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
-		"duplicate field":        with(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
-		`environment "a=b"`:      with(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
-		"there are two":          with(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
-		"config[0].opaque":       with(`[]`),
-		"expected at most 10240": with(strings.Repeat(" ", 11<<10)),
+		"expected dra.berthd":    configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
+		"unknown field":          configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
+		"duplicate field":        configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
+		`environment "a=b"`:      configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
+		"there are two":          configured(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
+		"config[0].opaque":       configured(`[]`),
+		"expected at most 10240": configured(strings.Repeat(" ", 11<<10)),
 	} {
 		c := allocated("x", 0, 1, "1Gi")
 		change(c)

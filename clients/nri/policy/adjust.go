@@ -13,7 +13,6 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/numa"
 )
 
 // adjustment converts a container's allocation for the runtime. CPU weight, quota and memory stay
@@ -62,15 +61,7 @@ func memoryNodes(l *typesv1.LinuxResources) string { return convert.Nodes(l.GetC
 
 // pinnedNodes formats the memory nodes of a container of berthd's list; empty if its memory is not
 // bound to nodes.
-func pinnedNodes(c *typesv1.ContainerAllocation) string {
-	var nodes numa.Mask
-	for _, claim := range c.GetClaims() {
-		for _, b := range claim.GetMemory().GetBlocks() {
-			nodes = nodes.Union(convert.Nodes(b.GetNumaNodes()))
-		}
-	}
-	return nodes.Commas()
-}
+func pinnedNodes(c *typesv1.ContainerAllocation) string { return memoryNodesOf(c).Commas() }
 
 // deviceNode describes a device file by its numbers. NRI has no place for the
 // permissions: the runtime allows everything on a device that a plugin adds.

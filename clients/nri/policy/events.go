@@ -143,7 +143,7 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	if err != nil {
 		return cpus, nil, err
 	}
-	if err := p.withClaim(ctx, m, a); err != nil {
+	if err := p.withClaims(ctx, m, a); err != nil {
 		return cpus, nil, err
 	}
 	if adjust, err = adjustment(a, m.free); err != nil {

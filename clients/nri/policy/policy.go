@@ -182,7 +182,7 @@ type sandbox struct {
 	whole bool
 	// unfound means that the search for the specification has failed, or is still to come.
 	unfound bool
-	// dynamic means that the pod has claims of dynamic resource allocation.
+	// dynamic means that the pod may have claims of dynamic resource allocation.
 	dynamic bool
 	// apart means that the pod is admitted container by container. It stays so until the pod
 	// ends, even if its specification becomes known.
@@ -210,9 +210,9 @@ type member struct {
 	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
-	// claim is the uid of the claim that the container uses; empty if it uses none. Its CPUs and memory
-	// nodes are then the claim's, and its size still counts in its pod.
-	claim string
+	// claims are the parts of claims that the container uses. Its CPUs and memory nodes are then those of
+	// all of them, and its size still counts in its pod.
+	claims []claimPart
 	// match is whether reconcile has compared the member with the ledger. room is Policy.room when berthd
 	// decided that it is denied. tries counts the failures to place it.
 	match match

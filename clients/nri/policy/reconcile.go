@@ -15,7 +15,6 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // reconcile compares berthd's ledger with the members, and sets the members' CPUs from the ledger. On
@@ -105,12 +104,21 @@ type listing struct {
 // of returns a member's allocation; nil if berthd has none.
 func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
 
-// place returns the allocation with a member's CPUs and memory: that of its claim, or of its pod.
+// place returns the allocation with a member's CPUs and memory: those of its claims, or that of its pod. It
+// is nil if one is not in the ledger.
 func (l listing) place(m *member) *typesv1.ContainerAllocation {
-	if m.claim != "" {
-		return l.containers[m.claim+"/"+workload.ClaimContainer]
+	if len(m.claims) == 0 {
+		return l.of(m)
 	}
-	return l.of(m)
+	var parts []*typesv1.ContainerAllocation
+	for _, part := range m.claims {
+		c := l.containers[part.uid+"/"+part.container]
+		if c == nil {
+			return nil
+		}
+		parts = append(parts, c)
+	}
+	return combined(parts)
 }
 
 // list reads the ledger, and the shared CPUs. If the ledger has a pod that is not alive, an answer was
@@ -265,7 +273,7 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 		m.tries++
 		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
 	default:
-		m.key, m.claim, m.own, m.free, m.allowed, m.match, m.room = "", "", cpuset.Set{}, false, false, denied, room
+		m.key, m.claims, m.own, m.free, m.allowed, m.match, m.room = "", nil, cpuset.Set{}, false, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0
 		p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err)
 	}
@@ -321,7 +329,7 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	if err != nil {
 		return err
 	}
-	if err := p.withClaim(ctx, m, a); err != nil {
+	if err := p.withClaims(ctx, m, a); err != nil {
 		return err
 	}
 	m.match = due

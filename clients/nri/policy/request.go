@@ -120,8 +120,11 @@ func pageSize(text string) (int64, error) {
 	return 0, errdefs.Invalidf("huge page size %q: expected a number and KB, MB or GB", text)
 }
 
-// even reports whether a container's limits equal its requests, independent of its quota.
-func (m *member) even() bool { return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() }
+// even reports whether a container's limits equal its requests, independent of its quota. CPUs of claims are
+// beside the requests.
+func (m *member) even() bool {
+	return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() && len(m.claims) == 0
+}
 
 // sharesPod reports whether a container has the resources of its pod as a whole and not its own.
 // For a pod with pod-level resources (KEP-2837) the kubelet writes the pod's amounts on each

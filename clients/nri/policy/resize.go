@@ -142,6 +142,9 @@ func (m *member) resized(counted *typesv1.ContainerAllocation) bool {
 	}
 	has, err := declared(pod.GetSpec().GetContainers()[0])
 	was, otherErr := declared(c)
+	if m.free && has.cpuLimit == 0 {
+		has.cpuLimit = was.cpuLimit // the runtime has no quota, whatever the limit is
+	}
 	return err != nil || otherErr != nil || has != was
 }
 

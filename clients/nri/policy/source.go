@@ -133,7 +133,8 @@ func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 // claim gives a specification the pod's identity. Dynamic resources are removed from it,
 // because the kubelet, which runs the pod, allocates them itself.
 func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
-	s.dynamic = len(pod.Spec.ResourceClaims) > 0
+	// The author of an annotation may have left the claims out.
+	s.dynamic = len(pod.Spec.ResourceClaims) > 0 || source == "annotation"
 	pod.Spec.ResourceClaims = nil
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Resources != nil {

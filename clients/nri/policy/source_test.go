@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -24,7 +25,9 @@ type knows struct {
 	activeErr error
 }
 
-func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, error) { return k.pods[uid], k.err }
+func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, error) {
+	return proto.CloneOf(k.pods[uid]), k.err
+}
 
 // specOf is a pod of one container with so many CPUs.
 func specOf(name, cpu string) *typesv1.Pod {

@@ -49,7 +49,7 @@ func (p *Policy) want(ctx context.Context) error {
 		switch {
 		case m.match == unplaced:
 			continue
-		case m.claim != "" && c == nil: // berth-dra admits it again
+		case len(m.claims) > 0 && c == nil: // berth-dra admits it again
 			p.kickLater()
 			continue
 		case m.key != "" && c == nil: // berthd has lost it

@@ -7,7 +7,6 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
-	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
 	"github.com/berthd/berth/server/internal/metrics"
@@ -30,7 +29,7 @@ func TestResourceClaims(t *testing.T) {
 	})
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
 		claim := ledgertest.With(ledgertest.Pod("claim", "claim"), ledgertest.Exclusive("claim", "3"), ledgertest.Memory("claim", "memory", "1", 128*mi))
-		claim.Pod.ResourceClaim = &workload.ResourceClaim{Nodes: numa.Of(1)}
+		claim.Pod.ResourceClaim = &workload.ResourceClaim{Devices: []workload.ClaimDevice{{Node: 1}}}
 		d.PutPod(claim)
 		d.PutPod(ledgertest.With(ledgertest.Pod("pod", "c"), ledgertest.Exclusive("c", "1"), ledgertest.Memory("c", "memory", "1", 64*mi)))
 		return nil

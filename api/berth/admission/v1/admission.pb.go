@@ -341,7 +341,7 @@ type AdmitRequest_Pod struct {
 
 type AdmitRequest_ResourceClaim struct {
 	// A claim on dynamic resources, which a driver prepares. All other calls about pods take its
-	// uid too, except Resize; its one container is called "claim".
+	// uid too, except Resize; its containers are its devices.
 	ResourceClaim *ResourceClaim `protobuf:"bytes,8,opt,name=resource_claim,json=resourceClaim,proto3,oneof"`
 }
 
@@ -350,8 +350,9 @@ func (*AdmitRequest_Pod) isAdmitRequest_Subject() {}
 func (*AdmitRequest_ResourceClaim) isAdmitRequest_Subject() {}
 
 // ResourceClaim is a claim on dynamic resources (DRA, KEP-4381) with an allocation of the
-// scheduler. It gets CPUs, memory and huge pages of one NUMA node for the containers that use
-// it, all or nothing, whatever the topology policy is. It has no cgroup and no processes. What
+// scheduler. It gets exclusive CPUs, memory and huge pages for the containers that use it, each
+// device's of exactly its NUMA node, and all devices' or nothing, whatever the topology policy
+// is. It has no cgroup and no processes. What
 // all claims may have is divided from what pods may have by the configuration (dra); without
 // that, the call is FAILED_PRECONDITION.
 type ResourceClaim struct {
@@ -363,11 +364,8 @@ type ResourceClaim struct {
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// DNS subdomain. Required.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// Quantities by name: cpu, a whole number; memory; hugepages-SIZE. The first two are
-	// required.
-	Resources map[string]string `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The NUMA node that the scheduler has chosen: exactly one. Required.
-	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,5,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	// 1 to 32, with different names. Required.
+	Devices       []*ClaimDevice `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,16 +421,74 @@ func (x *ResourceClaim) GetName() string {
 	return ""
 }
 
-func (x *ResourceClaim) GetResources() map[string]string {
+func (x *ResourceClaim) GetDevices() []*ClaimDevice {
 	if x != nil {
-		return x.Resources
+		return x.Devices
 	}
 	return nil
 }
 
-func (x *ResourceClaim) GetNumaNodes() *v1.NUMANodeSet {
+// ClaimDevice is a part of a claim: amounts of one NUMA node.
+type ClaimDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A DNS label. What the device holds is that of the container of this name. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The NUMA node that the scheduler has chosen.
+	NumaNode uint32 `protobuf:"varint,2,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	// Quantities by name: cpu, a whole number; memory; hugepages-SIZE. The first two are
+	// required.
+	Resources     map[string]string `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimDevice) Reset() {
+	*x = ClaimDevice{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimDevice) ProtoMessage() {}
+
+func (x *ClaimDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
 	if x != nil {
-		return x.NumaNodes
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimDevice.ProtoReflect.Descriptor instead.
+func (*ClaimDevice) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ClaimDevice) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimDevice) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *ClaimDevice) GetResources() map[string]string {
+	if x != nil {
+		return x.Resources
 	}
 	return nil
 }
@@ -450,7 +506,7 @@ type ExternalDevices struct {
 
 func (x *ExternalDevices) Reset() {
 	*x = ExternalDevices{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +518,7 @@ func (x *ExternalDevices) String() string {
 func (*ExternalDevices) ProtoMessage() {}
 
 func (x *ExternalDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +531,7 @@ func (x *ExternalDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalDevices.ProtoReflect.Descriptor instead.
 func (*ExternalDevices) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ExternalDevices) GetContainerName() string {
@@ -509,7 +565,7 @@ type RunningAllocation struct {
 
 func (x *RunningAllocation) Reset() {
 	*x = RunningAllocation{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +577,7 @@ func (x *RunningAllocation) String() string {
 func (*RunningAllocation) ProtoMessage() {}
 
 func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +590,7 @@ func (x *RunningAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAllocation.ProtoReflect.Descriptor instead.
 func (*RunningAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RunningAllocation) GetContainerName() string {
@@ -579,7 +635,7 @@ type RunningMemory struct {
 
 func (x *RunningMemory) Reset() {
 	*x = RunningMemory{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +647,7 @@ func (x *RunningMemory) String() string {
 func (*RunningMemory) ProtoMessage() {}
 
 func (x *RunningMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +660,7 @@ func (x *RunningMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningMemory.ProtoReflect.Descriptor instead.
 func (*RunningMemory) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RunningMemory) GetResource() string {
@@ -640,7 +696,7 @@ type RunningDevices struct {
 
 func (x *RunningDevices) Reset() {
 	*x = RunningDevices{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +708,7 @@ func (x *RunningDevices) String() string {
 func (*RunningDevices) ProtoMessage() {}
 
 func (x *RunningDevices) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +721,7 @@ func (x *RunningDevices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningDevices.ProtoReflect.Descriptor instead.
 func (*RunningDevices) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RunningDevices) GetResource() string {
@@ -721,7 +777,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +789,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +802,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AdmitResponse) GetVerdict() Verdict {
@@ -871,7 +927,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +939,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +952,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Condition) GetReason() string {
@@ -935,7 +991,7 @@ type RemovePodRequest struct {
 
 func (x *RemovePodRequest) Reset() {
 	*x = RemovePodRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1003,7 @@ func (x *RemovePodRequest) String() string {
 func (*RemovePodRequest) ProtoMessage() {}
 
 func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1016,7 @@ func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePodRequest.ProtoReflect.Descriptor instead.
 func (*RemovePodRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemovePodRequest) GetPodUid() string {
@@ -999,7 +1055,7 @@ type RemovePodResponse struct {
 
 func (x *RemovePodResponse) Reset() {
 	*x = RemovePodResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1067,7 @@ func (x *RemovePodResponse) String() string {
 func (*RemovePodResponse) ProtoMessage() {}
 
 func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1080,7 @@ func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePodResponse.ProtoReflect.Descriptor instead.
 func (*RemovePodResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemovePodResponse) GetRemoved() bool {
@@ -1078,7 +1134,7 @@ type SyncPodsRequest struct {
 
 func (x *SyncPodsRequest) Reset() {
 	*x = SyncPodsRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1146,7 @@ func (x *SyncPodsRequest) String() string {
 func (*SyncPodsRequest) ProtoMessage() {}
 
 func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1159,7 @@ func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPodsRequest.ProtoReflect.Descriptor instead.
 func (*SyncPodsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SyncPodsRequest) GetActivePodUids() []string {
@@ -1171,7 +1227,7 @@ type SyncPodsResponse struct {
 
 func (x *SyncPodsResponse) Reset() {
 	*x = SyncPodsResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1239,7 @@ func (x *SyncPodsResponse) String() string {
 func (*SyncPodsResponse) ProtoMessage() {}
 
 func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1252,7 @@ func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncPodsResponse.ProtoReflect.Descriptor instead.
 func (*SyncPodsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SyncPodsResponse) GetRemovedPodUids() []string {
@@ -1240,7 +1296,7 @@ type DefragmentRequest struct {
 
 func (x *DefragmentRequest) Reset() {
 	*x = DefragmentRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1308,7 @@ func (x *DefragmentRequest) String() string {
 func (*DefragmentRequest) ProtoMessage() {}
 
 func (x *DefragmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1321,7 @@ func (x *DefragmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefragmentRequest.ProtoReflect.Descriptor instead.
 func (*DefragmentRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DefragmentRequest) GetPod() *v1.Pod {
@@ -1319,7 +1375,7 @@ type DefragmentResponse struct {
 
 func (x *DefragmentResponse) Reset() {
 	*x = DefragmentResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1387,7 @@ func (x *DefragmentResponse) String() string {
 func (*DefragmentResponse) ProtoMessage() {}
 
 func (x *DefragmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[13]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1400,7 @@ func (x *DefragmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefragmentResponse.ProtoReflect.Descriptor instead.
 func (*DefragmentResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{13}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DefragmentResponse) GetEvent() isDefragmentResponse_Event {
@@ -1438,7 +1494,7 @@ type DefragmentPlan struct {
 
 func (x *DefragmentPlan) Reset() {
 	*x = DefragmentPlan{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1506,7 @@ func (x *DefragmentPlan) String() string {
 func (*DefragmentPlan) ProtoMessage() {}
 
 func (x *DefragmentPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[14]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1519,7 @@ func (x *DefragmentPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefragmentPlan.ProtoReflect.Descriptor instead.
 func (*DefragmentPlan) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{14}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DefragmentPlan) GetVerdict() Verdict {
@@ -1522,7 +1578,7 @@ type PlannedMove struct {
 
 func (x *PlannedMove) Reset() {
 	*x = PlannedMove{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[15]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1590,7 @@ func (x *PlannedMove) String() string {
 func (*PlannedMove) ProtoMessage() {}
 
 func (x *PlannedMove) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[15]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1603,7 @@ func (x *PlannedMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedMove.ProtoReflect.Descriptor instead.
 func (*PlannedMove) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{15}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlannedMove) GetPodUid() string {
@@ -1592,7 +1648,7 @@ type MoveProgress struct {
 
 func (x *MoveProgress) Reset() {
 	*x = MoveProgress{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[16]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1660,7 @@ func (x *MoveProgress) String() string {
 func (*MoveProgress) ProtoMessage() {}
 
 func (x *MoveProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[16]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1673,7 @@ func (x *MoveProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveProgress.ProtoReflect.Descriptor instead.
 func (*MoveProgress) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{16}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MoveProgress) GetPodUid() string {
@@ -1661,7 +1717,7 @@ type PodMoved struct {
 
 func (x *PodMoved) Reset() {
 	*x = PodMoved{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[17]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1729,7 @@ func (x *PodMoved) String() string {
 func (*PodMoved) ProtoMessage() {}
 
 func (x *PodMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[17]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1742,7 @@ func (x *PodMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodMoved.ProtoReflect.Descriptor instead.
 func (*PodMoved) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{17}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PodMoved) GetPodUid() string {
@@ -1753,7 +1809,7 @@ type DefragmentResult struct {
 
 func (x *DefragmentResult) Reset() {
 	*x = DefragmentResult{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[18]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1821,7 @@ func (x *DefragmentResult) String() string {
 func (*DefragmentResult) ProtoMessage() {}
 
 func (x *DefragmentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[18]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1834,7 @@ func (x *DefragmentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefragmentResult.ProtoReflect.Descriptor instead.
 func (*DefragmentResult) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{18}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DefragmentResult) GetFits() bool {
@@ -1844,7 +1900,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[19]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1912,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[19]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1925,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{19}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResizeRequest) GetPodUid() string {
@@ -1962,7 +2018,7 @@ type ContainerResources struct {
 
 func (x *ContainerResources) Reset() {
 	*x = ContainerResources{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[20]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2030,7 @@ func (x *ContainerResources) String() string {
 func (*ContainerResources) ProtoMessage() {}
 
 func (x *ContainerResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[20]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2043,7 @@ func (x *ContainerResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerResources.ProtoReflect.Descriptor instead.
 func (*ContainerResources) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{20}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ContainerResources) GetContainerName() string {
@@ -2048,7 +2104,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[21]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2116,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[21]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2129,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{21}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResizeResponse) GetVerdict() Verdict {
@@ -2203,14 +2259,16 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"traceLevel\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\x12N\n" +
 	"\x10external_devices\x18\a \x03(\v2#.berth.admission.v1.ExternalDevicesR\x0fexternalDevicesB\t\n" +
-	"\asubject\"\x9d\x02\n" +
+	"\asubject\"\x8e\x01\n" +
 	"\rResourceClaim\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\x12N\n" +
-	"\tresources\x18\x04 \x03(\v20.berth.admission.v1.ResourceClaim.ResourcesEntryR\tresources\x12:\n" +
-	"\n" +
-	"numa_nodes\x18\x05 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x1a<\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x129\n" +
+	"\adevices\x18\x04 \x03(\v2\x1f.berth.admission.v1.ClaimDeviceR\adevices\"\xca\x01\n" +
+	"\vClaimDevice\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12L\n" +
+	"\tresources\x18\x03 \x03(\v2..berth.admission.v1.ClaimDevice.ResourcesEntryR\tresources\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
@@ -2411,118 +2469,119 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(TraceLevel)(0),                 // 0: berth.admission.v1.TraceLevel
 	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
 	(Disruption)(0),                 // 2: berth.admission.v1.Disruption
 	(*AdmitRequest)(nil),            // 3: berth.admission.v1.AdmitRequest
 	(*ResourceClaim)(nil),           // 4: berth.admission.v1.ResourceClaim
-	(*ExternalDevices)(nil),         // 5: berth.admission.v1.ExternalDevices
-	(*RunningAllocation)(nil),       // 6: berth.admission.v1.RunningAllocation
-	(*RunningMemory)(nil),           // 7: berth.admission.v1.RunningMemory
-	(*RunningDevices)(nil),          // 8: berth.admission.v1.RunningDevices
-	(*AdmitResponse)(nil),           // 9: berth.admission.v1.AdmitResponse
-	(*Condition)(nil),               // 10: berth.admission.v1.Condition
-	(*RemovePodRequest)(nil),        // 11: berth.admission.v1.RemovePodRequest
-	(*RemovePodResponse)(nil),       // 12: berth.admission.v1.RemovePodResponse
-	(*SyncPodsRequest)(nil),         // 13: berth.admission.v1.SyncPodsRequest
-	(*SyncPodsResponse)(nil),        // 14: berth.admission.v1.SyncPodsResponse
-	(*DefragmentRequest)(nil),       // 15: berth.admission.v1.DefragmentRequest
-	(*DefragmentResponse)(nil),      // 16: berth.admission.v1.DefragmentResponse
-	(*DefragmentPlan)(nil),          // 17: berth.admission.v1.DefragmentPlan
-	(*PlannedMove)(nil),             // 18: berth.admission.v1.PlannedMove
-	(*MoveProgress)(nil),            // 19: berth.admission.v1.MoveProgress
-	(*PodMoved)(nil),                // 20: berth.admission.v1.PodMoved
-	(*DefragmentResult)(nil),        // 21: berth.admission.v1.DefragmentResult
-	(*ResizeRequest)(nil),           // 22: berth.admission.v1.ResizeRequest
-	(*ContainerResources)(nil),      // 23: berth.admission.v1.ContainerResources
-	(*ResizeResponse)(nil),          // 24: berth.admission.v1.ResizeResponse
-	nil,                             // 25: berth.admission.v1.ResourceClaim.ResourcesEntry
-	nil,                             // 26: berth.admission.v1.Condition.MetadataEntry
-	nil,                             // 27: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	nil,                             // 28: berth.admission.v1.PodMoved.BytesBeforeEntry
-	nil,                             // 29: berth.admission.v1.PodMoved.BytesAfterEntry
-	(*v1.Pod)(nil),                  // 30: berth.types.v1.Pod
-	(*v1.NUMANodeSet)(nil),          // 31: berth.types.v1.NUMANodeSet
+	(*ClaimDevice)(nil),             // 5: berth.admission.v1.ClaimDevice
+	(*ExternalDevices)(nil),         // 6: berth.admission.v1.ExternalDevices
+	(*RunningAllocation)(nil),       // 7: berth.admission.v1.RunningAllocation
+	(*RunningMemory)(nil),           // 8: berth.admission.v1.RunningMemory
+	(*RunningDevices)(nil),          // 9: berth.admission.v1.RunningDevices
+	(*AdmitResponse)(nil),           // 10: berth.admission.v1.AdmitResponse
+	(*Condition)(nil),               // 11: berth.admission.v1.Condition
+	(*RemovePodRequest)(nil),        // 12: berth.admission.v1.RemovePodRequest
+	(*RemovePodResponse)(nil),       // 13: berth.admission.v1.RemovePodResponse
+	(*SyncPodsRequest)(nil),         // 14: berth.admission.v1.SyncPodsRequest
+	(*SyncPodsResponse)(nil),        // 15: berth.admission.v1.SyncPodsResponse
+	(*DefragmentRequest)(nil),       // 16: berth.admission.v1.DefragmentRequest
+	(*DefragmentResponse)(nil),      // 17: berth.admission.v1.DefragmentResponse
+	(*DefragmentPlan)(nil),          // 18: berth.admission.v1.DefragmentPlan
+	(*PlannedMove)(nil),             // 19: berth.admission.v1.PlannedMove
+	(*MoveProgress)(nil),            // 20: berth.admission.v1.MoveProgress
+	(*PodMoved)(nil),                // 21: berth.admission.v1.PodMoved
+	(*DefragmentResult)(nil),        // 22: berth.admission.v1.DefragmentResult
+	(*ResizeRequest)(nil),           // 23: berth.admission.v1.ResizeRequest
+	(*ContainerResources)(nil),      // 24: berth.admission.v1.ContainerResources
+	(*ResizeResponse)(nil),          // 25: berth.admission.v1.ResizeResponse
+	nil,                             // 26: berth.admission.v1.ClaimDevice.ResourcesEntry
+	nil,                             // 27: berth.admission.v1.Condition.MetadataEntry
+	nil,                             // 28: berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	nil,                             // 29: berth.admission.v1.PodMoved.BytesBeforeEntry
+	nil,                             // 30: berth.admission.v1.PodMoved.BytesAfterEntry
+	(*v1.Pod)(nil),                  // 31: berth.types.v1.Pod
 	(*v1.ExternalDevice)(nil),       // 32: berth.types.v1.ExternalDevice
 	(*v1.CPUSet)(nil),               // 33: berth.types.v1.CPUSet
-	(v1.QOSClass)(0),                // 34: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil),  // 35: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),                // 36: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
-	(*v1.Claim)(nil),                // 38: berth.types.v1.Claim
-	(*v1.MovePlan)(nil),             // 39: berth.types.v1.MovePlan
-	(*v1.ResourceRequirements)(nil), // 40: berth.types.v1.ResourceRequirements
+	(*v1.NUMANodeSet)(nil),          // 34: berth.types.v1.NUMANodeSet
+	(v1.QOSClass)(0),                // 35: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 36: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 37: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 38: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 39: berth.types.v1.Claim
+	(*v1.MovePlan)(nil),             // 40: berth.types.v1.MovePlan
+	(*v1.ResourceRequirements)(nil), // 41: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	30, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	31, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
 	4,  // 1: berth.admission.v1.AdmitRequest.resource_claim:type_name -> berth.admission.v1.ResourceClaim
-	6,  // 2: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
+	7,  // 2: berth.admission.v1.AdmitRequest.running_allocations:type_name -> berth.admission.v1.RunningAllocation
 	0,  // 3: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	5,  // 4: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
-	25, // 5: berth.admission.v1.ResourceClaim.resources:type_name -> berth.admission.v1.ResourceClaim.ResourcesEntry
-	31, // 6: berth.admission.v1.ResourceClaim.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	6,  // 4: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
+	5,  // 5: berth.admission.v1.ResourceClaim.devices:type_name -> berth.admission.v1.ClaimDevice
+	26, // 6: berth.admission.v1.ClaimDevice.resources:type_name -> berth.admission.v1.ClaimDevice.ResourcesEntry
 	32, // 7: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
 	33, // 8: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	7,  // 9: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
-	8,  // 10: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
-	31, // 11: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	8,  // 9: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
+	9,  // 10: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
+	34, // 11: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 12: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	34, // 13: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	35, // 14: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	36, // 15: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	37, // 16: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	10, // 17: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	35, // 13: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	36, // 14: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	37, // 15: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	38, // 16: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	11, // 17: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
 	33, // 18: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	26, // 19: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	38, // 20: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	27, // 21: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	30, // 22: berth.admission.v1.DefragmentRequest.pod:type_name -> berth.types.v1.Pod
-	17, // 23: berth.admission.v1.DefragmentResponse.plan:type_name -> berth.admission.v1.DefragmentPlan
-	19, // 24: berth.admission.v1.DefragmentResponse.progress:type_name -> berth.admission.v1.MoveProgress
-	20, // 25: berth.admission.v1.DefragmentResponse.moved:type_name -> berth.admission.v1.PodMoved
-	21, // 26: berth.admission.v1.DefragmentResponse.result:type_name -> berth.admission.v1.DefragmentResult
+	27, // 19: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	39, // 20: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	28, // 21: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	31, // 22: berth.admission.v1.DefragmentRequest.pod:type_name -> berth.types.v1.Pod
+	18, // 23: berth.admission.v1.DefragmentResponse.plan:type_name -> berth.admission.v1.DefragmentPlan
+	20, // 24: berth.admission.v1.DefragmentResponse.progress:type_name -> berth.admission.v1.MoveProgress
+	21, // 25: berth.admission.v1.DefragmentResponse.moved:type_name -> berth.admission.v1.PodMoved
+	22, // 26: berth.admission.v1.DefragmentResponse.result:type_name -> berth.admission.v1.DefragmentResult
 	1,  // 27: berth.admission.v1.DefragmentPlan.verdict:type_name -> berth.admission.v1.Verdict
-	18, // 28: berth.admission.v1.DefragmentPlan.moves:type_name -> berth.admission.v1.PlannedMove
-	39, // 29: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
-	37, // 30: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
-	37, // 31: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
-	37, // 32: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
-	37, // 33: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
-	28, // 34: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
-	29, // 35: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
-	23, // 36: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	40, // 37: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	19, // 28: berth.admission.v1.DefragmentPlan.moves:type_name -> berth.admission.v1.PlannedMove
+	40, // 29: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
+	38, // 30: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
+	38, // 31: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
+	38, // 32: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
+	38, // 33: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
+	29, // 34: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
+	30, // 35: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
+	24, // 36: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	41, // 37: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
 	0,  // 38: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
 	2,  // 39: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	34, // 40: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	35, // 40: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
 	2,  // 41: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
-	40, // 42: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	41, // 42: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
 	1,  // 43: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	34, // 44: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	35, // 45: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	36, // 46: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	37, // 47: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	35, // 44: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	36, // 45: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	37, // 46: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	38, // 47: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
 	2,  // 48: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
 	33, // 49: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	39, // 50: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	40, // 50: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
 	2,  // 51: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
-	10, // 52: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
+	11, // 52: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
 	3,  // 53: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	11, // 54: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	11, // 55: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	22, // 56: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	13, // 57: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	13, // 58: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	15, // 59: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
-	9,  // 60: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	12, // 61: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	12, // 62: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	24, // 63: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	14, // 64: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	14, // 65: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	16, // 66: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
+	12, // 54: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	12, // 55: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	23, // 56: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	14, // 57: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	14, // 58: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	16, // 59: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
+	10, // 60: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	13, // 61: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	13, // 62: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	25, // 63: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	15, // 64: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	15, // 65: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	17, // 66: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
 	60, // [60:67] is the sub-list for method output_type
 	53, // [53:60] is the sub-list for method input_type
 	53, // [53:53] is the sub-list for extension type_name
@@ -2539,7 +2598,7 @@ func file_berth_admission_v1_admission_proto_init() {
 		(*AdmitRequest_Pod)(nil),
 		(*AdmitRequest_ResourceClaim)(nil),
 	}
-	file_berth_admission_v1_admission_proto_msgTypes[13].OneofWrappers = []any{
+	file_berth_admission_v1_admission_proto_msgTypes[14].OneofWrappers = []any{
 		(*DefragmentResponse_Plan)(nil),
 		(*DefragmentResponse_Progress)(nil),
 		(*DefragmentResponse_Moved)(nil),
@@ -2551,7 +2610,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
