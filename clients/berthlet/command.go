@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/loglevel"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
@@ -35,7 +36,7 @@ import (
 // options are the flags.
 type options struct {
 	manifests, state, logs, images, endpoint, runtimeEndpoint string
-	logLevel                                                  string
+	level                                                     *loglevel.Level
 	logBytes                                                  int64
 	firstPause, longestPause                                  time.Duration
 }
@@ -102,7 +103,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.images, "images", "", "directory of images that are not named by an absolute path")
 	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
 	f.StringVar(&o.runtimeEndpoint, "runtime-endpoint", "", "socket of a container runtime (CRI v1), in place of the built-in one")
-	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	o.level = loglevel.Add(f)
 	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "size of a container's log at which it is rotated; 0 for no limit")
 	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
@@ -114,11 +115,7 @@ func command(out, errs io.Writer) *cobra.Command {
 
 // run follows the folder until the context ends.
 func (o *options) run(ctx context.Context, errs io.Writer) error {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return fmt.Errorf("--log-level %q: expected debug, info, warn or error", o.logLevel)
-	}
-	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	log := o.level.Logger(errs)
 	if err := o.absolute(); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/berthd/berth/api/loglevel"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
@@ -26,8 +26,9 @@ import (
 
 // options are the flags.
 type options struct {
-	endpoint, nodeName, kubeconfig     string
-	cdi, plugins, registry, cpu, level string
+	endpoint, nodeName, kubeconfig string
+	cdi, plugins, registry, cpu    string
+	level                          *loglevel.Level
 }
 
 const long = `berth-dra publishes the CPUs and the memory of each NUMA node that claims on dynamic
@@ -53,7 +54,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.plugins, "plugin-directory", filepath.Join(kubeletplugin.KubeletPluginsDir, driver.Name), "directory of the driver's socket")
 	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir, "the kubelet's directory of plugins, where the driver registers")
 	f.StringVar(&o.cpu, "cpuinfo", "/proc/cpuinfo", "file with the model of the CPU, which is published; an empty path switches it off")
-	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
+	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-dra"))
 	version.AddFlag(cmd)
 	manual.Add(cmd, "8")
@@ -62,14 +63,10 @@ func command(out, errs io.Writer) *cobra.Command {
 
 // run serves until the context ends.
 func (o *options) run(ctx context.Context, errs io.Writer) error {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.level)); err != nil {
-		return errdefs.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
-	}
 	if o.nodeName == "" {
 		return errdefs.Invalidf("--node-name is required: the name of the node's object at the API server")
 	}
-	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	log := o.level.Logger(errs)
 	model, err := o.model()
 	if err != nil {
 		return fmt.Errorf("--cpuinfo: %w", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/loglevel"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/affinity"
@@ -35,14 +36,15 @@ import (
 
 // options are the flags.
 type options struct {
-	endpoint, socket, name, index         string
-	podsAPI, podResources, nodeName       string
-	manifests, annotation, failure, level string
-	http, serviceAccount                  string
-	release, daemonSet, dev, cgroups      string
-	passNamespaces, cdiDirectories        []string
-	publish                               bool
-	publishSpread                         time.Duration
+	endpoint, socket, name, index    string
+	podsAPI, podResources, nodeName  string
+	manifests, annotation, failure   string
+	level                            *loglevel.Level
+	http, serviceAccount             string
+	release, daemonSet, dev, cgroups string
+	passNamespaces, cdiDirectories   []string
+	publish                          bool
+	publishSpread                    time.Duration
 }
 
 const long = `berth-nri connects a container runtime (containerd 1.7 or later, CRI-O) to berthd.
@@ -91,7 +93,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
 	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota; with an empty path pods keep their quotas")
 	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
-	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
+	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-nri"))
 	version.AddFlag(cmd)
 	manual.Add(cmd, "8")
@@ -100,14 +102,10 @@ func command(out, errs io.Writer) *cobra.Command {
 
 // run serves until the context ends.
 func (o *options) run(ctx context.Context, errs io.Writer) error {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.level)); err != nil {
-		return errdefs.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
-	}
 	if err := o.check(); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	log := o.level.Logger(errs)
 	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri", Owner: "kubernetes"})
 	if err != nil {
 		return err
