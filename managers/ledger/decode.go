@@ -11,12 +11,14 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // state is the readable part of a journal. Damage of one value does not affect others.
 type state struct {
 	view            View // without rules
 	machine, config string
+	topology        *machine.Topology // nil: not known
 	memory          []NodeMemory
 	reservation     Reservation
 	override        *Override // as it is stored
@@ -319,6 +321,14 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.view.epoch.boot)
 	case metaMachine:
 		return open(e, &d.machine)
+	case metaTopology:
+		var stored machine.Snapshot
+		if err := open(e, &stored); err != nil {
+			return err
+		}
+		var err error
+		d.topology, err = machine.New(stored)
+		return err
 	case metaConfig:
 		return open(e, &d.config)
 	case metaMemory:

@@ -33,7 +33,7 @@ func golden(t *testing.T, version int) []ledger.Entry {
 // held, and the first commit makes it one of today.
 func TestMigrateGolden(t *testing.T) {
 	t.Parallel()
-	for version, came := range map[int]uint64{1: 0, 2: 1, 3: 1} {
+	for version, came := range map[int]uint64{1: 0, 2: 1, 3: 1, 4: 1} {
 		j := ledgertest.NewJournal()
 		if err := j.Commit(t.Context(), 1, golden(t, version)); err != nil {
 			t.Fatal(err)

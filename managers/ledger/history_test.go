@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -717,25 +718,68 @@ func TestHistoryInterrupted(t *testing.T) {
 	}
 }
 
-// Another machine ends what can be computed: its CPUs are others.
+// A start on another machine: the state before it has the machine of that time, with its memory.
 func TestRewindToAnotherMachine(t *testing.T) {
+	t.Parallel()
+	const smallShape = "2s1n4c2t"
+	for name, other := range map[string]*machine.Topology{
+		"other CPUs":      machinetest.Build("4s2n4c2t"),
+		"other memory":    machinetest.Build(smallShape, machinetest.Memory(0, 8<<30)),
+		"fewer CPUs":      machinetest.Build(smallShape, machinetest.Offline("3")),
+		"the same":        machinetest.Build(smallShape),
+		"a little memory": machinetest.Build(smallShape, machinetest.Memory(0, 1<<20)),
+	} {
+		j, clock := ledgertest.NewJournal(), newClock()
+		l := recording(t, j, clock, enough)
+		put(t, l, "a")
+		old, was := clock.time, l.View().Machine()
+		r := rules()
+		r.Machine = other
+		j = j.Reopen()
+		l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
+		past := func(when string) {
+			t.Helper()
+			v, err := l.At(t.Context(), ledger.Moment{Time: old})
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, when, err)
+			} else if c := machine.Compare(was, v.Machine()); !c.Empty() {
+				t.Errorf("%s, %s: the machine of before differs: %s", name, when, c)
+			}
+		}
+		past("before the first commit")
+		put(t, l, "b")
+		past("after it")
+		// The machine of the first start is stored as the difference from that of the second one.
+		j = j.Reopen()
+		l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: clock.now})
+		put(t, l, "c")
+		past("after another start")
+		if v, err := l.At(t.Context(), ledger.Moment{Revision: 2}); err != nil || v.NumPods() != 2 {
+			t.Errorf("%s: revision 2: %v", name, err)
+		}
+	}
+	l := recording(t, ledgertest.NewJournal(), newClock(), enough)
+	put(t, l, "a")
+	if _, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() + 1}); errdefs.ClassOf(err) != errdefs.Precondition {
+		t.Errorf("a revision of the future: %v", err)
+	}
+}
+
+// The machine of a migrated ledger is not known. If it was another one, neither is the state before.
+func TestRewindToAnUnknownMachine(t *testing.T) {
 	t.Parallel()
 	j, clock := ledgertest.NewJournal(), newClock()
 	l := recording(t, j, clock, enough)
 	put(t, l, "a")
 	old := clock.time
+	j = j.Reopen()
+	j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte { return nil })
 	r := rules()
 	r.Machine = machinetest.Build("4s2n4c2t")
-	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: r, History: enough, Now: clock.now})
-	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound {
-		t.Errorf("before the first commit: %v", err)
-	}
+	l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
 	put(t, l, "b")
 	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "the machine was another one") {
-		t.Errorf("after it: %v", err)
-	}
-	if _, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() + 1}); errdefs.ClassOf(err) != errdefs.Precondition {
-		t.Errorf("a revision of the future: %v", err)
+		t.Errorf("%v", err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/berthd/berth/managers/machine"
 )
 
 // HistoryLimits limit the kept entries and their stored size. Without entries there is no
@@ -182,7 +184,10 @@ func (l *Ledger) started(st *state, v *View) {
 	if !st.fresh {
 		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
 		is := rulesBefore(v)
-		if was.Machine != is.Machine || was.Config != is.Config || was.Reservation != is.Reservation ||
+		if st.topology != nil && st.otherMachine(v.rules.Machine) {
+			was.Topology = machine.DifferenceOf(st.topology, v.rules.Machine)
+		}
+		if was.Topology != nil || was.Machine != is.Machine || was.Config != is.Config || was.Reservation != is.Reservation ||
 			!slices.Equal(was.Memory, is.Memory) || was.Override != is.Override {
 			e.Before = &HistoryBefore{Rules: &was}
 		}

@@ -335,7 +335,7 @@ func TestBatch(t *testing.T) {
 			p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1"), ledgertest.Devices("c", "vendor.com/gpu", "1"))
 			p.Trace = &ledger.Trace{AdmissionID: "1", Pod: "a"}
 			d.PutPod(p)
-		}, []string{"+meta/schema", "+meta/machine", "+meta/config", "+meta/reservation", "+meta/generation", "+pods/a", "+claims/a/c/cpu", "+claims/a/c/vendor.com/gpu", "+traces/00000000000000000000"}},
+		}, []string{"+meta/schema", "+meta/machine", "+meta/topology", "+meta/config", "+meta/reservation", "+meta/generation", "+pods/a", "+claims/a/c/cpu", "+claims/a/c/vendor.com/gpu", "+traces/00000000000000000000"}},
 		{func(d *ledger.Draft) {
 			p := ledgertest.With(ledgertest.Pod("a"), ledgertest.Exclusive("c", "1-2"), ledgertest.Devices("c", "vendor.com/gpu", "1"))
 			d.AddClaims("a", p.Claims...)

@@ -20,6 +20,8 @@ var migrations = []migration{
 	toVersion3,
 	// Version 4 has a history, which begins with the first commit.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
+	// Version 5 has the machine, which is not known before.
+	func(entries []Entry) ([]Entry, error) { return entries, nil },
 }
 
 // toVersion3 adds the counts of pods and the sums of their claims, and renames buckets and

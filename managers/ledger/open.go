@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // Report is the result of a start.
@@ -85,7 +86,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, report.corrupt()
 	}
 	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
-	if o.enter(view) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
+	if o.enter(view) || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
 		st.reservation != o.Rules.reservation() {
 		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
@@ -104,6 +105,11 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	l.started(&st, view)
 	l.current.Store(view)
 	return l, report, nil
+}
+
+// otherMachine returns whether the machine differs from the stored one, also in what no claim relies on.
+func (st *state) otherMachine(m *machine.Topology) bool {
+	return st.topology == nil || !machine.Compare(st.topology, m).Empty()
 }
 
 // restore replaces the current rules by those of an earlier policy, or drops that policy

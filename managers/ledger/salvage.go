@@ -120,6 +120,11 @@ func (st *state) dump() ([]Entry, error) {
 	if st.machine != "" {
 		b.put(BucketMeta, metaMachine, st.machine)
 	}
+	if st.topology != nil {
+		b.put(BucketMeta, metaTopology, st.topology.Snapshot())
+	} else {
+		entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Bucket == BucketMeta && e.Key == metaTopology })
+	}
 	if st.config != "" {
 		b.put(BucketMeta, metaConfig, st.config)
 	}

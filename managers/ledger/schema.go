@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
-// The schema. Version 4:
+// The schema. Version 5:
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
@@ -28,6 +28,8 @@ import (
 //	meta        epoch-id                              View.EpochID, absent if there is none
 //	meta        boot-id                               View.BootID at the last commit, absent if it was not known
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
+//	meta        topology                              machine.Snapshot of that machine; absent after a migration until the
+//	                                                  rules change
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        reservation                           Reservation of the rules at the last commit
@@ -67,11 +69,12 @@ import (
 // pods, no "changed_generation" of pods and no sums of their claims, and "doubt" and
 // "spared" for "uncertain" and "unknown-live-pods".
 // Version 3 had no history and no "reservation".
+// Version 4 had no "topology".
 //
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
 // of the former version to the tests.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // Keys of the meta bucket.
 const (
@@ -81,6 +84,7 @@ const (
 	metaEpochID    = "epoch-id"
 	metaBootID     = "boot-id"
 	metaMachine    = "machine"
+	metaTopology   = "topology"
 	metaConfig     = "config"
 	metaMemory     = "memory"
 	metaUncertain  = "uncertain"
@@ -437,6 +441,7 @@ func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	var b batch
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
+	b.put(BucketMeta, metaTopology, v.rules.Machine.Snapshot())
 	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
 	b.put(BucketMeta, metaReservation, v.rules.reservation())
 	if v.epoch.base != 0 {
