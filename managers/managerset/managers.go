@@ -18,6 +18,8 @@ type Managers struct {
 
 	mu       sync.Mutex   // held while sets are put together
 	external []hint.Entry // guarded by mu
+
+	past past
 }
 
 // NewManagers activates the first set. Devices is the provider of the device plugins, which

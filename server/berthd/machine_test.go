@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/app"
@@ -154,6 +157,7 @@ func TestMachineChanges(t *testing.T) {
 	d.check()
 	d.admitted(guaranteed("z", 9, 0))
 	d.remove("z")
+	revision := d.cpuState().GetRevision()
 	if got := d.pods()["x"].GetContainers()[0].GetCpus().GetList(); got != own {
 		t.Errorf("x has %s, had %s", got, own)
 	}
@@ -163,6 +167,32 @@ func TestMachineChanges(t *testing.T) {
 		d.remove(uid)
 	}
 	d.check()
+	d.free("while it runs", revision, "4 4 4")
+	d.free("while it runs", d.cpuState().GetRevision(), "3 3")
+	d.stop()
+	n.become(machinetest.Build("1s1n8c1t,mem=1Gi"))
+	d = n.start()
+	d.free("after a start", revision, "4 4 4")
+}
+
+// free checks how many CPUs each NUMA node had at a revision.
+func (d *daemon) free(when string, revision uint64, want string) {
+	d.t.Helper()
+	got, err := fitv1.NewFitServiceClient(d.conn).GetFreeResources(d.ctx(), &fitv1.GetFreeResourcesRequest{At: &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: revision}}})
+	if err != nil {
+		d.t.Fatalf("%s: %v", when, err)
+	}
+	var cpus []uint64
+	for _, n := range got.GetFree().GetNodes() {
+		for _, r := range n.GetResources() {
+			if r.GetResource() == "cpu" {
+				cpus = append(cpus, r.GetCapacity())
+			}
+		}
+	}
+	if text := strings.Trim(fmt.Sprint(cpus), "[]"); text != want {
+		d.t.Errorf("%s: the NUMA nodes had %s CPUs at revision %d, want %s", when, text, revision, want)
+	}
 }
 
 // TestMachineChangesWhileKilled: whatever step of a change a crash comes at, the start uses the

@@ -79,6 +79,19 @@ func (a *App) managers(view *ledger.View) (*hint.Bus, *topology.Manager) {
 	return p.Bus, p.Topology
 }
 
+// managersAt returns the managers that decide on a view, which may be one of the past: with the policy
+// in force, on the machine of that time.
+func (a *App) managersAt(view *ledger.View) (*managerset.Set, error) {
+	return a.Managers.At(view, func() (*managerset.Set, error) {
+		policy, _ := a.policies.Policy()
+		var kept cpuset.Set
+		if rules := view.Rules(); rules.ConfigDigest == a.Ledger.View().Rules().ConfigDigest {
+			kept = a.Config.KeptReserved(rules.ReservedCPUs)
+		}
+		return a.managerSetOn(a.files().With(policy), view.Machine(), kept)
+	})
+}
+
 // claimManagers returns the hint bus and the topology manager for a resource claim.
 func (a *App) claimManagers(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	return a.Managers.On(view).For(claim)

@@ -111,9 +111,9 @@ func (a *App) buildServers(context.Context) error {
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger))
 	states := state.Parts{Ledger: a.Ledger, Hinter: a.Engine, Read: read}
 	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
-	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryOn, a.kernelFree()))
+	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryAt, a.kernelFree()))
 	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
-	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, InFlight: a.lock.InFlight, Managers: a.Managers.On, Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Now: a.Now}))
+	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, InFlight: a.lock.InFlight, Managers: a.managersAt, Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Now: a.Now}))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
 	if err := a.registerNode(a.main); err != nil {
 		return err
@@ -146,8 +146,14 @@ func (a *App) buildServers(context.Context) error {
 	return nil
 }
 
-// memoryOn returns the memory manager that decides on a view.
-func (a *App) memoryOn(view *ledger.View) state.MemoryManager { return a.Managers.On(view).Memory }
+// memoryAt returns the memory manager that decides on a view, which may be one of the past.
+func (a *App) memoryAt(view *ledger.View) (state.MemoryManager, error) {
+	set, err := a.managersAt(view)
+	if err != nil {
+		return nil, err
+	}
+	return set.Memory, nil
+}
 
 // settingsOf returns the settings of the manager behind a kubelet's state file.
 func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {

@@ -84,7 +84,8 @@ type FitRequest struct {
 	// specification it is FAILED_PRECONDITION with POD_SPEC_DIFFERS, as in Admit.
 	Pods []*v1.Pod `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
 	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT. The decisions are
-	// made with the devices and the policy of now.
+	// made on the machine of that time, with the devices and the policy of now; FAILED_PRECONDITION if
+	// this policy does not fit that machine.
 	At            *v1.Moment `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,8 +29,8 @@ type Parts struct {
 	Ledger rpc.Past
 	// InFlight is the present view with what running admissions and resizes have reserved.
 	InFlight func() *ledger.View
-	// Managers returns the set that decides on a view.
-	Managers func(view *ledger.View) *managerset.Set
+	// Managers returns the set that decides on a view, which may be one of the past.
+	Managers func(view *ledger.View) (*managerset.Set, error)
 	// Inventory returns what the device plugins have reported.
 	Inventory func() *device.Snapshot
 	// Read reads the pods of requests, and Admission is the engine's configuration.
@@ -66,8 +66,12 @@ func (s *service) GetFreeResources(ctx context.Context, req *fitv1.GetFreeResour
 	if err != nil {
 		return nil, err
 	}
+	set, err := s.Managers(view)
+	if err != nil {
+		return nil, err
+	}
 	return &fitv1.GetFreeResourcesResponse{
-		Free: convert.FreeResources(view, s.Managers(view), s.Inventory(), req.GetOwner(), req.GetNumaResources()),
+		Free: convert.FreeResources(view, set, s.Inventory(), req.GetOwner(), req.GetNumaResources()),
 	}, nil
 }
 
@@ -99,7 +103,10 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 	if req.GetAt() == nil {
 		view = s.InFlight()
 	}
-	set := s.Managers(view)
+	set, err := s.Managers(view)
+	if err != nil {
+		return nil, err
+	}
 	outcomes, err := fit.Try(ctx, s.Admission, view, set, s.Now(), pods)
 	if err != nil {
 		return nil, err

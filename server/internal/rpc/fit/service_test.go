@@ -88,7 +88,7 @@ func serve(t *testing.T, memoryPolicy string, inFlight ...*ledger.Pod) fitv1.Fit
 				}
 				return d.View()
 			},
-			Managers: func(*ledger.View) *managerset.Set { return set }, Inventory: inv.Snapshot,
+			Managers: func(*ledger.View) (*managerset.Set, error) { return set, nil }, Inventory: inv.Snapshot,
 			Admission: admission.Config{Resources: admission.Resources{Unknown: admission.RejectUnknown}},
 		}))
 	}))

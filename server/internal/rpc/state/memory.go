@@ -24,14 +24,14 @@ type MemoryManager interface {
 type memoryService struct {
 	memoryv1.UnimplementedMemoryServiceServer
 	Parts
-	manager func(view *ledger.View) MemoryManager
+	manager func(view *ledger.View) (MemoryManager, error)
 	free    func() ([]machine.Node, error)
 }
 
-// Memory makes the memory service. manager returns the one that decides on a view. free
-// reads what the kernel has free of memory and huge pages on each NUMA node; it is nil
+// Memory makes the memory service. manager returns the one that decides on a view, which
+// may be one of the past. free reads what the kernel has free of memory and huge pages on each NUMA node; it is nil
 // where the machine is not this one.
-func Memory(p Parts, manager func(view *ledger.View) MemoryManager, free func() ([]machine.Node, error)) memoryv1.MemoryServiceServer {
+func Memory(p Parts, manager func(view *ledger.View) (MemoryManager, error), free func() ([]machine.Node, error)) memoryv1.MemoryServiceServer {
 	return &memoryService{Parts: p, manager: manager, free: free}
 }
 
@@ -45,7 +45,10 @@ func (s *memoryService) GetState(ctx context.Context, req *memoryv1.GetStateRequ
 	if err != nil {
 		return nil, err
 	}
-	manager := s.manager(view)
+	manager, err := s.manager(view)
+	if err != nil {
+		return nil, err
+	}
 	out := &memoryv1.GetStateResponse{Policy: manager.Describe().Policy, Revision: view.Revision()}
 	for _, n := range manager.State(view) {
 		out.Nodes = append(out.Nodes, nodeState(n, free[n.Node]))

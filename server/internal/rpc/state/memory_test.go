@@ -66,7 +66,7 @@ func serveMemoryWith(t *testing.T, policy string, free func() ([]machine.Node, e
 		t.Fatal(err)
 	}
 	return memoryv1.NewMemoryServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: l, Hinter: memoryHinter{}}, func(*ledger.View) state.MemoryManager { return manager }, free))
+		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: l, Hinter: memoryHinter{}}, func(*ledger.View) (state.MemoryManager, error) { return manager, nil }, free))
 	}))
 }
 
