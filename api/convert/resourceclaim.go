@@ -15,6 +15,8 @@ import (
 const (
 	// maxClaimResources is how many resources a device may name: cpu, memory, and each size of huge pages.
 	maxClaimResources = 16
+	// maxClaimOptions is how many options a device may name.
+	maxClaimOptions = 8
 	// maxClaimDevices is how many devices a claim may have, as at the API server.
 	maxClaimDevices = 32
 )
@@ -57,6 +59,11 @@ func readClaimDevice(path string, m *admissionv1.ClaimDevice, vs *errdefs.Violat
 		out.Node = int(node)
 	} else {
 		vs.Addf(path+".numa_node", "%d: expected 0 to %d", node, numa.MaxNodes-1)
+	}
+	if n := len(m.GetCpuOptions()); n > maxClaimOptions {
+		vs.Addf(path+".cpu_options", "has %d options, expected at most %d", n, maxClaimOptions)
+	} else {
+		out.CPUOptions = slices.Compact(slices.Sorted(slices.Values(m.GetCpuOptions())))
 	}
 	requests := workload.Quantities{}
 	if n := len(m.GetResources()); n > maxClaimResources {

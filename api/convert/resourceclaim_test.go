@@ -49,6 +49,7 @@ func TestInvalidResourceClaims(t *testing.T) {
 		`resource_claim.devices[0].resources["memory"]`:        func(m *admissionv1.ResourceClaim) { delete(m.Devices[0].Resources, "memory") },
 		`resource_claim.devices[0].resources["gold"]`:          func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["gold"] = "1" },
 		`resource_claim.devices[0].resources["hugepages-2Mi"]`: func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["hugepages-2Mi"] = "1Mi" },
+		"resource_claim.devices[1].cpu_options: has 9":         func(m *admissionv1.ResourceClaim) { m.Devices[1].CpuOptions = make([]string, 9) },
 		"resource_claim.devices[0].resources: has 17": func(m *admissionv1.ResourceClaim) {
 			for i := range 15 {
 				m.Devices[0].Resources[fmt.Sprint(i)] = "1"

@@ -2,8 +2,11 @@ package cpu
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 )
 
@@ -83,6 +86,28 @@ func (m *Manager) ForClaims(cpus cpuset.Set) *Manager {
 	out.physical = all.Minus(m.part[core].Cover(out.reserved))
 	out.withheld = notForClaims
 	return &out
+}
+
+// With returns a manager with further options. They are of ClaimOptions; errors are of class Invalid.
+func (m *Manager) With(names []string) (*Manager, error) {
+	if len(names) == 0 {
+		return m, nil
+	}
+	var bad errdefs.Violations
+	given := map[string]string{}
+	for _, name := range names {
+		if !slices.Contains(ClaimOptions(), name) {
+			bad.Addf("cpuOptions", "%.80q: expected one of %s", name, strings.Join(ClaimOptions(), ", "))
+			continue
+		}
+		given[name] = "true"
+	}
+	out, more := *m, parseOptions(given, m.features, &bad)
+	for _, k := range known {
+		*k.field(&out.options) = *k.field(&m.options) || *k.field(&more)
+	}
+	out.options.check("", m.topo, &bad)
+	return &out, bad.Err("options of a claim")
 }
 
 // Requestable returns the CPUs that requests can have on an idle machine, and the number of which

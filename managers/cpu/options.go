@@ -66,6 +66,10 @@ func OptionNames() (names []string) {
 	return names
 }
 
+// ClaimOptions are the options that a resource claim may have for itself. The others are about several NUMA
+// nodes or about the shared CPUs.
+func ClaimOptions() []string { return []string{FullPCPUsOnly, DistributeAcrossCores, PreferUncores} }
+
 // parseOptions reads the options of the static policy. Values are what Go's
 // strconv.ParseBool takes; the empty text is none of them.
 func parseOptions(given map[string]string, f Features, bad *errdefs.Violations) options {

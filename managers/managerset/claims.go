@@ -71,6 +71,41 @@ func (chosenNode) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) (
 	return nil, nil
 }
 
+// claimCPU has for each device of a claim the options of this device.
+type claimCPU struct{ *cpu.Manager }
+
+func (c claimCPU) of(req hint.Request) (*cpu.Manager, error) {
+	device, _ := req.Pod.ClaimDevice(req.Container)
+	return c.With(device.CPUOptions)
+}
+
+// Hints implements hint.Provider.
+func (c claimCPU) Hints(ctx context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
+	m, err := c.of(req)
+	if err != nil {
+		return nil, err
+	}
+	return m.Hints(ctx, view, req)
+}
+
+// Plan implements hint.Provider.
+func (c claimCPU) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	m, err := c.of(req)
+	if err != nil {
+		return nil, err
+	}
+	return m.Plan(ctx, view, req, affinity)
+}
+
+// Explain implements hint.Explainer.
+func (c claimCPU) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
+	m, err := c.of(req)
+	if err != nil {
+		return nil
+	}
+	return m.Explain(view, req, nodes)
+}
+
 // check compares the amounts for claims with the reserved amounts.
 func (p *Set) check(c Claims) error {
 	var bad errdefs.Violations
@@ -112,7 +147,7 @@ func (p *Set) joinClaims(withTimeout hint.WithTimeout) (err error) {
 	}
 	next := *p.claims
 	entries := []hint.Entry{
-		{Provider: chosenNode{}, Mode: hint.Required}, {Provider: next.cpu, Mode: hint.Required}, {Provider: next.memory, Mode: hint.Required},
+		{Provider: chosenNode{}, Mode: hint.Required}, {Provider: claimCPU{next.cpu}, Mode: hint.Required}, {Provider: next.memory, Mode: hint.Required},
 	}
 	if p.pages != nil {
 		entries = append(entries, hint.Entry{Provider: &memory.PageGuard{Manager: next.memory, Pages: *p.pages}, Mode: hint.Required})
@@ -126,7 +161,7 @@ func (p *Set) joinClaims(withTimeout hint.WithTimeout) (err error) {
 
 // For returns the managers that decide about a pod, or about a resource claim. Errors are of class
 // Precondition for a claim without dra in the configuration, and of class Invalid for one with a NUMA node
-// that the machine does not have.
+// that the machine does not have, or with options that claims cannot have.
 func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	claim := pod.ResourceClaim
 	if claim == nil {
@@ -139,6 +174,9 @@ func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	for i, d := range claim.Devices {
 		if !p.Rules.Machine.NodeMask().Contains(d.Node) {
 			bad.Addf(fmt.Sprintf("resource_claim.devices[%d].numa_node", i), "expected a NUMA node of the machine, which has nodes %s, got %d", p.Rules.Machine.NodeMask(), d.Node)
+		}
+		if _, err := p.claims.cpu.With(d.CPUOptions); err != nil {
+			bad.Addf(fmt.Sprintf("resource_claim.devices[%d].cpu_options", i), "%v", err)
 		}
 	}
 	if err := bad.Err("request"); err != nil {

@@ -259,6 +259,56 @@ func TestWholeCores(t *testing.T) {
 	}
 }
 
+// TestOptionsOfClaims: a claim has options of the CPU manager for itself, and no others.
+func TestOptionsOfClaims(t *testing.T) {
+	t.Parallel()
+	set, err := divided(dividedMachine(), func(c *managerset.Config) {
+		c.CPU.Features.AlphaOptions = true
+		// The cores 0-1 and 8-9 of node 0: CPU 8 has its core alone, then the sibling of CPU 1 is 9.
+		c.Claims.CPUs = cpuset.Of(0, 1, 2, 8, 9, 10, 4, 5)
+		c.CPU.ReservedCPUs = c.Claims.CPUs.Union(cpuset.Of(3))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(uid string, cpus int, options ...string) *workload.Pod {
+		p := claim(uid, 0, cpus, gibi/4)
+		p.ResourceClaim.Devices[0].CPUOptions = options
+		return p
+	}
+	trial := onTrial(t, set)
+	for _, row := range []struct {
+		pod  *workload.Pod
+		cpus string
+	}{
+		{with("spread", 2, cpu.DistributeAcrossCores), "0-1"},
+		{with("half", 1, cpu.FullPCPUsOnly), ""},
+		{with("core", 2, cpu.FullPCPUsOnly), "2,10"},
+		{with("cores", 2, cpu.FullPCPUsOnly), ""}, // 8 and 9 are halves
+		{with("rest", 2), "8-9"},
+	} {
+		v, err := trial.Admit(t.Context(), row.pod)
+		if err != nil || (v.Outcome == admission.Admitted) != (row.cpus != "") {
+			t.Fatalf("%s: %v %s, %v", row.pod.UID, v.Outcome, v.Message, err)
+		}
+		if row.cpus == "" {
+			continue
+		}
+		if held, _ := v.Pod.Claim("place", "cpu"); held.CPUs.Set.String() != row.cpus {
+			t.Errorf("%s has %s, want %s", row.pod.UID, held.CPUs.Set, row.cpus)
+		}
+	}
+	for want, options := range map[string][]string{
+		"expected one of full-pcpus-only": {cpu.AlignBySocket},
+		"cannot be used together":         {cpu.FullPCPUsOnly, cpu.DistributeAcrossCores},
+	} {
+		if _, err := trial.Admit(t.Context(), with("bad", 2, options...)); errdefs.ClassOf(err) != errdefs.Invalid ||
+			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "resource_claim.devices[0].cpu_options") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 func TestDivisionIsRefused(t *testing.T) {
 	t.Parallel()
 	m := dividedMachine()

@@ -100,6 +100,8 @@ type ResourceClaim struct {
 type ClaimDevice struct {
 	// Node is the NUMA node that the scheduler has chosen. The container gets everything from exactly this one.
 	Node int `json:"node"`
+	// CPUOptions are options of the CPU manager that are on for this container, sorted.
+	CPUOptions []string `json:"cpuOptions,omitempty"`
 }
 
 // Nodes returns the NUMA nodes of all devices.

@@ -31,6 +31,8 @@ type part struct {
 	Name      string            `json:"name"`
 	Node      uint32            `json:"numaNode"`
 	Resources map[string]string `json:"resources"`
+	// Options are those of the CPU manager.
+	Options []string `json:"cpuOptions,omitempty"`
 	// CPUs is what berthd has allocated; empty before.
 	CPUs string `json:"cpus,omitempty"`
 
@@ -66,7 +68,7 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.environment = parameters.Environment
+		p.environment, p.Options = parameters.Environment, parameters.CPUOptions
 		out.Parts = append(out.Parts, p)
 	}
 	if len(out.Parts) == 0 {
@@ -133,7 +135,7 @@ func (c *claim) admission(owner string) *admissionv1.AdmitRequest {
 	message := &admissionv1.ResourceClaim{Uid: c.UID, Namespace: c.Namespace, Name: c.Name}
 	req := &admissionv1.AdmitRequest{Owner: owner, Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: message}}
 	for _, p := range c.Parts {
-		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources})
+		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources, CpuOptions: p.Options})
 		if bytes, ok := p.bytes(); ok && p.CPUs != "" {
 			req.RunningAllocations = append(req.RunningAllocations, &admissionv1.RunningAllocation{
 				ContainerName: p.Name, Cpus: &typesv1.CPUSet{List: p.CPUs},

@@ -335,22 +335,25 @@ func TestRefusedClaims(t *testing.T) {
 			with(c, c, c)
 			own(c).Request = "place-1"
 		},
-		"no device of":           func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
-		"is of pool":             func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
-		`device "numa-64"`:       func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
-		`device "numa-01"`:       func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-01" },
-		`device "0"`:             func(c *resourceapi.ResourceClaim) { own(c).Device = "0" },
-		"adminAccess":            func(c *resourceapi.ResourceClaim) { own(c).AdminAccess = new(true) },
-		"consumes \"gold\"":      func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
-		"DRAConsumableCapacity":  func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
-		"whole number":           func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
-		"expected dra.berthd":    configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
-		"unknown field":          configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
-		"duplicate field":        configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
-		`environment "a=b"`:      configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
-		"there are two":          configured(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
-		"config[0].opaque":       configured(`[]`),
-		"expected at most 10240": configured(strings.Repeat(" ", 11<<10)),
+		"no device of":                      func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
+		"is of pool":                        func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
+		`device "numa-64"`:                  func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
+		`device "numa-01"`:                  func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-01" },
+		`device "0"`:                        func(c *resourceapi.ResourceClaim) { own(c).Device = "0" },
+		"adminAccess":                       func(c *resourceapi.ResourceClaim) { own(c).AdminAccess = new(true) },
+		"consumes \"gold\"":                 func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
+		"DRAConsumableCapacity":             func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
+		"whole number":                      func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
+		"expected dra.berthd":               configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
+		"unknown field":                     configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
+		"duplicate field":                   configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
+		`environment "a=b"`:                 configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
+		"cpuOptions[0] \"align-by-socket\"": configured(optionsOf("align-by-socket")),
+		"cpuOptions[1] \"full-pcpus-only\"": configured(optionsOf("full-pcpus-only", "full-pcpus-only")),
+		"AlphaOptions":                      configured(optionsOf("distribute-cpus-across-cores")),
+		"there are two":                     configured(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
+		"config[0].opaque":                  configured(`[]`),
+		"expected at most 10240":            configured(strings.Repeat(" ", 11<<10)),
 	} {
 		c := allocated("x", 0, 1, "1Gi")
 		change(c)
@@ -359,6 +362,39 @@ func TestRefusedClaims(t *testing.T) {
 		}
 	}
 	p.want("nothing was prepared", "")
+}
+
+// optionsOf are parameters with options of the CPU manager.
+func optionsOf(names ...string) string {
+	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "cpuOptions": ["` + strings.Join(names, `", "`) + `"]}`
+}
+
+// TestAlternatives: the scheduler has chosen one of several subrequests, whose parameters count. The claim's names are
+// those of the request, whichever it is.
+func TestAlternatives(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	cores := func(cpus int) *resourceapi.ResourceClaim {
+		c := under("place/cores", allocated("a", 0, cpus, "1Gi"))
+		whole, other := opaque(resourceapi.AllocationConfigSourceClaim, optionsOf("full-pcpus-only")), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("OTHER"))
+		whole.Requests, other.Requests = []string{"place/cores"}, []string{"place/threads"}
+		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{whole, other}
+		return c
+	}
+	if r := p.prepared(cores(3)); r.Err == nil || !strings.Contains(r.Err.Error(), "SMTAlignmentError") {
+		t.Errorf("half of a core: %v", r.Err)
+	}
+	r := p.prepared(cores(4))
+	if r.Err != nil || r.Devices[0].Requests[0] != "place/cores" || r.Devices[0].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=a:place" {
+		t.Errorf("%+v", r)
+	}
+	p.want("two cores", "a: 1-2,9-10")
+	p.startDriver()
+	p.lose()
+	if r := p.prepared(cores(4)); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("the ledger was lost", "a: 1-2,9-10")
 }
 
 func parametersOf(environment string) string {

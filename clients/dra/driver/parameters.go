@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/json"
 
+	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -33,6 +34,8 @@ type Parameters struct {
 	Kind       string `json:"kind"`
 	// Environment is the prefix of the variables that containers get. Empty: BERTH.
 	Environment string `json:"environment,omitempty"`
+	// CPUOptions are options of the CPU manager's static policy, beside those of berthd's configuration.
+	CPUOptions []string `json:"cpuOptions,omitempty"`
 }
 
 // readParameters reads the parameters of a request. The claim's parameters override those of its class.
@@ -81,6 +84,11 @@ func parseParameters(raw runtime.RawExtension) (Parameters, error) {
 	}
 	if len(p.Environment) > 64 || !isVariable(p.Environment) {
 		return p, fmt.Errorf("environment %.80q: expected capital letters, digits and '_', a letter first, at most 64", p.Environment)
+	}
+	for i, name := range p.CPUOptions {
+		if !slices.Contains(cpu.ClaimOptions(), name) || slices.Contains(p.CPUOptions[:i], name) {
+			return p, fmt.Errorf("cpuOptions[%d] %.80q: expected one of %s, each once", i, name, strings.Join(cpu.ClaimOptions(), ", "))
+		}
 	}
 	return p, nil
 }

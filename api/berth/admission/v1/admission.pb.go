@@ -437,7 +437,10 @@ type ClaimDevice struct {
 	NumaNode uint32 `protobuf:"varint,2,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	// Quantities by name: cpu, a whole number; memory; hugepages-SIZE. The first two are
 	// required.
-	Resources     map[string]string `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Resources map[string]string `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Options of the CPU manager's static policy that are on for this device beside those of the
+	// configuration: full-pcpus-only, distribute-cpus-across-cores, prefer-align-cpus-by-uncorecache.
+	CpuOptions    []string `protobuf:"bytes,4,rep,name=cpu_options,json=cpuOptions,proto3" json:"cpu_options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -489,6 +492,13 @@ func (x *ClaimDevice) GetNumaNode() uint32 {
 func (x *ClaimDevice) GetResources() map[string]string {
 	if x != nil {
 		return x.Resources
+	}
+	return nil
+}
+
+func (x *ClaimDevice) GetCpuOptions() []string {
+	if x != nil {
+		return x.CpuOptions
 	}
 	return nil
 }
@@ -2264,11 +2274,13 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x129\n" +
-	"\adevices\x18\x04 \x03(\v2\x1f.berth.admission.v1.ClaimDeviceR\adevices\"\xca\x01\n" +
+	"\adevices\x18\x04 \x03(\v2\x1f.berth.admission.v1.ClaimDeviceR\adevices\"\xeb\x01\n" +
 	"\vClaimDevice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12L\n" +
-	"\tresources\x18\x03 \x03(\v2..berth.admission.v1.ClaimDevice.ResourcesEntryR\tresources\x1a<\n" +
+	"\tresources\x18\x03 \x03(\v2..berth.admission.v1.ClaimDevice.ResourcesEntryR\tresources\x12\x1f\n" +
+	"\vcpu_options\x18\x04 \x03(\tR\n" +
+	"cpuOptions\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
