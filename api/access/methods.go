@@ -20,6 +20,7 @@ var methodRoles = map[string]Role{
 	"/berth.topology.v1.TopologyService/SetPolicy":    Admin,
 	"/berth.node.v1.NodeService/":                     Read,
 	"/berth.node.v1.NodeService/Reload":               Admin,
+	"/berth.node.v1.NodeService/SetHugePages":         Admin,
 	"/berth.fit.v1.FitService/":                       Read,
 	"/berth.qos.v1.QOSService/":                       Read,
 	"/berth.qos.v1.QOSService/UpdateCgroups":          Admin,

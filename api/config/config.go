@@ -216,6 +216,8 @@ type Node struct {
 	// KernelTunables is the reaction to kernel settings that differ from Kubernetes'
 	// requirements: ignore, warn, set, or require, which refuses to start.
 	KernelTunables string `json:"kernelTunables"`
+	// SetHugePages allows SetHugePages to change the huge pages of the machine.
+	SetHugePages bool `json:"setHugePages"`
 	// OOMScoreAdj is berthd's own score of the out-of-memory killer, -1000 to 1000. One
 	// below 0 is written only where berthd's cgroup has a memory limit. The agent that
 	// AgentPIDFile names gets it too, and the runtime the kubelet's, -999, where

@@ -498,6 +498,23 @@ func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.Re
 	}, nil
 }
 
+func (f fakeNode) SetHugePages(_ context.Context, r *nodev1.SetHugePagesRequest) (*nodev1.SetHugePagesResponse, error) {
+	if f.sick {
+		return nil, status.Error(codes.FailedPrecondition, "NUMA node 1 would have 20Mi of hugepages-2Mi, and pods have 32Mi there, and 0 are reserved: remove pods, or move them")
+	}
+	out := &nodev1.SetHugePagesResponse{}
+	for _, p := range r.GetPools() {
+		result := &nodev1.HugePagePoolResult{
+			NumaNode: p.GetNumaNode(), PageSizeBytes: p.GetPageSizeBytes(), RequestedCount: p.GetCount(), CountBefore: 16, Count: min(p.GetCount(), 500),
+		}
+		if r.GetDryRun() {
+			result.Count = result.GetCountBefore()
+		}
+		out.Pools = append(out.Pools, result)
+	}
+	return out, nil
+}
+
 func (f fakeNode) GetVersion(context.Context, *nodev1.GetVersionRequest) (*nodev1.GetVersionResponse, error) {
 	return &nodev1.GetVersionResponse{Version: "v1.2.3", Commit: "c0ffee", GoVersion: "go1.26", Platform: "linux/amd64"}, nil
 }

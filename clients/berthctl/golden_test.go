@@ -129,6 +129,12 @@ var goldens = map[string][]step{
 		{args: "reload"}, {args: "reload --dry-run"}, {args: "reload -o yaml"}, {args: "reload", fake: empty}, {args: "reload", fake: sick},
 		{args: "reload now"}, {args: "reload --help"},
 	},
+	"hugepages": {
+		{args: "hugepages set --node 1 2Mi=500"}, {args: "hugepages set --node 1 2Mi=512"}, {args: "hugepages set --node 0-2 2Mi=10"},
+		{args: "hugepages set --node 0-1 2Mi=512 --dry-run"}, {args: "hugepages set --node 1 2Mi=512 -o json"}, {args: "hugepages set --node 1 2Mi=10", fake: sick},
+		{args: "hugepages set 2Mi=512"}, {args: "hugepages set --node 1"}, {args: "hugepages set --node x 2Mi=1"}, {args: "hugepages set --node 1 2Mi"},
+		{args: "hugepages set --node 1 2Mi=-1"}, {args: "hugepages set --node 1 2=1"}, {args: "hugepages set --node 1 two=1"}, {args: "hugepages set --help"},
+	},
 	"policy": {
 		{args: "policy get"}, {args: "policy get", fake: empty}, {args: "policy get -o yaml"},
 		{args: "policy set --topology-policy restricted --dry-run"}, {args: "policy set --topology-policy restricted"},

@@ -144,6 +144,7 @@ func invalids() (rows []failure) {
 		"AdmissionService/Admit":              &admissionv1.AdmitRequest{},
 		"AdmissionService/Resize":             &admissionv1.ResizeRequest{},
 		"AdmissionService/Defragment":         &admissionv1.DefragmentRequest{},
+		"NodeService/SetHugePages":            &nodev1.SetHugePagesRequest{},
 		"AdmissionService/RemovePod":          &admissionv1.RemovePodRequest{},
 		"AdmissionService/Remove":             &admissionv1.RemovePodRequest{},
 		"AdmissionService/SyncPods":           &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b"}},
@@ -457,6 +458,8 @@ func healthy() []failure {
 			{method: "MemoryService/GetTopologyHints", reason: unsupported, request: is(&memoryv1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "DeviceService/GetTopologyHints", reason: unsupported, request: is(&devicev1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "TopologyService/GetHints", reason: unsupported, request: is(&topologyv1.GetHintsRequest{Pod: claiming()})},
+
+			{method: "NodeService/SetHugePages", reason: condition, request: is(&nodev1.SetHugePagesRequest{Pools: pools(0, 1)})},
 
 			{method: "AdmissionService/Resize", reason: noPod, request: is(resize("none", "", "1", 0))},
 			{method: "AllocationService/Allocate", reason: noPod, request: is(allocateUID("none", "main"))},

@@ -60,6 +60,11 @@ type mutation struct {
 	code codes.Code
 }
 
+// pools requests huge pages of 2 MiB.
+func pools(node uint32, count uint64) []*nodev1.HugePagePool {
+	return []*nodev1.HugePagePool{{NumaNode: node, PageSizeBytes: 2 << 20, Count: count}}
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // imported is a state file of a kubelet with two pods.
@@ -153,6 +158,10 @@ var mutations = map[string]mutation{
 		request: func(*node) proto.Message { return &devicev1.ForgetResourceRequest{Resource: "example.com/tape"} },
 		code:    codes.NotFound,
 	},
+	// The machine is simulated, so nothing can be set.
+	"/berth.node.v1.NodeService/SetHugePages": {request: func(*node) proto.Message {
+		return &nodev1.SetHugePagesRequest{Pools: pools(0, 1), DryRun: true}
+	}},
 	"/berth.node.v1.NodeService/Reload": {request: func(*node) proto.Message { return &nodev1.ReloadRequest{} }},
 	"/berth.qos.v1.QOSService/UpdateCgroups": {
 		request: func(*node) proto.Message { return &qosv1.UpdateCgroupsRequest{} },

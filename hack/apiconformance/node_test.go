@@ -90,7 +90,7 @@ func newNode(t *testing.T, config string, flags ...string) *node {
 		log := nodetest.Log(filepath.Join(t.TempDir(), "log"))
 		n.berthd = nodetest.Start(t, exec.Command(filepath.Join(built, "berthd"), append([]string{
 			"--config", filepath.Join(root, "config.yaml"), "--root-dir", root, "--cgroup-root", "/node", "--cgroup-tree", "memory",
-			"--machine", "2s1n4c2t,mem=64Gi", "--cpu-manager-policy", "static", "--reserved-cpus", "0",
+			"--machine", "2s1n4c2t,mem=64Gi,huge=2Mi:1", "--cpu-manager-policy", "static", "--reserved-cpus", "0",
 			"--topology-manager-policy", "best-effort", "--node-fit=false", "--fail-swap-on=false",
 		}, flags...)...), log)
 		p := n.berthd

@@ -109,6 +109,7 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.node.v1.NodeService/GetStatus":      {},
 	"berth.node.v1.NodeService/GetConfig":      {},
 	"berth.node.v1.NodeService/GetUsage":       {},
+	"berth.node.v1.NodeService/SetHugePages":   {invalid, condition},
 	"berth.node.v1.NodeService/Reload":         {invalid, e.ErrorReason_SHARED_POOL_EMPTY, noLedger},
 
 	"berth.qos.v1.QOSService/GetQOSContainersInfo": {},

@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 )
 
 // onlineFile is the kernel's switch of a CPU.
@@ -144,5 +148,73 @@ func TestHugePagesAtRunTime(t *testing.T) {
 	d.eventually("berthd knows that the pages are back", func() bool { return pages() == 4 })
 	if got := d.findings(); len(got) != 0 {
 		t.Errorf("with the pages again: findings %q", got)
+	}
+}
+
+// TestSetHugePagesAtRunTime sets huge pages of the machine by a call, and takes them away again.
+func TestSetHugePagesAtRunTime(t *testing.T) {
+	if os.Getenv(offlineEnv) == "" {
+		t.Skipf("changes the huge pages of the machine: %s is not set", offlineEnv)
+	}
+	lowest, _ := hostNodes(t).Lowest()
+	file := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages", lowest)
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Skipf("the kernel has no huge pages of 2 MiB: %v", err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, before, 0) })
+	n := newNode(t, staticMemory(lowest, "64Mi")...)
+	config := filepath.Join(n.root, "berth.yaml")
+	settings := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 1m, debounce: 0s}\n"
+	write := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(settings+more), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	d := n.start("--config", config, "--cgroup-tree", "memory")
+	set := func(count uint64, dryRun bool) (*nodev1.HugePagePoolResult, error) {
+		t.Helper()
+		resp, err := nodev1.NewNodeServiceClient(d.conn).SetHugePages(d.ctx(), &nodev1.SetHugePagesRequest{
+			Pools: []*nodev1.HugePagePool{{NumaNode: uint32(lowest), PageSizeBytes: pageOf2Mi, Count: count}}, DryRun: dryRun,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return resp.GetPools()[0], nil
+	}
+	if r, err := set(8, false); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "node.setHugePages") {
+		t.Fatalf("without the right: %v, %v", r, err)
+	}
+	d.kill()
+	write("node: {setHugePages: true}\n")
+	d = n.start("--config", config, "--cgroup-tree", "memory")
+	if _, err := set(8, true); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
+	if now, _ := os.ReadFile(file); string(now) != string(before) {
+		t.Errorf("a dry run: %q pages, had %q", now, before)
+	}
+	r, err := set(8, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, _ := os.ReadFile(file)
+	if got := strings.TrimSpace(string(now)); got != strconv.FormatUint(r.GetCount(), 10) || r.GetRequestedCount() != 8 {
+		t.Errorf("%v; the kernel has %s", r, got)
+	}
+	if r.GetCount() < 8 {
+		t.Skipf("the kernel gives only %d huge pages", r.GetCount())
+	}
+	d.eventually("berthd has noticed before its next poll", func() bool {
+		return d.admit(pinned("p", "16Mi", "hugepages-2Mi", "4Mi")).GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+	})
+	if r, err := set(1, false); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pods have 4Mi there") {
+		t.Errorf("fewer than a pod has: %v, %v", r, err)
+	}
+	d.remove("p")
+	if r, err := set(1, false); err != nil || r.GetCountBefore() != 8 || r.GetCount() != 1 {
+		t.Errorf("fewer: %v, %v", r, err)
 	}
 }

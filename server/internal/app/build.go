@@ -160,6 +160,7 @@ type App struct {
 	reloaded atomic.Pointer[config.Config]
 	history  *allocation.History
 	mover    *mover.Mover
+	pages    pageChanges
 	replacer *mover.Replacer // nil if lost CPUs and memory are only reported
 	health   *healthServer
 	// main serves agents; readers serves podresources.
@@ -192,7 +193,7 @@ type StartReport struct {
 // else. If a part fails, the earlier parts are closed.
 func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
 	env.Now = timestamp.Clock(env.Now) // every time in records and messages has this resolution
-	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), timeout: make(chan struct{})}
+	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), timeout: make(chan struct{}), pages: newPageChanges()}
 	defer func() {
 		if err != nil && a.store != nil {
 			err = errors.Join(err, a.store.Close())

@@ -372,6 +372,7 @@ func (a *App) followMachine(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		case <-due:
+		case <-a.pages.made:
 		case <-events:
 			select {
 			case <-ctx.Done():

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/disk"
+	"github.com/berthd/berth/server/internal/host/hugepages"
 	"github.com/berthd/berth/server/internal/host/memlimit"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/host/sysctl"
@@ -383,6 +384,9 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 	r.Files = allow(confine.Run, "/proc/self/exe", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
 	// The machine; /proc to be written to for scores and, if configured, kernel settings.
 	r.Files = append(r.Files, allow(confine.Read, "/sys")...)
+	if c.Node.SetHugePages {
+		r.Files = append(r.Files, allow(confine.Write, hugepages.Dir)...)
+	}
 	r.Files = append(r.Files, allow(confine.Write, "/proc", "/dev/null")...)
 	// Names of hosts, ports, users, groups and time zones.
 	r.Files = append(r.Files, allow(confine.ReadFile, "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf",

@@ -223,7 +223,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
 			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
 		},
-		Version: Version(), Reload: a.Reload, Usage: a.usageReader(),
+		Version: Version(), Reload: a.Reload, SetHugePages: a.setHugePages, Usage: a.usageReader(),
 	}))
 	return nil
 }

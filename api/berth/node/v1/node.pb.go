@@ -188,7 +188,250 @@ func (x SystemContainer_Part) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SystemContainer_Part.Descriptor instead.
 func (SystemContainer_Part) EnumDescriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19, 0}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{23, 0}
+}
+
+// SetHugePagesRequest has the wanted numbers of huge pages.
+type SetHugePagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one; each NUMA node and page size once.
+	Pools []*HugePagePool `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	// Only check whether they can be set, and return the present numbers.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHugePagesRequest) Reset() {
+	*x = SetHugePagesRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHugePagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHugePagesRequest) ProtoMessage() {}
+
+func (x *SetHugePagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHugePagesRequest.ProtoReflect.Descriptor instead.
+func (*SetHugePagesRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *SetHugePagesRequest) GetPools() []*HugePagePool {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *SetHugePagesRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// HugePagePool is a number of huge pages of one size on one NUMA node.
+type HugePagePool struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	// In bytes: one of the sizes that the node has, also with a count of 0.
+	PageSizeBytes uint64 `protobuf:"varint,2,opt,name=page_size_bytes,json=pageSizeBytes,proto3" json:"page_size_bytes,omitempty"`
+	// All pages, those in use too.
+	Count         uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HugePagePool) Reset() {
+	*x = HugePagePool{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HugePagePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HugePagePool) ProtoMessage() {}
+
+func (x *HugePagePool) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HugePagePool.ProtoReflect.Descriptor instead.
+func (*HugePagePool) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HugePagePool) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *HugePagePool) GetPageSizeBytes() uint64 {
+	if x != nil {
+		return x.PageSizeBytes
+	}
+	return 0
+}
+
+func (x *HugePagePool) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// SetHugePagesResponse has what the kernel has given.
+type SetHugePagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Pools         []*HugePagePoolResult `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHugePagesResponse) Reset() {
+	*x = SetHugePagesResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHugePagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHugePagesResponse) ProtoMessage() {}
+
+func (x *SetHugePagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHugePagesResponse.ProtoReflect.Descriptor instead.
+func (*SetHugePagesResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SetHugePagesResponse) GetPools() []*HugePagePoolResult {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+// HugePagePoolResult is what the kernel has given to a pool.
+type HugePagePoolResult struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	NumaNode       uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	PageSizeBytes  uint64                 `protobuf:"varint,2,opt,name=page_size_bytes,json=pageSizeBytes,proto3" json:"page_size_bytes,omitempty"`
+	RequestedCount uint64                 `protobuf:"varint,3,opt,name=requested_count,json=requestedCount,proto3" json:"requested_count,omitempty"`
+	CountBefore    uint64                 `protobuf:"varint,4,opt,name=count_before,json=countBefore,proto3" json:"count_before,omitempty"`
+	// Fewer than requested if the kernel found no more free memory in one piece; more if it could not
+	// free pages that are in use.
+	Count         uint64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HugePagePoolResult) Reset() {
+	*x = HugePagePoolResult{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HugePagePoolResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HugePagePoolResult) ProtoMessage() {}
+
+func (x *HugePagePoolResult) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HugePagePoolResult.ProtoReflect.Descriptor instead.
+func (*HugePagePoolResult) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *HugePagePoolResult) GetNumaNode() uint32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *HugePagePoolResult) GetPageSizeBytes() uint64 {
+	if x != nil {
+		return x.PageSizeBytes
+	}
+	return 0
+}
+
+func (x *HugePagePoolResult) GetRequestedCount() uint64 {
+	if x != nil {
+		return x.RequestedCount
+	}
+	return 0
+}
+
+func (x *HugePagePoolResult) GetCountBefore() uint64 {
+	if x != nil {
+		return x.CountBefore
+	}
+	return 0
+}
+
+func (x *HugePagePoolResult) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
 }
 
 // ReloadRequest makes berthd read the configuration again.
@@ -202,7 +445,7 @@ type ReloadRequest struct {
 
 func (x *ReloadRequest) Reset() {
 	*x = ReloadRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	mi := &file_berth_node_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +457,7 @@ func (x *ReloadRequest) String() string {
 func (*ReloadRequest) ProtoMessage() {}
 
 func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	mi := &file_berth_node_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +470,7 @@ func (x *ReloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadRequest.ProtoReflect.Descriptor instead.
 func (*ReloadRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReloadRequest) GetDryRun() bool {
@@ -253,7 +496,7 @@ type ReloadResponse struct {
 
 func (x *ReloadResponse) Reset() {
 	*x = ReloadResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +508,7 @@ func (x *ReloadResponse) String() string {
 func (*ReloadResponse) ProtoMessage() {}
 
 func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +521,7 @@ func (x *ReloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadResponse.ProtoReflect.Descriptor instead.
 func (*ReloadResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReloadResponse) GetChanges() []*FieldChange {
@@ -320,7 +563,7 @@ type FieldChange struct {
 
 func (x *FieldChange) Reset() {
 	*x = FieldChange{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -332,7 +575,7 @@ func (x *FieldChange) String() string {
 func (*FieldChange) ProtoMessage() {}
 
 func (x *FieldChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -345,7 +588,7 @@ func (x *FieldChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldChange.ProtoReflect.Descriptor instead.
 func (*FieldChange) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FieldChange) GetField() string {
@@ -392,7 +635,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +647,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +660,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 // GetVersionResponse is the version, its source and its compiler. Empty fields are
@@ -438,7 +681,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[4]
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +693,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[4]
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +706,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -503,7 +746,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +758,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +771,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 // GetMachineResponse describes the machine.
@@ -552,7 +795,7 @@ type GetMachineResponse struct {
 
 func (x *GetMachineResponse) Reset() {
 	*x = GetMachineResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +807,7 @@ func (x *GetMachineResponse) String() string {
 func (*GetMachineResponse) ProtoMessage() {}
 
 func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +820,7 @@ func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineResponse.ProtoReflect.Descriptor instead.
 func (*GetMachineResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetMachineResponse) GetCpus() []*CPU {
@@ -646,7 +889,7 @@ type CPU struct {
 
 func (x *CPU) Reset() {
 	*x = CPU{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +901,7 @@ func (x *CPU) String() string {
 func (*CPU) ProtoMessage() {}
 
 func (x *CPU) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +914,7 @@ func (x *CPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPU.ProtoReflect.Descriptor instead.
 func (*CPU) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CPU) GetCpu() uint32 {
@@ -725,7 +968,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +980,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +993,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NUMANode) GetNumaNode() uint32 {
@@ -799,7 +1042,7 @@ type HugePages struct {
 
 func (x *HugePages) Reset() {
 	*x = HugePages{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +1054,7 @@ func (x *HugePages) String() string {
 func (*HugePages) ProtoMessage() {}
 
 func (x *HugePages) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +1067,7 @@ func (x *HugePages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePages.ProtoReflect.Descriptor instead.
 func (*HugePages) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HugePages) GetPageSizeBytes() uint64 {
@@ -850,7 +1093,7 @@ type GetCapacityRequest struct {
 
 func (x *GetCapacityRequest) Reset() {
 	*x = GetCapacityRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1105,7 @@ func (x *GetCapacityRequest) String() string {
 func (*GetCapacityRequest) ProtoMessage() {}
 
 func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1118,7 @@ func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 // GetCapacityResponse holds amounts by resource.
@@ -888,7 +1131,7 @@ type GetCapacityResponse struct {
 
 func (x *GetCapacityResponse) Reset() {
 	*x = GetCapacityResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1143,7 @@ func (x *GetCapacityResponse) String() string {
 func (*GetCapacityResponse) ProtoMessage() {}
 
 func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1156,7 @@ func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetCapacityResponse) GetCapacity() map[string]string {
@@ -932,7 +1175,7 @@ type GetAllocatableRequest struct {
 
 func (x *GetAllocatableRequest) Reset() {
 	*x = GetAllocatableRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1187,7 @@ func (x *GetAllocatableRequest) String() string {
 func (*GetAllocatableRequest) ProtoMessage() {}
 
 func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1200,7 @@ func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocatableRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocatableRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 // GetAllocatableResponse holds amounts by resource.
@@ -983,7 +1226,7 @@ type GetAllocatableResponse struct {
 
 func (x *GetAllocatableResponse) Reset() {
 	*x = GetAllocatableResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1238,7 @@ func (x *GetAllocatableResponse) String() string {
 func (*GetAllocatableResponse) ProtoMessage() {}
 
 func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1251,7 @@ func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocatableResponse.ProtoReflect.Descriptor instead.
 func (*GetAllocatableResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetAllocatableResponse) GetAllocatable() map[string]string {
@@ -1063,7 +1306,7 @@ type ClaimNode struct {
 
 func (x *ClaimNode) Reset() {
 	*x = ClaimNode{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1318,7 @@ func (x *ClaimNode) String() string {
 func (*ClaimNode) ProtoMessage() {}
 
 func (x *ClaimNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1331,7 @@ func (x *ClaimNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimNode.ProtoReflect.Descriptor instead.
 func (*ClaimNode) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClaimNode) GetNumaNode() uint32 {
@@ -1128,7 +1371,7 @@ type GetReservationRequest struct {
 
 func (x *GetReservationRequest) Reset() {
 	*x = GetReservationRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1383,7 @@ func (x *GetReservationRequest) String() string {
 func (*GetReservationRequest) ProtoMessage() {}
 
 func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1396,7 @@ func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationRequest.ProtoReflect.Descriptor instead.
 func (*GetReservationRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 // GetReservationResponse holds amounts by resource.
@@ -1171,7 +1414,7 @@ type GetReservationResponse struct {
 
 func (x *GetReservationResponse) Reset() {
 	*x = GetReservationResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1426,7 @@ func (x *GetReservationResponse) String() string {
 func (*GetReservationResponse) ProtoMessage() {}
 
 func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1439,7 @@ func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationResponse.ProtoReflect.Descriptor instead.
 func (*GetReservationResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetReservationResponse) GetReservation() map[string]string {
@@ -1236,7 +1479,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1491,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1504,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 // GetStatusResponse lists what is missing or wrong.
@@ -1288,7 +1531,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[18]
+	mi := &file_berth_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1543,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[18]
+	mi := &file_berth_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1556,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetStatusResponse) GetSoftRequirements() []string {
@@ -1367,7 +1610,7 @@ type SystemContainer struct {
 
 func (x *SystemContainer) Reset() {
 	*x = SystemContainer{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[19]
+	mi := &file_berth_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1622,7 @@ func (x *SystemContainer) String() string {
 func (*SystemContainer) ProtoMessage() {}
 
 func (x *SystemContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[19]
+	mi := &file_berth_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1635,7 @@ func (x *SystemContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemContainer.ProtoReflect.Descriptor instead.
 func (*SystemContainer) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SystemContainer) GetPart() SystemContainer_Part {
@@ -1432,7 +1675,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[20]
+	mi := &file_berth_node_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1687,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[20]
+	mi := &file_berth_node_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1700,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 // GetConfigResponse is the set-up of the node.
@@ -1505,7 +1748,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[21]
+	mi := &file_berth_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1760,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[21]
+	mi := &file_berth_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1773,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetConfigResponse) GetCgroupVersion() int32 {
@@ -1672,7 +1915,7 @@ type MountedSubsystem struct {
 
 func (x *MountedSubsystem) Reset() {
 	*x = MountedSubsystem{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[22]
+	mi := &file_berth_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1927,7 @@ func (x *MountedSubsystem) String() string {
 func (*MountedSubsystem) ProtoMessage() {}
 
 func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[22]
+	mi := &file_berth_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1940,7 @@ func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountedSubsystem.ProtoReflect.Descriptor instead.
 func (*MountedSubsystem) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MountedSubsystem) GetName() string {
@@ -1737,7 +1980,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[23]
+	mi := &file_berth_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1992,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[23]
+	mi := &file_berth_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2005,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 // GetUsageResponse is one reading.
@@ -1785,7 +2028,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[24]
+	mi := &file_berth_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2040,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[24]
+	mi := &file_berth_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2053,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetUsageResponse) GetReadTime() *timestamppb.Timestamp {
@@ -1860,7 +2103,7 @@ type CPUTime struct {
 
 func (x *CPUTime) Reset() {
 	*x = CPUTime{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[25]
+	mi := &file_berth_node_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +2115,7 @@ func (x *CPUTime) String() string {
 func (*CPUTime) ProtoMessage() {}
 
 func (x *CPUTime) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[25]
+	mi := &file_berth_node_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2128,7 @@ func (x *CPUTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUTime.ProtoReflect.Descriptor instead.
 func (*CPUTime) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CPUTime) GetCpu() uint32 {
@@ -1934,7 +2177,7 @@ type ContainerUsage struct {
 
 func (x *ContainerUsage) Reset() {
 	*x = ContainerUsage{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[26]
+	mi := &file_berth_node_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2189,7 @@ func (x *ContainerUsage) String() string {
 func (*ContainerUsage) ProtoMessage() {}
 
 func (x *ContainerUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[26]
+	mi := &file_berth_node_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2202,7 @@ func (x *ContainerUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerUsage.ProtoReflect.Descriptor instead.
 func (*ContainerUsage) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ContainerUsage) GetPodUid() string {
@@ -2071,7 +2314,7 @@ type NUMAMemory struct {
 
 func (x *NUMAMemory) Reset() {
 	*x = NUMAMemory{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[27]
+	mi := &file_berth_node_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2326,7 @@ func (x *NUMAMemory) String() string {
 func (*NUMAMemory) ProtoMessage() {}
 
 func (x *NUMAMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[27]
+	mi := &file_berth_node_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2339,7 @@ func (x *NUMAMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMAMemory.ProtoReflect.Descriptor instead.
 func (*NUMAMemory) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NUMAMemory) GetNumaNode() uint32 {
@@ -2124,7 +2367,7 @@ type HugePageUsage struct {
 
 func (x *HugePageUsage) Reset() {
 	*x = HugePageUsage{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[28]
+	mi := &file_berth_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2379,7 @@ func (x *HugePageUsage) String() string {
 func (*HugePageUsage) ProtoMessage() {}
 
 func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[28]
+	mi := &file_berth_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2392,7 @@ func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
 func (*HugePageUsage) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HugePageUsage) GetPageSizeBytes() uint64 {
@@ -2170,7 +2413,22 @@ var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1cberth/cgroup/v1/cgroup.proto\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n" +
+	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\x1a\x1cberth/cgroup/v1/cgroup.proto\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n" +
+	"\x13SetHugePagesRequest\x121\n" +
+	"\x05pools\x18\x01 \x03(\v2\x1b.berth.node.v1.HugePagePoolR\x05pools\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"i\n" +
+	"\fHugePagePool\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12&\n" +
+	"\x0fpage_size_bytes\x18\x02 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"O\n" +
+	"\x14SetHugePagesResponse\x127\n" +
+	"\x05pools\x18\x01 \x03(\v2!.berth.node.v1.HugePagePoolResultR\x05pools\"\xbb\x01\n" +
+	"\x12HugePagePoolResult\x12\x1b\n" +
+	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12&\n" +
+	"\x0fpage_size_bytes\x18\x02 \x01(\x04R\rpageSizeBytes\x12'\n" +
+	"\x0frequested_count\x18\x03 \x01(\x04R\x0erequestedCount\x12!\n" +
+	"\fcount_before\x18\x04 \x01(\x04R\vcountBefore\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\x04R\x05count\"(\n" +
 	"\rReloadRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"x\n" +
 	"\x0eReloadResponse\x124\n" +
@@ -2372,7 +2630,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"!UNKNOWN_DEVICE_POLICY_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bUNKNOWN_DEVICE_POLICY_DEFER\x10\x01\x12 \n" +
 	"\x1cUNKNOWN_DEVICE_POLICY_REJECT\x10\x02\x12 \n" +
-	"\x1cUNKNOWN_DEVICE_POLICY_IGNORE\x10\x032\xfb\x05\n" +
+	"\x1cUNKNOWN_DEVICE_POLICY_IGNORE\x10\x032\xd4\x06\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
@@ -2384,7 +2642,8 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\tGetStatus\x12\x1f.berth.node.v1.GetStatusRequest\x1a .berth.node.v1.GetStatusResponse\x12N\n" +
 	"\tGetConfig\x12\x1f.berth.node.v1.GetConfigRequest\x1a .berth.node.v1.GetConfigResponse\x12K\n" +
 	"\bGetUsage\x12\x1e.berth.node.v1.GetUsageRequest\x1a\x1f.berth.node.v1.GetUsageResponse\x12E\n" +
-	"\x06Reload\x12\x1c.berth.node.v1.ReloadRequest\x1a\x1d.berth.node.v1.ReloadResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
+	"\x06Reload\x12\x1c.berth.node.v1.ReloadRequest\x1a\x1d.berth.node.v1.ReloadResponse\x12W\n" +
+	"\fSetHugePages\x12\".berth.node.v1.SetHugePagesRequest\x1a#.berth.node.v1.SetHugePagesResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
 
 var (
 	file_berth_node_v1_node_proto_rawDescOnce sync.Once
@@ -2399,113 +2658,121 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_berth_node_v1_node_proto_goTypes = []any{
 	(DriftPolicy)(0),               // 0: berth.node.v1.DriftPolicy
 	(UnknownDevicePolicy)(0),       // 1: berth.node.v1.UnknownDevicePolicy
 	(SystemContainer_Part)(0),      // 2: berth.node.v1.SystemContainer.Part
-	(*ReloadRequest)(nil),          // 3: berth.node.v1.ReloadRequest
-	(*ReloadResponse)(nil),         // 4: berth.node.v1.ReloadResponse
-	(*FieldChange)(nil),            // 5: berth.node.v1.FieldChange
-	(*GetVersionRequest)(nil),      // 6: berth.node.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),     // 7: berth.node.v1.GetVersionResponse
-	(*GetMachineRequest)(nil),      // 8: berth.node.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),     // 9: berth.node.v1.GetMachineResponse
-	(*CPU)(nil),                    // 10: berth.node.v1.CPU
-	(*NUMANode)(nil),               // 11: berth.node.v1.NUMANode
-	(*HugePages)(nil),              // 12: berth.node.v1.HugePages
-	(*GetCapacityRequest)(nil),     // 13: berth.node.v1.GetCapacityRequest
-	(*GetCapacityResponse)(nil),    // 14: berth.node.v1.GetCapacityResponse
-	(*GetAllocatableRequest)(nil),  // 15: berth.node.v1.GetAllocatableRequest
-	(*GetAllocatableResponse)(nil), // 16: berth.node.v1.GetAllocatableResponse
-	(*ClaimNode)(nil),              // 17: berth.node.v1.ClaimNode
-	(*GetReservationRequest)(nil),  // 18: berth.node.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 19: berth.node.v1.GetReservationResponse
-	(*GetStatusRequest)(nil),       // 20: berth.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 21: berth.node.v1.GetStatusResponse
-	(*SystemContainer)(nil),        // 22: berth.node.v1.SystemContainer
-	(*GetConfigRequest)(nil),       // 23: berth.node.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),      // 24: berth.node.v1.GetConfigResponse
-	(*MountedSubsystem)(nil),       // 25: berth.node.v1.MountedSubsystem
-	(*GetUsageRequest)(nil),        // 26: berth.node.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),       // 27: berth.node.v1.GetUsageResponse
-	(*CPUTime)(nil),                // 28: berth.node.v1.CPUTime
-	(*ContainerUsage)(nil),         // 29: berth.node.v1.ContainerUsage
-	(*NUMAMemory)(nil),             // 30: berth.node.v1.NUMAMemory
-	(*HugePageUsage)(nil),          // 31: berth.node.v1.HugePageUsage
-	nil,                            // 32: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 33: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 34: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 35: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 36: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 37: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 38: berth.node.v1.ClaimNode.ResourcesEntry
-	nil,                            // 39: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 40: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 41: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 42: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 43: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	(*v1.CPUSet)(nil),              // 44: berth.types.v1.CPUSet
-	(*timestamppb.Timestamp)(nil),  // 45: google.protobuf.Timestamp
-	(*v11.Drift)(nil),              // 46: berth.cgroup.v1.Drift
+	(*SetHugePagesRequest)(nil),    // 3: berth.node.v1.SetHugePagesRequest
+	(*HugePagePool)(nil),           // 4: berth.node.v1.HugePagePool
+	(*SetHugePagesResponse)(nil),   // 5: berth.node.v1.SetHugePagesResponse
+	(*HugePagePoolResult)(nil),     // 6: berth.node.v1.HugePagePoolResult
+	(*ReloadRequest)(nil),          // 7: berth.node.v1.ReloadRequest
+	(*ReloadResponse)(nil),         // 8: berth.node.v1.ReloadResponse
+	(*FieldChange)(nil),            // 9: berth.node.v1.FieldChange
+	(*GetVersionRequest)(nil),      // 10: berth.node.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),     // 11: berth.node.v1.GetVersionResponse
+	(*GetMachineRequest)(nil),      // 12: berth.node.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),     // 13: berth.node.v1.GetMachineResponse
+	(*CPU)(nil),                    // 14: berth.node.v1.CPU
+	(*NUMANode)(nil),               // 15: berth.node.v1.NUMANode
+	(*HugePages)(nil),              // 16: berth.node.v1.HugePages
+	(*GetCapacityRequest)(nil),     // 17: berth.node.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),    // 18: berth.node.v1.GetCapacityResponse
+	(*GetAllocatableRequest)(nil),  // 19: berth.node.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil), // 20: berth.node.v1.GetAllocatableResponse
+	(*ClaimNode)(nil),              // 21: berth.node.v1.ClaimNode
+	(*GetReservationRequest)(nil),  // 22: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 23: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 24: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 25: berth.node.v1.GetStatusResponse
+	(*SystemContainer)(nil),        // 26: berth.node.v1.SystemContainer
+	(*GetConfigRequest)(nil),       // 27: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 28: berth.node.v1.GetConfigResponse
+	(*MountedSubsystem)(nil),       // 29: berth.node.v1.MountedSubsystem
+	(*GetUsageRequest)(nil),        // 30: berth.node.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),       // 31: berth.node.v1.GetUsageResponse
+	(*CPUTime)(nil),                // 32: berth.node.v1.CPUTime
+	(*ContainerUsage)(nil),         // 33: berth.node.v1.ContainerUsage
+	(*NUMAMemory)(nil),             // 34: berth.node.v1.NUMAMemory
+	(*HugePageUsage)(nil),          // 35: berth.node.v1.HugePageUsage
+	nil,                            // 36: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 37: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 38: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 39: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 40: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 41: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 42: berth.node.v1.ClaimNode.ResourcesEntry
+	nil,                            // 43: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 44: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 45: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 46: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 47: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(*v1.CPUSet)(nil),              // 48: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 49: google.protobuf.Timestamp
+	(*v11.Drift)(nil),              // 50: berth.cgroup.v1.Drift
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
-	5,  // 0: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
-	10, // 1: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	11, // 2: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	44, // 3: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
-	44, // 4: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
-	44, // 5: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
-	44, // 6: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
-	12, // 7: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	32, // 8: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	33, // 9: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	34, // 10: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	35, // 11: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	36, // 12: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	37, // 13: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	17, // 14: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
-	44, // 15: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
-	38, // 16: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
-	39, // 17: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	40, // 18: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	41, // 19: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	42, // 20: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	22, // 21: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	2,  // 22: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	0,  // 23: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
-	1,  // 24: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
-	25, // 25: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	43, // 26: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	45, // 27: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
-	28, // 28: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
-	29, // 29: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
-	46, // 30: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	30, // 31: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
-	31, // 32: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
-	6,  // 33: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	8,  // 34: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	13, // 35: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	15, // 36: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	18, // 37: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	20, // 38: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	23, // 39: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	26, // 40: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
-	3,  // 41: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	7,  // 42: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	9,  // 43: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	14, // 44: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	16, // 45: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	19, // 46: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	21, // 47: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	24, // 48: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	27, // 49: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
-	4,  // 50: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	42, // [42:51] is the sub-list for method output_type
-	33, // [33:42] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	4,  // 0: berth.node.v1.SetHugePagesRequest.pools:type_name -> berth.node.v1.HugePagePool
+	6,  // 1: berth.node.v1.SetHugePagesResponse.pools:type_name -> berth.node.v1.HugePagePoolResult
+	9,  // 2: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
+	14, // 3: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	15, // 4: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	48, // 5: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
+	48, // 6: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
+	48, // 7: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
+	48, // 8: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	16, // 9: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	36, // 10: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	37, // 11: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	38, // 12: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	39, // 13: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	40, // 14: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	41, // 15: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	21, // 16: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
+	48, // 17: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
+	42, // 18: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
+	43, // 19: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	44, // 20: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	45, // 21: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	46, // 22: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	26, // 23: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	2,  // 24: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	0,  // 25: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
+	1,  // 26: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
+	29, // 27: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	47, // 28: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	49, // 29: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	32, // 30: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
+	33, // 31: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
+	50, // 32: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	34, // 33: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
+	35, // 34: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
+	10, // 35: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	12, // 36: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	17, // 37: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	19, // 38: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	22, // 39: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	24, // 40: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	27, // 41: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	30, // 42: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	7,  // 43: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	3,  // 44: berth.node.v1.NodeService.SetHugePages:input_type -> berth.node.v1.SetHugePagesRequest
+	11, // 45: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	13, // 46: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	18, // 47: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	20, // 48: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	23, // 49: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	25, // 50: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	28, // 51: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	31, // 52: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	8,  // 53: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	5,  // 54: berth.node.v1.NodeService.SetHugePages:output_type -> berth.node.v1.SetHugePagesResponse
+	45, // [45:55] is the sub-list for method output_type
+	35, // [35:45] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -2513,14 +2780,14 @@ func file_berth_node_v1_node_proto_init() {
 	if File_berth_node_v1_node_proto != nil {
 		return
 	}
-	file_berth_node_v1_node_proto_msgTypes[26].OneofWrappers = []any{}
+	file_berth_node_v1_node_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   41,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

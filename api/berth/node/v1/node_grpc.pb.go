@@ -28,6 +28,7 @@ const (
 	NodeService_GetConfig_FullMethodName      = "/berth.node.v1.NodeService/GetConfig"
 	NodeService_GetUsage_FullMethodName       = "/berth.node.v1.NodeService/GetUsage"
 	NodeService_Reload_FullMethodName         = "/berth.node.v1.NodeService/Reload"
+	NodeService_SetHugePages_FullMethodName   = "/berth.node.v1.NodeService/SetHugePages"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -61,6 +62,11 @@ type NodeServiceClient interface {
 	// berthd runs: the policy, access, limits and the log level. A configuration that is not
 	// valid changes nothing.
 	Reload(ctx context.Context, in *ReloadRequest, opts ...grpc.CallOption) (*ReloadResponse, error)
+	// SetHugePages changes how many huge pages NUMA nodes have, with node.setHugePages of the
+	// configuration, and returns how many the kernel has given. Fewer than containers have there, or
+	// than are reserved, are FAILED_PRECONDITION. If the call ends early, the kernel keeps what it has
+	// given until then.
+	SetHugePages(ctx context.Context, in *SetHugePagesRequest, opts ...grpc.CallOption) (*SetHugePagesResponse, error)
 }
 
 type nodeServiceClient struct {
@@ -161,6 +167,16 @@ func (c *nodeServiceClient) Reload(ctx context.Context, in *ReloadRequest, opts 
 	return out, nil
 }
 
+func (c *nodeServiceClient) SetHugePages(ctx context.Context, in *SetHugePagesRequest, opts ...grpc.CallOption) (*SetHugePagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetHugePagesResponse)
+	err := c.cc.Invoke(ctx, NodeService_SetHugePages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
@@ -192,6 +208,11 @@ type NodeServiceServer interface {
 	// berthd runs: the policy, access, limits and the log level. A configuration that is not
 	// valid changes nothing.
 	Reload(context.Context, *ReloadRequest) (*ReloadResponse, error)
+	// SetHugePages changes how many huge pages NUMA nodes have, with node.setHugePages of the
+	// configuration, and returns how many the kernel has given. Fewer than containers have there, or
+	// than are reserved, are FAILED_PRECONDITION. If the call ends early, the kernel keeps what it has
+	// given until then.
+	SetHugePages(context.Context, *SetHugePagesRequest) (*SetHugePagesResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -228,6 +249,9 @@ func (UnimplementedNodeServiceServer) GetUsage(context.Context, *GetUsageRequest
 }
 func (UnimplementedNodeServiceServer) Reload(context.Context, *ReloadRequest) (*ReloadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reload not implemented")
+}
+func (UnimplementedNodeServiceServer) SetHugePages(context.Context, *SetHugePagesRequest) (*SetHugePagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetHugePages not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -412,6 +436,24 @@ func _NodeService_Reload_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_SetHugePages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetHugePagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).SetHugePages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_SetHugePages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).SetHugePages(ctx, req.(*SetHugePagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -454,6 +496,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reload",
 			Handler:    _NodeService_Reload_Handler,
+		},
+		{
+			MethodName: "SetHugePages",
+			Handler:    _NodeService_SetHugePages_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

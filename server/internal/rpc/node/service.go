@@ -1,16 +1,20 @@
 // Package node serves berth.node.v1: the machine that pods are placed on, and what
-// the node as a whole has and gives. It changes nothing but the configuration, by Reload.
+// the node as a whole has and gives. It changes nothing but the configuration, by Reload, and the
+// number of huge pages, by SetHugePages.
 package node
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/usage"
@@ -31,7 +35,9 @@ type Parts struct {
 	Version *nodev1.GetVersionResponse
 	// Reload reads the configuration again; in a dry run it changes nothing.
 	Reload func(ctx context.Context, dryRun bool) (Reloaded, error)
-	Usage  UsageReader
+	// SetHugePages changes the huge pages of NUMA nodes; in a dry run it only checks them.
+	SetHugePages func(ctx context.Context, pools []memory.Pool, dryRun bool) ([]PoolResult, error)
+	Usage        UsageReader
 }
 
 // UsageReader reads resource usage; *usage.Reader is the only implementation.
@@ -52,6 +58,38 @@ type FieldChange struct {
 	// Applied means that To is in force; otherwise Reason explains why it is not.
 	Applied bool
 	Reason  string
+}
+
+// PoolResult is a pool with the numbers of pages that were requested, that it had, and that it has.
+type PoolResult struct {
+	memory.Pool
+	Before, Now uint64
+}
+
+// SetHugePages implements NodeService.
+func (s *service) SetHugePages(ctx context.Context, req *nodev1.SetHugePagesRequest) (*nodev1.SetHugePagesResponse, error) {
+	var vs errdefs.Violations
+	var pools []memory.Pool
+	for i, p := range req.GetPools() {
+		if p.GetPageSizeBytes() == 0 || p.GetPageSizeBytes()%1024 != 0 {
+			vs.Addf(fmt.Sprintf("pools[%d].page_size_bytes", i), "expected a multiple of 1024 above 0, got %d", p.GetPageSizeBytes())
+		}
+		pools = append(pools, memory.Pool{Node: int(p.GetNumaNode()), SizeKiB: p.GetPageSizeBytes() >> 10, Pages: p.GetCount()})
+	}
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	results, err := s.Parts.SetHugePages(ctx, pools, req.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	out := &nodev1.SetHugePagesResponse{}
+	for _, r := range results {
+		out.Pools = append(out.Pools, &nodev1.HugePagePoolResult{
+			NumaNode: uint32(r.Node), PageSizeBytes: r.SizeKiB << 10, RequestedCount: r.Pages, CountBefore: r.Before, Count: r.Now,
+		})
+	}
+	return out, nil
 }
 
 // Reload implements NodeService.
