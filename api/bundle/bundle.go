@@ -345,7 +345,7 @@ func strictly(data []byte, v any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("there is more after the value, at byte %d", d.InputOffset())
+		return fmt.Errorf("unexpected text after the value, at byte %d", d.InputOffset())
 	}
 	return nil
 }

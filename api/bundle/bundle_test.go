@@ -387,7 +387,7 @@ func TestHostileArchives(t *testing.T) {
 		"cut off":          {packed(t, good, member{tar.Header{Name: "state.json", Size: 1000}, "x"}), "state.json: unexpected EOF"},
 		"bomb":             {packed(t, good, file("config.yaml", strings.Repeat(" ", 1<<20+1))), "config.yaml has 1048577 bytes"},
 		"unknown field":    {packed(t, good, file("node.json", `{"max":1}`)), `node.json: json: unknown field "max"`},
-		"two values":       {packed(t, good, file("node.json", `{} {}`)), "node.json: there is more after the value"},
+		"two values":       {packed(t, good, file("node.json", `{} {}`)), "node.json: unexpected text after the value"},
 		"machine":          {packed(t, good, file("machine.json", `{}`)), "machine.json: read machine: version is missing"},
 		"config":           {packed(t, good, file("config.yaml", "colour: red")), "config.yaml: "},
 		"state":            {packed(t, good, file("state.json", `{"pods":3}`)), "state.json: json: cannot unmarshal number"},

@@ -57,7 +57,7 @@ func check(path string, partly bool) error {
 			continue
 		}
 		if links++; links > maxLinks {
-			return errdefs.Preconditionf("%s: there are more than %d links on the way", path, maxLinks)
+			return errdefs.Preconditionf("%s: there are more than %d links on the path", path, maxLinks)
 		}
 		if uid, known := owner(info); known && !ours(uid) {
 			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could redirect it; its files would be trusted: use a directory of root", next, uid)

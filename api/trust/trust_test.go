@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		{"link back", map[string]fs.FileMode{"a": 0o755, "b": 0o755}, map[string]string{"a/l": "../b"}, "a/l", ""},
 		{"link back over what is open", map[string]fs.FileMode{"o": 0o777, "o/a": 0o755, "b": 0o755}, map[string]string{"l": "o/a/../../b"}, "l", "o (owner"},
 		{"absolute link", map[string]fs.FileMode{"a": 0o777}, map[string]string{"l": "/TOP/a"}, "l", "a (owner"},
-		{"endless link", nil, map[string]string{"l": "l"}, "l", "links on the way"},
+		{"endless link", nil, map[string]string{"l": "l"}, "l", "links on the path"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

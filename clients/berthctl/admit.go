@@ -166,9 +166,9 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 		switch {
 		case answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED:
 		case req.GetDryRun():
-			hint = "hint: --explain says how it came to that\n"
+			hint = "hint: --explain shows why\n"
 		default:
-			hint = fmt.Sprintf("hint: 'berthctl explain %s' says how it came to that\n", meta.GetUid())
+			hint = fmt.Sprintf("hint: 'berthctl explain %s' shows why\n", meta.GetUid())
 		}
 	})
 	fmt.Fprint(s.err, hint)

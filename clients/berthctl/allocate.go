@@ -41,7 +41,7 @@ func (c *ctl) allocate() *cobra.Command {
 				return err
 			}
 		case len(args) == 1:
-			return usagef("allocate", "CONTAINER is missing, or -f")
+			return usagef("allocate", "expected CONTAINER, or -f")
 		default:
 			pod, err := s.find(ctx, args[0])
 			if err != nil {

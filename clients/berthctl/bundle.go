@@ -14,14 +14,14 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-const bundleLong = `Write what berthd's decisions can be computed again from into one file, which 'replay', 'map' and 'simulate' open: the
-machine, the configuration, the devices, the pods with what they hold, the history, versions and metrics. It needs the
+const bundleLong = `Write one file from which berthd's decisions can be computed again. 'replay', 'map' and 'simulate' open it. It has the
+machine, the configuration, the devices, the pods with their allocations, the history, versions and metrics. It needs the
 role admin. While berthd is down, --ledger takes pods and history from its ledger file; add --machine and --config.
 
 The file is a tar archive, compressed with gzip, of JSON and text. Only its owner can read it. It has no answers of
 plugins, no environment, and no annotations that berth does not use.
 
---mask replaces the names of pods, namespaces, containers, users, processes, agents, devices and ids by made ones, the
+--mask replaces the names of pods, namespaces, containers, users, processes, agents, devices and ids by invented ones, the
 same for the same name, and leaves out labels, messages, metrics, host name and paths. A replay gives the same verdicts. Names of
 resources stay, and so do times and amounts.`
 

@@ -129,7 +129,7 @@ func (c *ctl) describeCgroup() *cobra.Command {
 		}
 		at := slices.IndexFunc(list.GetCgroups(), func(g *cgroupv1.Cgroup) bool { return args[0] == g.GetName() || args[0] == g.GetLiteral() })
 		if at < 0 {
-			return fmt.Errorf("there is no cgroup %s below berthd's root: 'berthctl get cgroups' lists those that there are", args[0])
+			return fmt.Errorf("there is no cgroup %s below berthd's root: 'berthctl get cgroups' lists the existing ones", args[0])
 		}
 		g := list.GetCgroups()[at]
 		list.Cgroups = list.GetCgroups()[at : at+1]

@@ -23,8 +23,8 @@ const defragLong = `Move other pods so that a pod fits, one after the other, whi
 Only pods move that allow it with the annotation berthd.github.io/movable: "within-node" to other CPUs of their NUMA
 nodes, "anywhere" also to other nodes. Without it, a pod never moves. Devices never move.
 
---dry-run shows the moves, and changes nothing. If the command is interrupted, the pod that moves returns to what it
-had. --timeout counts from the begin of the command; without it, the command ends with the last move.
+--dry-run shows the moves, and changes nothing. If the command is interrupted, the moving pod gets its earlier CPUs and
+memory back. --timeout begins with the command; without it, the command ends with the last move.
 
 The exit code is 3 if the pod does not fit.`
 

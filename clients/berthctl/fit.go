@@ -19,11 +19,11 @@ import (
 	"github.com/berthd/berth/clients/simulation"
 )
 
-const fitLong = `Show which pods fit now, later or never, and what each NUMA node has left. Nothing changes.
+const fitLong = `Show which pods fit now, later or never, and what is free on each NUMA node. Nothing changes.
 
-The pods are decided about one after the other: each sees what the pods before it that fit would get. A pod that fits
-later would be admitted if no other pod were there; one that never fits would not, with the devices and the policy of
-now. Without -f only what the NUMA nodes have left is shown: available of allocatable amounts.
+The pods are decided about in order, each together with the pods before it that fit. A pod that fits later would be
+admitted if no other pod were there; a pod that never fits would be rejected even then, with the present devices and
+policy. Without -f only the free resources of the NUMA nodes are shown: available of allocatable amounts.
 
 --bundle takes the pods that are admitted, the machine, the configuration and the devices from a file of 'berthctl
 bundle', --ledger from a ledger file, which has only the pods: give --machine, --config and --device, too. Both need no

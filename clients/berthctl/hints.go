@@ -18,7 +18,7 @@ import (
 )
 
 const hintsLong = `Show the topology hints of every resource manager for a pod, and the result of the topology policy. Nothing is changed.
-What earlier containers of the same pod would get is not taken into account; 'admit --dry-run --explain' does that.
+The allocations of earlier containers of the same pod are not taken into account; 'admit --dry-run --explain' does that.
 
 With scope "pod" the hints are for the whole pod, otherwise for each container. -o wide lists every hint.`
 

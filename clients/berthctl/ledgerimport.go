@@ -75,7 +75,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
 	cmd.Flags().StringVar(&f.pods, "pods", "", "file with the node's pods in YAML or JSON, or a directory of such files")
 	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "containerName": "NAME"}}`)
-	ownerFlag(cmd.Flags(), &f.owner, "whose pods become those that the ledger does not have")
+	ownerFlag(cmd.Flags(), &f.owner, "owner of the imported pods that are not in the ledger yet")
 	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "ignore entries of pods that are not given; otherwise the file is refused")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the result, but change nothing")
 	return cmd

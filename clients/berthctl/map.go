@@ -56,7 +56,7 @@ func (f *mapFlags) declare(cmd *cobra.Command, draw string) {
 	if draw != "" {
 		fs.BoolVar(&f.draw, "map", false, draw)
 	}
-	fs.IntVar(&f.width, "width", 0, "columns to draw in; 0 is the terminal's width, and 100 where there is none")
+	fs.IntVar(&f.width, "width", 0, "width in columns; 0 is the terminal's width, or 100 without a terminal")
 	fs.IntVar(&f.lines, "lines", 60, "lines that the map may have with --detail auto; 0 is no limit")
 	fs.StringVar(&f.detail, "detail", "auto", "auto, threads, cores, caches or nodes")
 	fs.BoolVar(&f.ascii, "ascii", false, "draw with ASCII characters only (default where the locale is not UTF-8)")

@@ -13,7 +13,7 @@ import (
 // ofPast gives a verb the flag --at. It shows the state as it was then.
 func (c *ctl) ofPast(cmd *cobra.Command) *cobra.Command {
 	var at string
-	cmd.Flags().StringVar(&at, "at", "", "show the state as it was: an age such as 10m, a time such as 2026-11-20T03:00:00Z, or a revision")
+	cmd.Flags().StringVar(&at, "at", "", "show a past state: an age such as 10m, a time such as 2026-11-20T03:00:00Z, or a revision")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if at == "" {
 			return nil

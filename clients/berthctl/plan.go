@@ -19,7 +19,7 @@ const planResizeLong = `Show what a resize would do, and change nothing: whether
 or move to others, and then each step, and the cost. --map draws the machine before and after it.
 
 A container that moves first gets its new CPUs and memory nodes in addition to the old ones. Then its memory moves, and
-then it gives back the old ones. The next step begins when the one before it was carried out.`
+then it releases the old ones. The next step begins when the one before it was carried out.`
 
 const planResizeExample = `  berthctl plan resize default/web app --cpu 8
   berthctl plan resize default/web app --cpu 8 --max-disruption move-cpus

@@ -21,7 +21,7 @@ const pluginTestLong = `Start a temporary berthd and test a device plugin with i
 berthd is restarted, berthd's socket and kubelet.sock are removed and created again as in a restart, and the plugin is
 killed and started again. Then each method of the plugin is called directly.
 
-COMMAND starts the plugin. In its arguments {plugins} stands for the directory with kubelet.sock, {registry} for the
+COMMAND starts the plugin. In its arguments {plugins} is replaced by the directory with kubelet.sock, {registry} for the
 directory of the plugin watcher, and {root} for the directory above both. A plugin with /var/lib/kubelet built in needs
 --as-kubelet-dir (and root). SOCKET names a plugin that runs already: it is not restarted, and --answers-only leaves
 berthd out. Without both, the first plugin that registers is tested.

@@ -95,7 +95,7 @@ type policyFlags struct {
 
 func (f *policyFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the effect, and change nothing")
-	fs.BoolVar(&f.configured, "from-configuration", false, "begin with what the configuration says instead of the policy in force")
+	fs.BoolVar(&f.configured, "from-configuration", false, "begin with the configured policy instead of the active one")
 	fs.StringVar(&f.topology, "topology-policy", "", "none, best-effort, restricted or single-numa-node")
 	fs.StringVar(&f.scope, "topology-scope", "", "container or pod")
 	fs.StringVar(&f.topologyOptions, "topology-options", "", "options of the topology policy, all of them, as name=value; '' for none")

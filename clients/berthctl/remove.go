@@ -16,8 +16,8 @@ import (
 
 const removeLong = `Remove a pod. Its processes are killed, its cgroup is removed, and everything that it held becomes free.
 
-A uid that is not known is no error, so that a removal can be repeated. The pod of an agent with a name of its own, such
-as berthlet, needs --owner with that name, or --all-owners.`
+An unknown uid is no error, so that a removal can be repeated. The pod of an agent that has an owner's name, such as
+berthlet, needs --owner with that name, or --all-owners.`
 
 func (c *ctl) remove() *cobra.Command {
 	req := &admissionv1.RemovePodRequest{}

@@ -18,20 +18,20 @@ import (
 )
 
 const replayLong = `Decide about recorded requests again, with this berthctl's code, and list the verdicts that differ from the recorded ones.
-Another machine (--machine) or configuration (--config, --policy and others) shows what it would have changed.
+Another machine (--machine) or configuration (--config, --policy and others) shows the effect that it would have had.
 
 The record is a file of 'berthctl bundle', a ledger file (--ledger), or without both that of berthd, which needs the role
 admin. A ledger file is only read, also while berthd has it open. It has neither the machine nor the configuration nor
 the devices: give --machine, --config and --device.
 
-With the recorded machine and configuration each request meets the state that it met then. With others the pods that
-were there before the oldest entry keep what they have, and each request meets the state that the replay has led to; on
-another machine they are admitted again. Removals and other calls are carried out as recorded. A pod that only the replay
+With the recorded machine and configuration, each request is decided on the state of its time. With others, the pods
+from before the oldest entry keep their allocations (on another machine they are admitted again), and each request is
+decided on the state that the replay has reached. Removals and other calls are carried out as recorded. A pod that only the replay
 admits is not kept, because nothing says when it would have ended; with --keep-admitted it stays until a recorded call
-removes it, and takes room from later pods.
+removes it, and later pods cannot have its resources.
 
-Plugins and external providers are not called, and the health of devices is that of now. What cannot be decided again is
-counted. 10,000 entries take about 1 second of CPU time and 100 MB, and 1,000 explanations 1 second more.`
+Plugins and external providers are not called, and the present health of devices is used. Requests that cannot be decided
+again are counted. 10,000 entries take about 1 second of CPU time and 100 MB, and 1,000 explanations 1 second more.`
 
 const replayExample = `  berthctl replay --policy single-numa-node
   berthctl replay --config new.yaml incident.tar.gz

@@ -22,7 +22,7 @@ containers of its pods; the rest of the file is not compared. A pod without uid 
 berthd changes the pod's cgroup, and the cgroups of containers that it made itself. Containers of a container runtime
 are changed by the runtime; 'berthctl allocate' prints the new values.
 
-The revision of 'berthctl get pods' or of an earlier resize goes with --if-revision: if the pod has changed since, the
+--if-revision takes the revision of 'berthctl get pods' or of an earlier resize: if the pod has changed since, the
 resize fails, and changes nothing.`
 
 const resizeExample = `  berthctl resize default/web app --cpu 2 --memory 1Gi
@@ -65,7 +65,7 @@ func (c *ctl) resize() *cobra.Command {
 				}
 				fmt.Fprintf(w, "%s %s%s\n", titles[i], would, resizeText(answer))
 				if answer.GetPlan() != nil {
-					fmt.Fprint(w, "\nit has the old and the new CPUs and memory until it has arrived; 'berthctl plan resize' shows the steps\n")
+					fmt.Fprint(w, "\nthe pod has its old and its new CPUs and memory until the move is complete; 'berthctl plan resize' shows the steps\n")
 				}
 				if d := answer.GetDisruption(); d == admissionv1.Disruption_DISRUPTION_MOVE_CPUS || d == admissionv1.Disruption_DISRUPTION_MOVE_MEMORY {
 					fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))
@@ -106,13 +106,13 @@ func (r *resizing) requests(ctx context.Context, s *session, args []string) (req
 	}
 	switch {
 	case len(args) == 0 && len(r.files) == 0:
-		return nil, nil, usagef("resize", "-f is missing, or a pod")
+		return nil, nil, usagef("resize", "expected a pod, or -f")
 	case len(r.files) > 0 && (len(args) > 0 || len(r.sets) > 0 || r.cpu != "" || r.memory != ""):
-		return nil, nil, usagef("resize", "-f has the pods and their amounts: it goes with no POD, --set, --cpu or --memory")
+		return nil, nil, usagef("resize", "-f cannot be combined with POD, --set, --cpu or --memory: the file has the pods and their amounts")
 	case len(r.sets) > 0 && (len(args) == 2 || r.cpu != "" || r.memory != ""):
-		return nil, nil, usagef("resize", "--set names the container itself: it goes with no CONTAINER, --cpu or --memory")
+		return nil, nil, usagef("resize", "--set cannot be combined with CONTAINER, --cpu or --memory: it names the container itself")
 	case len(args) > 0 && len(r.sets) == 0 && r.cpu == "" && r.memory == "":
-		return nil, nil, usagef("resize", "--cpu or --memory is missing, or --set")
+		return nil, nil, usagef("resize", "expected --cpu, --memory or --set")
 	case len(args) > 0:
 		req, err := sets(r.sets)
 		if err != nil {

@@ -21,7 +21,7 @@ const simulateLong = `Admit pods one after the other on a simulated machine, wit
 are rejected and why, and how much of each NUMA node is used.
 
 The machine is a snapshot ('berthctl topology --export') or a shape: 2s4n32c2t has 2 sockets of 4 NUMA nodes of 32 cores
-of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags win.
+of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags override it.
 
 A device is ID@NODES, as gpu0@0 or nic@0+1; 4*gpu@0 makes gpu0 to gpu3. A file of devices has a line "resource: devices"
 for each resource. A pod that requests any other extended resource is rejected, unless devices.elsewhere of the

@@ -21,7 +21,7 @@ import (
 	"github.com/berthd/berth/clients/berthctl/output"
 )
 
-const watchLong = `Show every change as it happens, until interrupted: pods that come and go, container ids that are bound, the shared
+const watchLong = `Show every change as it happens, until interrupted: added, changed and removed pods, container ids, the shared
 CPUs, device plugins and the health of devices. Each line begins with the time at which berthctl received it, and the
 revision. The output begins with the current state, or with --from after a revision
 of an earlier output. The command continues after a restart of berthd, and then shows the changes in between. --types

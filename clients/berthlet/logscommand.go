@@ -44,7 +44,7 @@ the pod has only one. On a terminal, control characters are shown as Go spells t
 	f := cmd.Flags()
 	f.StringVar(&l.root, "pod-logs-dir", "/var/log/pods", "where the output of containers goes")
 	f.StringVarP(&l.namespace, "namespace", "n", "", "namespace of the pod, if POD is only its name")
-	f.BoolVarP(&l.follow, "follow", "f", false, "go on until the container ends")
+	f.BoolVarP(&l.follow, "follow", "f", false, "continue until the container ends")
 	f.BoolVarP(&l.previous, "previous", "p", false, "the output of the container before its last restart")
 	f.BoolVar(&l.timestamps, "timestamps", false, "begin each line with its time")
 	f.IntVar(&l.tail, "tail", -1, "begin with this many lines from the end; -1 is all")

@@ -52,16 +52,16 @@ const (
 // skipTexts are the reasons in words, in the order in which a replay lists them.
 var skipTexts = [][2]string{
 	{skipOlder, "the state before them is not known"},
-	{skipDeferred, "they were deferred: what they waited for is not recorded"},
+	{skipDeferred, "they were deferred: the reason for it is not recorded"},
 	{skipLarge, "the request was too large to be recorded, or has no record"},
-	{skipRunning, "the pod was running already: its allocations were stated or known, and nothing was decided"},
+	{skipRunning, "the pod was running already, so its allocations were not decided"},
 	{skipDevices, "they request devices that are not known"},
-	{skipProviders, "an external provider takes part, and is not called"},
+	{skipProviders, "the pod involves an external provider, which a replay does not call"},
 	{skipConfig, "they were decided under another configuration, which is not known"},
 	{skipKernel, "the kernel refused them: its state is not recorded"},
 	{skipAbsent, "the pod is not admitted in the replay"},
-	{skipConflict, "what the pod holds is held by others in the replay"},
-	{skipInvalid, "today's berth takes no such request"},
+	{skipConflict, "other pods hold the resources of the pod in the replay"},
+	{skipInvalid, "this version of berth refuses such a request"},
 }
 
 // Replay decides about recorded requests again on the scene, in the order in which they were

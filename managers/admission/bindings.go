@@ -52,7 +52,7 @@ func bind(d *ledger.Draft, b ledger.Binding, ended []string) error {
 	have := older(d.View(), b)
 	for i := 0; len(have)-i >= maxIDs; i++ {
 		if !have[i].Own {
-			return errdefs.Preconditionf("%d ids of this container may live already, the oldest is %s: call PostStopContainer for those that have ended",
+			return errdefs.Preconditionf("%d ids of this container may be running already, the oldest is %s: call PostStopContainer for those that have ended",
 				len(have), have[0].ID).Coded(errdefs.ContainerIDsExhausted, "pod_uid", b.Owner.Pod, "container_name", b.Owner.Container)
 		}
 		d.Unbind(have[i].ID)

@@ -202,7 +202,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	if len(done.Findings) != 1 || done.Findings[0].Rule != ledger.RuleReserved || h.cpus("a") != "0" {
 		t.Errorf("findings %v", done.Findings)
 	}
-	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "requests 2") || !strings.Contains(n, "would not go on") {
+	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "requests 2") || !strings.Contains(n, "would not accept") {
 		t.Errorf("notes %s", n)
 	}
 	_, _, err = h.Remove(context.Background(), "a", admission.Scope{}) // the ledger is checked at the end

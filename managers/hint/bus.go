@@ -106,7 +106,7 @@ func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *led
 		Kind:      ledger.StepNoted,
 		Container: req.Owner().Container,
 		Provider:  e.Provider.Name(),
-		Text:      "this provider is advisory and failed, so it has no say: " + err.Error(),
+		Text:      "this advisory provider failed and is ignored: " + err.Error(),
 	})
 	return true
 }

@@ -139,7 +139,7 @@ func TestOrder(t *testing.T) {
 			[]string{"cpu", "z", "a", "b"}, ""},
 		{"no order", []string{}, builtIn, []string{"cpu", "device", "memory"}, ""},
 		{"named twice", []string{"cpu", "cpu"}, builtIn, nil, `names "cpu" twice`},
-		{"not there", []string{"cpu", "disk"}, builtIn, nil, `names "disk", which there is not`},
+		{"not there", []string{"cpu", "disk"}, builtIn, nil, `names "disk", which does not exist`},
 		{"one name, two providers", nil, []hint.Entry{entry("a", 0), entry("a", 1)}, nil, `two hint providers are called "a"`},
 		{"no name", nil, []hint.Entry{entry("", 0)}, nil, "has no name"},
 		{"no mode", nil, []hint.Entry{{Provider: &actor{name: "a"}}}, nil, `mode ""`},

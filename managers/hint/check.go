@@ -47,7 +47,7 @@ func (a *Answer) check(machine numa.Mask) string {
 	case a.Kind != Options:
 		return fmt.Sprintf("kind %q is not known", a.Kind)
 	case len(a.Hints) == 0:
-		return "there are no options; impossible would be the word"
+		return "there are no options; expected the kind impossible"
 	}
 	return a.checkHints(machine)
 }

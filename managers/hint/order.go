@@ -46,7 +46,7 @@ func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, err
 	}
 	for _, name := range order {
 		if explicit && !seen[name] {
-			return nil, errdefs.Invalidf("the order of hint providers names %q, which there is not", name)
+			return nil, errdefs.Invalidf("the order of hint providers names %q, which does not exist", name)
 		}
 	}
 	place := func(e Entry) int {

@@ -23,7 +23,7 @@ func Load(data []byte) (*Topology, error) {
 		return nil, errdefs.Invalidf("read machine: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errdefs.Invalidf("read machine: there is more after the end of the object, at byte %d", decoder.InputOffset())
+		return nil, errdefs.Invalidf("read machine: unexpected text after the end of the object, at byte %d", decoder.InputOffset())
 	}
 	if s.Version == 0 {
 		return nil, errdefs.Invalidf("read machine: version is missing, expected %d", FormatVersion)

@@ -210,7 +210,7 @@ func (v *validation) pair(requests, limits list, parent string, known func(Resou
 func (v *validation) list(l list, path func(Resource) string, known func(Resource) bool) {
 	for r, amount := range l.amounts.Sorted() {
 		if !known(r) {
-			v.Addf(path(r), "%.80q is not a resource name that may stand here", r)
+			v.Addf(path(r), "%.80q is not a resource name that is allowed here", r)
 			continue
 		}
 		if amount < 0 {

@@ -31,7 +31,7 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 	if v := d.admit(guaranteed("large", 100000, 0)); v.GetVerdict().String() != "VERDICT_REJECTED" { // its trace is a commit
 		t.Fatal(v)
 	}
-	d.says("was written anew")
+	d.says("was written again")
 	d.kill()
 	if err := os.WriteFile(path, copied, 0o600); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestLedgerFileRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.admitted(burstable("b"))
-			d.says("was written anew")
+			d.says("was written again")
 			d.check()
 			d.kill()
 			d = n.start()

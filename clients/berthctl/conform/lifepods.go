@@ -168,10 +168,10 @@ func (l *life) admitAll(ctx context.Context) (string, error) {
 func (l *life) admitTooMany(ctx context.Context) (string, error) {
 	for name, n := range l.wants(func(r *devicev1.Resource) int64 { return free(r) + 1 }) {
 		if err := l.admit(ctx, "more", map[string]int64{name: n}); err == nil {
-			return "", errors.Join(fmt.Errorf("%s: %d more than there are were given out", name, 1), l.remove(ctx, "more"))
+			return "", errors.Join(fmt.Errorf("%s: %d more devices were allocated than exist", name, 1), l.remove(ctx, "more"))
 		}
 	}
-	return "one more than there are is refused", nil
+	return "a request for one more than exist is refused", nil
 }
 
 // startContainer starts the keeper's container twice, as a crash does.

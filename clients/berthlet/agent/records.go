@@ -88,7 +88,7 @@ func (a *Agent) recall(uid string) *worker {
 		a.recordless[uid] = true
 	default:
 		if !a.unread[uid] {
-			a.Log.Error("the record of a pod cannot be read now; the pod stays as it is, and reading is tried again", "uid", uid, "error", err)
+			a.Log.Error("the record of a pod cannot be read now; the pod is not changed, and berthlet will read the record again", "uid", uid, "error", err)
 		}
 		a.unread[uid] = true
 	}

@@ -146,7 +146,7 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 	}
 	w.log.Info("the pod is admitted", "qos", status.QOSClass)
 	for _, n := range answer.GetNotes() {
-		w.log.Warn("the pod goes without something", "note", n)
+		w.log.Warn("the pod was admitted without something that it requests", "note", n)
 	}
 	w.rec.Verdict, w.rec.Reason, w.rec.Message, w.rec.QoS = lifecycle.Admitted, "", "", string(status.QOSClass)
 	return nil

@@ -18,12 +18,12 @@ func Child() bool { return false }
 
 // New returns an error of class Unsupported.
 func New(Options) (*Runtime, error) {
-	return nil, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it; name one that is installed with --runtime-endpoint")
+	return nil, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no built-in container runtime; name one that is installed with --runtime-endpoint")
 }
 
 // Exec returns an error of class Unsupported.
 func Exec(context.Context, string, string, Execution) (int, error) {
-	return 0, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it")
+	return 0, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no built-in container runtime")
 }
 
 // Stop does nothing.

@@ -121,7 +121,7 @@ func Parse(r io.Reader) (Profile, error) {
 		return Profile{}, errdefs.Invalidf("expected a seccomp profile as the OCI runtime specification has it: %w", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return Profile{}, errdefs.Invalidf("there is more behind the profile")
+		return Profile{}, errdefs.Invalidf("unexpected text after the profile")
 	}
 	return p, nil
 }

@@ -262,7 +262,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	for _, row := range []struct{ text, want string }{
-		{"", "expected a seccomp profile"}, {"[]", "expected a seccomp profile"}, {"{} {}", "more behind"}, {strings.Repeat(" ", 1<<20) + "{}", "more than"},
+		{"", "expected a seccomp profile"}, {"[]", "expected a seccomp profile"}, {"{} {}", "unexpected text after the profile"}, {strings.Repeat(" ", 1<<20) + "{}", "more than"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "archMap": []}`, "archMap"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/x"}`, "listenerPath"},
 		{`{}`, "defaultAction"}, {`{"defaultAction": "SCMP_ACT_NOTIFY"}`, "SCMP_ACT_NOTIFY"},

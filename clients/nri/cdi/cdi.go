@@ -229,7 +229,7 @@ func (p *pass) file(root *os.Root, name string) (*specification, error) {
 		return nil, err
 	}
 	if int64(len(text)) != info.Size() {
-		return nil, errdefs.Conflictf("it was changed while it was read")
+		return nil, errdefs.Conflictf("the file changed while it was read")
 	}
 	spec, err := parse(text)
 	if time.Since(info.ModTime()) > unchangedFor {

@@ -39,7 +39,7 @@ func readCPU(data []byte, in Input) (Facts, error) {
 	rules := in.View.Rules()
 	if s.Policy != policyNone {
 		if err := s.Check(rules.Machine.CPUs(), rules.ReservedCPUs, rules.StrictReservation); err != nil {
-			facts.note("a kubelet with this machine and reservation would not go on from the file: %v", err)
+			facts.note("a kubelet with this machine and reservation would not accept the file: %v", err)
 		}
 	}
 	return facts, nil

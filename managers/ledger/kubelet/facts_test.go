@@ -43,7 +43,7 @@ func TestReadCPU(t *testing.T) {
 		{"without CPUs", `{"policyName":"static","defaultCpuSet":"0-7","entries":{"one":{"c":""}}}`, "static",
 			"", `one/c has CPUs "" and requests 2 exclusive CPUs|one/c has an entry without CPUs`},
 		{"lost CPUs", `{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"one":{"c":"1-2"}}}`, "static",
-			"one/c=1-2 exclusive", "a kubelet with this machine and reservation would not go on from the file: the state names CPUs 0-2,4-7, and the machine has 0-7"},
+			"one/c=1-2 exclusive", "a kubelet with this machine and reservation would not accept the file: the state names CPUs 0-2,4-7, and the machine has 0-7"},
 		{"none", `{"policyName":"none","defaultCpuSet":""}`, "none", "", ""},
 		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "", "the file is one of policy none, and berth runs under static"},
 	} {

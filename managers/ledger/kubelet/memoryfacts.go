@@ -47,7 +47,7 @@ func readMemory(data []byte, in Input) (Facts, error) {
 	}
 	if s.Policy != noMemoryPolicy {
 		if err := s.Check(in.View.Machine().Nodes(), in.ReservedMemory); err != nil {
-			facts.note("a kubelet with this machine and reservation would not go on from the file: %v", err)
+			facts.note("a kubelet with this machine and reservation would not accept the file: %v", err)
 		}
 	}
 	return facts, nil

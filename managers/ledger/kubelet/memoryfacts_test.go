@@ -68,7 +68,7 @@ func TestReadMemory(t *testing.T) {
 		1: {Tables: map[string]kubelet.MemoryTable{"memory": {Reserved: 5 * gi}}},
 		3: {Tables: map[string]kubelet.MemoryTable{"memory": {Reserved: 4 * gi}}},
 	}
-	const wouldNot = "a kubelet with this machine and reservation would not go on from the file: "
+	const wouldNot = "a kubelet with this machine and reservation would not accept the file: "
 	for _, row := range []struct {
 		name          string
 		state         kubelet.MemoryState

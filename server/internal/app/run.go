@@ -213,7 +213,7 @@ func (a *App) startLines() (lines []string) {
 	}
 	lines = append(lines, a.recoveryLines()...)
 	if r.History != "" {
-		lines = append(lines, "the history of calls begins anew, and nothing else is affected: "+r.History)
+		lines = append(lines, "the history of calls begins again, and nothing else is affected: "+r.History)
 	}
 	if r.MigratedFrom != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))

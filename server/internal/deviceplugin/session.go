@@ -141,7 +141,7 @@ func (p *session) remember(ctx context.Context) {
 	case err == nil:
 		p.remembered = true
 	case p.remembered:
-		p.server.Log.Debug("when a device plugin was last there is not noted", "resource", p.resource, "error", err)
+		p.server.Log.Debug("the time of the last connection of a device plugin was not stored", "resource", p.resource, "error", err)
 	case ctx.Err() != nil:
 		// berthd is stopping, and no device has been allocated yet.
 	default:

@@ -86,7 +86,7 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 		}
 		// The caller waits no more, so the move is undone without it.
 		if undone := d.Cancel(context.WithoutCancel(ctx), r.UID); undone != nil {
-			err = fmt.Errorf("%w; and the move of pod %s goes on: %w", err, r.UID, undone)
+			err = fmt.Errorf("%w; and the move of pod %s continues: %w", err, r.UID, undone)
 		}
 	}()
 	if d.Away != nil {

@@ -154,5 +154,5 @@ func (m *Mover) again(ctx context.Context, p *ledger.Pod, err error) {
 		return
 	}
 	t.text = err.Error()
-	m.Log.WarnContext(ctx, "a pod that moves cannot make its next step, and is tried again", "pod", p.Pod.String(), "error", err)
+	m.Log.WarnContext(ctx, "a moving pod cannot make its next step; berthd tries again", "pod", p.Pod.String(), "error", err)
 }

@@ -125,6 +125,6 @@ func (r *Replacer) report(ctx context.Context, l admission.Loss, err error) {
 		r.Log.DebugContext(ctx, "a pod still has what the machine lacks", "uid", l.UID, "reason", l.String(), "error", err)
 		return
 	}
-	r.Log.WarnContext(ctx, "a pod has lost something, and nothing else is free for it: it is tried again when something becomes free",
+	r.Log.WarnContext(ctx, "a pod has lost CPUs or memory, and no others are free for it: berthd tries again when resources become free",
 		"uid", l.UID, "reason", l.String(), "error", err)
 }

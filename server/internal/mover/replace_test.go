@@ -90,14 +90,14 @@ func TestReplacer(t *testing.T) {
 	if got := h.turn(t, 0); got != "a b" || strings.Join(h.begun, " ") != "b" {
 		t.Errorf("planned %q, begun %q", got, h.begun)
 	}
-	if got := h.log.String(); strings.Count(got, "has lost something") != 1 || strings.Count(got, "a pod moves") != 1 {
+	if got := h.log.String(); strings.Count(got, "has lost CPUs or memory") != 1 || strings.Count(got, "a pod moves") != 1 {
 		t.Errorf("log %s", got)
 	}
 	if got := h.turn(t, 8*time.Second); got != "" {
 		t.Errorf("at once again: %q", got)
 	}
 	h.now = h.now.Add(8 * time.Second)
-	if got := h.turn(t, 0); got != "a b" || strings.Count(h.log.String(), "has lost something") != 1 {
+	if got := h.turn(t, 0); got != "a b" || strings.Count(h.log.String(), "has lost CPUs or memory") != 1 {
 		t.Errorf("planned %q, log %s", got, h.log.String())
 	}
 	// Another machine is looked at immediately.
@@ -110,7 +110,7 @@ func TestReplacer(t *testing.T) {
 		t.Errorf("planned %q", got)
 	}
 	h.become(t, "1")
-	if h.turn(t, 0); strings.Count(h.log.String(), "has lost something") != 2 {
+	if h.turn(t, 0); strings.Count(h.log.String(), "has lost CPUs or memory") != 2 {
 		t.Errorf("another loss, log %s", h.log.String())
 	}
 }

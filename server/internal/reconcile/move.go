@@ -55,7 +55,7 @@ func (l *Loop) staysBecause(pod *ledger.Pod, b ledger.Binding) string {
 	case slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool {
 		return c.Memory != nil && workload.Resource(c.Resource).IsHugePages() && (c.Owner == b.Owner || c.Owner.Container == "")
 	}):
-		return "it has huge pages, and berthd cannot see whether they have moved"
+		return "it has huge pages, whose NUMA nodes berthd cannot read"
 	}
 	return ""
 }

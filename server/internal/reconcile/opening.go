@@ -125,7 +125,7 @@ func (l *Loop) endOpening(ctx context.Context, view *ledger.View, uid, starting 
 	}
 	above, err := l.Tree.Observe(ctx, o.name.Parent(), 0)
 	if err != nil {
-		return fmt.Errorf("look at the cgroup above pod %s: %w", uid, err)
+		return fmt.Errorf("check the cgroup above pod %s: %w", uid, err)
 	}
 	if parent := above.Find(o.name.Parent()); seen.Find(o.name).State != cgroup.Absent && parent.State != cgroup.Absent {
 		all := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: l.allowed(parent)}}

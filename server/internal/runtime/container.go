@@ -145,7 +145,7 @@ func (c *Client) cgroupOfContainer(ctx context.Context, id string) (cgroup.Name,
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return nil, c.failed("look at container "+id, err)
+		return nil, c.failed("inspect container "+id, err)
 	default:
 		return nil, nil // it was removed since it was listed, or its status is unavailable
 	}

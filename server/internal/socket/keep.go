@@ -63,7 +63,7 @@ func (k *Keeper) Listen(activated *net.UnixListener) error {
 		return err
 	}
 	if activated != nil && !l.kept {
-		k.log.Warn("the file of a socket that systemd keeps was removed, so it is made anew; to let systemd keep it again, restart the socket unit",
+		k.log.Warn("the file of a socket that systemd keeps was removed, so berthd creates it again; to let systemd keep it again, restart the socket unit",
 			logs.Repaired(logs.Socket, "socket", k.path)...)
 	}
 	k.current = l
@@ -178,7 +178,7 @@ func (k *Keeper) look() (missing bool) {
 		}
 		return true
 	default:
-		k.note(errdefs.Unavailablef("look at socket %s: %w", k.path, err))
+		k.note(errdefs.Unavailablef("check socket %s: %w", k.path, err))
 	}
 	return false
 }

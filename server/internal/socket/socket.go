@@ -137,7 +137,7 @@ func replaceable(path string) error {
 		return nil
 	}
 	if err != nil {
-		return errdefs.Unavailablef("look at socket %s: %w", path, err)
+		return errdefs.Unavailablef("check socket %s: %w", path, err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return errdefs.Invalidf("socket path %s: there is a file that is no socket (%s)", path, info.Mode())

@@ -37,7 +37,7 @@ func (s *Store) inPlace() error {
 	if err := s.relock(); err != nil {
 		return err
 	}
-	s.notice("the lock file %s was removed or replaced while berthd ran; it was made anew", lockPath(s.path))
+	s.notice("the lock file %s was removed or replaced while berthd ran; berthd has created it again", lockPath(s.path))
 	return nil
 }
 
@@ -175,12 +175,12 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 		err = s.damage
 	}
 	if err != nil {
-		s.broken = errdefs.Unavailablef("open %s after it was made anew: %w", s.path, err)
+		s.broken = errdefs.Unavailablef("open %s after its creation: %w", s.path, err)
 		close(s.lost)
 		return s.broken
 	}
 	s.last = gen
-	s.notice("the ledger's file %s was removed, replaced or written over while berthd ran, or has a change that was not acknowledged; its whole state, generation %d, was written anew%s", s.path, gen, kept)
+	s.notice("the ledger's file %s was removed, replaced or written over while berthd ran, or has a change that was not acknowledged; its whole state, generation %d, was written again%s", s.path, gen, kept)
 	return nil
 }
 
@@ -202,5 +202,5 @@ func (s *Store) keepForeign(gen uint64) (kept string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", unavailable("keep what replaced", s.path, err)
 	}
-	return ", and what stood there is kept as " + name, nil
+	return ", and the file found there is kept as " + name, nil
 }

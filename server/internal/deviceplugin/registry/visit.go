@@ -25,7 +25,7 @@ func (r *Registry) follow(ctx context.Context, path string, s *socket) {
 			return
 		}
 		if errors.Is(err, errForeign) {
-			r.Log.Info("a plugin of another kind is in the plugin registry; it is left alone", "socket", path)
+			r.Log.Info("a plugin of another kind is in the plugin registry; berthd ignores it", "socket", path)
 			return
 		}
 		if r.Now().Sub(began) >= MaxPause {

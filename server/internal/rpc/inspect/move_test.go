@@ -142,7 +142,7 @@ func TestCapturesComeBack(t *testing.T) {
 			}
 			formats[in.GetFormat()]++
 			lost := lost(t, m, rules, state)
-			warned := strings.Contains(strings.Join(in.GetNotes(), "\n"), "would not go on")
+			warned := strings.Contains(strings.Join(in.GetNotes(), "\n"), "would not accept")
 			switch got := string(out.GetState()); {
 			case lost.IsEmpty() && got == state && !warned:
 				whole++
