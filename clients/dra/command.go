@@ -93,7 +93,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return fmt.Errorf("--plugin-directory: %w", err)
 	}
 	helper, err := kubeletplugin.Start(ctx, d, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName), kubeletplugin.KubeClient(api),
-		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry), kubeletplugin.HealthService(false))
+		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry))
 	if err != nil {
 		return fmt.Errorf("register at the kubelet: %w", err)
 	}

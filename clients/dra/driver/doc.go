@@ -12,6 +12,7 @@
 //   - consumed: the amounts that the scheduler has given to a claim.
 //   - CDI file: the file with the environment of containers that use a claim, read by the runtime. There
 //     is one for each prepared claim, with a CDI device for each part; it also has the claim's allocation.
+//   - pool: what claims may have of a device now. It shrinks when CPUs go offline, and with the configuration.
 //   - parameters: the opaque configuration of a claim, BerthClaimParameters.
 //
 // The ledger of berthd has the allocations of claims. The order of steps follows from this. A claim

@@ -43,11 +43,15 @@ type Driver struct {
 	Config
 	files *files
 
-	mu sync.Mutex // guards prepared and unsure; held while a claim is prepared, as the kubelet's calls come one by one
+	mu sync.Mutex // guards the fields below; held while a claim is prepared, as the kubelet's calls come one by one
 	// prepared are the claims with a CDI file, by uid.
 	prepared map[string]*claim
 	// unsure is set when berthd may have lost claims: it was restarted.
 	unsure bool
+	// pools are what claims may have, by NUMA node; nil while berthd has not answered.
+	pools map[uint32]pool
+
+	health health
 }
 
 var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
@@ -64,6 +68,7 @@ func New(c Config) (*Driver, error) {
 	if d.prepared, unread = f.list(); d.prepared == nil {
 		return nil, errors.Join(fmt.Errorf("read --cdi-directory: %w", unread), d.Close())
 	}
+	d.assess()
 	if unread != nil {
 		c.Log.Warn("some CDI files of claims cannot be read", "error", unread)
 	}
@@ -134,6 +139,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 		return nil, err
 	}
 	d.prepared[wanted.UID] = wanted
+	d.assess()
 	return wanted, nil
 }
 
@@ -254,6 +260,7 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	delete(d.prepared, uid)
+	d.assess()
 	return d.release(ctx, uid)
 }
 
@@ -266,10 +273,4 @@ func (d *Driver) release(ctx context.Context, uid string) error {
 // HandleError implements kubeletplugin.DRAPlugin. The helper repeats what has failed.
 func (d *Driver) HandleError(_ context.Context, err error, msg string) {
 	d.Log.Error(msg, "error", err)
-}
-
-// WatchHealthStatus implements kubeletplugin.DRAPlugin: slices have the CPUs that are online, and no device has a
-// health of its own.
-func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
 }

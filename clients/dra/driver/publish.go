@@ -40,7 +40,8 @@ func (d *Driver) Follow(ctx context.Context, p Publisher) {
 		}
 		d.Log.Warn("berthd does not answer; devices stay as they are published", "error", err)
 		d.mu.Lock()
-		d.unsure = true
+		d.unsure, d.pools = true, nil
+		d.assess()
 		d.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -87,6 +88,9 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 	if err != nil {
 		return err
 	}
+	if err := d.measure(allocatable.GetResourceClaims()); err != nil {
+		return err
+	}
 	if len(devices) == 0 {
 		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
 	}
@@ -95,19 +99,44 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 	}})
 }
 
+// measure stores what claims may have, and assesses the devices.
+func (d *Driver) measure(nodes []*nodev1.ClaimNode) error {
+	pools := make(map[uint32]pool, len(nodes))
+	for _, n := range nodes {
+		cpus, bytes, err := amounts(n)
+		if err != nil {
+			return err
+		}
+		pools[n.GetNumaNode()] = pool{cpus, uint64(bytes)}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pools = pools
+	d.assess()
+	return nil
+}
+
+// amounts reads the CPUs and the bytes of memory of a NUMA node.
+func amounts(n *nodev1.ClaimNode) (cpus cpuset.Set, bytes int64, err error) {
+	if cpus, err = cpuset.Parse(n.GetCpus().GetList()); err != nil {
+		return cpus, 0, fmt.Errorf("CPUs of NUMA node %d: %w", n.GetNumaNode(), err)
+	}
+	memory, err := resource.ParseQuantity(n.GetResources()[capacityMemory])
+	if err != nil {
+		return cpus, 0, fmt.Errorf("memory of NUMA node %d: %w", n.GetNumaNode(), err)
+	}
+	return cpus, max(memory.Value(), 0), nil
+}
+
 // devices are the NUMA nodes with CPUs and memory for claims.
 func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse) (out []resourceapi.Device, err error) {
 	for _, n := range nodes {
-		cpus, err := cpuset.Parse(n.GetCpus().GetList())
+		cpus, memory, err := amounts(n)
 		if err != nil {
-			return nil, fmt.Errorf("CPUs of NUMA node %d: %w", n.GetNumaNode(), err)
-		}
-		memory, err := resource.ParseQuantity(n.GetResources()[capacityMemory])
-		if err != nil {
-			return nil, fmt.Errorf("memory of NUMA node %d: %w", n.GetNumaNode(), err)
+			return nil, err
 		}
 		step := max(int64(n.GetCpuStep()), 1)
-		number, bytes := int64(cpus.Len())/step*step, memory.Value()/mebi*mebi
+		number, bytes := int64(cpus.Len())/step*step, memory/mebi*mebi
 		if number == 0 || bytes == 0 {
 			continue
 		}
