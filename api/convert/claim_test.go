@@ -101,7 +101,7 @@ func TestTrace(t *testing.T) {
 		AdmissionID: "a", Pod: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
 		Steps: []ledger.Step{
 			{
-				Kind: ledger.StepAsked, Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
+				Kind: ledger.StepAnswered, Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
 				Hints: []ledger.Affinity{{Nodes: numa.Of(0), Preferred: true}, {Any: true}}, Omitted: 3,
 			},
 			{Kind: ledger.StepMerged, Affinity: &ledger.Affinity{Nodes: numa.Of(0)}, Approximate: true},
@@ -124,7 +124,7 @@ func TestTrace(t *testing.T) {
 		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Revision: 5<<10 + 7, DryRun: true, Reason: "R", Message: "m",
 		Steps: []*typesv1.TraceStep{
 			{
-				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "main", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "main", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
 				Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
 			},
 			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0)}, Approximate: true},

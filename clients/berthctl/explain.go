@@ -181,7 +181,7 @@ func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace) {
 			last = owner
 		}
 		fmt.Fprintf(w, "  %s\n", oneLine(line))
-		starred = starred || step.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED && strings.Contains(line, star)
+		starred = starred || step.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED && strings.Contains(line, star)
 	}
 	if starred {
 		fmt.Fprintln(w, starNote)
@@ -255,7 +255,7 @@ func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	switch s.GetKind() {
 	case typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED:
 		return "note: " + s.GetText()
-	case typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED:
+	case typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED:
 		return stepAnswer(s)
 	case typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED:
 		return "merge: " + s.GetText() + c.losers(s)

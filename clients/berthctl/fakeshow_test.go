@@ -33,9 +33,9 @@ func traces() []*typesv1.Trace {
 			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Revision: 11, Admitted: true,
 			Steps: []*typesv1.TraceStep{
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "requests that container app leaves out are taken from its limits: cpu 2"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Text: "any of the nodes 0-1 that have 2 together; one node is preferred"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "memory", Resource: "memory", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Text: "any of the nodes 0-1 that have 2 together; one node is preferred"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "memory", Resource: "memory", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.TopologyHint{hintOf(false, 0, 1)}, Text: "node 0 is preferred by all"},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(webUID, "app", "1-2")},
@@ -48,7 +48,7 @@ func traces() []*typesv1.Trace {
 			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12, DecideTime: timestamppb.New(testNow.Add(-90 * time.Second)),
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "2 devices are needed, and 1 is free"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "2 devices are needed, and 1 is free"},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Text: "example.com/gpu cannot be given; policy restricted refuses"},
 				{
 					Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Text: "Resources cannot be allocated with Topology locality",
@@ -71,7 +71,7 @@ func traces() []*typesv1.Trace {
 			Steps: []*typesv1.TraceStep{
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "first"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "second"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "third"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "fourth"},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "fifth"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "sixth"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "seventh"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "80 CPUs are needed, and 5 are free"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "80 CPUs are needed, and 5 are free"},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Text: "cpu cannot be given; policy restricted refuses"},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Text: "not enough CPUs"},
 			},

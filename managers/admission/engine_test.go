@@ -35,7 +35,7 @@ func TestAdmitTakesEverythingAtOnce(t *testing.T) {
 		t.Errorf("claim on a device: %+v", c)
 	}
 	for _, kind := range []ledger.StepKind{
-		ledger.StepAsked, ledger.StepMerged, ledger.StepPlanned, ledger.StepPrepared, ledger.StepPlaced, ledger.StepCommitted,
+		ledger.StepAnswered, ledger.StepMerged, ledger.StepPlanned, ledger.StepPrepared, ledger.StepPlaced, ledger.StepCommitted,
 	} {
 		if !has(kind, v.Trace) {
 			t.Errorf("the trace lacks a step %s: %v", kind, kinds(v.Trace))

@@ -186,7 +186,7 @@ func TestHintsAreTraced(t *testing.T) {
 		t.Fatalf("trace %+v, want one step", s.trace.Steps)
 	}
 	step := s.trace.Steps[0]
-	if step.Kind != ledger.StepAsked || step.Answer != "options" || len(step.Hints) != 3 || step.Container != "c" {
+	if step.Kind != ledger.StepAnswered || step.Answer != "options" || len(step.Hints) != 3 || step.Container != "c" {
 		t.Errorf("step %+v", step)
 	}
 }

@@ -25,7 +25,7 @@ func answered(req Request, provider string, a ResourceAnswer) ledger.Step {
 		}
 	}
 	s := ledger.Step{
-		Kind:      ledger.StepAsked,
+		Kind:      ledger.StepAnswered,
 		Container: req.Owner().Container,
 		Provider:  provider,
 		Resource:  a.Resource,

@@ -10,8 +10,8 @@ const (
 	// StepNoted is a fact about the request that the caller may not expect, such as a
 	// defaulted request or an unknown resource.
 	StepNoted StepKind = "noted"
-	// StepAsked has one provider's answer for one resource.
-	StepAsked StepKind = "asked"
+	// StepAnswered has one provider's answer for one resource.
+	StepAnswered StepKind = "answered"
 	// StepMerged has the result of merging all answers.
 	StepMerged StepKind = "merged"
 	// StepPlanned has one planned claim.
@@ -29,6 +29,14 @@ const (
 	// StepReplanned: the ledger has changed, and the plan was repeated.
 	StepReplanned StepKind = "replanned"
 )
+
+// UnmarshalText also reads the word of earlier builds for StepAnswered.
+func (k *StepKind) UnmarshalText(text []byte) error {
+	if *k = StepKind(text); *k == "asked" {
+		*k = StepAnswered
+	}
+	return nil
+}
 
 // Trace is the explanation of one admission: the steps in order, and the verdict. It is
 // data; clients format it.

@@ -232,7 +232,7 @@ function stepText(s) {
   const hints = (s.hints || []).map((/** @type {any} */ h) => `{${(h.numaNodes?.ids || ['any']).join(',')}}${h.preferred ? '*' : ''}`).join(' ');
   const parts = [kind];
   if (s.resource && s.resource !== s.provider) parts.push(s.resource);
-  if (kind === 'asked') parts.push(word(s.answer, 'TOPOLOGY_HINTS_KIND_'));
+  if (kind === 'answered') parts.push(word(s.answer, 'TOPOLOGY_HINTS_KIND_'));
   if (hints) parts.push(`nodes ${hints}`);
   if (s.claim) parts.push(claimText(s.claim));
   if (s.text) parts.push(s.text);

@@ -184,7 +184,7 @@ func (p *replay) compareOffered(pod, container, resource string, want []string, 
 func (p *replay) compareAsked(pod, container, resource string, want []string, trace *typesv1.Trace) bool {
 	p.t.Helper()
 	for _, e := range trace.GetSteps() {
-		if e.GetKind() != typesv1.TraceStepKind_TRACE_STEP_KIND_ASKED || e.GetContainerName() != container || e.GetResource() != resource || e.GetAnswer() == typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT {
+		if e.GetKind() != typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED || e.GetContainerName() != container || e.GetResource() != resource || e.GetAnswer() == typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT {
 			continue
 		}
 		got := allWritten(e.GetHints())

@@ -42,7 +42,7 @@ func guaranteed(uid string) *ledger.Pod {
 		ledgertest.Devices("three", "vendor.com/gpu", "gpu-0", "gpu-1"))
 	p.Trace = &ledger.Trace{AdmissionID: p.AdmissionID, Pod: uid, Admitted: true}
 	for _, c := range p.Claims {
-		p.Trace.Add(ledger.Step{Kind: ledger.StepAsked, Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Answer: "options",
+		p.Trace.Add(ledger.Step{Kind: ledger.StepAnswered, Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Answer: "options",
 			Hints: []ledger.Affinity{{Nodes: 1, Preferred: true}, {Nodes: 2, Preferred: true}, {Nodes: 3}}})
 		p.Trace.Add(ledger.Step{Kind: ledger.StepPlanned, Container: c.Owner.Container, Claim: &c})
 	}

@@ -38,7 +38,7 @@ func pod(i int) *ledger.Pod {
 		ledgertest.With(p, ledgertest.Exclusive("main", fmt.Sprint(i)))
 	}
 	p.Trace = &ledger.Trace{AdmissionID: p.AdmissionID, Pod: uid, Admitted: true, Steps: []ledger.Step{
-		{Kind: ledger.StepAsked, Provider: "cpu", Resource: "cpu"}, {Kind: ledger.StepCommitted},
+		{Kind: ledger.StepAnswered, Provider: "cpu", Resource: "cpu"}, {Kind: ledger.StepCommitted},
 	}}
 	return p
 }

@@ -437,7 +437,7 @@ const (
 	// Something worth knowing, in text.
 	TraceStepKind_TRACE_STEP_KIND_NOTED TraceStepKind = 1
 	// A provider was called for hints, and has answered.
-	TraceStepKind_TRACE_STEP_KIND_ASKED TraceStepKind = 2
+	TraceStepKind_TRACE_STEP_KIND_ANSWERED TraceStepKind = 2
 	// The hints were merged.
 	TraceStepKind_TRACE_STEP_KIND_MERGED TraceStepKind = 3
 	// A provider has planned a claim.
@@ -461,7 +461,7 @@ var (
 	TraceStepKind_name = map[int32]string{
 		0:  "TRACE_STEP_KIND_UNSPECIFIED",
 		1:  "TRACE_STEP_KIND_NOTED",
-		2:  "TRACE_STEP_KIND_ASKED",
+		2:  "TRACE_STEP_KIND_ANSWERED",
 		3:  "TRACE_STEP_KIND_MERGED",
 		4:  "TRACE_STEP_KIND_PLANNED",
 		5:  "TRACE_STEP_KIND_VALIDATED",
@@ -474,7 +474,7 @@ var (
 	TraceStepKind_value = map[string]int32{
 		"TRACE_STEP_KIND_UNSPECIFIED": 0,
 		"TRACE_STEP_KIND_NOTED":       1,
-		"TRACE_STEP_KIND_ASKED":       2,
+		"TRACE_STEP_KIND_ANSWERED":    2,
 		"TRACE_STEP_KIND_MERGED":      3,
 		"TRACE_STEP_KIND_PLANNED":     4,
 		"TRACE_STEP_KIND_VALIDATED":   5,
@@ -3053,7 +3053,7 @@ type TraceStep struct {
 	ContainerName string                 `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	Provider      string                 `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	Resource      string                 `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
-	// With ASKED: the shape of the provider's answer.
+	// With ANSWERED: the shape of the provider's answer.
 	Answer TopologyHintsKind `protobuf:"varint,5,opt,name=answer,proto3,enum=berth.types.v1.TopologyHintsKind" json:"answer,omitempty"`
 	// Options of an answer; of a merge the candidates that lost, best first.
 	Hints []*TopologyHint `protobuf:"bytes,6,rep,name=hints,proto3" json:"hints,omitempty"`
@@ -4361,11 +4361,11 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x14MOVE_STEP_KIND_WIDEN\x10\x01\x12\x1a\n" +
 	"\x16MOVE_STEP_KIND_MIGRATE\x10\x02\x12\x1c\n" +
 	"\x18MOVE_STEP_KIND_HAND_OVER\x10\x03\x12\x19\n" +
-	"\x15MOVE_STEP_KIND_NARROW\x10\x04*\xd3\x02\n" +
+	"\x15MOVE_STEP_KIND_NARROW\x10\x04*\xd6\x02\n" +
 	"\rTraceStepKind\x12\x1f\n" +
 	"\x1bTRACE_STEP_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
-	"\x15TRACE_STEP_KIND_NOTED\x10\x01\x12\x19\n" +
-	"\x15TRACE_STEP_KIND_ASKED\x10\x02\x12\x1a\n" +
+	"\x15TRACE_STEP_KIND_NOTED\x10\x01\x12\x1c\n" +
+	"\x18TRACE_STEP_KIND_ANSWERED\x10\x02\x12\x1a\n" +
 	"\x16TRACE_STEP_KIND_MERGED\x10\x03\x12\x1b\n" +
 	"\x17TRACE_STEP_KIND_PLANNED\x10\x04\x12\x1d\n" +
 	"\x19TRACE_STEP_KIND_VALIDATED\x10\x05\x12\x1c\n" +

@@ -253,7 +253,7 @@ func TestFailures(t *testing.T) {
 	client := serve(t, cgroup.V1, map[string]admission.Verdict{
 		"rejected": {
 			Outcome: admission.Rejected, Reason: errdefs.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality",
-			Trace: &ledger.Trace{Steps: []ledger.Step{{Kind: ledger.StepAsked, Provider: "device"}, {Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
+			Trace: &ledger.Trace{Steps: []ledger.Step{{Kind: ledger.StepAnswered, Provider: "device"}, {Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
 		},
 		"unexplained": {Outcome: admission.Rejected, Reason: errdefs.UnexpectedAdmissionError, Message: "no"},
 		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
