@@ -164,6 +164,24 @@ func TestDynamicDevices(t *testing.T) {
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "gpu.example.com/claim=gone") {
 		t.Errorf("the log has\n%s", text)
 	}
+	own := func(name string) *podresourcesv1.ClaimResource {
+		d := claimed("numa-0", name)
+		d.DriverName = "dra.berthd.github.io"
+		return d
+	}
+	out := newPodDevices()
+	if err := r.addDynamic(t.Context(), &podresourcesv1.PodResources{Containers: []*podresourcesv1.ContainerResources{{Name: "main", DynamicResources: []*podresourcesv1.DynamicResource{
+		{ClaimName: "a", ClaimResources: []*podresourcesv1.ClaimResource{own("dra.berthd.github.io/claim=u:left"), own("dra.berthd.github.io/claim=u:right"), own("gpu.example.com/claim=u:left")}},
+	}}}}, out); err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, d := range out.lists["main"] {
+		got += d.GetResource() + " " + d.GetId() + "\n"
+	}
+	if want := "dra.berthd.github.io/claim u:left\ndra.berthd.github.io/claim u:right\ndra.berthd.github.io/dra n1/numa-0\n"; got != want {
+		t.Errorf("parts of claims of berth-dra are\n%swant\n%s", got, want)
+	}
 	for range maxDynamic {
 		claim := pod.Containers[0].DynamicResources[0]
 		claim.ClaimResources = append(claim.ClaimResources, share)

@@ -257,6 +257,26 @@ func TestSeveralDevices(t *testing.T) {
 	p.want("given back", "b: 3 and 13; c: 11")
 }
 
+// TestLostLedger: the claims are admitted again as soon as berthd answers, and not only with the next claim: meanwhile their
+// CPUs would be shared.
+func TestLostLedger(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	for uid, numa := range map[string]int{"a": 0, "b": 1} {
+		if r := p.prepared(allocated(uid, numa, 2, "1Gi")); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	out, done := make(published), make(chan struct{})
+	go func() { defer close(done); p.Follow(ctx, out) }()
+	defer func() { cancel(); <-done }()
+	<-out
+	p.lose()
+	<-out
+	p.want("the ledger was lost", "a: 1,9; b: 4,12")
+}
+
 // lose restarts berthd without its ledger.
 func (p *place) lose() {
 	p.t.Helper()

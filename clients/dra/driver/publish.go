@@ -69,9 +69,21 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 		if len(message.GetEvents()) == 0 && !message.GetInitial() {
 			continue
 		}
+		if message.GetInitial() {
+			d.restoreNow(ctx)
+		}
 		if err := d.publish(ctx, p); err != nil {
 			return err
 		}
+	}
+}
+
+// restoreNow is restore outside of a prepared claim. After an error, the next claim tries again.
+func (d *Driver) restoreNow(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.restore(ctx); err != nil {
+		d.Log.Warn("berthd has not all prepared claims; the next claim to be prepared waits for them", "error", err)
 	}
 }
 

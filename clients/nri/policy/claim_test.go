@@ -256,3 +256,34 @@ func TestClaimsStay(t *testing.T) {
 		})
 	}
 }
+
+// TestLostClaims: the containers of claims that berthd has lost stay on their CPUs, and no other container gets these
+// until the claims are admitted again.
+func TestLostClaims(t *testing.T) {
+	t.Parallel()
+	d := startDivided(t)
+	d.claims()
+	c := Config{Client: d.Client, Devices: uses{"a/main": {"claim-1:left", "claim-1:right"}}}
+	e := newEngine(t, c)
+	e.follow()
+	a, b := pod("a", "besteffort"), pod("b", "besteffort")
+	main, first := container(a, "main", "a-1", 2, 0), container(b, "first", "b-1", 2, 0)
+	e.run(b, first)
+	e.run(a, main)
+	for _, uid := range []string{"claim-1", "claim-2"} {
+		if _, err := d.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: uid, Owner: "dra"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the CPU of the claim that nobody uses is shared", func() bool { return e.on("b-1") == "0,2-4,6-7" })
+	late := container(b, "late", "b-2", 2, 0)
+	if _, err := e.create(b, late); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another container starts", func() bool { return e.start(b, late) == nil })
+	if e.on("b-2") != "0,2-4,6-7" || e.on("a-1") != "1,5" {
+		t.Errorf("while the claim is lost, containers run on %v", e.all())
+	}
+	d.claims()
+	eventually(t, "the claims are there again", func() bool { return e.on("b-2") == "0,2-4,7" && e.on("a-1") == "1,5" })
+}

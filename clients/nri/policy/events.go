@@ -153,7 +153,14 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 		return cpus, nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 	}
 	m.mems = memoryNodes(a.GetResources())
-	return cpus, adjust, p.want(ctx)
+	if err := p.want(ctx); err != nil {
+		return cpus, nil, err
+	}
+	if left := cpus.Minus(p.claimed); m.own.IsEmpty() && left != cpus && !left.IsEmpty() {
+		cpus = left
+		adjust.SetLinuxCPUSetCPUs(cpus.String())
+	}
+	return cpus, adjust, nil
 }
 
 // replace adds a member. It deletes a member with the same name that was created and never

@@ -89,6 +89,7 @@ type Policy struct {
 	refusals     map[string]refused // by the uid of berthd's pod
 	tracker      placement.Tracker  // of the members, by their ids
 	shared       cpuset.Set         // the last known value; before the first one, see estimateShared
+	claimed      cpuset.Set         // of containers' claims that berthd has lost, and whose CPUs it shares
 	synchronized bool               // synchronized with the runtime; nothing is released before
 	unreconciled bool               // berthd has not got the list of living pods
 	incomplete   bool               // reconcile has members left
