@@ -352,9 +352,8 @@ func (*AdmitRequest_ResourceClaim) isAdmitRequest_Subject() {}
 // ResourceClaim is a claim on dynamic resources (DRA, KEP-4381) with an allocation of the
 // scheduler. It gets exclusive CPUs, memory and huge pages for the containers that use it, each
 // device's of exactly its NUMA node, and all devices' or nothing, whatever the topology policy
-// is. It has no cgroup and no processes. What
-// all claims may have is divided from what pods may have by the configuration (dra); without
-// that, the call is FAILED_PRECONDITION.
+// is. It has no cgroup and no processes. The configuration (dra) has the amounts for all claims,
+// which pods cannot get; without dra, the call is FAILED_PRECONDITION.
 type ResourceClaim struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the claim, as the uid of a pod. The same uid with other values is
@@ -431,7 +430,7 @@ func (x *ResourceClaim) GetDevices() []*ClaimDevice {
 // ClaimDevice is a part of a claim: amounts of one NUMA node.
 type ClaimDevice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A DNS label. What the device holds is that of the container of this name. Required.
+	// A DNS label. The container of this name has the device's CPUs and memory. Required.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The NUMA node that the scheduler has chosen.
 	NumaNode uint32 `protobuf:"varint,2,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -770,14 +769,14 @@ type AdmitResponse struct {
 	// What the pod waits for; only with VERDICT_DEFERRED. AllocationService.Watch
 	// has an event when that may have changed.
 	Condition *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
-	// What the pod requests and does not get from berth although it is admitted, in
-	// sentences: resources that are left to others or have no provider, and ephemeral
-	// containers. The same pod again gets them anew, as they are then.
+	// Requests of an admitted pod that berth does not satisfy, in sentences: resources of
+	// other programs or without a provider, and ephemeral containers. A repeated call
+	// returns the notes of its own time.
 	Notes []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
-	// The revision that the answer is about: a List or Watch at it, or at a later one, has
-	// the pod if it is admitted.
+	// The revision of the answer: a List or Watch at this or a later revision contains the
+	// pod if it is admitted.
 	Revision uint64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The pod was admitted before, and this is that answer again: nothing was done.
+	// The pod was admitted before; this is the same answer, and nothing was changed.
 	Replayed bool `protobuf:"varint,13,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// The CPUs of the containers without CPUs of their own; absent unless admitted.
 	SharedCpus    *v1.CPUSet `protobuf:"bytes,14,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
@@ -913,23 +912,23 @@ func (x *AdmitResponse) GetSharedCpus() *v1.CPUSet {
 	return nil
 }
 
-// Condition is something that may pass by itself. Its fields are those of
+// Condition is a temporary reason for a deferral. Its fields are those of
 // google.rpc.ErrorInfo.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "UnknownDevices" (a pod lives here and it is not known which devices it runs with:
+	// "UnknownDevices" (a running pod has devices that are not in the ledger:
 	// Admit it with running_allocations, remove it, or send SyncPods without it), "PluginAway" (the
 	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
 	// without the resources of pods that are being admitted or resized), "PodsEnding" (the pod fits without the
 	// resources of pods that are being removed),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (no plugin
-	// has registered for the resource yet), "StateUncertain" (the agent has not reported by
-	// SyncPods which pods live, or has not yet admitted again one that lives here and is
-	// not known), or an external provider's word.
+	// has registered for the resource yet), "StateUncertain" (the agent has not called
+	// SyncPods, or has not yet admitted again a running pod that is not in the ledger), or a
+	// reason of an external provider.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// "berthd.github.io".
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
-	// "provider" and "resource", where the condition is about one.
+	// "provider" and "resource", if the condition is about one.
 	Metadata      map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -993,7 +992,7 @@ type RemovePodRequest struct {
 	// Whose pod it is: the name of the agent, a DNS label; empty means "default". Agents with
 	// names of their own do not touch each other's pods.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Whosever the pod is. Needs the role admin.
+	// Remove the pod of any owner. Needs the role admin.
 	AllOwners     bool `protobuf:"varint,3,opt,name=all_owners,json=allOwners,proto3" json:"all_owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1050,14 +1049,14 @@ func (x *RemovePodRequest) GetAllOwners() bool {
 	return false
 }
 
-// RemovePodResponse lists what was given back.
+// RemovePodResponse lists the released resources.
 type RemovePodResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False if the pod was not known.
 	Removed  bool        `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"`
 	Released []*v1.Claim `protobuf:"bytes,2,rep,name=released,proto3" json:"released,omitempty"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1118,17 +1117,17 @@ func (x *RemovePodResponse) GetRevision() uint64 {
 type SyncPodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ActivePodUids []string               `protobuf:"bytes,1,rep,name=active_pod_uids,json=activePodUids,proto3" json:"active_pod_uids,omitempty"`
-	// What AllocationService.GetRevision answered before the list was made. Required. One
-	// of another ledger, as before this one was lost, is FAILED_PRECONDITION: call it again
-	// and make the list anew.
+	// The revision of a call of AllocationService.GetRevision before the list was made.
+	// Required. A revision of another ledger, for example from before a loss of the ledger,
+	// is FAILED_PRECONDITION: call GetRevision and make the list again.
 	KnownRevision uint64 `protobuf:"varint,2,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
-	// No pod lives: remove every pod. Required with an empty active_pod_uids, which
-	// is INVALID_ARGUMENT without it: a list that could not be made looks the same.
+	// There are no living pods: remove every pod. Without it, an empty active_pod_uids is
+	// INVALID_ARGUMENT, because a list that could not be made is empty, too.
 	AllowEmpty bool `protobuf:"varint,3,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
-	// Return which pods would be removed, but change nothing. It does not count as the word
-	// on which pods live.
+	// Return which pods would be removed, but change nothing. Such a call does not end the
+	// condition StateUncertain.
 	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Whose pods the list is of: the name of the agent, a DNS label; empty means "default".
+	// The owner of the listed pods: the name of the agent, a DNS label; empty means "default".
 	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The list is of all pods here, and pods of all owners are removed. Needs the role
 	// admin.
@@ -1225,11 +1224,11 @@ func (x *SyncPodsRequest) GetSchedulerAllocatable() map[string]string {
 type SyncPodsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	RemovedPodUids []string               `protobuf:"bytes,1,rep,name=removed_pod_uids,json=removedPodUids,proto3" json:"removed_pod_uids,omitempty"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Resources of which the scheduler counts more than pods can have here, as sentences: it
-	// may send pods that are rejected.
+	// Sentences about resources of which the scheduler counts more than pods can have here, so
+	// that it may send pods that are rejected.
 	SchedulerExcess []string `protobuf:"bytes,3,rep,name=scheduler_excess,json=schedulerExcess,proto3" json:"scheduler_excess,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

@@ -58,7 +58,7 @@ type AdmissionServiceClient interface {
 	// answer; berthd writes CPU sets right after it, when other containers have left the CPUs.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
-	// pods. Pods of other owners are left alone. The agent
+	// pods. Pods of other owners are not changed. The agent
 	// calls AllocationService.GetRevision first, then makes the list, and sends both:
 	// pods that were admitted after that revision are neither removed nor an error.
 	//
@@ -203,7 +203,7 @@ type AdmissionServiceServer interface {
 	// answer; berthd writes CPU sets right after it, when other containers have left the CPUs.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
-	// pods. Pods of other owners are left alone. The agent
+	// pods. Pods of other owners are not changed. The agent
 	// calls AllocationService.GetRevision first, then makes the list, and sends both:
 	// pods that were admitted after that revision are neither removed nor an error.
 	//

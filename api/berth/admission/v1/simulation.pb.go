@@ -458,7 +458,7 @@ type Room struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Pods      uint32 `protobuf:"varint,3,opt,name=pods,proto3" json:"pods,omitempty"`
-	// True if the search ended there and not for want of room.
+	// True if the search ended there, although more copies may fit.
 	AtLeast bool `protobuf:"varint,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// The verdict about the first copy that was not admitted; absent with at_least.
 	Refusal       *AdmitResponse `protobuf:"bytes,5,opt,name=refusal,proto3" json:"refusal,omitempty"`

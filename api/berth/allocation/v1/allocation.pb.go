@@ -761,8 +761,8 @@ func (x *ListRequest) GetAt() *v1.Moment {
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pods  []*v1.PodAllocation    `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
-	// What the answer was read at. It grows with every commit, and goes on above
-	// where it was when a lost ledger was begun anew.
+	// The revision at which the answer was read. It grows with every commit, and the revisions
+	// of a new ledger are larger than those of a lost one.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// For the next page; empty if this is the last one.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -916,18 +916,18 @@ func (x *GetRevisionResponse) GetRevision() uint64 {
 // match everything.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A revision from a List, a Get or a WatchResponse. 0 begins with what is there. At the revision
+	// A revision from a List, a Get or a WatchResponse. 0 begins with the present state. At the revision
 	// at which berthd has started, the first events are the shared CPUs, the policy and the machine,
 	// because a start may change them without a new revision.
 	FromRevision uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
 	// Only events of these types.
 	Types []EventType `protobuf:"varint,2,rep,packed,name=types,proto3,enum=berth.allocation.v1.EventType" json:"types,omitempty"`
-	// Of the events of pods and of their containers only those in this namespace.
+	// Only events of pods and containers in this namespace; other events are not affected.
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Of the events of pods and of their containers only those of pods that hold this
-	// resource, or held it before the event; of those of devices only the resource's.
+	// Only events of pods that hold this resource, or held it before the event, and of its
+	// devices; other events are not affected.
 	Resource string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
-	// Of the events of pods and of their containers only those of this owner's pods.
+	// Only events of this owner's pods and their containers; other events are not affected.
 	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -998,21 +998,20 @@ func (x *WatchRequest) GetOwner() string {
 	return ""
 }
 
-// WatchResponse is everything that one or more commits have changed, or that has changed
-// on the devices since the message before. Commits that come faster than streams are
-// served come together. What is too large for one message, more than about 1 MiB, comes
-// in several.
+// WatchResponse has all changes of one or more commits, and the changes of devices since the
+// message before. Frequent commits are sent together. Changes of more than about 1 MiB are
+// sent in several messages.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision for the next Watch: no event is missed then, and at most the commit
-	// of which a part was in the message is sent again.
+	// The revision for the next Watch, which then misses no event. If the message has only a
+	// part of a commit, the events of this commit are sent again.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// None: nothing of interest has happened up to this revision. Such a message comes when
+	// Empty: no event matched the filters up to this revision. Such a message is sent when
 	// all events from before the call were sent, and when events were filtered out.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// The events are the present state, not changes: everything if the call had no
-	// revision, the devices' resources if it had one. A reader that knew something forgets
-	// what is not among them. All parts but the last have the call's from_revision.
+	// revision, the devices' resources if it had one. A reader deletes
+	// everything else that it has. All parts but the last have the call's from_revision.
 	Initial       bool `protobuf:"varint,3,opt,name=initial,proto3" json:"initial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1072,8 +1071,8 @@ func (x *WatchResponse) GetInitial() bool {
 // Event is one thing that happened.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the commit that it was in. Of an event of devices, and of what is there: what the
-	// ledger was at.
+	// The revision of its commit. For an event of devices, and for the present state: the
+	// revision of the ledger at that moment.
 	Revision uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -1236,12 +1235,12 @@ type Event_Added struct {
 }
 
 type Event_Removed struct {
-	// A pod was removed; this is what it had.
+	// A pod was removed; this is its last allocation.
 	Removed *v1.PodAllocation `protobuf:"bytes,2,opt,name=removed,proto3,oneof"`
 }
 
 type Event_Changed struct {
-	// What a pod holds has changed.
+	// The allocation of a pod has changed.
 	Changed *v1.PodAllocation `protobuf:"bytes,3,opt,name=changed,proto3,oneof"`
 }
 
@@ -1306,7 +1305,7 @@ type PolicyState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// CPUs that no pod gets as its own.
 	ReservedCpus *v1.CPUSet `protobuf:"bytes,1,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
-	// True if it was set by SetPolicy and stands in place of the configuration's.
+	// True if it was set by SetPolicy and replaces the configured one.
 	Overridden bool `protobuf:"varint,2,opt,name=overridden,proto3" json:"overridden,omitempty"`
 	// When it was set; absent unless overridden.
 	SetTime       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=set_time,json=setTime,proto3" json:"set_time,omitempty"`
@@ -1420,7 +1419,7 @@ func (x *MachineState) GetOfflineCpus() *v1.CPUSet {
 	return nil
 }
 
-// ContainerBinding is a runtime's container id with what it stands for.
+// ContainerBinding is a runtime's container id, with its pod and container.
 type ContainerBinding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`

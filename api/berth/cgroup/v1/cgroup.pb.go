@@ -215,7 +215,7 @@ func (x *NotApplied) GetReason() string {
 	return ""
 }
 
-// CreateRequest names a cgroup and what it is to hold.
+// CreateRequest names a cgroup, with its values.
 type CreateRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -415,7 +415,7 @@ func (*DestroyResponse) Descriptor() ([]byte, []int) {
 	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{5}
 }
 
-// UpdateRequest names a cgroup and what it is to hold from now on.
+// UpdateRequest names a cgroup, with its new values.
 type UpdateRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -773,7 +773,7 @@ type GetConfigResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Resources *v1.LinuxResources     `protobuf:"bytes,1,opt,name=resources,proto3" json:"resources,omitempty"`
 	// The weight as a request and the quota as a limit, in thousandths of a CPU; 0
-	// where there is none. A weight of v2 stands for about 25 of them.
+	// where there is none. A weight of v2 corresponds to about 25 shares.
 	MilliCpuRequest int64 `protobuf:"varint,2,opt,name=milli_cpu_request,json=milliCpuRequest,proto3" json:"milli_cpu_request,omitempty"`
 	MilliCpuLimit   int64 `protobuf:"varint,3,opt,name=milli_cpu_limit,json=milliCpuLimit,proto3" json:"milli_cpu_limit,omitempty"`
 	unknownFields   protoimpl.UnknownFields

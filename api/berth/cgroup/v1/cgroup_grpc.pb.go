@@ -43,29 +43,29 @@ const (
 // CgroupService reaches the cgroups below the configured root (cgroups.root), and those
 // that the configuration names: the reserved ones, systemCgroups, kubeletCgroups and
 // runtimeCgroups. A cgroup is named by its components as a path
-// ("/kubepods/burstable/poda"), whatever the driver; Name turns such names into what is on
+// ("/kubepods/burstable/poda"), with every driver; Name converts such names to paths on
 // disk and back. A cgroup of another owner (the root of the tree, systemd's units,
 // other container engines) is FAILED_PRECONDITION, and the message names the owner; any
 // other name is INVALID_ARGUMENT.
 //
 // Cgroups that follow from the ledger or the configuration (the tiers, those of admitted
-// pods and of containers, reserved ones with limits) cannot be written here: they would be
-// put right again. Changing them is FAILED_PRECONDITION.
+// pods and of containers, reserved ones with limits) cannot be written here, because
+// berthd would write their values again. Changing them is FAILED_PRECONDITION.
 //
 // A call that writes or destroys the cgroup of a pod, or one below it, waits until no
-// operation on that pod is under way, whether it is admitted or not: one on its way
-// into the ledger has a cgroup before it is known. Who has waited until his deadline
-// gets DEADLINE_EXCEEDED. Reading and Plan do not wait for pods.
+// operation on that pod is in progress, whether the pod is admitted or not: a pod has a
+// cgroup before it is in the ledger. If the deadline passes meanwhile, the call fails with
+// DEADLINE_EXCEEDED. Calls that read, and Plan, do not wait for pods.
 type CgroupServiceClient interface {
 	// Create makes a cgroup with missing parents, or repairs it, and writes the
 	// values that are given. Huge page sizes that are not given get a limit of 0 if
 	// the cgroup is new. If a value is refused, a new cgroup is removed again.
 	Create(ctx context.Context, in *CreateRequest, opts ...grpc.CallOption) (*CreateResponse, error)
-	// Destroy kills what runs in a cgroup and below, waits until it is gone and
-	// removes it. An absent cgroup is destroyed already. One that holds the pods, berthd
+	// Destroy kills the processes in a cgroup and below, waits until they have ended, and
+	// removes the cgroup. It is no error if the cgroup is absent. One that holds the pods, berthd
 	// itself or a cgroup that the configuration names is FAILED_PRECONDITION.
 	Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error)
-	// Update writes those of the given values that differ; what is not given stays.
+	// Update writes the given values that differ; all other values stay.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
 	// Exists returns whether a cgroup is absent, invalid or valid.
 	Exists(ctx context.Context, in *ExistsRequest, opts ...grpc.CallOption) (*ExistsResponse, error)
@@ -93,12 +93,12 @@ type CgroupServiceClient interface {
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	MemoryUsage(ctx context.Context, in *GetMemoryUsageRequest, opts ...grpc.CallOption) (*GetMemoryUsageResponse, error)
-	// Name converts between names and what is on disk. It touches no cgroup.
+	// Name converts between names and paths on disk. It touches no cgroup.
 	Name(ctx context.Context, in *NameRequest, opts ...grpc.CallOption) (*NameResponse, error)
 	// Plan lists what would be written, without writing: of the next pass over the
 	// whole tree, or of an Update or Create of one cgroup.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
-	// List shows the tree as it is, against what it should be.
+	// List shows the cgroups, and the values that differ from the ledger.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 }
 
@@ -267,29 +267,29 @@ func (c *cgroupServiceClient) List(ctx context.Context, in *ListRequest, opts ..
 // CgroupService reaches the cgroups below the configured root (cgroups.root), and those
 // that the configuration names: the reserved ones, systemCgroups, kubeletCgroups and
 // runtimeCgroups. A cgroup is named by its components as a path
-// ("/kubepods/burstable/poda"), whatever the driver; Name turns such names into what is on
+// ("/kubepods/burstable/poda"), with every driver; Name converts such names to paths on
 // disk and back. A cgroup of another owner (the root of the tree, systemd's units,
 // other container engines) is FAILED_PRECONDITION, and the message names the owner; any
 // other name is INVALID_ARGUMENT.
 //
 // Cgroups that follow from the ledger or the configuration (the tiers, those of admitted
-// pods and of containers, reserved ones with limits) cannot be written here: they would be
-// put right again. Changing them is FAILED_PRECONDITION.
+// pods and of containers, reserved ones with limits) cannot be written here, because
+// berthd would write their values again. Changing them is FAILED_PRECONDITION.
 //
 // A call that writes or destroys the cgroup of a pod, or one below it, waits until no
-// operation on that pod is under way, whether it is admitted or not: one on its way
-// into the ledger has a cgroup before it is known. Who has waited until his deadline
-// gets DEADLINE_EXCEEDED. Reading and Plan do not wait for pods.
+// operation on that pod is in progress, whether the pod is admitted or not: a pod has a
+// cgroup before it is in the ledger. If the deadline passes meanwhile, the call fails with
+// DEADLINE_EXCEEDED. Calls that read, and Plan, do not wait for pods.
 type CgroupServiceServer interface {
 	// Create makes a cgroup with missing parents, or repairs it, and writes the
 	// values that are given. Huge page sizes that are not given get a limit of 0 if
 	// the cgroup is new. If a value is refused, a new cgroup is removed again.
 	Create(context.Context, *CreateRequest) (*CreateResponse, error)
-	// Destroy kills what runs in a cgroup and below, waits until it is gone and
-	// removes it. An absent cgroup is destroyed already. One that holds the pods, berthd
+	// Destroy kills the processes in a cgroup and below, waits until they have ended, and
+	// removes the cgroup. It is no error if the cgroup is absent. One that holds the pods, berthd
 	// itself or a cgroup that the configuration names is FAILED_PRECONDITION.
 	Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error)
-	// Update writes those of the given values that differ; what is not given stays.
+	// Update writes the given values that differ; all other values stay.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
 	// Exists returns whether a cgroup is absent, invalid or valid.
 	Exists(context.Context, *ExistsRequest) (*ExistsResponse, error)
@@ -317,12 +317,12 @@ type CgroupServiceServer interface {
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	MemoryUsage(context.Context, *GetMemoryUsageRequest) (*GetMemoryUsageResponse, error)
-	// Name converts between names and what is on disk. It touches no cgroup.
+	// Name converts between names and paths on disk. It touches no cgroup.
 	Name(context.Context, *NameRequest) (*NameResponse, error)
 	// Plan lists what would be written, without writing: of the next pass over the
 	// whole tree, or of an Update or Create of one cgroup.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
-	// List shows the tree as it is, against what it should be.
+	// List shows the cgroups, and the values that differ from the ledger.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	mustEmbedUnimplementedCgroupServiceServer()
 }
@@ -768,10 +768,10 @@ type PodCgroupServiceClient interface {
 	EnsureExists(ctx context.Context, in *EnsureExistsRequest, opts ...grpc.CallOption) (*EnsureExistsResponse, error)
 	// GetName names a pod's cgroup, which need not exist.
 	GetName(ctx context.Context, in *GetNameRequest, opts ...grpc.CallOption) (*GetNameResponse, error)
-	// Destroy kills and removes what is left of a pod that is not admitted. An
-	// admitted pod is FAILED_PRECONDITION: Remove it.
+	// Destroy kills the processes of a pod that is not admitted, and removes its cgroups. An
+	// admitted pod is FAILED_PRECONDITION: call RemovePod.
 	Destroy(ctx context.Context, in *PodCgroupServiceDestroyRequest, opts ...grpc.CallOption) (*PodCgroupServiceDestroyResponse, error)
-	// ReduceCPULimits gives what is left of a pod that is not admitted the smallest
+	// ReduceCPULimits gives the cgroup of a pod that is not admitted the smallest
 	// weight.
 	ReduceCPULimits(ctx context.Context, in *PodCgroupServiceReduceCPULimitsRequest, opts ...grpc.CallOption) (*PodCgroupServiceReduceCPULimitsResponse, error)
 	// IsPodCgroup returns whether a path on disk is the cgroup of a pod, and of which.
@@ -874,10 +874,10 @@ type PodCgroupServiceServer interface {
 	EnsureExists(context.Context, *EnsureExistsRequest) (*EnsureExistsResponse, error)
 	// GetName names a pod's cgroup, which need not exist.
 	GetName(context.Context, *GetNameRequest) (*GetNameResponse, error)
-	// Destroy kills and removes what is left of a pod that is not admitted. An
-	// admitted pod is FAILED_PRECONDITION: Remove it.
+	// Destroy kills the processes of a pod that is not admitted, and removes its cgroups. An
+	// admitted pod is FAILED_PRECONDITION: call RemovePod.
 	Destroy(context.Context, *PodCgroupServiceDestroyRequest) (*PodCgroupServiceDestroyResponse, error)
-	// ReduceCPULimits gives what is left of a pod that is not admitted the smallest
+	// ReduceCPULimits gives the cgroup of a pod that is not admitted the smallest
 	// weight.
 	ReduceCPULimits(context.Context, *PodCgroupServiceReduceCPULimitsRequest) (*PodCgroupServiceReduceCPULimitsResponse, error)
 	// IsPodCgroup returns whether a path on disk is the cgroup of a pod, and of which.

@@ -618,8 +618,8 @@ func (x *ForgetResourceRequest) GetResource() string {
 // ForgetResourceResponse has the revision from which on the resource is forgotten.
 type ForgetResourceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -718,7 +718,7 @@ func (x *UpdatePluginResourcesRequest) GetAllocatable() map[string]string {
 	return nil
 }
 
-// UpdatePluginResourcesResponse is what the node has to have.
+// UpdatePluginResourcesResponse has the amounts for the node.
 type UpdatePluginResourcesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The amounts of the request, of each resource of which pods hold devices at least as

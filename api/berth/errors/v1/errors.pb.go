@@ -62,7 +62,7 @@ const (
 	ErrorReason_OWNER_DIFFERS ErrorReason = 15
 	// The pod is rejected; verdict_reason is the reason.
 	ErrorReason_POD_REJECTED ErrorReason = 16
-	// Too many ids of the container may live: call PostStopContainer for those that ended.
+	// Too many ids of the container may be running: call PostStopContainer for ended ones.
 	ErrorReason_CONTAINER_IDS_EXHAUSTED ErrorReason = 17
 	// What is imported contradicts the ledger, or itself.
 	ErrorReason_IMPORT_CONTRADICTS ErrorReason = 18
@@ -79,15 +79,15 @@ const (
 	ErrorReason_SHARED_POOL_EMPTY       ErrorReason = 23
 	ErrorReason_STATE_MOVED             ErrorReason = 24
 	ErrorReason_TEMPORARILY_UNAVAILABLE ErrorReason = 25
-	// The pod is deferred; verdict_reason is what it waits for.
+	// The pod is deferred; verdict_reason has the condition.
 	ErrorReason_POD_DEFERRED ErrorReason = 26
-	// The ledger was lost, and the agent has not reported with SyncPods which pods live.
+	// The ledger was lost, and the agent has not called SyncPods with the living pods.
 	ErrorReason_LEDGER_UNCERTAIN ErrorReason = 27
 	// The device plugin is known and not connected.
 	ErrorReason_PLUGIN_AWAY ErrorReason = 28
 	// A commit to the ledger failed.
 	ErrorReason_LEDGER_UNAVAILABLE ErrorReason = 29
-	// A device plugin failed, or answered what cannot be used.
+	// A device plugin failed, or its answer cannot be used.
 	ErrorReason_PLUGIN_FAILED ErrorReason = 30
 	// A hint provider outside berthd failed.
 	ErrorReason_PROVIDER_FAILED ErrorReason = 31

@@ -412,7 +412,7 @@ func (x *GetFreeResourcesResponse) GetFree() *FreeResources {
 	return nil
 }
 
-// FreeResources is what the NUMA nodes have left at a revision.
+// FreeResources has the free resources of the NUMA nodes at a revision.
 type FreeResources struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -426,7 +426,7 @@ type FreeResources struct {
 	MemoryPolicy   string `protobuf:"bytes,6,opt,name=memory_policy,json=memoryPolicy,proto3" json:"memory_policy,omitempty"`
 	// A digest of the names of the pods that run with exclusive resources, in the format of
 	// NodeResourceTopology ("pfp0v001" and 16 hexadecimal digits, method with-exclusive-resources).
-	// A scheduler that computes another one knows of other pods than berthd.
+	// A scheduler that computes another one counts other pods than berthd.
 	PodsFingerprint string `protobuf:"bytes,7,opt,name=pods_fingerprint,json=podsFingerprint,proto3" json:"pods_fingerprint,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -511,7 +511,7 @@ func (x *FreeResources) GetPodsFingerprint() string {
 	return ""
 }
 
-// NUMANode is what one NUMA node has.
+// NUMANode has the resources of one NUMA node.
 type NUMANode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -574,7 +574,7 @@ func (x *NUMANode) GetResources() []*NodeResource {
 	return nil
 }
 
-// NodeResource is what one NUMA node has of a resource: CPUs as whole ones, memory and huge pages
+// NodeResource is the amount of a resource on one NUMA node: CPUs as whole ones, memory and huge pages
 // in bytes, devices as a number. A device that is near to several nodes counts on each.
 type NodeResource struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`

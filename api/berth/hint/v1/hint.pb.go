@@ -138,7 +138,7 @@ const (
 	State_STATE_CONNECTED State = 1
 	// Its endpoint does not answer, or it does not confirm its allocations.
 	State_STATE_AWAY State = 2
-	// It answers and has failed too often in a row: it is left alone for a while.
+	// It answers, but has failed too often in a row: berthd does not call it for a while.
 	State_STATE_SUSPENDED State = 3
 )
 
@@ -294,8 +294,8 @@ func (x *RegisterRequest) GetCapabilities() []Capability {
 // RegisterResponse has the revision from which on the provider is registered.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -386,8 +386,8 @@ func (x *UnregisterRequest) GetProvider() string {
 // UnregisterResponse has the revision from which on the provider is not registered.
 type UnregisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -642,7 +642,7 @@ func (x *Provider) GetCapabilities() []Capability {
 	return nil
 }
 
-// Lease is what a provider holds for an admission until it has confirmed the
+// Lease is a provider's reservation for an admission, until the provider has confirmed the
 // commit.
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -696,7 +696,7 @@ func (x *Lease) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// ProviderAllocation is what one pod holds of the provider.
+// ProviderAllocation has the claims of one pod on the provider's resources.
 type ProviderAllocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The admission that brought the pod here.
@@ -790,7 +790,7 @@ type AllocationUpdate struct {
 	// The allocations of pods that the base does not have, or that replace those in the base.
 	// In order of pod uids.
 	Changed []*ProviderAllocation `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
-	// Pods of the base that have nothing any more.
+	// Pods of the base that have no claims any more.
 	RemovedPodUids []string `protobuf:"bytes,4,rep,name=removed_pod_uids,json=removedPodUids,proto3" json:"removed_pod_uids,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -863,8 +863,8 @@ type HintRequest struct {
 	Pod *v1.Pod `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	// The container of the request; empty: the pod as a whole.
 	ContainerName string `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
-	// What pods have of the provider, including what is reserved and what is planned for this
-	// pod. Everything else is free.
+	// The claims of pods on the provider's resources, including reservations and the plans for
+	// this pod. Everything else is free.
 	Allocations *AllocationUpdate `protobuf:"bytes,4,opt,name=allocations,proto3" json:"allocations,omitempty"`
 	// The machine's NUMA nodes.
 	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,5,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
@@ -1167,7 +1167,7 @@ func (*PlanResponse_Plan) isPlanResponse_Outcome() {}
 
 func (*PlanResponse_Refusal) isPlanResponse_Outcome() {}
 
-// Plan is what a request would get.
+// Plan has the claims of a request.
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the provider's name, for the container of the request, each with
@@ -1214,7 +1214,7 @@ func (x *Plan) GetClaims() []*v1.Claim {
 	return nil
 }
 
-// Refusal is the reason why a pod cannot get what it requests.
+// Refusal is the reason why a pod's request cannot be satisfied.
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A word for programs, as "UnexpectedAdmissionError", which is what empty means.
@@ -1579,8 +1579,8 @@ type CommitRequest struct {
 	// The machine, as the snapshot file that berthd --machine reads; sent first on
 	// every connection and empty afterwards.
 	MachineSnapshotJson []byte `protobuf:"bytes,4,opt,name=machine_snapshot_json,json=machineSnapshotJson,proto3" json:"machine_snapshot_json,omitempty"`
-	// Admissions that were committed since the last confirmation. What is reserved
-	// for them and not among the allocations is free: the pod has gone already.
+	// Admissions that were committed since the last confirmation. Reservations for them that
+	// are not among the allocations are free: the pod was removed already.
 	CommittedAdmissions []string `protobuf:"bytes,5,rep,name=committed_admissions,json=committedAdmissions,proto3" json:"committed_admissions,omitempty"`
 	// The list is not complete yet: keep it and answer. Updates of more than 1 MiB come in
 	// several parts, each based on the part before; the last one is not partial.

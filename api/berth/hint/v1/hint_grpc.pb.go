@@ -232,44 +232,41 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// HintProviderService is what a provider serves at its endpoint. Commit comes
-// first on every connection; then, for an admission: GetHints and Plan any number
-// of times, Reserve once every provider has planned, and Commit after the ledger
-// has the claims, or Abort. GetHints and Plan change nothing. Calls for several
-// admissions may be under way at the same time; the allocations in a request include
-// what others have been planned and not yet committed.
+// HintProviderService is served by a provider at its endpoint. Commit is the first call on
+// every connection. The calls for an admission are: GetHints and Plan any number of times,
+// Reserve once every provider has planned, and Commit after the ledger has the claims, or
+// Abort. GetHints and Plan change nothing. Calls for several admissions may be in progress
+// at the same time; the allocations in a request include plans of other admissions that
+// are not committed yet.
 //
-// A failure is an error of the call. A pod that cannot get what it requests is no
-// failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
+// A failure is an error of the call. If a pod's requests cannot be satisfied, this is no
+// failure: the answer is TopologyHints of kind IMPOSSIBLE, or a Refusal.
 //
 // FAILED_PRECONDITION means that the provider does not have the machine, or the list of
 // allocations that an AllocationUpdate is based on. berthd then sends both in a Commit, and
 // repeats the call once.
 type HintProviderServiceClient interface {
-	// GetHints answers where a request could sit.
+	// GetHints returns the NUMA nodes on which a request fits.
 	GetHints(ctx context.Context, in *GetHintsRequest, opts ...grpc.CallOption) (*GetHintsResponse, error)
-	// Plan chooses what a request would get under a merged hint.
+	// Plan chooses the claims of a request under a merged hint.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
-	// Reserve holds what was planned until Commit, Abort or the end of the lease.
-	// For one admission and container the last call counts; the same call again
-	// has the same answer. Every commit and abort before it was sent, or tried
-	// in vain.
+	// Reserve reserves the planned claims until Commit, Abort or the end of the lease. For
+	// one admission and container the last call counts; a repeated call has the same answer.
+	// berthd has sent all earlier commits and aborts before, or tried to.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
-	// Commit brings the list of all allocations up to date. What the provider had reserved
-	// for the admissions in the list is theirs now, and what it had given to others is
-	// free. berthd repeats it until it succeeds. A provider that has reserved
-	// nothing, because it was started anew meanwhile, takes the allocations as they
-	// are.
+	// Commit updates the list of all allocations. Reservations for the admissions in the list
+	// become allocations, and everything that is in no allocation is free. berthd repeats the
+	// call until it succeeds. A provider without reservations, because it was started again,
+	// accepts the list.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
-	// Abort gives up what was reserved for an admission. Unknown admissions are no
-	// error.
+	// Abort releases the reservations of an admission. Unknown admissions are no error.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
-	// Validate looks at what all providers have planned for a pod, and may refuse
-	// it. Only where the provider has announced CAPABILITY_VALIDATE.
+	// Validate checks the plans of all providers for a pod, and may refuse the pod. It is
+	// called only if the provider has announced CAPABILITY_VALIDATE.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
-	// Explain returns what a refused request lacks on some nodes. It is called
-	// a few times after a refusal, for people; a failure means that nothing is known.
-	// Only where the provider has announced CAPABILITY_EXPLAIN.
+	// Explain returns the missing amounts of a refused request on some nodes. It is called a
+	// few times after a refusal, for the explanation. It is called only if the provider has
+	// announced CAPABILITY_EXPLAIN.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
@@ -355,44 +352,41 @@ func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequ
 // All implementations must embed UnimplementedHintProviderServiceServer
 // for forward compatibility.
 //
-// HintProviderService is what a provider serves at its endpoint. Commit comes
-// first on every connection; then, for an admission: GetHints and Plan any number
-// of times, Reserve once every provider has planned, and Commit after the ledger
-// has the claims, or Abort. GetHints and Plan change nothing. Calls for several
-// admissions may be under way at the same time; the allocations in a request include
-// what others have been planned and not yet committed.
+// HintProviderService is served by a provider at its endpoint. Commit is the first call on
+// every connection. The calls for an admission are: GetHints and Plan any number of times,
+// Reserve once every provider has planned, and Commit after the ledger has the claims, or
+// Abort. GetHints and Plan change nothing. Calls for several admissions may be in progress
+// at the same time; the allocations in a request include plans of other admissions that
+// are not committed yet.
 //
-// A failure is an error of the call. A pod that cannot get what it requests is no
-// failure: it is TopologyHints of kind IMPOSSIBLE, or a Refusal.
+// A failure is an error of the call. If a pod's requests cannot be satisfied, this is no
+// failure: the answer is TopologyHints of kind IMPOSSIBLE, or a Refusal.
 //
 // FAILED_PRECONDITION means that the provider does not have the machine, or the list of
 // allocations that an AllocationUpdate is based on. berthd then sends both in a Commit, and
 // repeats the call once.
 type HintProviderServiceServer interface {
-	// GetHints answers where a request could sit.
+	// GetHints returns the NUMA nodes on which a request fits.
 	GetHints(context.Context, *GetHintsRequest) (*GetHintsResponse, error)
-	// Plan chooses what a request would get under a merged hint.
+	// Plan chooses the claims of a request under a merged hint.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
-	// Reserve holds what was planned until Commit, Abort or the end of the lease.
-	// For one admission and container the last call counts; the same call again
-	// has the same answer. Every commit and abort before it was sent, or tried
-	// in vain.
+	// Reserve reserves the planned claims until Commit, Abort or the end of the lease. For
+	// one admission and container the last call counts; a repeated call has the same answer.
+	// berthd has sent all earlier commits and aborts before, or tried to.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
-	// Commit brings the list of all allocations up to date. What the provider had reserved
-	// for the admissions in the list is theirs now, and what it had given to others is
-	// free. berthd repeats it until it succeeds. A provider that has reserved
-	// nothing, because it was started anew meanwhile, takes the allocations as they
-	// are.
+	// Commit updates the list of all allocations. Reservations for the admissions in the list
+	// become allocations, and everything that is in no allocation is free. berthd repeats the
+	// call until it succeeds. A provider without reservations, because it was started again,
+	// accepts the list.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
-	// Abort gives up what was reserved for an admission. Unknown admissions are no
-	// error.
+	// Abort releases the reservations of an admission. Unknown admissions are no error.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
-	// Validate looks at what all providers have planned for a pod, and may refuse
-	// it. Only where the provider has announced CAPABILITY_VALIDATE.
+	// Validate checks the plans of all providers for a pod, and may refuse the pod. It is
+	// called only if the provider has announced CAPABILITY_VALIDATE.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
-	// Explain returns what a refused request lacks on some nodes. It is called
-	// a few times after a refusal, for people; a failure means that nothing is known.
-	// Only where the provider has announced CAPABILITY_EXPLAIN.
+	// Explain returns the missing amounts of a refused request on some nodes. It is called a
+	// few times after a refusal, for the explanation. It is called only if the provider has
+	// announced CAPABILITY_EXPLAIN.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedHintProviderServiceServer()
 }

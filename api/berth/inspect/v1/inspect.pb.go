@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// PodSource is where a start has what it kept of a pod from.
+// PodSource is the source of the claims that a start kept for a pod.
 type PodSource int32
 
 const (
@@ -78,16 +78,16 @@ func (PodSource) EnumDescriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{0}
 }
 
-// FindingKind says what a finding means.
+// FindingKind is the kind of a finding.
 type FindingKind int32
 
 const (
 	FindingKind_FINDING_KIND_UNSPECIFIED FindingKind = 0
 	// Damage.
 	FindingKind_FINDING_KIND_STRUCTURAL FindingKind = 1
-	// Outside today's rules.
+	// Not allowed by the present rules.
 	FindingKind_FINDING_KIND_POLICY FindingKind = 2
-	// The kernel does otherwise than the ledger says, and berth cannot change that.
+	// The kernel's state differs from the ledger, and berth cannot change it.
 	FindingKind_FINDING_KIND_KERNEL FindingKind = 3
 )
 
@@ -190,14 +190,14 @@ func (StateFileKind) EnumDescriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{2}
 }
 
-// ImportOutcome is what an import has done with a pod.
+// ImportOutcome is the effect of an import on a pod.
 type ImportOutcome int32
 
 const (
 	ImportOutcome_IMPORT_OUTCOME_UNSPECIFIED ImportOutcome = 0
-	// The ledger did not know the pod.
+	// The pod was not in the ledger.
 	ImportOutcome_IMPORT_OUTCOME_NEW ImportOutcome = 1
-	// The ledger did not know all that the pod holds.
+	// The pod was in the ledger, without some of its claims.
 	ImportOutcome_IMPORT_OUTCOME_EXTENDED ImportOutcome = 2
 	// Nothing changed.
 	ImportOutcome_IMPORT_OUTCOME_KNOWN ImportOutcome = 3
@@ -617,7 +617,7 @@ func (*CheckRequest) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
 }
 
-// CheckResponse lists what was found; nothing means that the ledger is sound.
+// CheckResponse lists the findings; without findings, the ledger is sound.
 type CheckResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -784,20 +784,20 @@ func (x *GetStartReportResponse) GetOlderCopy() bool {
 type PodCase struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	// Empty where nothing that is left says the name.
+	// Empty if no source has the name.
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// What ledger, claim record and kernel say, in words.
+	// The content of ledger, claim record and kernel, in words.
 	Found string `protobuf:"bytes,4,opt,name=found,proto3" json:"found,omitempty"`
-	// Processes of the pod run, or may.
+	// Processes of the pod run, or may run.
 	Living bool `protobuf:"varint,5,opt,name=living,proto3" json:"living,omitempty"`
 	// What was kept, in words.
 	Kept string `protobuf:"bytes,6,opt,name=kept,proto3" json:"kept,omitempty"`
 	// Unspecified if nothing was kept.
 	Source PodSource `protobuf:"varint,7,opt,name=source,proto3,enum=berth.inspect.v1.PodSource" json:"source,omitempty"`
-	// The pod keeps what it has, and waits for the agent to admit it.
+	// The pod keeps its claims until the agent admits or removes it.
 	Waits bool `protobuf:"varint,8,opt,name=waits,proto3" json:"waits,omitempty"`
-	// What else there is to say, such as what the pod lost to another one.
+	// A remark, for example about claims that another pod has now.
 	Note          string `protobuf:"bytes,9,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1274,18 +1274,17 @@ type ImportRequest struct {
 	Kind StateFileKind `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.inspect.v1.StateFileKind" json:"kind,omitempty"`
 	// The file's content. Required.
 	State []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	// Say what would be, and change nothing.
+	// Return the result without changing anything.
 	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// The pods that hold what the file says, as they were admitted. A pod that the
-	// ledger knows may be left out; pods that the file does not name are ignored.
+	// The pods of the file, as they were admitted. Pods of the ledger may be left out; pods
+	// that are not in the file are ignored.
 	Pods []*v1.Pod `protobuf:"bytes,4,rep,name=pods,proto3" json:"pods,omitempty"`
-	// Leave out what belongs to pods or containers that nobody knows, instead of
-	// refusing the whole.
+	// Ignore entries of unknown pods and containers, instead of refusing the file.
 	SkipUnknown bool `protobuf:"varint,5,opt,name=skip_unknown,json=skipUnknown,proto3" json:"skip_unknown,omitempty"`
 	// The containers of runtime ids, which files of Kubernetes 1.17 and before
 	// carry in place of names.
 	ContainerIds map[string]*v1.ContainerRef `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Whose pods become those that the ledger does not know, as in
+	// The owner of the pods that are not in the ledger yet, as in
 	// berth.admission.v1.AdmitRequest.
 	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1371,7 +1370,7 @@ func (x *ImportRequest) GetOwner() string {
 	return ""
 }
 
-// ImportResponse says what was taken over, or would be.
+// ImportResponse lists the imported pods, or with dry_run the pods to import.
 type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The file's format, counted as its kind does: 1 to 4 for CPU.
@@ -1382,10 +1381,10 @@ type ImportResponse struct {
 	Pods []*ImportedPod `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
 	// The resources that were left out because their owner is unknown, in sentences.
 	Skipped []string `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
-	// Findings about imported claims that today's rules would not allow; they are
-	// kept and left alone.
+	// Findings about imported claims that the present rules would not allow; these claims
+	// are kept.
 	Findings []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
-	// What else an operator should know, in sentences.
+	// Remarks for the operator, in sentences.
 	Notes []string `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
 	// The CPUs of the containers without CPUs of their own, after the import.
 	SharedCpus    *v1.CPUSet `protobuf:"bytes,7,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`

@@ -38,32 +38,30 @@ const (
 // InspectService shows the ledger to operators, and moves its content from and to
 // the state files of a kubelet.
 type InspectServiceClient interface {
-	// Dump returns the whole ledger in one message. That of a thousand pods is larger
-	// than the 4 MiB that clients take unless told otherwise.
+	// Dump returns the whole ledger in one message. With a thousand pods it is larger than
+	// the default limit of gRPC clients, 4 MiB.
 	Dump(ctx context.Context, in *DumpRequest, opts ...grpc.CallOption) (*DumpResponse, error)
-	// StreamDump returns the whole ledger, as it is at one revision, in messages of
-	// about 1 MiB.
+	// StreamDump returns the whole ledger at one revision, in messages of about 1 MiB.
 	StreamDump(ctx context.Context, in *StreamDumpRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDumpResponse], error)
 	// Check runs the ledger's invariants.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
-	// GetStartReport returns what the last start of berthd found: each pod's case, and
-	// what was kept from which source.
+	// GetStartReport returns the report of the last start of berthd: for each pod the stored
+	// claims, and their source.
 	GetStartReport(ctx context.Context, in *GetStartReportRequest, opts ...grpc.CallOption) (*GetStartReportResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
-	// ListTraces returns the explanations that are kept, of rejected pods too, the newest
-	// first, in pages. Steps are only in those of GetTrace.
+	// ListTraces returns the stored explanations, of rejected pods too, the newest first, in
+	// pages. Only GetTrace returns steps.
 	ListTraces(ctx context.Context, in *ListTracesRequest, opts ...grpc.CallOption) (*ListTracesResponse, error)
 	// ListHistory returns the calls that changed something, and those that were refused, the
 	// newest first, in pages.
 	ListHistory(ctx context.Context, in *ListHistoryRequest, opts ...grpc.CallOption) (*ListHistoryResponse, error)
-	// StreamBundle returns what a decision can be computed again from, as files in parts of at most
+	// StreamBundle returns the files from which decisions can be computed again, in parts of at most
 	// 1 MiB: machine, configuration, devices, the ledger's state and history, versions and metrics.
-	// Nothing of it is secret: it has no answers of plugins and no annotations that berth does not
-	// use.
+	// They have no secrets: no answers of plugins, and only annotations that berth uses.
 	StreamBundle(ctx context.Context, in *StreamBundleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamBundleResponse], error)
-	// Import takes what a kubelet's state file says into the ledger, in one commit
-	// or not at all. What the ledger has already is left as it is.
+	// Import adds the content of a kubelet's state file to the ledger, in one commit or not
+	// at all. Existing claims of the ledger do not change.
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
 	// Export returns the state file that a kubelet would have written.
 	Export(ctx context.Context, in *ExportRequest, opts ...grpc.CallOption) (*ExportResponse, error)
@@ -202,32 +200,30 @@ func (c *inspectServiceClient) Export(ctx context.Context, in *ExportRequest, op
 // InspectService shows the ledger to operators, and moves its content from and to
 // the state files of a kubelet.
 type InspectServiceServer interface {
-	// Dump returns the whole ledger in one message. That of a thousand pods is larger
-	// than the 4 MiB that clients take unless told otherwise.
+	// Dump returns the whole ledger in one message. With a thousand pods it is larger than
+	// the default limit of gRPC clients, 4 MiB.
 	Dump(context.Context, *DumpRequest) (*DumpResponse, error)
-	// StreamDump returns the whole ledger, as it is at one revision, in messages of
-	// about 1 MiB.
+	// StreamDump returns the whole ledger at one revision, in messages of about 1 MiB.
 	StreamDump(*StreamDumpRequest, grpc.ServerStreamingServer[StreamDumpResponse]) error
 	// Check runs the ledger's invariants.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
-	// GetStartReport returns what the last start of berthd found: each pod's case, and
-	// what was kept from which source.
+	// GetStartReport returns the report of the last start of berthd: for each pod the stored
+	// claims, and their source.
 	GetStartReport(context.Context, *GetStartReportRequest) (*GetStartReportResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
-	// ListTraces returns the explanations that are kept, of rejected pods too, the newest
-	// first, in pages. Steps are only in those of GetTrace.
+	// ListTraces returns the stored explanations, of rejected pods too, the newest first, in
+	// pages. Only GetTrace returns steps.
 	ListTraces(context.Context, *ListTracesRequest) (*ListTracesResponse, error)
 	// ListHistory returns the calls that changed something, and those that were refused, the
 	// newest first, in pages.
 	ListHistory(context.Context, *ListHistoryRequest) (*ListHistoryResponse, error)
-	// StreamBundle returns what a decision can be computed again from, as files in parts of at most
+	// StreamBundle returns the files from which decisions can be computed again, in parts of at most
 	// 1 MiB: machine, configuration, devices, the ledger's state and history, versions and metrics.
-	// Nothing of it is secret: it has no answers of plugins and no annotations that berth does not
-	// use.
+	// They have no secrets: no answers of plugins, and only annotations that berth uses.
 	StreamBundle(*StreamBundleRequest, grpc.ServerStreamingServer[StreamBundleResponse]) error
-	// Import takes what a kubelet's state file says into the ledger, in one commit
-	// or not at all. What the ledger has already is left as it is.
+	// Import adds the content of a kubelet's state file to the ledger, in one commit or not
+	// at all. Existing claims of the ledger do not change.
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
 	// Export returns the state file that a kubelet would have written.
 	Export(context.Context, *ExportRequest) (*ExportResponse, error)

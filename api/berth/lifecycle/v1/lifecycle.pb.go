@@ -105,8 +105,8 @@ type PreStartContainerResponse struct {
 	CpusetMems *v1.NUMANodeSet `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
 	// The container's cgroup below the mount point, where berthd made it.
 	CgroupPath string `protobuf:"bytes,3,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -219,8 +219,8 @@ func (x *PostStopContainerRequest) GetContainerId() string {
 type PostStopContainerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Found bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
-	// The revision after the call: a List or Watch at it, or at a later one, has what the
-	// call did.
+	// The revision after the call: a List or Watch at this or a later revision contains the
+	// change.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -139,7 +139,7 @@ func (x *GetStateResponse) GetRevision() uint64 {
 	return 0
 }
 
-// NodeState is what a NUMA node has and holds.
+// NodeState has the memory of a NUMA node.
 type NodeState struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -212,7 +212,7 @@ func (x *NodeState) GetResources() []*ResourceState {
 	return nil
 }
 
-// ResourceState is what a NUMA node has and holds of a resource, in bytes.
+// ResourceState has the amounts of a resource on a NUMA node, in bytes.
 type ResourceState struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
@@ -495,7 +495,7 @@ func (x *GetAllocatableResponse) GetMemory() []*AllocatableMemory {
 	return nil
 }
 
-// AllocatableMemory is what pods may have of a resource of a NUMA node.
+// AllocatableMemory is the amount of a resource of a NUMA node that pods may have.
 type AllocatableMemory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode      uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`

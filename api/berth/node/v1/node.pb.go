@@ -1507,7 +1507,7 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
-// GetStatusResponse lists what is missing or wrong.
+// GetStatusResponse lists the problems.
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Missing soft requirements, as sentences: limits of CPU time,
@@ -1594,7 +1594,7 @@ func (x *GetStatusResponse) GetSchedulerExcess() []string {
 	return nil
 }
 
-// SystemContainer is what the kubelet calls the cgroup of one part of the system.
+// SystemContainer is the cgroup of one part of the system, in the kubelet's words.
 type SystemContainer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Part  SystemContainer_Part   `protobuf:"varint,1,opt,name=part,proto3,enum=berth.node.v1.SystemContainer_Part" json:"part,omitempty"`
@@ -2145,7 +2145,7 @@ func (x *CPUTime) GetBusyNanoseconds() uint64 {
 	return 0
 }
 
-// ContainerUsage is what the processes of a container use. An absent field is not counted by
+// ContainerUsage is the usage of the processes of a container. An absent field is not counted by
 // this kernel or in this version of cgroups.
 type ContainerUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2356,7 +2356,7 @@ func (x *NUMAMemory) GetBytes() uint64 {
 	return 0
 }
 
-// HugePageUsage is what is used of huge pages of one size.
+// HugePageUsage is the usage of huge pages of one size.
 type HugePageUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PageSizeBytes uint64                 `protobuf:"varint,1,opt,name=page_size_bytes,json=pageSizeBytes,proto3" json:"page_size_bytes,omitempty"`

@@ -35,7 +35,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeService shows the machine and what the node as a whole has and gives.
+// NodeService shows the machine, and the amounts of the node as a whole.
 //
 // Amounts are Kubernetes quantities ("2", "3500m", "1073741824") by the names that pods use;
 // pid is the number of processes, pods that of pods.
@@ -44,13 +44,13 @@ type NodeServiceClient interface {
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(ctx context.Context, in *GetMachineRequest, opts ...grpc.CallOption) (*GetMachineResponse, error)
-	// GetCapacity returns what the node has.
+	// GetCapacity returns all amounts of the node.
 	GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*GetCapacityResponse, error)
-	// GetAllocatable returns what pods get, in its three meanings.
+	// GetAllocatable returns the amounts for pods, in their three meanings.
 	GetAllocatable(ctx context.Context, in *GetAllocatableRequest, opts ...grpc.CallOption) (*GetAllocatableResponse, error)
-	// GetReservation returns what pods do not get, and what it is kept for.
+	// GetReservation returns the amounts that pods do not get, with their purpose.
 	GetReservation(ctx context.Context, in *GetReservationRequest, opts ...grpc.CallOption) (*GetReservationResponse, error)
-	// GetStatus returns what the system lacks that the node needs.
+	// GetStatus returns the problems of the system that affect the node.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// GetConfig returns the configuration of the node.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
@@ -181,7 +181,7 @@ func (c *nodeServiceClient) SetHugePages(ctx context.Context, in *SetHugePagesRe
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
 //
-// NodeService shows the machine and what the node as a whole has and gives.
+// NodeService shows the machine, and the amounts of the node as a whole.
 //
 // Amounts are Kubernetes quantities ("2", "3500m", "1073741824") by the names that pods use;
 // pid is the number of processes, pods that of pods.
@@ -190,13 +190,13 @@ type NodeServiceServer interface {
 	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(context.Context, *GetMachineRequest) (*GetMachineResponse, error)
-	// GetCapacity returns what the node has.
+	// GetCapacity returns all amounts of the node.
 	GetCapacity(context.Context, *GetCapacityRequest) (*GetCapacityResponse, error)
-	// GetAllocatable returns what pods get, in its three meanings.
+	// GetAllocatable returns the amounts for pods, in their three meanings.
 	GetAllocatable(context.Context, *GetAllocatableRequest) (*GetAllocatableResponse, error)
-	// GetReservation returns what pods do not get, and what it is kept for.
+	// GetReservation returns the amounts that pods do not get, with their purpose.
 	GetReservation(context.Context, *GetReservationRequest) (*GetReservationResponse, error)
-	// GetStatus returns what the system lacks that the node needs.
+	// GetStatus returns the problems of the system that affect the node.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// GetConfig returns the configuration of the node.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)

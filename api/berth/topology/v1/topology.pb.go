@@ -127,7 +127,7 @@ type GetPolicyResponse struct {
 	NumaNodes *v1.NUMANodeSet   `protobuf:"bytes,4,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	// The policy of all managers.
 	Settings *PolicySettings `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
-	// True if they were set by SetPolicy and stand in place of the configuration's.
+	// True if they were set by SetPolicy and replace the configured ones.
 	Overridden bool `protobuf:"varint,6,opt,name=overridden,proto3" json:"overridden,omitempty"`
 	// When they were set; absent unless overridden.
 	SetTime       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=set_time,json=setTime,proto3" json:"set_time,omitempty"`
@@ -214,7 +214,7 @@ func (x *GetPolicyResponse) GetSetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// PolicySettings are what the managers decide by. Names and values are the
+// PolicySettings are the settings of the managers. Names and values are the
 // kubelet's.
 type PolicySettings struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -358,7 +358,7 @@ func (x *PolicySettings) GetTopologyMaxNodes() uint32 {
 	return 0
 }
 
-// ReservedMemory is what is kept of one NUMA node.
+// ReservedMemory is the reserved memory of one NUMA node.
 type ReservedMemory struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`

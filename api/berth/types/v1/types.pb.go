@@ -369,18 +369,18 @@ func (ContainerRole) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
-// MoveStepKind is what a step does.
+// MoveStepKind is the kind of a step of a move.
 type MoveStepKind int32
 
 const (
 	MoveStepKind_MOVE_STEP_KIND_UNSPECIFIED MoveStepKind = 0
-	// The container also gets what it will have, or a part of that.
+	// The container also gets its future CPUs and memory, or a part of them.
 	MoveStepKind_MOVE_STEP_KIND_WIDEN MoveStepKind = 1
 	// The container's memory leaves the NUMA nodes that it gives back.
 	MoveStepKind_MOVE_STEP_KIND_MIGRATE MoveStepKind = 2
 	// The container gives back CPUs for which another container waits.
 	MoveStepKind_MOVE_STEP_KIND_HAND_OVER MoveStepKind = 3
-	// The container keeps only what it will have.
+	// The container releases everything except its future CPUs and memory.
 	MoveStepKind_MOVE_STEP_KIND_NARROW MoveStepKind = 4
 )
 
@@ -429,7 +429,7 @@ func (MoveStepKind) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
-// TraceStepKind is what happened in a step.
+// TraceStepKind is the kind of a step.
 type TraceStepKind int32
 
 const (
@@ -513,7 +513,7 @@ func (TraceStepKind) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
-// SuggestionKind is what a suggestion changes.
+// SuggestionKind is the kind of change that a suggestion makes.
 type SuggestionKind int32
 
 const (
@@ -714,7 +714,7 @@ func (x *PodMetadata) GetAnnotations() map[string]string {
 type PodSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Started one after the other before the others; those with restart_policy
-	// "Always" (sidecars) go on running beside them.
+	// "Always" (sidecars) continue to run beside them.
 	InitContainers []*Container `protobuf:"bytes,1,rep,name=init_containers,json=initContainers,proto3" json:"init_containers,omitempty"`
 	// Started together. At least one is required.
 	Containers []*Container `protobuf:"bytes,2,rep,name=containers,proto3" json:"containers,omitempty"`
@@ -2226,7 +2226,7 @@ func (x *HealthChange) GetHealth() Health {
 	return Health_HEALTH_UNSPECIFIED
 }
 
-// ContainerAllocation is what one container of an admitted pod got.
+// ContainerAllocation has the allocations of one container of an admitted pod.
 type ContainerAllocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerName string                 `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
@@ -2552,7 +2552,7 @@ func (x *NodeMemory) GetBytes() uint64 {
 	return 0
 }
 
-// PodAllocation is an admitted pod with what it holds.
+// PodAllocation is an admitted pod with its allocations.
 type PodAllocation struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -2567,7 +2567,7 @@ type PodAllocation struct {
 	Claims      []*Claim               `protobuf:"bytes,7,rep,name=claims,proto3" json:"claims,omitempty"`
 	AdmissionId string                 `protobuf:"bytes,8,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	AdmitTime   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=admit_time,json=admitTime,proto3" json:"admit_time,omitempty"`
-	// Whose pod it is: the name of the agent that admitted it.
+	// The name of the agent that admitted the pod.
 	Owner string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
 	// The pod is moving to other CPUs or NUMA nodes. Until it has arrived, its claims are the old and
 	// the new ones.
@@ -3183,7 +3183,7 @@ func (x *TraceStep) GetText() string {
 	return ""
 }
 
-// Shortage is what was missing, where, and the holders; amounts in the
+// Shortage is a missing amount, with the place and the holders; amounts in the
 // resource's own unit (CPUs, bytes, devices). Free, held and withheld are together
 // all that the nodes have.
 type Shortage struct {
@@ -3663,7 +3663,7 @@ func (x *HugepageLimit) GetLimitBytes() int64 {
 	return 0
 }
 
-// ContainerEdits is what a runtime has to do for a container besides its resources. Its
+// ContainerEdits are settings of a container for the runtime, besides its resources. The
 // wire form is that of ContainerAllocateResponse of the device plugin API v1beta1.
 type ContainerEdits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
