@@ -112,9 +112,10 @@ type scattered struct {
 }
 
 // noteScattered notes a cgroup of a container or a sandbox whose CPUs or NUMA nodes went off line,
-// although all may be on line again. The caller holds mu.
+// although all may be on line again. The kernel may not have emptied the sets yet: it does that in the
+// background. The caller holds mu.
 func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
-	if !l.v1() || !o.Values.CPUs.IsEmpty() && !o.Values.Mems.IsEmpty() {
+	if !l.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.NodeMask()) {
 		return
 	}
 	key := o.Name.String()

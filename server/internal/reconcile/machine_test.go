@@ -97,3 +97,48 @@ func TestCPUsGoOffline(t *testing.T) {
 		})
 	}
 }
+
+// TestCPUsGoOfflineBetween: v1 empties the set of a container, and moves its processes, after berthd has observed the set
+// and before it writes another one.
+func TestCPUsGoOfflineBetween(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) {
+		c.Layout, _ = cgroup.NewLayout("/node", memtree.V1().Driver)
+	})
+	whole := b.ledger.View().Machine()
+	pids := map[string]int{}
+	for uid, list := range map[string]string{"x": "3", "y": "1"} {
+		b.update(func(d *ledger.Draft) {
+			d.PutPod(ledgertest.With(ledgertest.Pod(uid, "c"), ledgertest.Exclusive("c", list)))
+		})
+		pids[uid] = b.tree.Spawn(memtree.Mortal)
+		bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
+		var err error
+		if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: bound, PID: pids[uid]}); err != nil {
+			t.Fatal(err)
+		}
+		b.update(func(d *ledger.Draft) { d.Bind(bound) })
+	}
+	b.pass()
+	rules := b.ledger.View().Rules()
+	var err error
+	if rules.Machine, err = whole.Without(cpuset.Of(3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.ledger.SetRules(t.Context(), rules); err != nil {
+		t.Fatal(err)
+	}
+	b.update(func(d *ledger.Draft) { // another CPU for the one that is gone
+		d.PutPod(ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2")))
+	})
+	b.observed = func() { b.tree.SetOnline(cpuset.Range(0, 2)) }
+	if err := b.Follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	for uid, want := range map[string]string{"x": "2", "y": "1"} {
+		if got := b.tree.RunsOn(pids[uid]); got.String() != want {
+			t.Errorf("%s runs on %s, want %s", uid, got, want)
+		}
+	}
+}
