@@ -17,17 +17,21 @@ import (
 )
 
 // Fit returns when pods fit on a view, and what the NUMA nodes have left there.
-func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome) *fitv1.FitResponse {
-	out := &fitv1.FitResponse{Free: free}
+func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome, limited bool) *fitv1.FitResponse {
+	out := &fitv1.FitResponse{Free: free, SearchLimited: limited}
 	for i := range outcomes {
 		o := &outcomes[i]
 		p := &fitv1.PodFit{
 			Uid: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name, Fit: EnumOf[fitv1.FitTime](string(o.When)),
 			Reason: string(o.Verdict.Reason), Message: o.Verdict.Message,
+			Moves: uint32(o.Moves), MovedBytes: o.Bytes,
 		}
+		out.Moves, out.MovedBytes = out.Moves+p.GetMoves(), out.MovedBytes+p.GetMovedBytes()
 		switch o.When {
 		case fit.Now:
 			out.Now++
+		case fit.AfterMoves:
+			out.AfterDefragmentation++
 		case fit.Later:
 			out.Later++
 		case fit.Never:

@@ -6,7 +6,7 @@ import (
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 )
 
-// fakeFit has a pod that fits, one that fits later, and others that never do.
+// fakeFit has a pod that fits, one that fits later, one that fits after moves, and others that never do.
 type fakeFit struct {
 	fitv1.UnimplementedFitServiceServer
 	*fake
@@ -40,6 +40,9 @@ func (f fakeFit) Fit(_ context.Context, req *fitv1.FitRequest) (*fitv1.FitRespon
 			fits.Fit, out.Now = fitv1.FitTime_FIT_TIME_NOW, 1
 		case 1:
 			fits.Fit, out.Later = fitv1.FitTime_FIT_TIME_LATER, 1
+		case 2:
+			fits.Fit, out.AfterDefragmentation = fitv1.FitTime_FIT_TIME_AFTER_DEFRAGMENTATION, 1
+			fits.Moves, fits.MovedBytes, out.Moves, out.MovedBytes, out.SearchLimited = 2, 1<<30, 2, 1<<30, true
 		default:
 			fits.Fit, out.Never = fitv1.FitTime_FIT_TIME_NEVER, out.Never+1
 		}

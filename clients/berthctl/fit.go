@@ -19,11 +19,15 @@ import (
 	"github.com/berthd/berth/clients/simulation"
 )
 
-const fitLong = `Show which pods fit now, later or never, and what is free on each NUMA node. Nothing changes.
+const fitLong = `Show which pods fit now, after other pods have moved, later or never, and what is free on each NUMA node. Nothing
+changes.
 
 The pods are decided about in order, each together with the pods before it that fit. A pod that fits later would be
 admitted if no other pod were there; a pod that never fits would be rejected even then, with the present devices and
 policy. Without -f only the free resources of the NUMA nodes are shown: available of allocatable amounts.
+
+A pod that fits "after-defragmentation" fits after 'berthctl defrag' has moved up to --max-moves other pods that allow
+it. Such moves are searched after the decisions about all pods that fit now.
 
 --bundle takes the pods that are admitted, the machine, the configuration and the devices from a file of 'berthctl
 bundle', --ledger from a ledger file, which has only the pods: give --machine, --config and --device, too. Both need no
@@ -41,6 +45,7 @@ type fitFlags struct {
 	sceneFlags
 	pods           manifest
 	bundle, ledger string
+	maxMoves       uint32
 }
 
 func (c *ctl) fit() *cobra.Command {
@@ -65,7 +70,7 @@ func (c *ctl) fit() *cobra.Command {
 		if err := c.show(out, func(w io.Writer) { showFit(w, out) }); err != nil {
 			return err
 		}
-		if out.GetLater()+out.GetNever() > 0 {
+		if out.GetNow() < uint32(len(out.GetPods())) {
 			return verdict(exitRejected)
 		}
 		return nil
@@ -73,6 +78,7 @@ func (c *ctl) fit() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&f.pods.files, "filename", "f", nil, filesUsage)
 	f.pods.readingFlags(fs)
+	fs.Uint32Var(&f.maxMoves, "max-moves", 4, "the most other pods that move for a pod, up to 16; 0: none")
 	fs.StringVar(&f.bundle, "bundle", "", "bundle to read in place of asking berthd")
 	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read in place of asking berthd")
 	f.declare(fs, "that of the bundle")
@@ -88,7 +94,7 @@ func (f *fitFlags) answer(ctx context.Context, c *ctl, pods []*typesv1.Pod) (out
 		}
 		err := c.connected(ctx, func(ctx context.Context, s *session) (err error) {
 			if len(pods) > 0 {
-				out, err = s.Fit().Fit(ctx, &fitv1.FitRequest{Pods: pods})
+				out, err = s.Fit().Fit(ctx, &fitv1.FitRequest{Pods: pods, MaxMoves: f.maxMoves})
 				return err
 			}
 			free, err := s.Fit().GetFreeResources(ctx, &fitv1.GetFreeResourcesRequest{})
@@ -109,7 +115,7 @@ func (f *fitFlags) answer(ctx context.Context, c *ctl, pods []*typesv1.Pod) (out
 	if err != nil {
 		return nil, err
 	}
-	return scene.Fit(ctx, pods, rec)
+	return scene.Fit(ctx, pods, int(f.maxMoves), rec)
 }
 
 // record reads a bundle or a ledger file.
@@ -132,13 +138,31 @@ func (f *fitFlags) record(ctx context.Context, c *ctl) (*bundle.Bundle, error) {
 // showFit prints a line for each pod and for each NUMA node.
 func showFit(w io.Writer, out *fitv1.FitResponse) {
 	if len(out.GetPods()) > 0 {
-		t := table.New("POD", "FITS", "REASON", "MESSAGE")
+		t := table.New("POD", "FITS", "MOVES", "REASON", "MESSAGE")
 		for _, p := range out.GetPods() {
-			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), p.GetReason(), p.GetMessage())
+			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), moves(p.GetMoves(), p.GetMovedBytes()), p.GetReason(), p.GetMessage())
 		}
-		fmt.Fprintf(w, "%v\n%s: %d now, %d later, %d never\n\n", t, table.Count(len(out.GetPods()), "pod"), out.GetNow(), out.GetLater(), out.GetNever())
+		fmt.Fprintf(w, "%v\n%s: %d now, ", t, table.Count(len(out.GetPods()), "pod"), out.GetNow())
+		if n := out.GetAfterDefragmentation(); n > 0 {
+			fmt.Fprintf(w, "%d after defragmentation (moves: %s), ", n, moves(out.GetMoves(), out.GetMovedBytes()))
+		}
+		fmt.Fprintf(w, "%d later, %d never\n\n", out.GetLater(), out.GetNever())
+		if out.GetSearchLimited() {
+			fmt.Fprint(w, "the search for moves has reached its limit: more of the pods that fit later may fit after moves\n\n")
+		}
 	}
 	fmt.Fprint(w, freeTable(out.GetFree()))
+}
+
+// moves spells how many pods move, with how much memory; empty for none.
+func moves(count uint32, bytes uint64) string {
+	switch {
+	case count == 0:
+		return ""
+	case bytes == 0:
+		return strconv.Itoa(int(count))
+	}
+	return fmt.Sprintf("%d, at most %s", count, table.Bytes(bytes))
 }
 
 // freeTable has a row for each NUMA node and a column for each resource that any node has.

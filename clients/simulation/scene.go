@@ -120,9 +120,9 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 	return out, st, view, nil
 }
 
-// Fit returns which pods fit on the scene, or with a record on what it has there, and what the NUMA nodes
-// have left. Errors are those of Run.
-func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, on *Record) (*fitv1.FitResponse, error) {
+// Fit returns which pods fit on the scene, or with a record on what it has there, now or after up to maxMoves moves
+// of other pods, and what the NUMA nodes have left. Errors are those of Run.
+func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, maxMoves int, on *Record) (*fitv1.FitResponse, error) {
 	st, err := s.buildOn(on)
 	if err != nil {
 		return nil, err
@@ -137,11 +137,11 @@ func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, on *Record) (*fitv1
 		read = append(read, pod)
 	}
 	registered := st.engine.Resources.Started.Add(st.engine.Resources.Grace) // nothing more registers here
-	outcomes, err := fit.Try(ctx, st.engine, begin, st.managerSet, registered, read)
+	outcomes, limited, err := fit.Try(ctx, st.engine, begin, st.managerSet, registered, read, fit.Search{MaxMoves: maxMoves})
 	if err != nil {
 		return nil, err
 	}
-	return convert.Fit(convert.FreeResources(begin, st.managerSet, st.devices, "", nil), outcomes), nil
+	return convert.Fit(convert.FreeResources(begin, st.managerSet, st.devices, "", nil), outcomes, limited), nil
 }
 
 // begin is the state before the first pod.

@@ -40,6 +40,8 @@ type Defragmentation struct {
 	Why   string
 	// After has the pod, and the others after their moves; nil unless it fits.
 	After *ledger.View
+	// Limited means that the search has reached its limit.
+	Limited bool
 }
 
 // Fits returns whether the pod fits, now or after the moves.
@@ -51,12 +53,20 @@ func (d *Defragmentation) Fits() bool { return d.After != nil }
 // moves of little memory. Errors are those of Admit.
 func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
 	view, _ := e.snapshot()
+	return e.planDefragment(ctx, view, req, new(int))
+}
+
+// planDefragment is PlanDefragment on a view. tries counts the decisions of all searches that share a limit.
+func (e *Engine) planDefragment(ctx context.Context, view *ledger.View, req DefragmentRequest, tries *int) (Defragmentation, error) {
 	if req.MaxMoves < 1 || req.MaxMoves > MaxMoves {
 		return Defragmentation{}, errdefs.Invalidf("max_moves is %d: expected 1 to %d", req.MaxMoves, MaxMoves)
 	}
-	s := &defragment{engine: e, request: req, view: view}
+	s := &defragment{engine: e, request: req, view: view, tries: tries}
 	var err error
 	if s.verdict, err = s.decide(ctx, view); err != nil {
+		if errors.Is(err, errTries) {
+			return Defragmentation{Why: tooLong, Limited: true}, nil
+		}
 		return Defragmentation{}, err
 	}
 	out := Defragmentation{Verdict: s.verdict}
@@ -72,7 +82,7 @@ func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Def
 		return Defragmentation{}, err
 	}
 	if !out.Fits() {
-		out.Why = s.why
+		out.Why, out.Limited = s.why, s.limited
 	}
 	return out, nil
 }
@@ -84,16 +94,20 @@ type defragment struct {
 	view    *ledger.View
 	// verdict is the decision about the pod on view.
 	verdict Verdict
-	tries   int
+	tries   *int
+	// limited is whether the search has reached its limit.
+	limited bool
 	// why is the best reason so far why there is no plan.
 	why string
 }
+
+const tooLong = "no moves were found before the search reached its limit"
 
 var errTries = errdefs.Unavailablef("the search has reached its limit")
 
 // decide decides about the pod on a view.
 func (s *defragment) decide(ctx context.Context, view *ledger.View) (Verdict, error) {
-	if s.tries++; s.tries > maxTries {
+	if *s.tries++; *s.tries > maxTries {
 		return Verdict{}, errTries
 	}
 	if err := ctx.Err(); err != nil {
@@ -190,7 +204,7 @@ func (s *defragment) ended(err error) error {
 	if !errors.Is(err, errTries) {
 		return err
 	}
-	s.why = "no moves were found before the search reached its limit"
+	s.why, s.limited = tooLong, true
 	return nil
 }
 
@@ -275,7 +289,7 @@ func (s *defragment) order(ctx context.Context, set []candidateMove) ([]Relocati
 // relocate plans the move of one pod to what is free on a view, without the room for the pod that is to fit. The
 // view is nil if that is not possible.
 func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledger.Pod, c candidateMove) (Relocation, *ledger.View, error) {
-	if s.tries++; s.tries > maxTries {
+	if *s.tries++; *s.tries > maxTries {
 		return Relocation{}, nil, errTries
 	}
 	e, uid := s.engine, c.pod.UID()

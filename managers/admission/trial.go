@@ -19,6 +19,8 @@ type Trial struct {
 	view    *ledger.View
 	skipped map[string]bool
 	now     time.Time
+	// tries counts the decisions of searches for moves.
+	tries int
 }
 
 // NewTrial starts on a view, for example ledger.Empty. The managers decide as in an engine
@@ -118,6 +120,18 @@ func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) 
 		if r.move != nil {
 			t.end(&out)
 		}
+	}
+	return out, err
+}
+
+// Defragment searches moves of other pods after which a pod fits, as Engine.PlanDefragment does. The searches of
+// a trial share its limit. If there are moves, the trial goes on with the view after them, with the pod. A mover
+// may refuse moves of memory; nil refuses none.
+func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest, m Mover) (Defragmentation, error) {
+	t.engine.Mover = m
+	out, err := t.engine.planDefragment(ctx, t.view, req, &t.tries)
+	if err == nil && out.Fits() {
+		t.view = out.After
 	}
 	return out, err
 }

@@ -65,7 +65,7 @@ func TestFitOfAnUncertainState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := fit.Try(t.Context(), e.Config, l.View(), set, time.Now(), []workload.Pod{p})
+	out, _, err := fit.Try(t.Context(), e.Config, l.View(), set, time.Now(), []workload.Pod{p}, fit.Search{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +80,14 @@ func TestFitOfAnUnknownResource(t *testing.T) {
 	set := newSet(t, nil)
 	cfg := admission.Config{DeferWaits: true, Resources: admission.Resources{Unknown: admission.DeferUnknown, Started: time.Now().Add(-time.Hour), Grace: time.Minute}}
 	p := pod("a", workload.Quantities{workload.CPU: 2000, workload.Memory: 16 * mi, "example.com/gpu": 1})
-	out, err := fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, time.Now(), []workload.Pod{p})
+	out, _, err := fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, time.Now(), []workload.Pod{p}, fit.Search{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out[0].When != fit.Never {
 		t.Errorf("%s %v: %s", out[0].When, out[0].Verdict.Outcome, out[0].Verdict.Message)
 	}
-	if out, err = fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, cfg.Resources.Started, []workload.Pod{p}); err != nil || out[0].When != fit.Later {
+	if out, _, err = fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, cfg.Resources.Started, []workload.Pod{p}, fit.Search{}); err != nil || out[0].When != fit.Later {
 		t.Errorf("within the grace: %v, %v", out, err)
 	}
 }
@@ -105,7 +105,7 @@ func TestFitOfUsedPages(t *testing.T) {
 		d.PutPod(ledgertest.With(ledgertest.Pod("holder", "main"), ledgertest.Memory("main", "hugepages-2Mi", "0", row.pages*2*mi)))
 		present = d.View()
 		p := pod("a", workload.Quantities{workload.CPU: 1000, workload.Memory: 16 * mi, "hugepages-2Mi": 8 * mi})
-		out, err := fit.Try(t.Context(), admission.Config{}, present, set, time.Now(), []workload.Pod{p})
+		out, _, err := fit.Try(t.Context(), admission.Config{}, present, set, time.Now(), []workload.Pod{p}, fit.Search{})
 		if err != nil {
 			t.Fatal(err)
 		}

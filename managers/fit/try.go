@@ -13,12 +13,14 @@ import (
 // When is when a pod fits.
 type When string
 
+// A pod that fits after moves would be admitted after other pods have moved, as a defragmentation does.
 // A pod that fits later would be admitted if no other pod were there, with the devices and the policy
 // of now. A pod that never fits would be refused then, too.
 const (
-	Now   When = "now"
-	Later When = "later"
-	Never When = "never"
+	Now        When = "now"
+	AfterMoves When = "after-defragmentation"
+	Later      When = "later"
+	Never      When = "never"
 )
 
 // Outcome says when a pod fits, with the present verdict.
@@ -26,21 +28,34 @@ type Outcome struct {
 	Pod     workload.Pod
 	When    When
 	Verdict admission.Verdict
+	// Moves is how many pods have to move for a pod that fits after moves, and Bytes the most memory of them.
+	Moves int
+	Bytes uint64
+}
+
+// Search configures the search for moves of other pods.
+type Search struct {
+	// MaxMoves is the most moves for one pod, up to admission.MaxMoves; 0 searches none.
+	MaxMoves int
+	// Mover may refuse moves of memory; nil where nobody knows.
+	Mover admission.Mover
 }
 
 // Try decides about pods one after the other on a view, which contains the allocations of the pods
 // before that fit now. Before the end of the grace period for registrations, a pod with an unknown
-// resource fits later. Nothing is changed, and no process is called. The set must be joined. Errors are those of
+// resource fits later. For the pods that fit later, moves of other pods are searched, which see the pods that
+// fit now, and the moves for the pods before. Each pod moves at most once, and the searches have a common
+// limit; limited is whether they have reached it. Nothing is changed, and no process is called. The set must be joined. Errors are those of
 // Trial.Repeat and of the context.
-func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod) ([]Outcome, error) {
+func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod, search Search) (out []Outcome, limited bool, err error) {
 	cfg.Tries = -1
 	busy := admission.NewTrial(cfg, view, set.Bus, set.Topology)
 	busy.On(view, now)
-	var out []Outcome
+	var stay []string
 	for _, pod := range pods {
 		v, err := busy.Repeat(ctx, admission.Request{Pod: pod})
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		o := Outcome{Pod: pod, When: Now, Verdict: v}
 		if v.Outcome != admission.Admitted {
@@ -49,16 +64,38 @@ func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *mana
 			trial.On(alone, now)
 			idle, err := trial.Repeat(ctx, admission.Request{Pod: pod})
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			if o.When = Later; idle.Outcome == admission.Rejected {
 				o.When = Never
 			}
 		}
-		out = append(out, o)
+		out, stay = append(out, o), append(stay, pod.UID)
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	return out, nil
+	if search.MaxMoves == 0 {
+		return out, false, nil
+	}
+	for i := range out {
+		o := &out[i]
+		if o.When != Later {
+			continue
+		}
+		d, err := busy.Defragment(ctx, admission.DefragmentRequest{Pod: o.Pod, MaxMoves: search.MaxMoves, Stay: stay}, search.Mover)
+		if err != nil {
+			return nil, false, err
+		}
+		limited = limited || d.Limited
+		if !d.Fits() {
+			continue
+		}
+		o.When, o.Moves = AfterMoves, len(d.Moves)
+		for _, m := range d.Moves {
+			o.Bytes += m.Plan.Cost.Bytes
+			stay = append(stay, m.UID)
+		}
+	}
+	return out, limited, nil
 }

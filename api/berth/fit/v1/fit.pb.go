@@ -32,6 +32,8 @@ const (
 	FitTime_FIT_TIME_LATER FitTime = 2
 	// Not even then, with the devices and the policy of now.
 	FitTime_FIT_TIME_NEVER FitTime = 3
+	// After other pods have moved that allow it.
+	FitTime_FIT_TIME_AFTER_DEFRAGMENTATION FitTime = 4
 )
 
 // Enum value maps for FitTime.
@@ -41,12 +43,14 @@ var (
 		1: "FIT_TIME_NOW",
 		2: "FIT_TIME_LATER",
 		3: "FIT_TIME_NEVER",
+		4: "FIT_TIME_AFTER_DEFRAGMENTATION",
 	}
 	FitTime_value = map[string]int32{
-		"FIT_TIME_UNSPECIFIED": 0,
-		"FIT_TIME_NOW":         1,
-		"FIT_TIME_LATER":       2,
-		"FIT_TIME_NEVER":       3,
+		"FIT_TIME_UNSPECIFIED":           0,
+		"FIT_TIME_NOW":                   1,
+		"FIT_TIME_LATER":                 2,
+		"FIT_TIME_NEVER":                 3,
+		"FIT_TIME_AFTER_DEFRAGMENTATION": 4,
 	}
 )
 
@@ -86,7 +90,10 @@ type FitRequest struct {
 	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT. The decisions are
 	// made on the machine of that time, with the devices and the policy of now; FAILED_PRECONDITION if
 	// this policy does not fit that machine.
-	At            *v1.Moment `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	At *v1.Moment `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// The most moves of other pods that are searched for a pod which does not fit now, as
+	// AdmissionService.Defragment does; 0 searches none, at most 16.
+	MaxMoves      uint32 `protobuf:"varint,3,opt,name=max_moves,json=maxMoves,proto3" json:"max_moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -135,6 +142,13 @@ func (x *FitRequest) GetAt() *v1.Moment {
 	return nil
 }
 
+func (x *FitRequest) GetMaxMoves() uint32 {
+	if x != nil {
+		return x.MaxMoves
+	}
+	return 0
+}
+
 // FitResponse says which pods fit.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -145,7 +159,14 @@ type FitResponse struct {
 	Later uint32 `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`
 	Never uint32 `protobuf:"varint,4,opt,name=never,proto3" json:"never,omitempty"`
 	// What there was for the first pod. The fingerprint is of the pods of all owners.
-	Free          *FreeResources `protobuf:"bytes,5,opt,name=free,proto3" json:"free,omitempty"`
+	Free *FreeResources `protobuf:"bytes,5,opt,name=free,proto3" json:"free,omitempty"`
+	// How many more pods fit after other pods have moved, the pods that move for them, and the most
+	// memory that moves, in bytes. Each pod sees the pods that fit now, and the moves for the pods before.
+	AfterDefragmentation uint32 `protobuf:"varint,6,opt,name=after_defragmentation,json=afterDefragmentation,proto3" json:"after_defragmentation,omitempty"`
+	Moves                uint32 `protobuf:"varint,7,opt,name=moves,proto3" json:"moves,omitempty"`
+	MovedBytes           uint64 `protobuf:"varint,8,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
+	// The search for moves has reached its limit: more of the pods that fit later may fit after moves.
+	SearchLimited bool `protobuf:"varint,9,opt,name=search_limited,json=searchLimited,proto3" json:"search_limited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -215,6 +236,34 @@ func (x *FitResponse) GetFree() *FreeResources {
 	return nil
 }
 
+func (x *FitResponse) GetAfterDefragmentation() uint32 {
+	if x != nil {
+		return x.AfterDefragmentation
+	}
+	return 0
+}
+
+func (x *FitResponse) GetMoves() uint32 {
+	if x != nil {
+		return x.Moves
+	}
+	return 0
+}
+
+func (x *FitResponse) GetMovedBytes() uint64 {
+	if x != nil {
+		return x.MovedBytes
+	}
+	return 0
+}
+
+func (x *FitResponse) GetSearchLimited() bool {
+	if x != nil {
+		return x.SearchLimited
+	}
+	return false
+}
+
 // PodFit is when a pod fits.
 type PodFit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -223,8 +272,12 @@ type PodFit struct {
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Fit       FitTime                `protobuf:"varint,4,opt,name=fit,proto3,enum=berth.fit.v1.FitTime" json:"fit,omitempty"`
 	// Why it does not fit now, as in AdmitResponse; empty if it does.
-	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Reason  string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	// Of a pod that fits after defragmentation: how many other pods move, and the most memory that
+	// moves, in bytes.
+	Moves         uint32 `protobuf:"varint,7,opt,name=moves,proto3" json:"moves,omitempty"`
+	MovedBytes    uint64 `protobuf:"varint,8,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +352,20 @@ func (x *PodFit) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *PodFit) GetMoves() uint32 {
+	if x != nil {
+		return x.Moves
+	}
+	return 0
+}
+
+func (x *PodFit) GetMovedBytes() uint64 {
+	if x != nil {
+		return x.MovedBytes
+	}
+	return 0
 }
 
 // GetFreeResourcesRequest may name a state of the past.
@@ -659,24 +726,33 @@ var File_berth_fit_v1_fit_proto protoreflect.FileDescriptor
 
 const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\n" +
-	"\x16berth/fit/v1/fit.proto\x12\fberth.fit.v1\x1a\x1aberth/types/v1/types.proto\"]\n" +
+	"\x16berth/fit/v1/fit.proto\x12\fberth.fit.v1\x1a\x1aberth/types/v1/types.proto\"z\n" +
 	"\n" +
 	"FitRequest\x12'\n" +
 	"\x04pods\x18\x01 \x03(\v2\x13.berth.types.v1.PodR\x04pods\x12&\n" +
-	"\x02at\x18\x02 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xa6\x01\n" +
+	"\x02at\x18\x02 \x01(\v2\x16.berth.types.v1.MomentR\x02at\x12\x1b\n" +
+	"\tmax_moves\x18\x03 \x01(\rR\bmaxMoves\"\xb9\x02\n" +
 	"\vFitResponse\x12(\n" +
 	"\x04pods\x18\x01 \x03(\v2\x14.berth.fit.v1.PodFitR\x04pods\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\rR\x03now\x12\x14\n" +
 	"\x05later\x18\x03 \x01(\rR\x05later\x12\x14\n" +
 	"\x05never\x18\x04 \x01(\rR\x05never\x12/\n" +
-	"\x04free\x18\x05 \x01(\v2\x1b.berth.fit.v1.FreeResourcesR\x04free\"\xa7\x01\n" +
+	"\x04free\x18\x05 \x01(\v2\x1b.berth.fit.v1.FreeResourcesR\x04free\x123\n" +
+	"\x15after_defragmentation\x18\x06 \x01(\rR\x14afterDefragmentation\x12\x14\n" +
+	"\x05moves\x18\a \x01(\rR\x05moves\x12\x1f\n" +
+	"\vmoved_bytes\x18\b \x01(\x04R\n" +
+	"movedBytes\x12%\n" +
+	"\x0esearch_limited\x18\t \x01(\bR\rsearchLimited\"\xde\x01\n" +
 	"\x06PodFit\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12'\n" +
 	"\x03fit\x18\x04 \x01(\x0e2\x15.berth.fit.v1.FitTimeR\x03fit\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"~\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x14\n" +
+	"\x05moves\x18\a \x01(\rR\x05moves\x12\x1f\n" +
+	"\vmoved_bytes\x18\b \x01(\x04R\n" +
+	"movedBytes\"~\n" +
 	"\x17GetFreeResourcesRequest\x12&\n" +
 	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12%\n" +
@@ -704,12 +780,13 @@ const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12 \n" +
 	"\vallocatable\x18\x03 \x01(\x04R\vallocatable\x12\x1c\n" +
 	"\tavailable\x18\x04 \x01(\x04R\tavailable\x12\x18\n" +
-	"\aaligned\x18\x05 \x01(\bR\aaligned*]\n" +
+	"\aaligned\x18\x05 \x01(\bR\aaligned*\x81\x01\n" +
 	"\aFitTime\x12\x18\n" +
 	"\x14FIT_TIME_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fFIT_TIME_NOW\x10\x01\x12\x12\n" +
 	"\x0eFIT_TIME_LATER\x10\x02\x12\x12\n" +
-	"\x0eFIT_TIME_NEVER\x10\x032\xab\x01\n" +
+	"\x0eFIT_TIME_NEVER\x10\x03\x12\"\n" +
+	"\x1eFIT_TIME_AFTER_DEFRAGMENTATION\x10\x042\xab\x01\n" +
 	"\n" +
 	"FitService\x12:\n" +
 	"\x03Fit\x12\x18.berth.fit.v1.FitRequest\x1a\x19.berth.fit.v1.FitResponse\x12a\n" +

@@ -36,6 +36,8 @@ type Parts struct {
 	// Read reads the pods of requests, and Admission is the engine's configuration.
 	Read      convert.Reader
 	Admission admission.Config
+	// Mover says whether the memory of running pods can move.
+	Mover admission.Mover
 	// Now is the clock: a missing resource may be registered until the end of the grace.
 	Now func() time.Time
 }
@@ -82,6 +84,9 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 		vs.Addf("pods", "expected 1 to %d pods, got %d", maxPods, n)
 		return nil, vs.Err("request")
 	}
+	if n := req.GetMaxMoves(); n > admission.MaxMoves {
+		vs.Addf("max_moves", "expected at most %d, got %d", admission.MaxMoves, n)
+	}
 	pods, uids := make([]workload.Pod, len(req.GetPods())), map[string]bool{}
 	for i, m := range req.GetPods() {
 		var err error
@@ -100,16 +105,17 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 	if err != nil {
 		return nil, err
 	}
+	search := fit.Search{MaxMoves: int(req.GetMaxMoves())}
 	if req.GetAt() == nil {
-		view = s.InFlight()
+		view, search.Mover = s.InFlight(), s.Mover
 	}
 	set, err := s.Managers(view)
 	if err != nil {
 		return nil, err
 	}
-	outcomes, err := fit.Try(ctx, s.Admission, view, set, s.Now(), pods)
+	outcomes, limited, err := fit.Try(ctx, s.Admission, view, set, s.Now(), pods, search)
 	if err != nil {
 		return nil, err
 	}
-	return convert.Fit(convert.FreeResources(view, set, s.Inventory(), "", nil), outcomes), nil
+	return convert.Fit(convert.FreeResources(view, set, s.Inventory(), "", nil), outcomes, limited), nil
 }

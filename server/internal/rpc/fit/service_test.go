@@ -250,6 +250,7 @@ func TestFitInvalid(t *testing.T) {
 		fields []string
 	}{
 		{&fitv1.FitRequest{}, []string{"pods"}},
+		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0")}, MaxMoves: 17}, []string{"max_moves"}},
 		{&fitv1.FitRequest{Pods: make([]*typesv1.Pod, 257)}, []string{"pods"}},
 		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("a", "1", "0")}}, []string{"pods[1].metadata.uid"}},
 		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("b", "many", "0")}}, []string{`pod.spec.containers[0].resources.requests["cpu"]`, `pod.spec.containers[0].resources.limits["cpu"]`}},
