@@ -27,6 +27,43 @@ func (k *kubernetes) startDRA(cdi string) {
 	})
 }
 
+// startSecondDriver starts a driver whose devices are near to NUMA nodes, and waits until they are published.
+func (k *kubernetes) startSecondDriver(cdi string, devices ...string) {
+	k.t.Helper()
+	k.Start("second", exec.Command(filepath.Join(cluster.Need(k.t), "dra"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi,
+		"-data", "/var/lib/kubelet/plugins/gpu.example.com", "-devices", strings.Join(devices, ",")))
+	k.Eventually("the second driver's devices are published", func() bool {
+		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")
+		return err == nil && strings.Contains(text, "gpu-0")
+	})
+}
+
+// classes makes the DeviceClasses of both drivers.
+func (k *kubernetes) classes() {
+	k.t.Helper()
+	for name, driver := range map[string]string{"cpu-memory.berthd.github.io": "dra.berthd.github.io", "gpu.example.com": "gpu.example.com"} {
+		k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": %q}, "spec": {"selectors": [{"cel": {"expression": "device.driver == '%s'"}}]}}`, name, driver))
+	}
+}
+
+// besideGPU is the specification of a claim on CPUs and memory of the NUMA node of a device of the second driver.
+func besideGPU(cpus int) string {
+	return fmt.Sprintf(`{"devices": {"requests": [
+		{"name": "place", "exactly": {"deviceClassName": "cpu-memory.berthd.github.io", "capacity": {"requests": {"cpu": "%d", "memory": "32Mi"}}}},
+		{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}],
+		"constraints": [{"requests": ["place", "gpu"], "matchAttribute": "resource.kubernetes.io/numaNode"}]}}`, cpus)
+}
+
+// nothingLeft waits until berthd has no claim, and no CDI file is left.
+func (k *kubernetes) nothingLeft(cdi string) {
+	k.t.Helper()
+	k.Eventually("berthd has no claim, and there is no CDI file", func() bool {
+		out, err := exec.Command(filepath.Join(k.built, "berthctl"), "--endpoint", k.socket, "get", "claims", "-o", "json").Output()
+		files, globErr := filepath.Glob(filepath.Join(cdi, "dra.berthd.github.io-*"))
+		return err == nil && globErr == nil && len(files) == 0 && !strings.Contains(string(out), `"uid"`)
+	})
+}
+
 // claimed makes a claim, and a pod whose container main uses it while its container other does not.
 func (k *kubernetes) claimed(name, cpus string) {
 	k.t.Helper()
@@ -53,15 +90,14 @@ func (k *kubernetes) affinityOf(pod, container string) (value string) {
 	return value
 }
 
-// TestClusterClaims: claims on CPUs and memory, from the scheduler to the first instruction of a container and
-// back, over the ends of the driver, berthd, berth-nri and the kubelet.
-func TestClusterClaims(t *testing.T) {
+// withClaims is a cluster whose node has a CPU for claims, the last one, and no other CPUs to sell.
+func withClaims(t *testing.T) (k *kubernetes, cdi string) {
+	t.Helper()
 	if runtime.NumCPU() < 2 {
-		t.Skip("needs two CPUs: one for the system and one for claims")
+		t.Skipf("needs two CPUs, one for the system and one for claims; here are %d", runtime.NumCPU())
 	}
-	all := "0-" + strconv.Itoa(runtime.NumCPU()-1)
 	last := strconv.Itoa(runtime.NumCPU() - 1)
-	k := newKubernetes(t, map[string]any{"reservedSystemCPUs": "0," + last, "systemReserved": map[string]string{"memory": "256Mi"}})
+	k = newKubernetes(t, map[string]any{"reservedSystemCPUs": "0-" + last, "systemReserved": map[string]string{"memory": "256Mi"}})
 	config := k.Path("berthd.yaml")
 	if err := os.WriteFile(config, []byte(`apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
@@ -76,7 +112,7 @@ dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
 	for _, program := range []string{"berth-nri", "berthd"} {
 		_ = k.End(program, os.Kill) // they have no pods yet
 	}
-	cdi := filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
+	cdi = filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
 	if err := os.MkdirAll(cdi, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +120,16 @@ dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
 	k.startBerthd()
 	k.startPlugin()
 	k.startDRA(cdi)
-	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "cpu-memory.berthd.github.io"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.berthd.github.io'"}}]}}`)
+	k.classes()
+	return k, cdi
+}
 
+// TestClusterClaims: claims on CPUs and memory, from the scheduler to the first instruction of a container and
+// back, over kills of the driver, berthd, berth-nri and the kubelet.
+func TestClusterClaims(t *testing.T) {
+	k, cdi := withClaims(t)
+	last := strconv.Itoa(runtime.NumCPU() - 1)
+	all := "0-" + last
 	k.claimed("first", "1")
 	if got := k.affinityOf("first", "main"); got != last {
 		t.Errorf("the container with the claim runs on %s, want %s", got, last)
@@ -109,11 +153,10 @@ dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
 		text, err := k.Kubectl("get", "pod", "second", "-o", "jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}")
 		return err == nil && strings.Contains(text, "cannot allocate all claims")
 	})
-	for _, program := range []string{"berth-dra", "berthd", "berth-nri"} {
-		if err := k.End(program, os.Kill); program != "berth-nri" && err == nil {
-			t.Logf("%s ended", program)
-		}
+	for _, program := range []string{"berth-dra", "berthd", "berth-nri", "kubelet"} {
+		_ = k.End(program, os.Kill)
 	}
+	k.StartProgram("kubelet")
 	k.startBerthd()
 	k.startPlugin()
 	k.startDRA(cdi)
@@ -125,15 +168,46 @@ dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
 		t.Errorf("after the first claim was given back, the second container runs on %s, want %s", got, last)
 	}
 	k.deleteClaimed("second")
-	k.Eventually("berthd has no claim, and there is no CDI file", func() bool {
-		out, err := exec.Command(filepath.Join(k.built, "berthctl"), "--endpoint", k.socket, "get", "claims", "-o", "json").Output()
-		files, globErr := filepath.Glob(filepath.Join(cdi, "dra.berthd.github.io-*"))
-		return err == nil && globErr == nil && len(files) == 0 && !strings.Contains(string(out), `"uid"`)
-	})
+	k.nothingLeft(cdi)
 	if text := k.Log("berth-dra").String(); strings.Contains(text, "level=ERROR") {
 		t.Errorf("errors of berth-dra:\n%s", text)
 	}
 	k.logPrepareTimes()
+}
+
+// TestClusterClaimBesideDevice: a claim on CPUs and a device of another driver that publishes NUMA nodes. Only the device on
+// the NUMA node of the CPUs is allocated; while that one is taken, a pod waits, although another device is free.
+func TestClusterClaimBesideDevice(t *testing.T) {
+	k, cdi := withClaims(t)
+	k.startSecondDriver(cdi, "gpu-0@1", "gpu-1@0", "gpu-2@1")
+	for _, name := range []string{"first", "second"} {
+		k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": %s}`, name, besideGPU(1)))
+		k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %[1]q}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "place", "resourceClaimName": %[1]q}], "containers": [
+			{"name": "main", "image": %[2]q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"], "resources": {"claims": [{"name": "place"}]}}]}}`, name, containerd.ProbeImage))
+		if name == "first" {
+			k.checkBesideDevice(name)
+		}
+	}
+	k.Eventually("the second pod waits, although devices on another NUMA node are free", func() bool {
+		text, err := k.Kubectl("get", "pod", "second", "-o", "jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}")
+		return err == nil && strings.Contains(text, "cannot allocate all claims")
+	})
+	k.deleteClaimed("first")
+	k.checkBesideDevice("second")
+	k.deleteClaimed("second")
+	k.nothingLeft(cdi)
+}
+
+// checkBesideDevice checks that a pod has the last CPU and the device gpu-1, both on NUMA node 0.
+func (k *kubernetes) checkBesideDevice(pod string) {
+	k.t.Helper()
+	for name, want := range map[string]string{
+		"affinity": strconv.Itoa(runtime.NumCPU() - 1), "env.GPU": "gpu-1", "env.GPU_NUMA_NODE": "0", "env.BERTH_NUMA_NODE": "0", "env.BERTH_CPUS": strconv.Itoa(runtime.NumCPU() - 1),
+	} {
+		if got := k.said(pod, name); got != want {
+			k.t.Errorf("pod %s: %s is %q, want %q", pod, name, got, want)
+		}
+	}
 }
 
 // deleteClaimed deletes a pod and its claim.

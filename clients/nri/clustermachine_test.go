@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,7 +40,11 @@ func TestClusterMachine(t *testing.T) {
 	if err != nil || boot == 0 && last {
 		t.Skipf("needs a machine that is booted at least twice: %s=%q, %s=%q", vmBoot, os.Getenv(vmBoot), vmLast, os.Getenv(vmLast))
 	}
-	m := newClusterMachine(t, disk)
+	m := newClusterMachine(t, disk, nil)
+	if m.far.Len() != 2 {
+		t.Fatalf("the machine has the CPUs %v on NUMA node 1, expected 2", m.far)
+	}
+	m.Start("plugin", exec.Command(filepath.Join(m.built, "plugin"), "-devices", "gpu0@1,gpu1@1"))
 	if boot == 0 {
 		m.install()
 		m.placeOnNodes()
@@ -61,7 +66,7 @@ type clusterMachine struct {
 	all, far cpuset.Set
 }
 
-func newClusterMachine(t *testing.T, disk string) *clusterMachine {
+func newClusterMachine(t *testing.T, disk string, more map[string]any) *clusterMachine {
 	t.Helper()
 	read := func(path string) (cpus cpuset.Set) {
 		text, err := os.ReadFile(path)
@@ -74,9 +79,6 @@ func newClusterMachine(t *testing.T, disk string) *clusterMachine {
 		return cpus
 	}
 	m := &clusterMachine{all: read("/sys/devices/system/cpu/online"), far: read("/sys/devices/system/node/node1/cpulist")}
-	if m.far.Len() != 2 {
-		t.Skipf("needs a machine with 2 CPUs on NUMA node 1: it has %v", m.far)
-	}
 	built, err := programs.Dir()
 	if err != nil {
 		t.Fatal(err)
@@ -96,13 +98,11 @@ func newClusterMachine(t *testing.T, disk string) *clusterMachine {
 	if err := os.RemoveAll(filepath.Join(node, "run-berth")); err != nil {
 		t.Fatal(err)
 	}
-	c := cluster.Run(t, cluster.Options{
-		Image: filepath.Join(built, "root", "probe"), Systemd: true, Dir: node,
-		// The machine is emulated. Each step has a deadline, and hack/vm bounds the whole.
-		Kubelet: map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "15m"}, Timeout: 15 * time.Minute,
-	})
+	// The machine is emulated. Each step has a deadline, and hack/vm bounds the whole.
+	kubelet := map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "15m"}
+	maps.Copy(kubelet, more)
+	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Systemd: true, Dir: node, Kubelet: kubelet, Timeout: 15 * time.Minute})
 	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
-	m.Start("plugin", exec.Command(filepath.Join(built, "plugin"), "-devices", "gpu0@1,gpu1@1"))
 	return m
 }
 
