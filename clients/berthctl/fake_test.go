@@ -181,7 +181,7 @@ const claimUID = "77777777-0000-4000-8000-000000000007"
 // claimed are the pods of a fake with a claim that default/web uses, and one that nobody uses.
 func (f *fake) claimed() []*typesv1.PodAllocation {
 	pods := (&fake{}).pods()
-	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: claimDevice, Id: claimUID}}
+	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: claimDevice, Id: claimUID + ":place"}, {Resource: claimDevice, Id: claimUID + ":more"}}
 	claim := func(uid, name, cpus string) *typesv1.PodAllocation {
 		return &typesv1.PodAllocation{
 			Uid: uid, Namespace: "default", Name: name, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, ResourceClaimNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}},

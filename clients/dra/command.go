@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -21,12 +23,14 @@ import (
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/dra/driver"
+	"github.com/berthd/berth/clients/internal/health"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
 // options are the flags.
 type options struct {
 	endpoint, nodeName, kubeconfig string
+	http                           string
 	cdi, plugins, registry, cpu    string
 	level                          *loglevel.Level
 }
@@ -54,6 +58,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.plugins, "plugin-directory", filepath.Join(kubeletplugin.KubeletPluginsDir, driver.Name), "directory of the driver's socket")
 	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir, "the kubelet's directory of plugins, where the driver registers")
 	f.StringVar(&o.cpu, "cpuinfo", "/proc/cpuinfo", "file with the model of the CPU, which is published; an empty path switches it off")
+	f.StringVar(&o.http, "http", "", "address for metrics and health, such as 127.0.0.1:9470; empty: none")
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-dra"))
 	version.AddFlag(cmd)
@@ -84,15 +89,29 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	d, err := driver.New(driver.Config{Client: client, NodeName: o.nodeName, CDIDirectory: o.cdi, CPUModel: model, Log: log})
+	d, err := driver.New(driver.Config{Client: client, NodeName: o.nodeName, CDIDirectory: o.cdi, CPUModel: model, Log: log, NodeStatus: func(ctx context.Context) (corev1.NodeStatus, error) {
+		n, err := api.CoreV1().Nodes().Get(ctx, o.nodeName, metav1.GetOptions{})
+		if err != nil {
+			return corev1.NodeStatus{}, err
+		}
+		return n.Status, nil
+	}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
+	count := newCounted(d)
+	if o.http != "" {
+		stop, err := health.Serve(o.http, health.Handler(count.registry, d.Ready), log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	if err := trust.MkdirAll(o.plugins, 0o750); err != nil {
 		return fmt.Errorf("--plugin-directory: %w", err)
 	}
-	helper, err := kubeletplugin.Start(ctx, d, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName), kubeletplugin.KubeClient(api),
+	helper, err := kubeletplugin.Start(ctx, count, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName), kubeletplugin.KubeClient(api),
 		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry))
 	if err != nil {
 		return fmt.Errorf("register at the kubelet: %w", err)

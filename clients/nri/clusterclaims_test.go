@@ -1,7 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,11 +20,15 @@ import (
 	"github.com/berthd/berth/hack/containerd"
 )
 
+// dra is the command line of berth-dra.
+func (k *kubernetes) dra(cdi string) *exec.Cmd {
+	return exec.Command(filepath.Join(k.built, "berth-dra"), "--endpoint", k.socket, "--node-name", cluster.Node, "--kubeconfig", k.Path("admin.kubeconfig"), "--cdi-directory", cdi)
+}
+
 // startDRA starts berth-dra, and waits until its devices are published.
 func (k *kubernetes) startDRA(cdi string) {
 	k.t.Helper()
-	k.Start("berth-dra", exec.Command(filepath.Join(k.built, "berth-dra"), "--endpoint", k.socket, "--node-name", cluster.Node,
-		"--kubeconfig", k.Path("admin.kubeconfig"), "--cdi-directory", cdi))
+	k.Start("berth-dra", k.dra(cdi))
 	k.Eventually("the node publishes what claims may have", func() bool {
 		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")
 		return err == nil && strings.Contains(text, "numa-0")
@@ -173,6 +181,7 @@ func TestClusterClaims(t *testing.T) {
 		t.Errorf("errors of berth-dra:\n%s", text)
 	}
 	k.logPrepareTimes()
+	k.refusesToSellTwice(cdi)
 }
 
 // TestClusterClaimBesideDevice: a claim on CPUs and a device of another driver that publishes NUMA nodes. Only the device on
@@ -202,12 +211,58 @@ func TestClusterClaimBesideDevice(t *testing.T) {
 func (k *kubernetes) checkBesideDevice(pod string) {
 	k.t.Helper()
 	for name, want := range map[string]string{
-		"affinity": strconv.Itoa(runtime.NumCPU() - 1), "env.GPU": "gpu-1", "env.GPU_NUMA_NODE": "0", "env.BERTH_NUMA_NODE": "0", "env.BERTH_CPUS": strconv.Itoa(runtime.NumCPU() - 1),
+		"affinity": strconv.Itoa(runtime.NumCPU() - 1), "env.GPU": "gpu-1", "env.GPU_NUMA_NODE": "0", "env.BERTH_NUMA_NODES": "0", "env.BERTH_CPUS": strconv.Itoa(runtime.NumCPU() - 1),
 	} {
 		if got := k.said(pod, name); got != want {
 			k.t.Errorf("pod %s: %s is %q, want %q", pod, name, got, want)
 		}
 	}
+}
+
+// kubelet starts the kubelet again with other values in its configuration, and without what its CPU manager has stored.
+func (k *kubernetes) kubelet(values map[string]any) {
+	k.t.Helper()
+	config := map[string]any{}
+	text, err := os.ReadFile(k.Path("kubelet.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &config)
+	}
+	maps.Copy(config, values)
+	if err == nil {
+		text, err = json.Marshal(config)
+	}
+	if err == nil {
+		err = os.WriteFile(k.Path("kubelet.json"), text, 0o600)
+	}
+	_ = k.End("kubelet", os.Kill)
+	if gone := os.Remove(k.Path("var", "lib", "kubelet", "cpu_manager_state")); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.StartProgram("kubelet")
+}
+
+// refusesToSellTwice has a kubelet that reserves no CPU: berth-dra withdraws its devices and says why.
+func (k *kubernetes) refusesToSellTwice(cdi string) {
+	k.t.Helper()
+	k.kubelet(map[string]any{"reservedSystemCPUs": ""})
+	all := strconv.Itoa(runtime.NumCPU())
+	k.Eventually("the kubelet gives all CPUs to pods", func() bool {
+		text, err := k.Kubectl("get", "node", cluster.Node, "-o", "jsonpath={.status.allocatable.cpu}")
+		return err == nil && text == all
+	})
+	_ = k.End("berth-dra", os.Kill)
+	k.Start("berth-dra", k.dra(cdi))
+	k.Eventually("berth-dra says why it publishes nothing", func() bool {
+		return strings.Contains(k.Log("berth-dra").String(),
+			"cpu is sold twice: the scheduler counts "+all+" as allocatable, and claims on dynamic resources can have 1 (dra.cpus of berthd)")
+	})
+	k.Eventually("no device is published any more", func() bool {
+		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")
+		return err == nil && !strings.Contains(text, "numa-0")
+	})
 }
 
 // deleteClaimed deletes a pod and its claim.

@@ -27,6 +27,7 @@ import (
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/internal/health"
 	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/clients/nri/publish"
@@ -160,7 +161,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	p = policy.New(c)
 	if o.http != "" {
-		stop, err := serveHTTP(o.http, count.handler(ready), log)
+		stop, err := health.Serve(o.http, health.Handler(count.registry, ready), log)
 		if err != nil {
 			return err
 		}

@@ -1,27 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 const (
 	// maxReasons bounds the reasons with a series of their own.
 	maxReasons = 32
 	otherCause = "Other"
-	// maxHTTP bounds the connections, maxScrapes the answers at a time.
-	maxHTTP    = 64
-	maxScrapes = 4
 )
 
 // counters are what berth-nri counts.
@@ -73,58 +61,4 @@ func (c *counters) refused(reason string, repeated bool) {
 	c.reasons[reason] = true
 	c.mu.Unlock()
 	c.refusals.WithLabelValues(reason).Inc()
-}
-
-// handler serves metrics and health. /healthz says that the process answers, /readyz that it is
-// connected.
-func (c *counters) handler(ready func() error) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	return mux
-}
-
-// serveHTTP serves on an address until stop is called.
-func serveHTTP(address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--http: %w", err)
-	}
-	log.Info("metrics and health over HTTP", "address", l.Addr().String())
-	var open atomic.Int64
-	s := &http.Server{
-		Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		ConnState: func(c net.Conn, state http.ConnState) {
-			switch state {
-			case http.StateNew:
-				if open.Add(1) > maxHTTP {
-					_ = c.Close() // the server notices, and reports it closed
-				}
-			case http.StateClosed, http.StateHijacked:
-				open.Add(-1)
-			}
-		},
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics and health are not served any more", "error", err)
-		}
-	}()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if s.Shutdown(ctx) != nil {
-			_ = s.Close()
-		}
-		<-done
-	}, nil
 }

@@ -195,6 +195,18 @@ type ClaimNode struct {
 	Memory workload.Quantities
 }
 
+// ClaimAmounts returns what resource claims may have of the whole machine.
+func (p *Set) ClaimAmounts() workload.Quantities {
+	out := workload.Quantities{}
+	for _, n := range p.ClaimNodes() {
+		out[workload.CPU] += int64(n.CPUs.Len()) * 1000
+		for r, bytes := range n.Memory {
+			out[r] += bytes
+		}
+	}
+	return out
+}
+
 // ClaimNodes returns the amounts for resource claims by NUMA node; nothing without dra.
 func (p *Set) ClaimNodes() (out []ClaimNode) {
 	if p.claims == nil {

@@ -100,6 +100,48 @@ func TestAmounts(t *testing.T) {
 }
 
 // TestExcess: a scheduler that counts more than pods can have is found, one that counts less is not.
+// TestSoldTwice: what claims can have must fit beside what a scheduler gives to pods.
+func TestSoldTwice(t *testing.T) {
+	t.Parallel()
+	capacity := workload.Quantities{workload.CPU: 8000, workload.Memory: 8 * gi, "hugepages-1Gi": 2 * gi}
+	for _, c := range []struct {
+		name              string
+		scheduler, claims workload.Quantities
+		want              []string
+	}{
+		{name: "no claims", scheduler: capacity},
+		{name: "an unknown scheduler", claims: capacity},
+		{
+			name:      "all reserved",
+			scheduler: workload.Quantities{workload.CPU: 4000, workload.Memory: 6*gi + 4096, "hugepages-1Gi": gi},
+			claims:    workload.Quantities{workload.CPU: 4000, workload.Memory: 2 * gi, "hugepages-1Gi": gi},
+		},
+		{
+			name:      "nothing reserved",
+			scheduler: capacity,
+			claims:    workload.Quantities{workload.CPU: 2000, workload.Memory: gi, "hugepages-1Gi": gi},
+			want:      []string{"cpu is sold twice: the scheduler counts 8 as allocatable, and claims on dynamic resources can have 2 (dra.cpus", "hugepages-1Gi is sold twice", "memory is sold twice"},
+		},
+		{
+			name:      "a part of the CPUs is not reserved",
+			scheduler: workload.Quantities{workload.CPU: 5500, workload.Memory: gi},
+			claims:    workload.Quantities{workload.CPU: 3000, workload.Memory: gi},
+			want:      []string{"together more than the 8 of the node: reserve in the kubelet (reservedSystemCPUs)"},
+		},
+	} {
+		got := SoldTwice(capacity, c.scheduler, c.claims)
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %q, want %d sentences", c.name, got, len(c.want))
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.Contains(got[i], want) {
+				t.Errorf("%s: %q lacks %q", c.name, got[i], want)
+			}
+		}
+	}
+}
+
 func TestExcess(t *testing.T) {
 	t.Parallel()
 	m := build(t, first(example(t)), second(example(t)))

@@ -153,7 +153,7 @@ function aboutCPU(id, s, use) {
  */
 function usersOf(uid) {
   return [...known.pods.values()].flatMap((p) => (p.containers || [])
-    .filter((/** @type {any} */ c) => (c.externalDevices || []).some((/** @type {any} */ d) => d.resource === 'dra.berthd.github.io/claim' && d.id === uid))
+    .filter((/** @type {any} */ c) => (c.externalDevices || []).some((/** @type {any} */ d) => d.resource === 'dra.berthd.github.io/claim' && d.id.split(':')[0] === uid))
     .map((/** @type {any} */ c) => `${p.namespace}/${p.name}/${c.containerName}`));
 }
 

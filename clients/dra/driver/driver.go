@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -35,7 +36,9 @@ type Config struct {
 	CDIDirectory string
 	// CPUModel is published if it is not empty.
 	CPUModel string
-	Log      *slog.Logger
+	// NodeStatus reads the status of the node at the API server.
+	NodeStatus func(context.Context) (corev1.NodeStatus, error)
+	Log        *slog.Logger
 }
 
 // Driver implements kubeletplugin.DRAPlugin.
@@ -52,6 +55,9 @@ type Driver struct {
 	pools map[uint32]pool
 
 	health health
+	// published is set when the devices have been published, twice is why nothing is: it would be sold twice.
+	published bool
+	twice     string
 }
 
 var _ kubeletplugin.DRAPlugin = (*Driver)(nil)

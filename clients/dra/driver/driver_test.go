@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +37,16 @@ type place struct {
 	root string
 	stop func()
 	dra  string // the division in berthd's configuration
+	// sold are the CPUs that the scheduler gives to pods, in place of those that are not reserved.
+	sold string
+}
+
+// nodeStatus is what the kubelet reports of the machine: 16 CPUs of which 14 are reserved.
+func (p *place) nodeStatus(context.Context) (corev1.NodeStatus, error) {
+	return corev1.NodeStatus{
+		Capacity:    corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("128Gi")},
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cmp.Or(p.sold, "2")), "memory": resource.MustParse("108Gi"), "pods": resource.MustParse("110")},
+	}, nil
 }
 
 // newPlace has two NUMA nodes of 8 CPUs, of which claims may have 1-3 and 9-11, and 4-6 and 12-14.
@@ -91,7 +103,7 @@ func (p *place) startDriver() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", Log: slog.New(slog.DiscardHandler)})
+	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", NodeStatus: p.nodeStatus, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -23,6 +23,8 @@ const (
 	maxAttribute = 64
 	// pause is the time between two tries to follow berthd.
 	pause = time.Second
+	// again is how often the node is compared again: the kubelet may start with another configuration.
+	again = 5 * time.Minute
 )
 
 // Publisher publishes the devices of the node; *kubeletplugin.Helper implements it.
@@ -38,7 +40,7 @@ func (d *Driver) Follow(ctx context.Context, p Publisher) {
 		if ctx.Err() != nil {
 			return
 		}
-		d.Log.Warn("berthd does not answer; devices stay as they are published", "error", err)
+		d.Log.Warn("devices stay as they are published, until berthd and the API server answer", "error", err)
 		d.mu.Lock()
 		d.unsure, d.pools = true, nil
 		d.assess()
@@ -61,16 +63,40 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 	if err != nil {
 		return err
 	}
+	type read struct {
+		message *allocationv1.WatchResponse
+		err     error
+	}
+	reads := make(chan read)
+	go func() {
+		for {
+			message, err := stream.Recv()
+			select {
+			case reads <- read{message, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(again)
+	defer tick.Stop()
 	for {
-		message, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if len(message.GetEvents()) == 0 && !message.GetInitial() {
-			continue
-		}
-		if message.GetInitial() {
-			d.restoreNow(ctx)
+		select {
+		case r := <-reads:
+			switch {
+			case r.err != nil:
+				return r.err
+			case r.message.GetInitial():
+				d.restoreNow(ctx)
+			case len(r.message.GetEvents()) == 0:
+				continue
+			}
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		if err := d.publish(ctx, p); err != nil {
 			return err
@@ -106,9 +132,19 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 	if len(devices) == 0 {
 		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
 	}
-	return p.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-		d.NodeName: {Slices: []resourceslice.Slice{{Devices: devices}}},
-	}})
+	twice, err := d.compare(ctx, allocatable.GetResourceClaims())
+	if err != nil {
+		return err
+	}
+	var out resourceslice.DriverResources // without a pool, slices that are there are removed
+	if len(twice) == 0 && len(devices) > 0 {
+		out.Pools = map[string]resourceslice.Pool{d.NodeName: {Slices: []resourceslice.Slice{{Devices: devices}}}}
+	}
+	if err := p.PublishResources(ctx, out); err != nil {
+		return err
+	}
+	d.report(twice)
+	return nil
 }
 
 // measure stores what claims may have, and assesses the devices.

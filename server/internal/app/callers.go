@@ -314,6 +314,8 @@ const maxSchedulers = 16
 // schedulers are what the agents' schedulers count as allocatable, by owner.
 type schedulers struct {
 	node func() *node.Manager
+	// claims is what claims on dynamic resources can have.
+	claims func() workload.Quantities
 
 	mu      sync.Mutex // guards amounts
 	amounts map[string]workload.Quantities
@@ -334,7 +336,13 @@ func (s *schedulers) Count(owner string, amounts workload.Quantities) ([]string,
 		s.amounts = map[string]workload.Quantities{}
 	}
 	s.amounts[owner] = amounts
-	return s.node().Excess(amounts), nil
+	return s.compare(amounts), nil
+}
+
+// compare is what a scheduler counts that pods cannot have. What claims can have is named first, because it is sold twice.
+func (s *schedulers) compare(amounts workload.Quantities) []string {
+	m := s.node()
+	return append(node.SoldTwice(m.Capacity(), amounts, s.claims()), m.Excess(amounts)...)
 }
 
 // excess is what all schedulers count that pods cannot have.
@@ -342,7 +350,7 @@ func (s *schedulers) excess() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, owner := range slices.Sorted(maps.Keys(s.amounts)) {
-		out = append(out, s.node().Excess(s.amounts[owner])...)
+		out = append(out, s.compare(s.amounts[owner])...)
 	}
 	return slices.Compact(out)
 }

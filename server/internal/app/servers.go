@@ -72,7 +72,7 @@ func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
 	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
 	a.policies = &policies{app: a}
-	a.schedulers = &schedulers{node: a.wholeNode}
+	a.schedulers = &schedulers{node: a.wholeNode, claims: func() workload.Quantities { return a.inForce().ClaimAmounts() }}
 	frame := rpc.Config{
 		Access: a.access,
 		Bounds: rpc.Bounds{

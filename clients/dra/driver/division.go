@@ -1,0 +1,95 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/managers/errdefs"
+	nodemanager "github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// errUnpublished is why a driver is not ready that has not published anything yet.
+var errUnpublished = errors.New("devices are not published yet")
+
+// compare returns what is sold twice, as sentences: the kubelet lets the scheduler give it to pods, and claims can have it.
+func (d *Driver) compare(ctx context.Context, claims []*nodev1.ClaimNode) ([]string, error) {
+	status, err := d.NodeStatus(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read node %s, whose allocatable amounts are compared with what claims can have: %w", d.NodeName, err)
+	}
+	wanted := workload.Quantities{}
+	for _, n := range claims {
+		cpus, _, err := amounts(n)
+		if err != nil {
+			return nil, err
+		}
+		wanted[workload.CPU] += int64(cpus.Len()) * 1000
+		for name, text := range n.GetResources() {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return nil, errdefs.Internalf("%s of NUMA node %d: %w", name, n.GetNumaNode(), err)
+			}
+			wanted[workload.Resource(name)] += q.Value()
+		}
+	}
+	if status.Capacity.Cpu().IsZero() {
+		return nil, errdefs.Unavailablef("node %s has no capacity yet: the kubelet has not reported it", d.NodeName)
+	}
+	return nodemanager.SoldTwice(quantities(status.Capacity), quantities(status.Allocatable), wanted), nil
+}
+
+// quantities are CPUs in thousandths, and other resources in their unit.
+func quantities(list corev1.ResourceList) workload.Quantities {
+	out := workload.Quantities{}
+	for name, q := range list {
+		if name == corev1.ResourceCPU {
+			out[workload.CPU] = q.MilliValue()
+			continue
+		}
+		out[workload.Resource(name)] = q.Value()
+	}
+	return out
+}
+
+// report keeps why nothing is published; empty if devices are. A change is logged.
+func (d *Driver) report(twice []string) {
+	text := strings.Join(twice, "; ")
+	d.mu.Lock()
+	before := d.twice
+	d.twice, d.published = text, true
+	d.mu.Unlock()
+	switch {
+	case text == before:
+	case text == "":
+		d.Log.Info("nothing is sold twice any more; devices are published")
+	default:
+		d.Log.Error("no devices are published, because the scheduler would sell them twice", "node", d.NodeName, "reason", text)
+	}
+}
+
+// Ready returns why no claim can be allocated; nil if devices are published.
+func (d *Driver) Ready() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !d.published:
+		return errUnpublished
+	case d.twice != "":
+		return errors.New(d.twice)
+	}
+	return nil
+}
+
+// SoldTwice reports whether nothing is published because it would be sold twice.
+func (d *Driver) SoldTwice() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.twice != ""
+}
