@@ -21,7 +21,7 @@ install: build ## Install what is in bin/: PREFIX (/usr/local), DESTDIR, SYSCONF
 package: ## Make deb and rpm packages for amd64 and arm64 in dist/
 	hack/package.sh
 
-image: ## Make OCI images of berthd, berth-nri and berthlet in dist/, without a container engine
+image: ## Make OCI images of berthd, berth-nri, berth-dra and berthlet in dist/, without a container engine
 	hack/image.sh
 
 release: ## Make packages, images, tarballs, SBOM and checksums of the committed version in dist/

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes OCI images of berthd, berth-nri and berthlet in dist/, from static binaries and without
+# Makes OCI images of berthd, berth-nri, berth-dra and berthlet in dist/, from static binaries and without
 # a container engine: dist/PROGRAM-VERSION.oci.tar, with one image for each architecture. The
 # same sources give the same bytes.
 #
@@ -29,14 +29,14 @@ for arch; do
 		echo "skipped: images for $arch"
 		continue
 	fi
-	CC=$cc GOARCH=$arch BUILDMODE=exe hack/build.sh "$work/$arch" berthd berth-nri berthlet berthctl
-	for program in berthd berth-nri berthlet berthctl; do
+	CC=$cc GOARCH=$arch BUILDMODE=exe hack/build.sh "$work/$arch" berthd berth-nri berth-dra berthlet berthctl
+	for program in berthd berth-nri berth-dra berthlet berthctl; do
 		if command -v readelf >/dev/null && readelf -l "$work/$arch/$program" | grep -q INTERP; then
 			echo "$arch/$program is not static" >&2
 			exit 1
 		fi
 	done
-	for program in berthd berth-nri berthlet; do
+	for program in berthd berth-nri berth-dra berthlet; do
 		root=$work/root/$program/$arch
 		programs=$program
 		[ "$program" != berthd ] || programs="berthd berthctl" # for kubectl exec
@@ -50,9 +50,10 @@ done
 declare -A about=(
 	[berthd]="gives containers their CPUs, memory, devices and cgroups"
 	[berth-nri]="places the containers of a Kubernetes node with berthd, as a plugin of the container runtime"
+	[berth-dra]="publishes NUMA nodes to a Kubernetes scheduler, and prepares claims on their CPUs and memory with berthd"
 	[berthlet]="runs the pods of a folder of manifests with berthd"
 )
-for program in berthd berth-nri berthlet; do
+for program in berthd berth-nri berth-dra berthlet; do
 	file=dist/$program-$version.oci.tar
 	# shellcheck disable=SC2086 # one word for each architecture
 	"$work/image" -o "$file" -name "$repository/$program:$version" -program "$program" -created "$SOURCE_DATE_EPOCH" \

@@ -21,7 +21,7 @@ here() {
 	put "$1" "$work/here" "$3"
 }
 
-for p in berthd berthctl berthlet berth-nri; do
+for p in berthd berthctl berthlet berth-nri berth-dra; do
 	put 755 "$bin/$p" "$prefix/bin/$p"
 done
 for unit in deploy/systemd/*.service deploy/systemd/*.socket; do
@@ -45,6 +45,7 @@ mkdir -p "$work/man"
 $go run -tags man ./clients/berthctl manual "$work/man"
 $go run -tags man ./server/berthd manual "$work/man"
 $go run -tags man ./clients/nri manual "$work/man"
+$go run -tags man ./clients/dra manual "$work/man"
 CGO_ENABLED=1 $go run -tags man ./clients/berthlet manual "$work/man"
 {
 	printf '%% "BERTHD.YAML" "5" "Nov 2026" "berth" "berth"\n\n# NAME\n\nberthd.yaml - configuration of berthd\n\n'
@@ -59,10 +60,10 @@ done
 native=$bin
 if ! "$bin/berthctl" version --client >/dev/null 2>&1; then
 	native=$work/native
-	hack/build.sh "$native" berthd berthctl berth-nri
+	hack/build.sh "$native" berthd berthctl berth-nri berth-dra
 	$go build -o "$native/berthlet" ./clients/berthlet
 fi
-for p in berthd berthctl berthlet berth-nri; do
+for p in berthd berthctl berthlet berth-nri berth-dra; do
 	"$native/$p" completion bash >"$work/bash"
 	"$native/$p" completion zsh >"$work/zsh"
 	"$native/$p" completion fish >"$work/fish"

@@ -22,7 +22,7 @@ check() {
 	local deb rpm list missing=0 path
 	for deb in "$dist"/berth_"$version"*.deb; do
 		list=$(dpkg-deb -c "$deb" | awk '{print $NF}')
-		for path in ./usr/bin/berthd ./usr/bin/berthctl ./usr/bin/berthlet ./usr/bin/berth-nri ./etc/berth/berthd.yaml \
+		for path in ./usr/bin/berthd ./usr/bin/berthctl ./usr/bin/berthlet ./usr/bin/berth-nri ./usr/bin/berth-dra ./etc/berth/berthd.yaml \
 			./usr/lib/systemd/system/berthd.service ./usr/lib/systemd/system/berthd.socket ./usr/lib/sysusers.d/berth.conf ./usr/lib/tmpfiles.d/berth.conf \
 			./usr/share/man/man8/berthd.8.gz ./usr/share/man/man1/berthctl-admit.1.gz ./usr/share/man/man5/berthd.yaml.5.gz \
 			./usr/share/bash-completion/completions/berthctl ./usr/share/berth/monitoring/berth.rules.yaml ./usr/share/doc/berth/LICENSES.txt ./usr/share/doc/berth/berth.cdx.json; do

@@ -27,6 +27,7 @@ resources: [../RESOURCES]
 images:
 - {name: localhost/berth/berthd, newTag: TAG}
 - {name: localhost/berth/berth-nri, newTag: TAG}
+- {name: localhost/berth/berth-dra, newTag: TAG}
 patches:
 - target: {kind: DaemonSet, name: berth}
   patch: |

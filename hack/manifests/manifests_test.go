@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -27,7 +28,7 @@ import (
 
 const root = "../../"
 
-var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berth-nri": "clients/nri"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berth-nri": "clients/nri", "berth-dra": "clients/dra"})
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -41,6 +42,7 @@ type objects struct {
 	accounts   []*corev1.ServiceAccount
 	maps       []*corev1.ConfigMap
 	sets       []*appsv1.DaemonSet
+	classes    []*resourcev1.DeviceClass
 
 	policies       []*admissionv1.ValidatingAdmissionPolicy
 	policyBindings []*admissionv1.ValidatingAdmissionPolicyBinding
@@ -119,6 +121,8 @@ func (o *objects) add(document []byte) error {
 		return decode(document, &o.maps)
 	case "apps/v1 DaemonSet":
 		return decode(document, &o.sets)
+	case "resource.k8s.io/v1 DeviceClass":
+		return decode(document, &o.classes)
 	case "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":
 		return decode(document, &o.policies)
 	case "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding":
@@ -267,8 +271,11 @@ func (o *objects) container(t *testing.T, name string) corev1.Container {
 	return corev1.Container{}
 }
 
-// kubeletConfig is what a node's kubelet must at least reserve.
-const kubeletConfig = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n"
+// kubeletConfig is what a node's kubelet must at least reserve, and claimsConfig with the overlay dra.
+const (
+	kubeletConfig = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n"
+	claimsConfig  = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0-7\"\nsystemReserved: {memory: 18Gi}\n"
+)
 
 // TestFlagsAndConfiguration: the programs have the flags, and berthd would start with the configuration on a
 // node whose kubelet reserves a CPU. The probes call the address on which health is served.
@@ -283,7 +290,11 @@ func TestFlagsAndConfiguration(t *testing.T) {
 			t.Parallel()
 			o := build(t, dir)
 			temp := t.TempDir()
-			for name, text := range map[string]string{"berthd.yaml": o.maps[0].Data["berthd.yaml"], "kubelet.yaml": kubeletConfig} {
+			kubelet := kubeletConfig
+			if len(o.classes) > 0 {
+				kubelet = claimsConfig
+			}
+			for name, text := range map[string]string{"berthd.yaml": o.maps[0].Data["berthd.yaml"], "kubelet.yaml": kubelet} {
 				if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -303,6 +314,13 @@ func TestFlagsAndConfiguration(t *testing.T) {
 			}
 			// A flag that is not known comes before the help.
 			run(t, filepath.Join(built, "berth-nri"), append(slices.Clone(nri.Args), "--help")...)
+			if len(o.classes) > 0 {
+				dra := o.container(t, "berth-dra")
+				run(t, filepath.Join(built, "berth-dra"), append(slices.Clone(dra.Args), "--help")...)
+				if port := dra.ReadinessProbe.HTTPGet.Port.String(); !slices.Contains(dra.Args, "--http=127.0.0.1:"+port) {
+					t.Errorf("berth-dra is asked on port %s and serves %v", port, dra.Args)
+				}
+			}
 			if port := nri.ReadinessProbe.HTTPGet.Port.String(); !slices.Contains(nri.Args, "--http=127.0.0.1:"+port) {
 				t.Errorf("berth-nri is asked on port %s and serves %v", port, nri.Args)
 			}
@@ -357,7 +375,13 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	for _, dir := range kustomizations(t) {
-		for _, rules := range build(t, dir).rules {
+		o := build(t, dir)
+		for _, v := range o.sets[0].Spec.Template.Spec.Volumes {
+			if v.HostPath != nil {
+				has("the volume", v.HostPath.Path)
+			}
+		}
+		for _, rules := range o.rules {
 			for _, r := range rules {
 				for _, resource := range r.Resources {
 					has("the right", strings.Join(r.Verbs, ", ")+" "+resource)
@@ -367,11 +391,6 @@ func TestDocs(t *testing.T) {
 	}
 	o := build(t, root+"deploy/kubernetes")
 	pod := o.sets[0].Spec.Template.Spec
-	for _, v := range pod.Volumes {
-		if v.HostPath != nil {
-			has("the volume", v.HostPath.Path)
-		}
-	}
 	for _, c := range pod.Containers {
 		for _, capability := range c.SecurityContext.Capabilities.Add {
 			has("the capability", "CAP_"+string(capability))

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/hack/cluster"
+	"github.com/berthd/berth/hack/containerd"
+)
+
+// claimsPatch adapts the container of berth-dra, which TestClusterDaemonSet does not have.
+const claimsPatch = `- target: {kind: DaemonSet, name: berth}
+  patch: |
+    apiVersion: apps/v1
+    kind: DaemonSet
+    metadata: {name: berth, namespace: berth-system}
+    spec:
+      template:
+        spec:
+          containers:
+          - name: berth-dra
+            env:
+            - {name: KUBERNETES_SERVICE_HOST, value: "ADDRESS"}
+            - {name: KUBERNETES_SERVICE_PORT, value: "6443"}
+            resources: {requests: {cpu: "0"}}
+`
+
+// TestClusterDaemonSetClaims installs the overlay dra as docs/dra.md says: a claim works, the API server takes the examples, and
+// the service account writes the slices of its own node and driver only.
+func TestClusterDaemonSetClaims(t *testing.T) {
+	cluster.Need(t) // before something is built for it
+	if runtime.NumCPU() < 2 {
+		t.Skipf("needs 2 CPUs, one for the system and one for claims; here are %d", runtime.NumCPU())
+	}
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := strconv.Itoa(runtime.NumCPU() - 1)
+	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{
+		"reservedSystemCPUs": "0-" + last, "systemReserved": map[string]string{"memory": "256Mi"},
+	}})
+	k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
+	k.prepareNode()
+	k.loadDRA()
+	cdi := k.overlayOfClaims(last)
+	k.must("apply", "-k", c.Path("overlay"))
+	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
+
+	k.claimed("first", "1")
+	if got := k.affinityOf("first", "main"); got != last {
+		t.Errorf("the container with the claim runs on %s, want %s", got, last)
+	}
+	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get", "claims"); !strings.Contains(text, "default/first/main") {
+		t.Errorf("berthctl in the pod lists\n%s", text)
+	}
+	k.must("apply", "--dry-run=server", "-f", c.Path("kubernetes", "examples", "dra"))
+	k.writesOwnSlicesOnly()
+	k.deleteClaimed("first")
+	k.nothingLeft(cdi)
+	k.must("delete", "-k", c.Path("overlay"), "--wait=true", "--timeout=120s")
+}
+
+// loadDRA makes the image of berth-dra.
+func (k *kubernetes) loadDRA() {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(k.t.Context(), k.Timeout)
+	defer cancel()
+	if err := k.Containerd.LoadImages(ctx, containerd.Image{
+		Names: []string{"localhost/berth/berth-dra:" + tagNewer}, Entrypoint: []string{"/usr/bin/berth-dra"},
+		Files: map[string]string{"usr/bin/berth-dra": filepath.Join(k.built, "berth-dra")},
+	}); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// overlayOfClaims writes the overlay with a configuration for this machine, and returns the runtime's directory of CDI files.
+func (k *kubernetes) overlayOfClaims(cpus string) string {
+	k.t.Helper()
+	config := k.Path("kubernetes", "overlays", "dra", "berthd.yaml")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	head, _, found := strings.Cut(string(text), "memory:\n")
+	if !found {
+		k.t.Fatalf("%s has no memory", config)
+	}
+	head += `memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 256Mi}}]}
+topology: {policy: best-effort}
+dra: {cpus: "` + cpus + `", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
+`
+	cdi := filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
+	k.writeOverlay("kubernetes/overlays/dra", tagNewer)
+	path := k.Path("overlay", "kustomization.yaml")
+	overlay, err := os.ReadFile(path)
+	if err == nil {
+		patched := string(overlay) + strings.ReplaceAll(claimsPatch, "ADDRESS", cluster.Address)
+		err = os.WriteFile(path, []byte(strings.ReplaceAll(patched, k.Path("cdi-run"), cdi)), 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(config, []byte(head), 0o644)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return cdi
+}
+
+// writesOwnSlicesOnly tries to write slices with the account of berth's pod.
+func (k *kubernetes) writesOwnSlicesOnly() {
+	k.t.Helper()
+	pod := strings.TrimSpace(k.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o", "jsonpath={.items[0].metadata.name}"))
+	token := strings.TrimSpace(k.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod", "--bound-object-name="+pod))
+	for _, c := range []struct{ node, driver, want string }{
+		{node: cluster.Node, driver: "dra.berthd.github.io"},
+		{node: "another", driver: "dra.berthd.github.io", want: "of its own node only"},
+		{node: cluster.Node, driver: "gpu.example.com", want: "of the driver dra.berthd.github.io only"},
+	} {
+		path := k.Path("slice.json")
+		text := fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "tried"}, "spec": {"driver": %q, "nodeName": %q,
+			"pool": {"name": "tried", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "tried"}]}}`, c.driver, c.node)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			k.t.Fatal(err)
+		}
+		out, err := k.Kubectl("--token="+token, "create", "--dry-run=server", "-f", path)
+		if refused := err != nil; refused != (c.want != "") || refused && !strings.Contains(err.Error(), c.want) {
+			k.t.Errorf("the pod writes a slice of node %s and driver %s: %v: %s", c.node, c.driver, err, out)
+		}
+	}
+}
