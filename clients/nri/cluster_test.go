@@ -226,7 +226,7 @@ func TestClusterClaim(t *testing.T) {
 	}
 	k.flags = []string{"--cdi-directories", cdi}
 	k.startPlugin()
-	k.Start("dra", exec.Command(filepath.Join(cluster.Need(t), "dra"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi, "-data", "/var/lib/kubelet/plugins/gpu.example.com"))
+	k.Start("gpudriver", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi, "-data", "/var/lib/kubelet/plugins/gpu.example.com"))
 	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}}`)
 	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}}`)
 	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claimer"}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}], "containers": [

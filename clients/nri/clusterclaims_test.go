@@ -38,7 +38,7 @@ func (k *kubernetes) startDRA(cdi string) {
 // startSecondDriver starts a driver whose devices are near to NUMA nodes, and waits until they are published.
 func (k *kubernetes) startSecondDriver(cdi string, devices ...string) {
 	k.t.Helper()
-	k.Start("second", exec.Command(filepath.Join(cluster.Need(k.t), "dra"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi,
+	k.Start("second", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi,
 		"-data", "/var/lib/kubelet/plugins/gpu.example.com", "-devices", strings.Join(devices, ",")))
 	k.Eventually("the second driver's devices are published", func() bool {
 		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")

@@ -43,7 +43,7 @@ const asPlugin = "NRI_TEST_AS_PLUGIN"
 const timeout = 5 * time.Minute
 
 // programs are berthd, and what runs in the containers.
-var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl", "root/probe": "hack/probe", "berth-nri": "clients/nri", "berth-dra": "clients/dra", "plugin": "hack/plugin"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl", "root/probe": "hack/probe", "berth-nri": "clients/nri", "berth-dra": "clients/dra", "plugin": "hack/plugin", "gpudriver": "hack/gpudriver"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.

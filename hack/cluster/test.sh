@@ -22,7 +22,7 @@ if [ -z "$programs" ]; then
 	mkdir "$programs"
 	# The module's version is the version that the programs report.
 	version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
-	go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd ./dra
+	go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd
 	go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
 fi
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
@@ -30,7 +30,7 @@ export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
 # build SOURCE DIR builds berth's programs, which need no C library.
 build() {
 	local program
-	for program in berthd:server/berthd berthctl:clients/berthctl berth-nri:clients/nri berth-dra:clients/dra plugin:hack/plugin root/probe:hack/probe; do
+	for program in berthd:server/berthd berthctl:clients/berthctl berth-nri:clients/nri berth-dra:clients/dra plugin:hack/plugin gpudriver:hack/gpudriver root/probe:hack/probe; do
 		CGO_ENABLED=0 go build -C "$1" -buildvcs=false -ldflags "-s -w" -o "$2/${program%%:*}" "./${program#*:}"
 	done
 }

@@ -1,4 +1,4 @@
-// Command dra is a driver of dynamic resource allocation for tests. The device node of all its devices is
+// Command gpudriver is a driver of dynamic resource allocation for tests. The device node of all its devices is
 // /dev/null. A device gpu-0@1 has the attribute resource.kubernetes.io/numaNode with the value 1; one without @ has none.
 // For each claim it writes a CDI file, whose variables GPU and GPU_NUMA_NODE say which device the claim has.
 package main
