@@ -15,6 +15,8 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -326,4 +328,43 @@ func TestRandomDefragments(t *testing.T) {
 		}
 		ledgertest.Check(r, h.ledger)
 	})
+}
+
+// TestDefragmentWithinNodes: a pod with CPUs of both nodes moves to other CPUs of them, so that a pod fits that needs a
+// node.
+func TestDefragmentWithinNodes(t *testing.T) {
+	t.Parallel()
+	for allowed, fits := range map[workload.Movable]bool{workload.MovableWithinNodes: true, workload.NeverMovable: false} {
+		h := nodesUnder(t, topology.Restricted, hint.ContainerScope, ledgertest.NewJournal(), ledgertest.Open)
+		h.config.Memory = memory.Config{Policy: memory.PolicyNone} // memory of two nodes would keep others away from both
+		h.become(t, twoNodesOf())
+		// Of node 0, CPUs 1-2 are free in the end, and of node 1 CPUs 8-11.
+		h.admit(t, podOf("first", [2]int64{2, 1}), podOf("fills", [2]int64{5, 1}), podOf("second", [2]int64{4, 1}))
+		_, _, err := h.Remove(t.Context(), "fills", admission.Scope{})
+		must(t, err)
+		h.admit(t, movable(podOf("a", [2]int64{9, 1}), allowed))
+		was := h.has("a")
+		for _, uid := range []string{"first", "second"} {
+			_, _, err := h.Remove(t.Context(), uid, admission.Scope{})
+			must(t, err)
+		}
+		wants := podOf("new", [2]int64{5, 1})
+		if v, err := h.Admit(t.Context(), admission.Request{Pod: wants, DryRun: true}); err != nil || v.Outcome == admission.Admitted {
+			t.Fatalf("it fits without a move: %v; a has %s", err, was)
+		}
+		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: wants, MaxMoves: 1})
+		must(t, err)
+		if plan.Fits() != fits {
+			t.Fatalf("movable %s: %s; a has %s", allowed, plan.Why, was)
+		}
+		if !fits {
+			continue
+		}
+		steps := h.carryOut(t, plan.Moves)
+		if got, want := was+" to "+h.has("a"), "3-7,12-15@ to 6,8-15@"; got != want || plan.Moves[0].Plan.Cost.Bytes != 0 {
+			t.Errorf("%s, want %s; steps %q", got, want, steps)
+		}
+		h.admit(t, wants)
+		ledgertest.Check(t, h.ledger)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -48,6 +49,19 @@ func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger
 // here is the resource of made-up devices that are near to the NUMA nodes that a container has.
 const here = "berthd.github.io/here"
 
+// markers returns a made-up device for each NUMA node of a container. A container that needs all of them is
+// preferably allocated on exactly these nodes. Those of a pod as a whole are with its first container.
+func markers(view *ledger.View, record *ledger.Pod, container int) (out []workload.ExternalDevice) {
+	name := record.Pod.Containers[container].Name
+	own := &ledger.Pod{Claims: slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool {
+		return c.Owner.Container != name && (container > 0 || c.Owner.Container != "")
+	})}
+	for id := range nodesIn(view, own).All() {
+		out = append(out, workload.ExternalDevice{Resource: here, ID: strconv.Itoa(id), Nodes: numa.Of(id)})
+	}
+	return out
+}
+
 // anew plans where the cpu and memory of containers go if they are allocated again, as by an admission.
 // Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
 // that must be allocated again; those that are planned together with them move, too. Without moves, all
@@ -67,8 +81,7 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 	if stays {
 		bare.Pod.Containers = slices.Clone(record.Pod.Containers)
 		for i := range bare.Pod.Containers {
-			c := &bare.Pod.Containers[i]
-			c.ExternalDevices = append(slices.Clone(c.ExternalDevices), workload.ExternalDevice{Resource: here, ID: "the present nodes", Nodes: nodes})
+			bare.Pod.Containers[i].ExternalDevices = append(slices.Clone(bare.Pod.Containers[i].ExternalDevices), markers(view, record, i)...)
 		}
 	}
 	for _, round := range policy.Rounds(&bare.Pod, e.Features) {
