@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/table"
@@ -180,6 +182,18 @@ func usersOf(pods []*typesv1.PodAllocation) map[string][]string {
 	return users
 }
 
+// warnOfScheduler says what the scheduler counts that pods cannot have: it may be what claims can have.
+func (s *session) warnOfScheduler(ctx context.Context) error {
+	if s.past != nil || s.lines || s.forPrograms() {
+		return nil
+	}
+	status, err := s.Node().GetStatus(ctx, &nodev1.GetStatusRequest{})
+	for _, text := range status.GetSchedulerExcess() {
+		fmt.Fprintln(s.err, "warning:", oneLine(text))
+	}
+	return err
+}
+
 func (c *ctl) getClaims() *cobra.Command {
 	f := filter{claims: true}
 	cmd := c.lister(about{
@@ -196,6 +210,9 @@ use a claim, as berth-nri has told with their pods.`,
 			return nil, err
 		}
 		list.Pods = slices.DeleteFunc(list.GetPods(), func(p *typesv1.PodAllocation) bool { return !isClaim(p) })
+		if err := s.warnOfScheduler(ctx); err != nil {
+			return nil, err
+		}
 		var users map[string][]string
 		if len(list.GetPods()) > 0 { // the pods that use a claim have another owner, and may hold nothing themselves
 			all, err := s.List(ctx, &allocationv1.ListRequest{At: s.past})
