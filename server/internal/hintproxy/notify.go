@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/internal/logs"
 )
 
@@ -44,12 +45,15 @@ func (p *proxy) notify(ctx context.Context) error {
 	return err
 }
 
-// send sends what has changed in the allocations since the provider confirmed them; everything
-// on a new connection. notifying must be held.
+// send sends what has changed in the allocations since the provider confirmed them; everything,
+// with the machine, on a new connection and after a change of the machine. notifying must be held.
 func (p *proxy) send(ctx context.Context) error {
 	view := p.parts.Ledger.View()
 	allocations := convert.ProviderAllocations(view, p.Name())
 	p.mu.Lock()
+	if p.introduced && p.machine != view.Machine() {
+		p.acknowledged, p.sequence, p.again = nil, 0, true
+	}
 	connection, introduced, decided, silent := p.connection, p.introduced, p.decided, p.silent
 	acknowledged, sequence := p.list()
 	update := difference(acknowledged, sequence, allocations)
@@ -80,7 +84,7 @@ func (p *proxy) send(ctx context.Context) error {
 			return err
 		}
 	}
-	p.confirm(connection, leases, allocations, p.sequences)
+	p.confirm(connection, view.Machine(), leases, allocations, p.sequences)
 	return nil
 }
 
@@ -108,9 +112,9 @@ func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 	return ok && c.Expires.Equal(l.Expires)
 }
 
-// confirm records that the provider has confirmed its allocations and the commits of the leases'
-// admissions.
-func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation, sequence uint64) {
+// confirm records that the provider has confirmed the machine, its allocations, and the commits of
+// the leases' admissions.
+func (p *proxy) confirm(connection int, m *machine.Topology, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation, sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connection != p.connection {
@@ -129,7 +133,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hi
 			close(p.confirmation)
 		}
 	}
-	p.acknowledged, p.sequence, p.again, p.decided = allocations, sequence, false, true
+	p.machine, p.acknowledged, p.sequence, p.again, p.decided = m, allocations, sequence, false, true
 	clear(p.confirmed)
 	for _, l := range leases {
 		p.confirmed[l.ID] = l
@@ -137,6 +141,13 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, allocations []*hi
 	}
 	now := p.parts.Now()
 	maps.DeleteFunc(p.reservations, func(_ string, r reservation) bool { return now.After(r.lease.Expires) })
+}
+
+// knows returns whether the provider has confirmed a machine.
+func (p *proxy) knows(m *machine.Topology) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.machine == m
 }
 
 // sendAborts delivers aborts; those with an expired lease are dropped.

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/internal/breaker"
 	"github.com/berthd/berth/server/internal/wire"
 	"golang.org/x/time/rate"
@@ -120,6 +121,7 @@ type proxy struct {
 	introduced   bool                         // the provider has confirmed its allocations on this connection
 	away         string                       // why introduced is false
 	foreign      string                       // why the endpoint was refused
+	machine      *machine.Topology            // the last confirmed machine
 	acknowledged []*hintv1.ProviderAllocation // the last confirmed allocations
 	sequence     uint64                       // the number of acknowledged; 0: the provider does not have it
 	confirmed    map[string]ledger.Lease      // the ledger's leases at that time, by id

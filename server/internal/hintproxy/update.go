@@ -13,12 +13,16 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // question is a request to the provider in the form of its messages. It stays valid after the
 // admission has ended.
 type question struct {
-	req   hint.Request
+	req hint.Request
+	// machine is the one of the view.
+	machine *machine.Topology
+
 	pod   *typesv1.Pod
 	all   []*hintv1.ProviderAllocation // of the view, with reservations and plans
 	nodes *typesv1.NUMANodeSet
@@ -26,7 +30,7 @@ type question struct {
 
 func (p *proxy) question(view *ledger.View, req hint.Request) *question {
 	return &question{
-		req: req, pod: convert.Pod(req.Pod),
+		req: req, machine: view.Machine(), pod: convert.Pod(req.Pod),
 		all: convert.ProviderAllocations(view, p.Name()), nodes: convert.Mask(view.Machine().NodeMask()),
 	}
 }
@@ -58,11 +62,17 @@ func (p *proxy) list() ([]*hintv1.ProviderAllocation, uint64) {
 	return p.acknowledged, p.sequence
 }
 
-// put makes a call with a question. A provider without the list of the question gets
+// put makes a call with a question. A provider that does not know the machine yet learns it first. A
+// provider without the list of the question gets
 // everything, and then the question once more. It keeps few lists: where many registrations at
 // the same time have displaced this one again, the question itself has everything.
 func put[T any](ctx context.Context, p *proxy, method string, q *question, call func(context.Context, *hintv1.HintRequest) (T, error)) (T, error) {
 	return callProvider(ctx, p, method, func(ctx context.Context) (T, error) {
+		if !p.knows(q.machine) {
+			if err := p.notify(ctx); err != nil {
+				return *new(T), err
+			}
+		}
 		request := p.request(q)
 		answer, err := call(ctx, request)
 		if status.Code(err) != codes.FailedPrecondition {

@@ -17,8 +17,11 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
 // opaque is the allocation of a pod with one claim.
@@ -239,4 +242,77 @@ func TestListsOfAProvider(t *testing.T) {
 		t.Errorf("on a new connection, commits are based on %v", commits)
 	}
 	s.expectUsage(k, nil, []string{"b"})
+}
+
+// machines is a provider that records the order of the machines it learns and the questions.
+type machines struct {
+	*hintserver.Server
+
+	mu    sync.Mutex
+	order []string // guarded by mu
+}
+
+func (m *machines) add(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.order = append(m.order, what)
+}
+
+func (m *machines) Commit(ctx context.Context, req *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
+	if text := req.GetMachineSnapshotJson(); len(text) > 0 {
+		learned, err := machine.Load(text)
+		if err != nil {
+			return nil, err
+		}
+		m.add(fmt.Sprintf("%s at %t", learned.CPUs(), req.GetAllocations().GetBaseSequence() == 0))
+	}
+	return m.Server.Commit(ctx, req)
+}
+
+func (m *machines) GetHints(ctx context.Context, req *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
+	m.add("hints")
+	return m.Server.GetHints(ctx, req)
+}
+
+// TestMachineOfAProvider: a provider learns of a changed machine before the next question about it,
+// and without one.
+func TestMachineOfAProvider(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := slotsOf("slots")
+	m := &machines{Server: hintserver.NewServer(k, s.clock.Now)}
+	t.Cleanup(s.endpoints.serve("/slots", func(g grpc.ServiceRegistrar) { hintv1.RegisterHintProviderServiceServer(g, m) }))
+	s.register("slots")
+	become := func(off int) {
+		t.Helper()
+		rules := s.ledger.View().Rules()
+		var err error
+		if rules.Machine, err = machinetest.Build(shape).Without(cpuset.Of(off)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.ledger.SetRules(t.Context(), rules); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, off := range []int{3, 5, 7} {
+		become(off)
+		if _, err := s.admit(fmt.Sprintf("adm-%d", i), wantingSlots(fmt.Sprintf("p%d", i), 1, slot)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	become(15)
+	last := "0-14 at true"
+	s.eventually("the provider knows the last machine", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return slices.Contains(m.order, last)
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	order := slices.Compact(slices.Clone(m.order))
+	want := []string{"0-15 at true", "0-2,4-15 at true", "hints", "0-4,6-15 at true", "hints", "0-6,8-15 at true", "hints", last}
+	if !slices.Equal(order, want) {
+		t.Errorf("%q, want %q", order, want)
+	}
+	s.expectUsage(k, nil, []string{"p0", "p1", "p2"})
 }

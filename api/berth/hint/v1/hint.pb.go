@@ -1571,13 +1571,15 @@ type CommitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider that is meant.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// Complete in the first Commit of a connection, and after FAILED_PRECONDITION.
+	// Complete in the first Commit of a connection, with another machine, and after
+	// FAILED_PRECONDITION.
 	Allocations *AllocationUpdate `protobuf:"bytes,2,opt,name=allocations,proto3" json:"allocations,omitempty"`
 	// Everything that is reserved and not among the allocations is free: no admission is
 	// under way. berthd sends it first after a start.
 	DiscardReservations bool `protobuf:"varint,3,opt,name=discard_reservations,json=discardReservations,proto3" json:"discard_reservations,omitempty"`
-	// The machine, as the snapshot file that berthd --machine reads; sent first on
-	// every connection and empty afterwards.
+	// The machine, as the snapshot file that berthd --machine reads. It is sent first on
+	// every connection, and again, with all allocations, when the machine has changed; otherwise
+	// it is empty.
 	MachineSnapshotJson []byte `protobuf:"bytes,4,opt,name=machine_snapshot_json,json=machineSnapshotJson,proto3" json:"machine_snapshot_json,omitempty"`
 	// Admissions that were committed since the last confirmation. Reservations for them that
 	// are not among the allocations are free: the pod was removed already.
