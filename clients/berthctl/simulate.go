@@ -28,7 +28,8 @@ for each resource. A pod that requests any other extended resource is rejected, 
 configuration names the resource. --more counts how many copies of a pod would fit after the others.
 
 --then changes the machine after the pods, as CPUs, memory and nodes that come and go do while berthd runs: pods keep what
-they hold, and the output lists what the machine does not have any more. --more counts on the changed machine.
+they hold, unless hotplug.onLost is "replace", and the output lists what the machine does not have any more. It also
+resizes a container: resize=NAMESPACE/POD/CONTAINER:cpu=AMOUNT,memory=AMOUNT. --more counts after all changes.
 
 --bundle FILE takes machine, configuration and devices from a file of 'berthctl bundle', and the pods that were admitted
 there are on the machine already.
@@ -40,6 +41,7 @@ const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.
   berthctl simulate --machine 2s2n16c2t --cpu-policy static --reserved-cpus 0,32 --policy restricted \
     --device example.com/gpu=4*a@0,4*b@2 --pods pods.yaml --more worker.yaml -o json
   berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 --pods pods.yaml --then offline=1-3 --then online=3
+  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 --pods pods.yaml --then resize=web/app:cpu=4
   berthctl simulate --bundle incident.tar.gz --pods web.yaml --map`
 
 // simulate's flags.
@@ -59,7 +61,7 @@ func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 	f.pods.readingFlags(fs)
 	fs.StringSliceVar(&f.more.files, "more", nil, "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
-	fs.StringArrayVar(&f.then, "then", nil, "change of the machine after the pods: offline=CPUS, online=CPUS or machine=FILE|SHAPE; may be repeated")
+	fs.StringArrayVar(&f.then, "then", nil, "change after the pods: offline=CPUS, online=CPUS, machine=FILE|SHAPE or resize=POD/CONTAINER:cpu=AMOUNT; may be repeated")
 	fs.BoolVar(&f.explain, "explain", false, "explain every decision, not only rejections")
 }
 

@@ -39,7 +39,7 @@ type Options struct {
 	More *typesv1.Pod
 	// Most bounds how often.
 	Most int
-	// Then are changes of the machine after the pods, before More.
+	// Then are changes of the machine and of pods, after the pods and before More.
 	Then []Event
 	// On is a record whose pods are admitted already; nil for none.
 	On *Record
@@ -107,7 +107,7 @@ func (s Scene) run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 		}
 		out.Pods = append(out.Pods, v)
 	}
-	st, view, changes, err := st.follow(trial.View(), o.Then)
+	st, view, changes, err := st.follow(ctx, trial.View(), o.Then)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -104,10 +104,15 @@ func lacking(view *ledger.View) map[string]map[int]uint64 {
 // are allocated anew, as by an admission. Devices stay, and CPUs and memory near them, too. It changes
 // nothing, and calls no plugin. A refusal is of class Refused: nothing that is free serves the pod.
 func (e *Engine) PlanReplacement(ctx context.Context, l Loss) (Relocation, error) {
+	view, _ := e.snapshot()
+	return e.planReplacement(ctx, view, l)
+}
+
+// planReplacement is PlanReplacement on a view.
+func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss) (Relocation, error) {
 	fail := func(err error) (Relocation, error) {
 		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
 	}
-	view, _ := e.snapshot()
 	pod, ok := view.Pod(l.UID)
 	if !ok {
 		return fail(view.NotAdmitted(l.UID))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -134,6 +135,42 @@ func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest, m Mover) 
 		t.view = out.After
 	}
 	return out, err
+}
+
+// Replaced is what became of a pod that has lost something.
+type Replaced struct {
+	Loss
+	// Refused is why nothing replaces it; nil if the pod has moved.
+	Refused error
+}
+
+// Replace moves the pods that have lost something, as berthd does with hotplug.onLost: replace. A move ends at once.
+// An error is one that is no refusal.
+func (t *Trial) Replace(ctx context.Context) (out []Replaced, err error) {
+	tried := map[string]bool{}
+	for losses := Losses(t.view); len(losses) > 0; {
+		l := losses[0]
+		if losses = losses[1:]; tried[l.UID] {
+			continue
+		}
+		tried[l.UID] = true
+		r, err := t.engine.planReplacement(ctx, t.view, l)
+		if err != nil && errdefs.ClassOf(err) != errdefs.Refused {
+			return nil, err
+		}
+		out = append(out, Replaced{l, err})
+		if err != nil {
+			continue
+		}
+		pod, _ := t.view.Pod(l.UID)
+		moved := clone(pod)
+		moved.Move = r.move
+		d := ledger.NewDraft(t.view)
+		d.PutPod(moved.AfterMove())
+		t.view = d.View()
+		losses = Losses(t.view)
+	}
+	return out, nil
 }
 
 // end ends the move of a resize at once, because nothing runs.

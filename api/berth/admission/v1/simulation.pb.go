@@ -134,9 +134,10 @@ func (x *Simulation) GetChanges() []*SimulatedChange {
 // SimulatedChange is a change of the machine, after which pods keep what they hold.
 type SimulatedChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The event that was simulated, such as "offline=2-3".
+	// The event that was simulated, such as "offline=2-3" or "resize=default/web/app:cpu=4".
 	Event string `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
-	// How the machine differs from the one before; empty for no difference.
+	// How the machine differs from the one before, with the pods that move, or what became of a resize;
+	// empty for no difference.
 	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
 	// What pods hold and the machine does not have any more.
 	Findings      []*SimulatedFinding `protobuf:"bytes,3,rep,name=findings,proto3" json:"findings,omitempty"`
