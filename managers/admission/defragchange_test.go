@@ -1,0 +1,113 @@
+package admission_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// drawChange changes the CPUs that are on line and the memory of the nodes.
+func (h *twoNodes) drawChange(r *rapid.T) {
+	var offline cpuset.Builder
+	for range rapid.IntRange(0, 5).Draw(r, "offline") {
+		offline.Add(rapid.IntRange(1, 15).Draw(r, "cpu"))
+	}
+	sizes := rapid.SliceOfN(rapid.SampledFrom([]int64{10, 10, 8, 6}), 2, 2).Draw(r, "gib of nodes")
+	h.become(r, twoNodesOf(machinetest.Offline(offline.Set().String()),
+		machinetest.Memory(0, uint64(sizes[0]*gi)), machinetest.Memory(1, uint64(sizes[1]*gi))))
+}
+
+// advanceWhileChanging makes the steps of a pod's move on a machine that changes between them.
+func (h *twoNodes) advanceWhileChanging(r *rapid.T, uid string) (changed bool) {
+	for range 50 {
+		h.checkOwners(r)
+		if rapid.IntRange(0, 5).Draw(r, "the machine changes between steps") == 0 {
+			h.drawChange(r)
+			changed = true
+			h.checkOwners(r)
+		}
+		m, err := h.Advance(context.Background(), uid)
+		must(r, err)
+		if m.Done {
+			h.checkOwners(r)
+			return changed
+		}
+	}
+	r.Fatalf("pod %s does not arrive: it has %s", uid, h.has(uid))
+	return changed
+}
+
+// TestRandomDefragmentsOnChangingMachines: on random histories of admissions, removals, resizes, moves and changes of the
+// machine, also between the steps of a move, no CPU ever has two owners, no pod has fewer CPUs than it requests, and each
+// move ends. On a machine that does not change during the moves of a plan, the pod is admitted after them.
+func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
+		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}).Draw(r, "policy")
+		h := changing(r, policy, scope)
+		var uids []string
+		for i := range rapid.IntRange(8, 20).Draw(r, "operations") {
+			uid := fmt.Sprint("p", i)
+			switch op := rapid.IntRange(0, 8).Draw(r, "operation"); {
+			case op <= 2:
+				p := movable(podOf(uid, [2]int64{rapid.Int64Range(1, 4).Draw(r, "cpus"), rapid.Int64Range(1, 3).Draw(r, "gib")}),
+					rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}).Draw(r, "movable"))
+				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
+				must(r, err)
+				if v.Outcome == admission.Admitted {
+					uids = append(uids, uid)
+				}
+			case op == 3 && len(uids) > 0:
+				at := rapid.IntRange(0, len(uids)-1).Draw(r, "removed")
+				_, _, err := h.Remove(context.Background(), uids[at], admission.Scope{})
+				must(r, err)
+				uids = slices.Delete(uids, at, at+1)
+			case op == 4 && len(uids) > 0:
+				uid := rapid.SampledFrom(uids).Draw(r, "resized")
+				q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
+				_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
+				must(r, err)
+				h.advanceWhileChanging(r, uid)
+			case op <= 6:
+				h.drawChange(r)
+			default:
+				p := podOf(uid, [2]int64{rapid.Int64Range(2, 7).Draw(r, "wanted"), 1})
+				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
+				must(r, err)
+				if !plan.Fits() {
+					continue
+				}
+				changed := false
+				for _, m := range plan.Moves {
+					err := h.Relocate(context.Background(), m, 0)
+					if changed && err != nil && errdefs.ClassOf(err) != errdefs.Internal {
+						break // the plan was made for the machine before
+					}
+					must(r, err)
+					changed = h.advanceWhileChanging(r, m.UID) || changed
+				}
+				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
+				must(r, err)
+				switch {
+				case v.Outcome == admission.Admitted:
+					uids = append(uids, uid)
+				case !changed:
+					r.Fatalf("pod %s after %d moves: %s", uid, len(plan.Moves), v.Message)
+				}
+			}
+			h.checkOwners(r)
+		}
+	})
+}
