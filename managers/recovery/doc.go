@@ -23,7 +23,9 @@
 //	ledger   claim record               processes      kept
 //	whole    same claims                any            ledger record
 //	whole    older, same epoch          any            ledger record
-//	whole    newer, same epoch          any            union of both (an unacknowledged change)
+//	whole    newer, same epoch          any            ledger record, where the specification is the same and the mark is
+//	                                                   of the ledger's last commit (a move that did not begin)
+//	whole    newer, same epoch          any            else union of both (an unacknowledged change)
 //	whole    newer, older copy          any            claim record
 //	whole    other epoch                living         claim record
 //	whole    other epoch                empty          ledger record

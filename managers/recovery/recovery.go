@@ -95,6 +95,7 @@ const (
 	LedgerDead     Case = "in the ledger, claim record of another epoch, no processes"
 	NotRunning     Case = "in the ledger, no cgroup"
 	Unacknowledged Case = "claim record newer, by a change that was not acknowledged"
+	NotBegun       Case = "claim record newer, by a move that did not begin"
 	OlderCopy      Case = "the ledger is an older copy"
 	OtherEpoch     Case = "the ledger is another one than the claim record's"
 	Restored       Case = "ledger record damaged, claim record whole"
@@ -288,9 +289,18 @@ func (r *recovery) known(p *pod) {
 		p.keep(LedgerNewer)
 	case r.older:
 		p.follow(OlderCopy)
+	case c.Digest == p.ledger.Digest && r.marked():
+		p.keep(NotBegun)
 	default:
 		p.unite()
 	}
+}
+
+// marked reports whether the ledger has the last commit that was marked, and none since. Then the change
+// of a newer claim record was never in force: each commit is marked before the cgroups follow it. If the pod's
+// specification is the same, berthd itself made the change, so no agent repeats it.
+func (r *recovery) marked() bool {
+	return r.Acknowledged == Commit{r.View.EpochID(), r.View.Revision()}
 }
 
 // keep leaves the ledger record as it is.

@@ -310,6 +310,42 @@ func TestUnacknowledgedUnion(t *testing.T) {
 	}
 }
 
+// TestMoveThatDidNotBegin: a claim record of a change that berthd made by itself is no evidence if the mark
+// of the last commit shows that the change was never committed.
+func TestMoveThatDidNotBegin(t *testing.T) {
+	t.Parallel()
+	view := world(t, true)
+	last := recovery.Commit{Epoch: view.EpochID(), Revision: view.Revision()}
+	for _, row := range []struct {
+		name   string
+		mark   recovery.Commit
+		change func(r *ledger.ClaimRecord)
+		want   recovery.Case
+	}{
+		{"marked", last, nil, recovery.NotBegun},
+		{"not marked", recovery.Commit{}, nil, recovery.Unacknowledged},
+		{"an earlier commit is marked", recovery.Commit{Epoch: last.Epoch, Revision: last.Revision - 1}, nil, recovery.Unacknowledged},
+		{"a later commit is marked", recovery.Commit{Epoch: last.Epoch, Revision: last.Revision + 1}, nil, recovery.OlderCopy},
+		{"the mark is of another epoch", recovery.Commit{Epoch: 8, Revision: last.Revision}, nil, recovery.OlderCopy},
+		{"another specification", last, func(r *ledger.ClaimRecord) { r.Digest = "other" }, recovery.Unacknowledged},
+		{"of the last commit", last, func(r *ledger.ClaimRecord) { r.Generation = 5 }, recovery.LedgerNewer},
+	} {
+		seen := record(func(r *ledger.ClaimRecord) {
+			r.Generation, r.Claims = 6, claimsOf("2-5", "gpu-1")
+			if row.change != nil {
+				row.change(r)
+			}
+		})
+		seen.Processes = recovery.Running
+		plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Acknowledged: row.mark, Now: now})
+		if d := plan.Decisions[0]; d.Case != row.want {
+			t.Errorf("%s: %s", row.name, d.Case)
+		} else if row.want == recovery.NotBegun && plan.Changes() {
+			t.Errorf("%s: the ledger changes", row.name)
+		}
+	}
+}
+
 // TestUnionWithNothing: where the last acknowledged change left no claims, the union
 // remembers that it is one.
 func TestUnionWithNothing(t *testing.T) {
