@@ -41,7 +41,7 @@ func newCounted(d *driver.Driver) *counted {
 	}
 	c.registry.MustRegister(c.prepares, c.duration,
 		flag("berth_dra_ready", "1 if the devices of the node are published.", func() bool { return d.Ready() == nil }),
-		flag("berth_dra_sold_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.", d.SoldTwice))
+		flag("berth_dra_counted_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.", d.CountedTwice))
 	return c
 }
 

@@ -98,7 +98,7 @@ func (k *kubernetes) affinityOf(pod, container string) (value string) {
 	return value
 }
 
-// withClaims is a cluster whose node has a CPU for claims, the last one, and no other CPUs to sell.
+// withClaims is a cluster whose node has a CPU for claims, the last one, and no other CPUs for pods.
 func withClaims(t *testing.T) (k *kubernetes, cdi string) {
 	t.Helper()
 	if runtime.NumCPU() < 2 {
@@ -257,7 +257,7 @@ func (k *kubernetes) refusesToSellTwice(cdi string) {
 	k.Start("berth-dra", k.dra(cdi))
 	k.Eventually("berth-dra says why it publishes nothing", func() bool {
 		return strings.Contains(k.Log("berth-dra").String(),
-			"cpu is sold twice: the scheduler counts "+all+" as allocatable, and claims on dynamic resources can have 1 (dra.cpus of berthd)")
+			"cpu is counted twice: the scheduler counts "+all+" as allocatable, and claims on dynamic resources can have 1 (dra.cpus of berthd)")
 	})
 	k.Eventually("no device is published any more", func() bool {
 		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")

@@ -100,8 +100,8 @@ func TestAmounts(t *testing.T) {
 }
 
 // TestExcess: a scheduler that counts more than pods can have is found, one that counts less is not.
-// TestSoldTwice: what claims can have must fit beside what a scheduler gives to pods.
-func TestSoldTwice(t *testing.T) {
+// TestCountedTwice: what claims can have must fit beside what a scheduler gives to pods.
+func TestCountedTwice(t *testing.T) {
 	t.Parallel()
 	capacity := workload.Quantities{workload.CPU: 8000, workload.Memory: 8 * gi, "hugepages-1Gi": 2 * gi}
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestSoldTwice(t *testing.T) {
 			name:      "nothing reserved",
 			scheduler: capacity,
 			claims:    workload.Quantities{workload.CPU: 2000, workload.Memory: gi, "hugepages-1Gi": gi},
-			want:      []string{"cpu is sold twice: the scheduler counts 8 as allocatable, and claims on dynamic resources can have 2 (dra.cpus", "hugepages-1Gi is sold twice", "memory is sold twice"},
+			want:      []string{"cpu is counted twice: the scheduler counts 8 as allocatable, and claims on dynamic resources can have 2 (dra.cpus", "hugepages-1Gi is counted twice", "memory is counted twice"},
 		},
 		{
 			name:      "a part of the CPUs is not reserved",
@@ -129,7 +129,7 @@ func TestSoldTwice(t *testing.T) {
 			want:      []string{"together more than the 8 of the node: reserve in the kubelet (reservedSystemCPUs)"},
 		},
 	} {
-		got := SoldTwice(capacity, c.scheduler, c.claims)
+		got := CountedTwice(capacity, c.scheduler, c.claims)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %q, want %d sentences", c.name, got, len(c.want))
 			continue

@@ -30,9 +30,9 @@ func (m *Manager) Excess(scheduler workload.Quantities) (out []string) {
 	return out
 }
 
-// SoldTwice describes, as sentences, the resources that a scheduler gives to pods and that claims on dynamic resources can
+// CountedTwice describes, as sentences, the resources that a scheduler gives to pods and that claims on dynamic resources can
 // have, too: together more than the node's capacity. A node without such claims has none.
-func SoldTwice(capacity, scheduler, claims workload.Quantities) (out []string) {
+func CountedTwice(capacity, scheduler, claims workload.Quantities) (out []string) {
 	for _, r := range slices.Sorted(maps.Keys(claims)) {
 		has, pods := capacity[r], scheduler[r]
 		if r == workload.Memory {
@@ -45,7 +45,7 @@ func SoldTwice(capacity, scheduler, claims workload.Quantities) (out []string) {
 		if r == workload.CPU {
 			field, reserve = "dra.cpus", "reservedSystemCPUs"
 		}
-		out = append(out, fmt.Sprintf("%s is sold twice: the scheduler counts %s as allocatable, and claims on dynamic resources can have %s (%s of berthd), together more than the %s of the node: "+
+		out = append(out, fmt.Sprintf("%s is counted twice: the scheduler counts %s as allocatable, and claims on dynamic resources can have %s (%s of berthd), together more than the %s of the node: "+
 			"reserve in the kubelet (%s) what claims can have", r, r.Text(pods), r.Text(claims[r]), field, r.Text(capacity[r]), reserve))
 	}
 	return out

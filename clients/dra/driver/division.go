@@ -18,7 +18,7 @@ import (
 // errUnpublished is why a driver is not ready that has not published anything yet.
 var errUnpublished = errors.New("devices are not published yet")
 
-// compare returns what is sold twice, as sentences: the kubelet lets the scheduler give it to pods, and claims can have it.
+// compare returns what is counted twice, as sentences: the kubelet lets the scheduler give it to pods, and claims can have it.
 func (d *Driver) compare(ctx context.Context, claims []*nodev1.ClaimNode) ([]string, error) {
 	status, err := d.NodeStatus(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *Driver) compare(ctx context.Context, claims []*nodev1.ClaimNode) ([]str
 	if status.Capacity.Cpu().IsZero() {
 		return nil, errdefs.Unavailablef("node %s has no capacity yet: the kubelet has not reported it", d.NodeName)
 	}
-	return nodemanager.SoldTwice(quantities(status.Capacity), quantities(status.Allocatable), wanted), nil
+	return nodemanager.CountedTwice(quantities(status.Capacity), quantities(status.Allocatable), wanted), nil
 }
 
 // quantities are CPUs in thousandths, and other resources in their unit.
@@ -68,9 +68,9 @@ func (d *Driver) report(twice []string) {
 	switch {
 	case text == before:
 	case text == "":
-		d.Log.Info("nothing is sold twice any more; devices are published")
+		d.Log.Info("nothing is counted twice any more; devices are published")
 	default:
-		d.Log.Error("no devices are published, because the scheduler would sell them twice", "node", d.NodeName, "reason", text)
+		d.Log.Error("no devices are published, because they are counted twice", "node", d.NodeName, "reason", text)
 	}
 }
 
@@ -87,8 +87,8 @@ func (d *Driver) Ready() error {
 	return nil
 }
 
-// SoldTwice reports whether nothing is published because it would be sold twice.
-func (d *Driver) SoldTwice() bool {
+// CountedTwice reports whether nothing is published because it would be counted twice.
+func (d *Driver) CountedTwice() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.twice != ""

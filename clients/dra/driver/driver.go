@@ -55,7 +55,7 @@ type Driver struct {
 	pools map[uint32]pool
 
 	health health
-	// published is set when the devices have been published, twice is why nothing is: it would be sold twice.
+	// published is set when the devices have been published, twice is the reason why nothing is published.
 	published bool
 	twice     string
 }

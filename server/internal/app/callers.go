@@ -339,10 +339,10 @@ func (s *schedulers) Count(owner string, amounts workload.Quantities) ([]string,
 	return s.compare(amounts), nil
 }
 
-// compare is what a scheduler counts that pods cannot have. What claims can have is named first, because it is sold twice.
+// compare is what a scheduler counts that pods cannot have. What claims can have is named first, because it is counted twice.
 func (s *schedulers) compare(amounts workload.Quantities) []string {
 	m := s.node()
-	return append(node.SoldTwice(m.Capacity(), amounts, s.claims()), m.Excess(amounts)...)
+	return append(node.CountedTwice(m.Capacity(), amounts, s.claims()), m.Excess(amounts)...)
 }
 
 // excess is what all schedulers count that pods cannot have.
