@@ -336,7 +336,7 @@ func TestLongSocketPathIsRefused(t *testing.T) {
 	}
 }
 
-// damageLedger flips bits in three quarters of the ledger's file.
+// damageLedger flips bits in every page of the ledger's file except the two meta pages.
 func (n *node) damageLedger() (path string) {
 	n.t.Helper()
 	path = filepath.Join(n.root, "state", "ledger.db")
@@ -344,7 +344,7 @@ func (n *node) damageLedger() (path string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	for i := len(text) / 4; i < len(text); i++ {
+	for i := 2 * os.Getpagesize(); i < len(text); i++ { // all pages behind the two meta pages
 		text[i] ^= 0x5a
 	}
 	if err := os.WriteFile(path, text, 0o600); err != nil {
