@@ -45,8 +45,8 @@ if [ "${1:-}" != vm ]; then
 		export BERTH_OLDER=$dir/older
 	fi
 	go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
-	# Pods that come and go beside pods with CPUs of their own, while everything is killed.
-	BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressCluster$' ./clients/nri
+	# Pods that come and go beside pods with CPUs of their own, and claims, while everything is killed.
+	BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressC(luster|laims)$' ./clients/nri
 	exit
 fi
 
