@@ -91,11 +91,7 @@ func (c Config) Validate() error {
 		"providers.external.connect":  int64(c.Providers.External.Connect.Duration),
 		"providers.external.lease":    int64(c.Providers.External.Lease.Duration),
 	}
-	for field, period := range map[string]time.Duration{"cgroups.reconcilePeriod": c.Cgroups.ReconcilePeriod.Duration, "hotplug.poll": c.Hotplug.Poll.Duration} {
-		if period < leastPeriod {
-			vs.Addf(field, "%s: expected at least %s, such as 10s", period, leastPeriod)
-		}
-	}
+	c.validatePeriods(&vs)
 	c.validateHotplug(&vs, oneOf)
 	c.validateDRA(&vs)
 	for _, field := range slices.Sorted(maps.Keys(durations)) {
@@ -131,6 +127,14 @@ func (c Config) Validate() error {
 // leastPeriod is the shortest time between two rounds of work that berthd repeats. A shorter one would
 // only use up a CPU.
 const leastPeriod = 10 * time.Millisecond
+
+func (c Config) validatePeriods(vs *errdefs.Violations) {
+	for field, period := range map[string]time.Duration{"cgroups.reconcilePeriod": c.Cgroups.ReconcilePeriod.Duration, "hotplug.poll": c.Hotplug.Poll.Duration} {
+		if period < leastPeriod {
+			vs.Addf(field, "%s: expected at least %s, such as 10s", period, leastPeriod)
+		}
+	}
+}
 
 func (c Config) validateHotplug(vs *errdefs.Violations, oneOf func(field, got string, allowed ...string)) {
 	if c.Hotplug.Debounce.Duration < 0 {

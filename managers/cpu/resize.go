@@ -224,7 +224,7 @@ func (m *Manager) whole(set, pool cpuset.Set, n int) (keep, from cpuset.Set) {
 		}
 		return b.Set()
 	}
-	keep, from = set, pool
+	keep = set
 	if rest := (n - set.Len()) % m.largestCore; rest > 0 {
 		part := set.Minus(large(set))
 		keep = set.Minus(part.Lowest(min(m.largestCore-rest, part.Len())))
