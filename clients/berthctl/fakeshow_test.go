@@ -538,7 +538,7 @@ var fakeSnapshot = func() []byte {
 
 func (f fakeNode) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: &typesv1.CPUSet{List: "8-9"}, Fingerprint: "f1", SnapshotJson: fakeSnapshot,
+		OfflineCpus: &typesv1.CPUSet{List: "8-9"}, OfflinePlaces: []*nodev1.CPU{{Cpu: 8, Core: 8, NumaNode: 1}}, Fingerprint: "f1", SnapshotJson: fakeSnapshot,
 		Nodes: []*nodev1.NUMANode{
 			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-3"}, MemoryBytes: 16777216000, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 512}, {PageSizeBytes: 1 << 30}}, Distances: map[uint32]uint32{0: 10, 1: 21}},
 			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "4-7"}, MemoryBytes: 16 << 30, Distances: map[uint32]uint32{0: 21, 1: 10}},

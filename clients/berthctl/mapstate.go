@@ -41,6 +41,15 @@ func (s *session) mapState(ctx context.Context, since time.Time) (nodemap.State,
 	if err != nil {
 		return nodemap.State{}, fmt.Errorf("read berthd's machine: %w", err)
 	}
+	var offline []machine.CPU
+	for _, c := range node.GetOfflinePlaces() {
+		offline = append(offline, machine.CPU{
+			ID: int(c.GetCpu()), Core: int(c.GetCore()), Socket: int(c.GetSocket()), Node: int(c.GetNumaNode()), Uncore: int(c.GetUncoreCache()),
+		})
+	}
+	if m, err = m.With(offline); err != nil {
+		return nodemap.State{}, fmt.Errorf("read the offline CPUs of berthd's machine: %w", err)
+	}
 	var a mapAnswers
 	for range sameRevision {
 		if a, err = s.mapAnswers(ctx); err != nil {

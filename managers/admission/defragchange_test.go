@@ -48,6 +48,43 @@ func (h *twoNodes) advanceWhileChanging(r *rapid.T, uid string) (changed bool) {
 	return changed
 }
 
+// TestDeviceOnANodeThatAppears: a plugin lists a device that is near to a NUMA node before the node is there. From the
+// moment at which the node appears, a pod gets the device with CPUs and memory of that node; when the node is gone, others
+// do not get them.
+func TestDeviceOnANodeThatAppears(t *testing.T) {
+	t.Parallel()
+	h := changing(t, topology.SingleNUMANode, hint.PodScope)
+	wants := func(uid string) workload.Pod {
+		p := podOf(uid, [2]int64{2, 1})
+		p.Containers[0].Limits[farNIC], p.Containers[0].Requests[farNIC] = 1, 1
+		return p
+	}
+	refused := func(uid string) {
+		t.Helper()
+		v, err := h.Admit(t.Context(), admission.Request{Pod: wants(uid)})
+		must(t, err)
+		if v.Outcome != admission.Rejected {
+			t.Errorf("pod %s: %v, it has %s", uid, v.Outcome, h.has(uid))
+		}
+	}
+	refused("before")
+	before := h.ledger.View().Machine()
+	h.become(t, machinetest.Build("3s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)), machinetest.Memory(2, uint64(10*gi))))
+	h.admit(t, wants("near"))
+	if got := h.has("near"); got != "16-17@2" {
+		t.Errorf("it has %s", got)
+	}
+	refused("second") // there is one device
+	h.become(t, before)
+	h.checkOwners(t)
+	if got := h.has("near"); got != "16-17@2" {
+		t.Errorf("without the node it has %s", got)
+	}
+	_, _, err := h.Remove(t.Context(), "near", admission.Scope{})
+	must(t, err)
+	refused("after")
+}
+
 // TestRandomDefragmentsOnChangingMachines: on random histories of admissions, removals, resizes, moves and changes of the
 // machine, also between the steps of a move, no CPU ever has two owners, no pod has fewer CPUs than it requests, and each
 // move ends. On a machine that does not change during the moves of a plan, the pod is admitted after them.

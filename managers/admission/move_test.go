@@ -88,6 +88,8 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 		gpus = append(gpus, device.Device{ID: "g" + strconv.Itoa(i), Healthy: true, Nodes: 1 << (i / 2), Topology: true})
 	}
 	inventory.Listed(session, gpus, time.Unix(0, 0))
+	far := inventory.Registered(farNIC, device.Options{}, time.Unix(0, 0))
+	inventory.Listed(far, []device.Device{{ID: "n2", Healthy: true, Nodes: 1 << 2, Topology: true}}, time.Unix(0, 0))
 	sets, err := managerset.NewManagers(set, device.New(inventory, &plugins{}), nil)
 	must(t, err)
 	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, config: config, sets: sets, cgroups: &cgroups{
@@ -110,6 +112,9 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 	})
 	return h
 }
+
+// farNIC is a resource of a device that is near to NUMA node 2, which the machine does not have at first.
+const farNIC = "example.com/far-nic"
 
 // podOf is a Guaranteed pod with containers of some CPUs and GiB each.
 func podOf(uid string, containers ...[2]int64) workload.Pod {

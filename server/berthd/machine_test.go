@@ -123,6 +123,9 @@ func TestMachineChanges(t *testing.T) {
 	less := machinetest.Build(shape, machinetest.Offline("2,5"))
 	n.become(less)
 	d.uses(less)
+	if got := d.machine().GetOfflinePlaces(); len(got) != 2 || got[0].GetCpu() != 2 || got[0].GetNumaNode() != 0 || got[1].GetCpu() != 5 || got[1].GetNumaNode() != 1 {
+		t.Errorf("places %v", got)
+	}
 	if got := d.findings(); fmt.Sprint(got) != "[FINDING_KIND_POLICY x]" {
 		t.Errorf("findings %q", got)
 	}

@@ -161,7 +161,8 @@ type App struct {
 	history  *allocation.History
 	mover    *mover.Mover
 	pages    pageChanges
-	replacer *mover.Replacer // nil if lost CPUs and memory are only reported
+	places   atomic.Pointer[machine.Topology] // see notePlaces
+	replacer *mover.Replacer                  // nil if lost CPUs and memory are only reported
 	health   *healthServer
 	// main serves agents; readers serves podresources.
 	main, readers *rpc.Server

@@ -453,6 +453,7 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 	if err := a.Managers.Stage(managers); err != nil {
 		return err
 	}
+	a.notePlaces(to)
 	// The ledger decides which managers stay active, whether or not the change succeeds.
 	defer func() { a.Managers.Activate(a.Ledger.View().Rules()) }()
 	ctx = ledger.WithCall(ctx, &ledger.Call{Name: "MachineChange", Time: a.Now()})
@@ -482,6 +483,23 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 		}
 	}
 	return nil
+}
+
+// notePlaces keeps the places of CPUs that go off line, before another machine comes into force: places is the present
+// machine with those.
+func (a *App) notePlaces(to *machine.Topology) {
+	places := a.offlinePlaces(to)
+	if whole, err := to.With(places); err == nil {
+		a.places.Store(whole)
+	}
+}
+
+// offlinePlaces returns the offline CPUs of a machine that were on line since the start.
+func (a *App) offlinePlaces(m *machine.Topology) []machine.CPU {
+	if whole := a.places.Load(); whole != nil {
+		return machine.Places(m, whole)
+	}
+	return machine.Places(m, a.found)
 }
 
 // keptUnder returns the reserved CPUs that another policy keeps: the present ones, if it reserves

@@ -211,7 +211,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	}
 	c := a.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
-		Machine: a.machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
+		Machine: a.machine, Places: a.offlinePlaces, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
 		Claims: func() []managerset.ClaimNode { return a.inForce().ClaimNodes() },
 		Config: &nodev1.GetConfigResponse{
 			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),

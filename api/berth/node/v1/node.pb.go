@@ -788,7 +788,10 @@ type GetMachineResponse struct {
 	// CPUs that the kernel leaves out of load balancing (isolcpus=); empty for none.
 	IsolatedCpus *v1.CPUSet `protobuf:"bytes,6,opt,name=isolated_cpus,json=isolatedCpus,proto3" json:"isolated_cpus,omitempty"`
 	// CPUs without a periodic tick (nohz_full=); empty for none.
-	NohzFullCpus  *v1.CPUSet `protobuf:"bytes,7,opt,name=nohz_full_cpus,json=nohzFullCpus,proto3" json:"nohz_full_cpus,omitempty"`
+	NohzFullCpus *v1.CPUSet `protobuf:"bytes,7,opt,name=nohz_full_cpus,json=nohzFullCpus,proto3" json:"nohz_full_cpus,omitempty"`
+	// The offline CPUs that were online since the start of berthd, at their place. The kernel does not
+	// tell the place of others. The core is that of the other threads that are online.
+	OfflinePlaces []*CPU `protobuf:"bytes,8,rep,name=offline_places,json=offlinePlaces,proto3" json:"offline_places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,6 +871,13 @@ func (x *GetMachineResponse) GetIsolatedCpus() *v1.CPUSet {
 func (x *GetMachineResponse) GetNohzFullCpus() *v1.CPUSet {
 	if x != nil {
 		return x.NohzFullCpus
+	}
+	return nil
+}
+
+func (x *GetMachineResponse) GetOfflinePlaces() []*CPU {
+	if x != nil {
+		return x.OfflinePlaces
 	}
 	return nil
 }
@@ -2448,7 +2458,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bplatform\x18\x04 \x01(\tR\bplatform\"\x13\n" +
-	"\x11GetMachineRequest\"\xe8\x02\n" +
+	"\x11GetMachineRequest\"\xa3\x03\n" +
 	"\x12GetMachineResponse\x12&\n" +
 	"\x04cpus\x18\x01 \x03(\v2\x12.berth.node.v1.CPUR\x04cpus\x12-\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x17.berth.node.v1.NUMANodeR\x05nodes\x129\n" +
@@ -2456,7 +2466,8 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\vfingerprint\x18\x04 \x01(\tR\vfingerprint\x12#\n" +
 	"\rsnapshot_json\x18\x05 \x01(\fR\fsnapshotJson\x12;\n" +
 	"\risolated_cpus\x18\x06 \x01(\v2\x16.berth.types.v1.CPUSetR\fisolatedCpus\x12<\n" +
-	"\x0enohz_full_cpus\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\fnohzFullCpus\"\x83\x01\n" +
+	"\x0enohz_full_cpus\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\fnohzFullCpus\x129\n" +
+	"\x0eoffline_places\x18\b \x03(\v2\x12.berth.node.v1.CPUR\rofflinePlaces\"\x83\x01\n" +
 	"\x03CPU\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\rR\x04core\x12\x16\n" +
@@ -2721,58 +2732,59 @@ var file_berth_node_v1_node_proto_depIdxs = []int32{
 	48, // 5: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
 	48, // 6: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
 	48, // 7: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
-	48, // 8: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
-	16, // 9: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	36, // 10: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	37, // 11: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	38, // 12: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	39, // 13: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	40, // 14: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	41, // 15: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	21, // 16: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
-	48, // 17: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
-	42, // 18: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
-	43, // 19: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	44, // 20: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	45, // 21: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	46, // 22: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	26, // 23: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	2,  // 24: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	0,  // 25: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
-	1,  // 26: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
-	29, // 27: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	47, // 28: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	49, // 29: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
-	32, // 30: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
-	33, // 31: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
-	50, // 32: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	34, // 33: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
-	35, // 34: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
-	10, // 35: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	12, // 36: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	17, // 37: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	19, // 38: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	22, // 39: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	24, // 40: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	27, // 41: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	30, // 42: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
-	7,  // 43: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	3,  // 44: berth.node.v1.NodeService.SetHugePages:input_type -> berth.node.v1.SetHugePagesRequest
-	11, // 45: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	13, // 46: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	18, // 47: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	20, // 48: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	23, // 49: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	25, // 50: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	28, // 51: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	31, // 52: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
-	8,  // 53: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	5,  // 54: berth.node.v1.NodeService.SetHugePages:output_type -> berth.node.v1.SetHugePagesResponse
-	45, // [45:55] is the sub-list for method output_type
-	35, // [35:45] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	14, // 8: berth.node.v1.GetMachineResponse.offline_places:type_name -> berth.node.v1.CPU
+	48, // 9: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	16, // 10: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	36, // 11: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	37, // 12: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	38, // 13: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	39, // 14: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	40, // 15: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	41, // 16: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	21, // 17: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
+	48, // 18: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
+	42, // 19: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
+	43, // 20: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	44, // 21: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	45, // 22: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	46, // 23: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	26, // 24: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	2,  // 25: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	0,  // 26: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
+	1,  // 27: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
+	29, // 28: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	47, // 29: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	49, // 30: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	32, // 31: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
+	33, // 32: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
+	50, // 33: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	34, // 34: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
+	35, // 35: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
+	10, // 36: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	12, // 37: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	17, // 38: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	19, // 39: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	22, // 40: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	24, // 41: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	27, // 42: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	30, // 43: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	7,  // 44: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	3,  // 45: berth.node.v1.NodeService.SetHugePages:input_type -> berth.node.v1.SetHugePagesRequest
+	11, // 46: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	13, // 47: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	18, // 48: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	20, // 49: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	23, // 50: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	25, // 51: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	28, // 52: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	31, // 53: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	8,  // 54: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	5,  // 55: berth.node.v1.NodeService.SetHugePages:output_type -> berth.node.v1.SetHugePagesResponse
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }

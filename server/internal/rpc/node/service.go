@@ -24,6 +24,8 @@ import (
 type Parts struct {
 	// Machine returns the machine in use; hot-plug replaces it.
 	Machine func() *machine.Topology
+	// Places returns the offline CPUs of a machine whose place is known.
+	Places func(*machine.Topology) []machine.CPU
 	// Node returns the manager in force; a change of policy replaces it.
 	Node func() *node.Manager
 	View func() *ledger.View
@@ -176,7 +178,7 @@ func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev
 	if last := s.described.Load(); last != nil && last.machine == m {
 		return last.message, nil
 	}
-	message, err := describe(m)
+	message, err := describe(m, s.Places(m))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +186,7 @@ func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev
 	return message, nil
 }
 
-func describe(m *machine.Topology) (*nodev1.GetMachineResponse, error) {
+func describe(m *machine.Topology, offline []machine.CPU) (*nodev1.GetMachineResponse, error) {
 	snapshot, err := m.Marshal()
 	if err != nil {
 		return nil, err
@@ -195,15 +197,19 @@ func describe(m *machine.Topology) (*nodev1.GetMachineResponse, error) {
 	}
 	for id := range m.CPUs().All() {
 		c, _ := m.CPU(id)
-		out.Cpus = append(out.Cpus, &nodev1.CPU{
-			Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket),
-			NumaNode: uint32(c.Node), UncoreCache: uint32(c.Uncore),
-		})
+		out.Cpus = append(out.Cpus, describeCPU(c))
+	}
+	for _, c := range offline {
+		out.OfflinePlaces = append(out.OfflinePlaces, describeCPU(c))
 	}
 	for _, n := range m.Nodes() {
 		out.Nodes = append(out.Nodes, describeNode(m, n))
 	}
 	return out, nil
+}
+
+func describeCPU(c machine.CPU) *nodev1.CPU {
+	return &nodev1.CPU{Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket), NumaNode: uint32(c.Node), UncoreCache: uint32(c.Uncore)}
 }
 
 func describeNode(m *machine.Topology, n machine.Node) *nodev1.NUMANode {

@@ -39,7 +39,7 @@ func serve(t *testing.T, p node.Parts) nodev1.NodeServiceClient {
 
 func get(t *testing.T, m *machine.Topology) *nodev1.GetMachineResponse {
 	t.Helper()
-	got, err := serve(t, node.Parts{Machine: func() *machine.Topology { return m }}).GetMachine(t.Context(), &nodev1.GetMachineRequest{})
+	got, err := serve(t, node.Parts{Machine: func() *machine.Topology { return m }, Places: noPlaces}).GetMachine(t.Context(), &nodev1.GetMachineRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestMachineChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := whole
-	client := serve(t, node.Parts{Machine: func() *machine.Topology { return used }})
+	client := serve(t, node.Parts{Machine: func() *machine.Topology { return used }, Places: noPlaces})
 	for _, m := range []*machine.Topology{whole, whole, less, whole} {
 		used = m
 		got, err := client.GetMachine(t.Context(), &nodev1.GetMachineRequest{})
@@ -207,3 +207,5 @@ func TestGetUsage(t *testing.T) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
 	}
 }
+
+func noPlaces(*machine.Topology) []machine.CPU { return nil }
