@@ -2,8 +2,8 @@
 # The tests on a real Kubernetes cluster of one node: builds etcd, the programs of Kubernetes, containerd,
 # its shim and runc from their Go modules, and runs the tests that need them. The first build takes about
 # fifteen minutes on two cores. With "vm" the cluster runs in a virtual machine of two NUMA nodes that is booted
-# twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. Needs root, a C compiler, pkg-config and
-# libseccomp with its header.
+# twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. With "vm claims" it has 50 pods with claims
+# beside devices, and then 50 with classic requests. Needs root, a C compiler, pkg-config and libseccomp with its header.
 #
 # BERTH_CLUSTER is the directory of the programs, if they are built already.
 #
@@ -53,9 +53,15 @@ fi
 # The machine has no Go toolchain and no shell, and its repository is /src.
 build . "$dir/berth"
 library=$(ldd "$programs/runc" | awk '/libseccomp/ {print $3}')
-go run ./hack/vm -v -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 3072 -no-skip -timeout 40m -boot-limit 4m -disk 4096 -reboots 1 -module overlay \
+case ${2:-} in
+"") machine="-timeout 40m -reboots 1" test=TestClusterMachine ;;
+claims) machine="-timeout 60m" test=TestClusterPacked ;;
+*) echo "$2: expected claims, or nothing" >&2; exit 2 ;;
+esac
+# shellcheck disable=SC2086 # several flags
+go run ./hack/vm -v -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 3072 -no-skip -boot-limit 4m -disk 4096 -module overlay $machine \
 	-disk-add "$programs:/cluster" -env BERTH_CLUSTER=/disk/cluster -env BERTH_CONTAINERD=/disk/cluster -env GOGC=400 \
 	-disk-add "$dir/berth:/berth" -env BERTH_BUILT=/disk/berth \
 	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
 	-add "$PWD/deploy/kubernetes:/src/github.com/berthd/berth/deploy/kubernetes" \
-	'./clients/nri:^TestClusterMachine$'
+	"./clients/nri:^$test\$"
