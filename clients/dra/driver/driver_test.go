@@ -25,6 +25,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/server/servertest"
 )
 
@@ -466,10 +467,12 @@ func TestParameters(t *testing.T) {
 
 func FuzzParameters(f *testing.F) {
 	f.Add([]byte(parametersOf("BERTH")))
+	f.Add([]byte(optionsOf("full-pcpus-only")))
 	f.Add([]byte(`{"kind": 1}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := parseParameters(runtime.RawExtension{Raw: raw})
-		if err == nil && (p.Kind != ParametersKind || !isVariable(p.Environment)) {
+		foreign := func(name string) bool { return !slices.Contains(cpu.ClaimOptions(), name) }
+		if err == nil && (p.Kind != ParametersKind || !isVariable(p.Environment) || slices.ContainsFunc(p.CPUOptions, foreign)) {
 			t.Errorf("%q is read as %+v", raw, p)
 		}
 	})
