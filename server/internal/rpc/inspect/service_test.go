@@ -68,7 +68,7 @@ func TestDumpIsWhatIsStored(t *testing.T) {
 			t.Errorf("%s/%s is no JSON: %s", e.GetBucket(), e.GetKey(), e.GetValue())
 		}
 	}
-	if want := []string{"pods a", "claims a/main/cpu", "meta generation"}; got.GetRevision() != 2 || len(keys) != 9 ||
+	if want := []string{"pods a", "claims a/main/cpu", "meta generation", "meta machine"}; got.GetRevision() != 2 || len(keys) != 10 ||
 		slices.ContainsFunc(want, func(k string) bool { return !slices.Contains(keys, k) }) {
 		t.Errorf("revision %d with %d entries:\n%s", got.GetRevision(), len(keys), strings.Join(keys, "\n"))
 	}
