@@ -184,7 +184,6 @@ func TestReplaceOnTheMachine(t *testing.T) {
 		now := d.cpusOf(p)
 		return !p.GetMoving() && now.Len() == 1 && now != own && x.allowed() == now && !s.allowed().Overlaps(now)
 	})
-	x.works()
 	d.check()
 	now := d.cpusOf(d.pods()["x"])
 	if err := set("1"); err != nil {
