@@ -45,7 +45,7 @@ sbom: build ## Write a bill of materials (CycloneDX) and all licences of the pro
 	hack/supply.sh sbom bin
 
 test: ## Run all tests except those that need a virtual machine or third-party programs
-	@echo "make test usually takes about 2 minutes with a warm build cache on two cores, and 6 minutes without"
+	@echo "make test usually takes about 3 minutes with a warm build cache on two cores, and twice that without"
 	$(GO) test -timeout 30m ./...
 
 test-cluster: ## Run the tests that need a Kubernetes cluster of one node; the first build of Kubernetes takes about 15 minutes
