@@ -109,6 +109,9 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 			reach(t, view, rest, final.View())
 			// Back from here.
 			undo, err := transition.New(view, back)
+			if reason, _ := errdefs.ReasonOf(err); pods > 1 && reason == errdefs.ResizeDeferred {
+				continue // pods that take back CPUs leave none free, through which others would exchange theirs
+			}
 			if err != nil {
 				t.Fatalf("undo after step %d (%s): %v", i, s.String(), err)
 			}
