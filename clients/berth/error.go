@@ -86,6 +86,16 @@ func NeedsAdmission(err error) bool {
 // IsInvalid reports that the request can never be right; the error's fields are the reason.
 func IsInvalid(err error) bool { return hasCode(err, codes.InvalidArgument) }
 
+// IsDecided reports that the same call fails again until something else changes: it is wrong, or the state of berthd is
+// against it. After any other error the outcome may be unknown, and the next call may succeed.
+func IsDecided(err error) bool {
+	switch asError(err).Code {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
+		return true
+	}
+	return false
+}
+
 // IsExists reports that another object has the name already; to repeat the request never helps.
 func IsExists(err error) bool { return hasCode(err, codes.AlreadyExists) }
 

@@ -41,7 +41,10 @@ func newCounted(d *driver.Driver) *counted {
 	}
 	c.registry.MustRegister(c.prepares, c.duration,
 		flag("berth_dra_ready", "1 if the devices of the node are published.", func() bool { return d.Ready() == nil }),
-		flag("berth_dra_counted_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.", d.CountedTwice))
+		flag("berth_dra_counted_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.", d.CountedTwice),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "berth_dra_unrestored_claims", Help: "Prepared claims that berthd has lost and does not admit again. No claim gets anything of their NUMA nodes.",
+		}, func() float64 { return float64(d.Unrestored()) }))
 	return c
 }
 

@@ -269,12 +269,12 @@ func given(p *ledger.Pod, running []RunningAllocation) (claims []ledger.Claim, e
 }
 
 // onMachine refuses allocations that cannot be: on CPUs or NUMA nodes that the machine does not
-// have. They would never be released, since no other pod requests them.
+// have. They would never be released, since no other pod requests them. CPUs that are offline may come online again.
 func onMachine(view *ledger.View, running []RunningAllocation) error {
 	var vs errdefs.Violations
 	machine := view.Machine()
 	for i, h := range running {
-		if gone := h.CPUs.Minus(machine.CPUs()); !gone.IsEmpty() {
+		if gone := h.CPUs.Minus(machine.CPUs()).Minus(machine.Offline()); !gone.IsEmpty() {
 			vs.Addf(fmt.Sprintf("running_allocations[%d].cpus", i), "the machine has no CPUs %s", gone)
 		}
 		for j, m := range h.Memory {

@@ -155,6 +155,11 @@ func (c *claim) has(prepared *claim) {
 	}
 }
 
+// uses reports whether a part is of a NUMA node.
+func (c *claim) uses(node uint32) bool {
+	return slices.ContainsFunc(c.Parts, func(p *part) bool { return p.Node == node })
+}
+
 // cpus are the CPUs of all parts.
 func (c *claim) cpus() (all cpuset.Set) {
 	for _, p := range c.Parts {

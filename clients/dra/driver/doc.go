@@ -13,6 +13,7 @@
 //   - CDI file: the file with the environment of containers that use a claim, read by the runtime. There
 //     is one for each prepared claim, with a CDI device for each part; it also has the claim's allocation.
 //   - pool: what claims may have of a device now. It shrinks when CPUs go offline, and with the configuration.
+//   - unrestored: a prepared claim that berthd has lost and refuses to admit again.
 //   - parameters: the opaque configuration of a claim, BerthClaimParameters.
 //
 // The ledger of berthd has the allocations of claims. The order of steps follows from this. A claim
@@ -20,6 +21,9 @@
 // driver is killed between two steps, the kubelet repeats the call, and each step is idempotent. If
 // berthd has lost its ledger, claims with a CDI file are admitted again with the allocation in the
 // file, before any other claim is admitted.
+//
+// A claim that is unrestored has CPUs that berthd may give away. Nothing of its NUMA nodes is published or given to other claims
+// until it is admitted again or given back.
 //
 // Invariants:
 //

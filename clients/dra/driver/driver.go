@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,11 @@ type Driver struct {
 	prepared map[string]*claim
 	// unsure is set when berthd may have lost claims: it was restarted.
 	unsure bool
+	// unrestored are the prepared claims that berthd does not admit again, by uid, with the reason. No claim gets
+	// anything of their NUMA nodes, because berthd may give it their CPUs.
+	unrestored map[string]error
+	// changed is sent to when other devices are to be published.
+	changed chan struct{}
 	// pools are what claims may have, by NUMA node; nil while berthd has not answered.
 	pools map[uint32]pool
 
@@ -69,7 +75,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{Config: c, files: f, unsure: true}
+	d := &Driver{Config: c, files: f, unsure: true, changed: make(chan struct{}, 1)}
 	var unread error
 	if d.prepared, unread = f.list(); d.prepared == nil {
 		return nil, errors.Join(fmt.Errorf("read --cdi-directory: %w", unread), d.Close())
@@ -115,13 +121,16 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.restore(ctx); err != nil {
-		return nil, err
-	}
 	if have := d.prepared[wanted.UID]; have != nil {
 		wanted.has(have)
 	}
 	for again := false; ; again = true {
+		if err := d.restore(ctx); err != nil {
+			return nil, err
+		}
+		if err := d.obstacle(wanted); err != nil {
+			return nil, err
+		}
 		given, err := d.admit(ctx, wanted)
 		if err != nil {
 			return nil, err
@@ -137,9 +146,6 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 			return nil, err
 		}
 		d.unsure = true
-		if err := d.restore(ctx); err != nil {
-			return nil, err
-		}
 	}
 	if err := d.files.write(wanted); err != nil {
 		return nil, err
@@ -161,24 +167,90 @@ func (d *Driver) holder(of *claim) *claim {
 	return nil
 }
 
-// restore admits all prepared claims, if berthd may have lost them. The caller holds mu.
+// obstacle returns why a claim cannot have its NUMA nodes: a prepared claim has a part of one, and berthd does not
+// know. The caller holds mu.
+func (d *Driver) obstacle(of *claim) error {
+	for _, uid := range slices.Sorted(maps.Keys(d.unrestored)) {
+		if c := d.prepared[uid]; uid != of.UID && slices.ContainsFunc(c.Parts, func(p *part) bool { return of.uses(p.Node) }) {
+			return errdefs.Unavailablef("claim %s/%s has CPUs %s, but is not in berthd's ledger, so nothing of its NUMA nodes is given to other claims: end the pods that use it, or remove the reason: %w",
+				c.Namespace, c.Name, c.cpus(), d.unrestored[uid])
+		}
+	}
+	return nil
+}
+
+// restore admits the prepared claims that berthd may have lost. A claim that berthd refuses is unrestored, and tried again by
+// the next call. An error means that berthd does not answer. The caller holds mu.
 func (d *Driver) restore(ctx context.Context) error {
-	if !d.unsure {
+	if !d.unsure && len(d.unrestored) == 0 {
 		return nil
 	}
-	for _, c := range d.prepared {
-		known, err := d.admit(ctx, c)
-		for i := 0; err == nil && i < len(c.Parts); i++ {
-			if has, says := c.Parts[i].CPUs, known.Parts[i].CPUs; has != says {
-				err = errdefs.Internalf("has CPUs %s, berthd says %s", has, says)
-			}
+	unrestored := map[string]error{}
+	for _, uid := range slices.Sorted(maps.Keys(d.prepared)) {
+		before := d.unrestored[uid]
+		if !d.unsure && before == nil {
+			continue
 		}
-		if err != nil {
-			return errdefs.Unavailablef("prepared claim %s/%s is not known to berthd: %w", c.Namespace, c.Name, err)
+		c := d.prepared[uid]
+		err := d.readmit(ctx, c)
+		if temporary(err) {
+			return errdefs.Unavailablef("prepared claim %s/%s is not known to berthd yet: %w", c.Namespace, c.Name, err)
+		}
+		if err == nil {
+			continue
+		}
+		unrestored[uid] = err
+		if before == nil || before.Error() != err.Error() {
+			d.Log.Error("a prepared claim is not in berthd's ledger and cannot be admitted again; other claims get nothing of its NUMA nodes until its pods have ended, or the reason is removed",
+				"claim", c.Namespace+"/"+c.Name, "uid", uid, "cpus", c.cpus().String(), "error", err)
 		}
 	}
 	d.unsure = false
+	d.obstruct(unrestored)
 	return nil
+}
+
+// obstruct replaces the claims that are unrestored. The caller holds mu.
+func (d *Driver) obstruct(unrestored map[string]error) {
+	before := d.unrestored
+	d.unrestored = unrestored
+	d.assess()
+	if maps.EqualFunc(before, unrestored, func(error, error) bool { return true }) {
+		return
+	}
+	select {
+	case d.changed <- struct{}{}:
+	default: // it will be read
+	}
+}
+
+// readmit admits a prepared claim with the CPUs that it has.
+func (d *Driver) readmit(ctx context.Context, c *claim) error {
+	known, err := d.admit(ctx, c)
+	if err != nil {
+		return err
+	}
+	for i, p := range c.Parts {
+		if says := known.Parts[i].CPUs; p.CPUs != says {
+			return errdefs.Internalf("request %s has CPUs %s, berthd says %s", p.Name, p.CPUs, says)
+		}
+	}
+	return nil
+}
+
+// temporary reports whether an error of admit is no decision about the claim.
+func temporary(err error) bool {
+	if errors.As(err, new(*berth.Error)) {
+		return !berth.IsDecided(err)
+	}
+	return errdefs.ClassOf(err) == errdefs.Unavailable
+}
+
+// Unrestored is the number of prepared claims that berthd does not admit again.
+func (d *Driver) Unrestored() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.unrestored)
 }
 
 // admit admits a claim, and returns it with its CPUs. A rejection is an error with the explanation.
@@ -266,6 +338,11 @@ func (d *Driver) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	delete(d.prepared, uid)
+	if d.unrestored[uid] != nil {
+		left := maps.Clone(d.unrestored)
+		delete(left, uid)
+		d.obstruct(left)
+	}
 	d.assess()
 	return d.release(ctx, uid)
 }

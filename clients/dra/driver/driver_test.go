@@ -22,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
@@ -34,10 +35,11 @@ const node = "worker"
 // place is a node with berthd, a directory of CDI files, and a driver.
 type place struct {
 	*Driver
-	t    testing.TB
-	root string
-	stop func()
-	dra  string // the division in berthd's configuration
+	t       testing.TB
+	root    string
+	stop    func()
+	dra     string // the division in berthd's configuration
+	machine string // berthd's machine, in place of the shape; a file is followed
 	// sold are the CPUs that the scheduler gives to pods, in place of those that are not reserved.
 	sold string
 }
@@ -79,7 +81,8 @@ func (p *place) startBerthd(options string) {
 	text := `apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
 rootDir: ` + p.root + `
-machine: 2s4c2t,mem=64Gi
+machine: ` + cmp.Or(p.machine, "2s4c2t,mem=64Gi") + `
+hotplug: {poll: 10ms, debounce: 1ms}
 log: {level: error}
 cpu: {policy: static` + options + `}
 reserved: {cpus: "0-6,8-14", system: {memory: 20Gi}, evictionHard: {}}
@@ -288,6 +291,95 @@ func TestLostLedger(t *testing.T) {
 	p.lose()
 	<-out
 	p.want("the ledger was lost", "a: 1,9; b: 4,12")
+}
+
+// TestClaimThatCannotBeRestored: berthd has lost a claim and does not admit it again, because another program has admitted
+// something with its CPUs. Nothing of its NUMA node is given or published until the reason has gone or the claim is given
+// back, and the other NUMA node is as before.
+func TestClaimThatCannotBeRestored(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	for uid, numa := range map[string]int{"a": 0, "b": 1} {
+		if r := p.prepared(allocated(uid, numa, 2, "1Gi")); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	p.lose()
+	thief := &claim{UID: "thief", Namespace: "default", Name: "thief", Parts: []*part{{Name: "place", CPUs: "2,9", Resources: map[string]string{"cpu": "2", "memory": "1Gi"}}}}
+	steal := func() {
+		t.Helper()
+		if r, err := p.Client.Admission().Admit(t.Context(), thief.admission(Owner)); err != nil || r.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			t.Fatal(r, err)
+		}
+	}
+	steal()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	out, done := make(published), make(chan struct{})
+	go func() { defer close(done); p.Follow(ctx, out) }()
+	defer func() { cancel(); <-done }()
+	devices := func(want string) {
+		t.Helper()
+		for got := ""; got != want; {
+			select {
+			case r := <-out:
+				got = ""
+				for _, slice := range r.Pools[node].Slices {
+					for _, d := range slice.Devices {
+						got += d.Name + " "
+					}
+				}
+			case <-ctx.Done():
+				t.Fatalf("%q is published, want %q", got, want)
+			}
+		}
+	}
+	devices("numa-1 ")
+	report := func() string {
+		r, _ := p.health.get(time.Unix(1, 0))
+		return text(r)
+	}
+	if got := report(); !strings.HasPrefix(got, "numa-0 Unhealthy: claim default/claim-a has CPUs 1,9, but is not in berthd's ledger: ") || !strings.HasSuffix(got, "; numa-1 Healthy") {
+		t.Error(got)
+	}
+	if n := p.Unrestored(); n != 1 {
+		t.Errorf("%d claims are unrestored", n)
+	}
+	r := p.prepared(allocated("c", 0, 1, "1Gi"))
+	for _, want := range []string{"claim default/claim-a has CPUs 1,9", "end the pods that use it", "CPUs 9"} {
+		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
+			t.Errorf("%v lacks %q", r.Err, want)
+		}
+	}
+	if r := p.prepared(with(allocated("c", 1, 1, "1Gi"), allocated("c", 0, 1, "1Gi"))); r.Err == nil {
+		t.Error("one of two devices is of the NUMA node")
+	}
+	if r := p.prepared(allocated("a", 0, 2, "1Gi")); r.Err == nil {
+		t.Error("the claim itself is prepared")
+	}
+	if r := p.prepared(allocated("c", 1, 1, "1Gi")); r.Err != nil {
+		t.Errorf("the other NUMA node: %v", r.Err)
+	}
+	p.unprepare("thief")
+	p.unprepare("c")
+	if r := p.prepared(allocated("c", 0, 1, "1Gi")); r.Err != nil {
+		t.Error(r.Err)
+	}
+	devices("numa-0 numa-1 ")
+	p.want("the reason has gone", "a: 1,9; b: 4,12; c: 2")
+	if got := report(); got != "numa-0 Healthy; numa-1 Healthy" {
+		t.Error(got)
+	}
+	p.unprepare("c")
+	p.mu.Lock() // nothing is restored meanwhile
+	p.lose()
+	steal()
+	p.mu.Unlock()
+	devices("numa-1 ")
+	p.unprepare("a")
+	devices("numa-0 numa-1 ")
+	if n := p.Unrestored(); n != 0 {
+		t.Errorf("%d claims are unrestored", n)
+	}
 }
 
 // lose restarts berthd without its ledger.

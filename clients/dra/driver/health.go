@@ -70,7 +70,11 @@ func (d *Driver) assess() {
 	problems := map[uint32][]string{}
 	for _, uid := range slices.Sorted(maps.Keys(d.prepared)) {
 		c := d.prepared[uid]
+		lost := d.unrestored[uid]
 		for _, p := range c.Parts {
+			if lost != nil {
+				problems[p.Node] = append(problems[p.Node], fmt.Sprintf("claim %s/%s has CPUs %s, but is not in berthd's ledger: %.200s", c.Namespace, c.Name, p.CPUs, lost))
+			}
 			size, _ := p.bytes()
 			h := held[p.Node]
 			h.bytes += size

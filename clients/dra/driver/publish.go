@@ -89,15 +89,19 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 			switch {
 			case r.err != nil:
 				return r.err
-			case r.message.GetInitial():
-				d.restoreNow(ctx)
+			case r.message.GetInitial(): // berthd may have been restarted before
+				d.mu.Lock()
+				d.unsure = true
+				d.mu.Unlock()
 			case len(r.message.GetEvents()) == 0:
 				continue
 			}
+		case <-d.changed:
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		d.restoreNow(ctx)
 		if err := d.publish(ctx, p); err != nil {
 			return err
 		}
@@ -109,7 +113,7 @@ func (d *Driver) restoreNow(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.restore(ctx); err != nil {
-		d.Log.Warn("berthd has not all prepared claims; the next claim to be prepared waits for them", "error", err)
+		d.Log.Warn("berthd may not have all prepared claims; the next claim to be prepared waits for them", "error", err)
 	}
 }
 
@@ -129,7 +133,7 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 	if err := d.measure(allocatable.GetResourceClaims()); err != nil {
 		return err
 	}
-	if len(devices) == 0 {
+	if len(devices) == 0 && d.Unrestored() == 0 {
 		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
 	}
 	twice, err := d.compare(ctx, allocatable.GetResourceClaims())
@@ -176,6 +180,18 @@ func amounts(n *nodev1.ClaimNode) (cpus cpuset.Set, bytes int64, err error) {
 	return cpus, max(memory.Value(), 0), nil
 }
 
+// obstructed reports whether nothing of a NUMA node can be given to claims.
+func (d *Driver) obstructed(node uint32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for uid := range d.unrestored {
+		if d.prepared[uid].uses(node) {
+			return true
+		}
+	}
+	return false
+}
+
 // devices are the NUMA nodes with CPUs and memory for claims.
 func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse) (out []resourceapi.Device, err error) {
 	for _, n := range nodes {
@@ -185,7 +201,7 @@ func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineRe
 		}
 		step := max(int64(n.GetCpuStep()), 1)
 		number, bytes := int64(cpus.Len())/step*step, memory/mebi*mebi
-		if number == 0 || bytes == 0 {
+		if number == 0 || bytes == 0 || d.obstructed(n.GetNumaNode()) {
 			continue
 		}
 		shared := true

@@ -247,13 +247,8 @@ func unanswered(err error) bool {
 // decided reports whether an error is a decision: the same call fails again until the node changes.
 // After any other error the next call may succeed.
 func decided(err error) bool {
-	var e *berth.Error
-	if errors.As(err, &e) {
-		switch e.Code {
-		case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
-			return true
-		}
-		return false
+	if errors.As(err, new(*berth.Error)) {
+		return berth.IsDecided(err)
 	}
 	switch errdefs.ClassOf(err) {
 	case errdefs.Refused, errdefs.Invalid, errdefs.NotFound, errdefs.Exists, errdefs.Precondition, errdefs.PermissionDenied, errdefs.Unsupported:
