@@ -107,11 +107,14 @@ type Plan struct {
 
 // New plans the steps from the claims of a view to some changes. The view stays as it is.
 //
+// If the view is a state on the way between the claims before and after the changes, the plan stays on this
+// way, in either direction. So changes can be reversed after each step, and reversed again.
+//
 // Errors are of class NotFound for a pod that the view does not have, Invalid for a change that is no
 // change of CPUs or memory that the pod has, and Refused with the reason ResizeDeferred if no order of
 // steps keeps the invariants now.
 func New(view *ledger.View, changes []Change) (*Plan, error) {
-	p := &planner{view: view, capacity: map[string]*ledger.NodeBytes{}, plan: Plan{Changes: changes}}
+	p := &planner{view: view, capacity: map[string]*ledger.NodeBytes{}}
 	for _, m := range view.Rules().Memory {
 		c := p.capacity[m.Resource]
 		if c == nil {
@@ -120,11 +123,104 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 		}
 		c[m.Node] = m.Allocatable
 	}
+	plan := &Plan{Changes: changes}
 	for _, c := range changes {
-		if err := p.add(c); err != nil {
+		if err := p.add(c, &plan.Cost); err != nil {
 			return nil, err
 		}
 	}
+	var err error
+	plan.Steps, err = p.path()
+	return plan, err
+}
+
+// path returns the steps from the present claims: along the way from the claims before the changes to those
+// after them, backwards along the way in the other direction, or along the way from the present claims.
+func (p *planner) path() ([]Step, error) {
+	steps, err := p.at(before).steps(p.units)
+	n, on := p.reaches(p.units, steps)
+	if err == nil && on {
+		return steps[n:], nil
+	}
+	var reversed []*unit
+	for _, u := range p.units {
+		reversed = append(reversed, &unit{owner: u.owner, from: u.want, want: u.from, part: u.part})
+	}
+	if steps, stuck := p.at(after).steps(reversed); stuck == nil {
+		if n, ok := p.reaches(reversed, steps); ok {
+			if steps, ok := p.backwards(steps[:n]); ok {
+				return steps, nil
+			}
+		}
+	}
+	if on {
+		return nil, err // from the claims before the changes, which are the present ones
+	}
+	return p.steps(p.units)
+}
+
+func before(u *unit) []ledger.Claim { return u.from }
+func after(u *unit) []ledger.Claim  { return u.want }
+
+// at returns a planner with other claims of the units.
+func (p *planner) at(claims func(*unit) []ledger.Claim) *planner {
+	d := ledger.NewDraft(p.view)
+	for _, u := range p.units {
+		if !equal(p.have(u), claims(u)) {
+			d.AddClaims(u.owner.Pod, claims(u)...)
+		}
+	}
+	return &planner{view: d.View(), capacity: p.capacity}
+}
+
+// reaches returns after how many steps from the claims of some units before their changes they have the present
+// ones, if they ever have.
+func (p *planner) reaches(units []*unit, steps []Step) (n int, ok bool) {
+	present := map[ledger.Owner][]ledger.Claim{}
+	differ := map[ledger.Owner]bool{}
+	compare := func(owner ledger.Owner, claims []ledger.Claim) {
+		delete(differ, owner)
+		if !equal(claims, present[owner]) {
+			differ[owner] = true
+		}
+	}
+	for _, u := range units {
+		present[u.owner] = p.have(u)
+		compare(u.owner, u.from)
+	}
+	for i := range steps {
+		if len(differ) == 0 {
+			return i, true
+		}
+		compare(steps[i].Owner, steps[i].After)
+	}
+	return len(steps), len(differ) == 0
+}
+
+// backwards returns the steps that undo some steps, if the invariants allow them now.
+func (p *planner) backwards(steps []Step) ([]Step, bool) {
+	back := &planner{view: p.view, capacity: p.capacity}
+	for _, s := range slices.Backward(steps) {
+		u := p.units[slices.IndexFunc(p.units, func(u *unit) bool { return u.owner == s.Owner })]
+		next, ok := back.possible(u, s.Before)
+		switch {
+		case s.Kind == Migrate:
+		case !ok:
+			return nil, false
+		case cpusOf(s.After).IsSubsetOf(cpusOf(s.Before)) && nodesOf(s.After).IsSubsetOf(nodesOf(s.Before)):
+			back.step(next, u, Widen, s.After, s.Before)
+		case equal(s.Before, u.want) || !nodesOf(s.After).IsSubsetOf(nodesOf(s.Before)):
+			back.release(next, u, s.After, s.Before)
+		default:
+			back.step(next, u, HandOver, s.After, s.Before)
+		}
+	}
+	return back.made, true
+}
+
+// steps makes a way from the view of the planner to the future claims of some units.
+func (p *planner) steps(units []*unit) ([]Step, error) {
+	p = &planner{view: p.view, capacity: p.capacity, units: slices.Clone(units)}
 	for {
 		// All units widen first: from then on no other unit can get their new claims.
 		moved := false
@@ -137,7 +233,7 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 		p.units = slices.DeleteFunc(p.units, p.reached)
 		switch {
 		case len(p.units) == 0:
-			return &p.plan, nil
+			return p.made, nil
 		case moved:
 			p.turns = 0
 		case p.handOver() || p.detour():
@@ -147,13 +243,13 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 	}
 }
 
-// planner makes a plan, on one view after the other.
+// planner makes steps, on one view after the other.
 type planner struct {
 	view     *ledger.View
 	capacity map[string]*ledger.NodeBytes
 	// units are the units without all of their future resources.
 	units []*unit
-	plan  Plan
+	made  []Step
 	// turns counts the detours since the last CPU that reached its future owner.
 	turns int
 }
@@ -167,7 +263,7 @@ type unit struct {
 }
 
 // add makes the units of a change, and adds its cost.
-func (p *planner) add(c Change) error {
+func (p *planner) add(c Change, cost *Cost) error {
 	pod, ok := p.view.Pod(c.Pod)
 	if !ok {
 		return p.view.NotAdmitted(c.Pod)
@@ -190,7 +286,10 @@ func (p *planner) add(c Change) error {
 		if have.CPUs != nil && have.CPUs.Use != want.CPUs.Use {
 			return errdefs.Invalidf("%s has CPUs for use %q, which cannot become %q", want.Owner, have.CPUs.Use, want.CPUs.Use)
 		}
-		if same(have, want) {
+		if was := &c.From[i]; was.Owner != want.Owner || was.Resource != want.Resource || (was.CPUs == nil) != (want.CPUs == nil) {
+			return errdefs.Invalidf("the change of %s on %s begins with a claim of %s on %s", want.Owner, want.Resource, was.Owner, was.Resource)
+		}
+		if same(have, want) && same(&c.From[i], want) {
 			continue
 		}
 		u := units[want.Owner]
@@ -200,14 +299,16 @@ func (p *planner) add(c Change) error {
 			p.units = append(p.units, u)
 		}
 		u.from, u.want = append(u.from, c.From[i]), append(u.want, *want)
-		p.price(pod, u, have, want, touched)
+		if !same(have, want) {
+			cost.add(pod, u, have, want, touched)
+		}
 	}
-	p.plan.Cost.Containers += len(touched)
+	cost.Containers += len(touched)
 	return nil
 }
 
-// price adds the cost of one claim. Of a pod as a whole, all containers are touched.
-func (p *planner) price(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touched map[string]bool) {
+// add adds the cost of one claim. Of a pod as a whole, all containers are touched.
+func (c *Cost) add(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touched map[string]bool) {
 	if u.owner.Container != "" {
 		touched[u.owner.Container] = true
 	} else {
@@ -216,10 +317,10 @@ func (p *planner) price(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touc
 		}
 	}
 	if have.CPUs != nil && ofNode(have.CPUs) {
-		p.plan.Cost.CPUs += want.CPUs.Set.Minus(have.CPUs.Set).Len()
+		c.CPUs += want.CPUs.Set.Minus(have.CPUs.Set).Len()
 	}
 	if !u.part {
-		p.plan.Cost.Bytes += leaving([]ledger.Claim{*have}, []ledger.Claim{*want})
+		c.Bytes += leaving([]ledger.Claim{*have}, []ledger.Claim{*want})
 	}
 }
 
@@ -245,8 +346,7 @@ func (p *planner) widen(u *unit) bool {
 	return !equal(have, wide) && p.make(u, Widen, have, wide)
 }
 
-// narrow releases all other resources of a unit that has its future resources. The memory moves off
-// the released nodes before.
+// narrow releases all other resources of a unit that has its future resources.
 func (p *planner) narrow(u *unit) bool {
 	have := p.have(u)
 	if equal(have, u.want) || !equal(have, widened(have, u.want, u.part)) {
@@ -256,13 +356,19 @@ func (p *planner) narrow(u *unit) bool {
 	if !ok {
 		return false
 	}
-	if to := nodesOf(u.want); u.owner.Container != "" && !nodesOf(have).IsSubsetOf(to) {
-		p.plan.Steps = append(p.plan.Steps, Step{
-			Kind: Migrate, Owner: u.owner, Before: have, After: have, To: to, Bytes: leaving(have, u.want),
+	p.release(next, u, have, u.want)
+	return true
+}
+
+// release makes the step that releases resources of a unit, after the one that moves its memory off the
+// released nodes.
+func (p *planner) release(next *ledger.View, u *unit, from, to []ledger.Claim) {
+	if nodes := nodesOf(to); u.owner.Container != "" && !nodesOf(from).IsSubsetOf(nodes) {
+		p.made = append(p.made, Step{
+			Kind: Migrate, Owner: u.owner, Before: from, After: from, To: nodes, Bytes: leaving(from, to),
 		})
 	}
-	p.step(next, u, Narrow, have, u.want)
-	return true
+	p.step(next, u, Narrow, from, to)
 }
 
 // make adds a step if the invariants allow it.
@@ -276,7 +382,7 @@ func (p *planner) make(u *unit, kind Kind, from, to []ledger.Claim) bool {
 
 func (p *planner) step(next *ledger.View, u *unit, kind Kind, from, to []ledger.Claim) {
 	p.view = next
-	p.plan.Steps = append(p.plan.Steps, Step{Kind: kind, Owner: u.owner, Before: from, After: to})
+	p.made = append(p.made, Step{Kind: kind, Owner: u.owner, Before: from, After: to})
 }
 
 // possible returns whether a unit may have some claims now, and the view with them.
@@ -456,5 +562,5 @@ func (p *planner) stuck() error {
 		return errdefs.Refuse(errdefs.ResizeDeferred, "%s cannot get CPUs %s and memory of NUMA nodes %s while others run: the shared CPUs would be used up",
 			u.owner, cpusOf(wide), nodesOf(wide))
 	}
-	return errdefs.Internalf("a plan of %d steps did not end", len(p.plan.Steps))
+	return errdefs.Internalf("a plan of %d steps did not end", len(p.made))
 }
