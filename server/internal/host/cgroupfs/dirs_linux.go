@@ -92,6 +92,8 @@ func (o *openDirs) find(name cgroup.Name, grow bool) *openDir {
 			next = newOpenDir(len(at.fds))
 			if next.passing = !grow; grow {
 				at.add(c, next)
+				i, _ := slices.BinarySearch(at.names, c)
+				at.names = slices.Insert(slices.Clip(at.names), i, c) // a walk may use the old array
 			}
 		}
 		at = next
@@ -324,7 +326,7 @@ func (d *Driver) list(name cgroup.Name, dir *openDir) (added []string, err error
 	return added, nil
 }
 
-// listed returns the names below a cgroup as listed last, and the directories of each.
+// listed returns the known names below a cgroup, and the directories of each.
 func (o *openDirs) listed(d *openDir) (names []string, below []*openDir) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

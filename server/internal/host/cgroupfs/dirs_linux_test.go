@@ -49,6 +49,28 @@ func TestOpenDirectoriesAreCurrent(t *testing.T) {
 	}
 }
 
+// A walk finds cgroups that an earlier walk began at.
+func TestWalkAfterOneThatBeganInside(t *testing.T) {
+	t.Parallel()
+	for _, k := range kernelTrees {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			d := k.open(t)
+			pod := place(t, d)
+			container := append(pod[:len(pod):len(pod)], "main")
+			if _, err := d.Ensure(t.Context(), cgroup.Node{Name: container}); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []cgroup.Name{container, pod} {
+				seen, err := d.Observe(t.Context(), name, -1)
+				if err != nil || seen.Find(container).State != cgroup.Valid {
+					t.Errorf("from %s: %+v, %v", name, seen, err)
+				}
+			}
+		})
+	}
+}
+
 // changing makes random changes to a tree.
 type changing struct {
 	t   *testing.T
@@ -65,7 +87,9 @@ func (c *changing) change() {
 	}
 	h := c.d.hierarchies[c.r.IntN(len(c.d.hierarchies))]
 	var err error
-	switch c.r.IntN(8) {
+	switch c.r.IntN(9) {
+	case 8: // a walk that begins inside
+		_, err = c.d.Observe(c.t.Context(), name, -1)
 	case 6, 7: // the CPUs alone
 		v := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(0)}}
 		if c.r.IntN(2) == 0 {
