@@ -144,7 +144,7 @@ func (d *daemon) replacesOrDies(uid string, lost cpuset.Set) bool {
 }
 
 // TestReplaceOnTheMachine takes a CPU of an exclusive container off line. The container goes on with another one, and those
-// who share never run on exclusive CPUs. With cgroup v1, berthd does not start with this. No other test runs beside it.
+// who share never run on exclusive CPUs. So does one that loses a CPU while no berthd runs. No other test runs beside it.
 func TestReplaceOnTheMachine(t *testing.T) {
 	if os.Getenv(offlineEnv) == "" {
 		t.Skipf("takes CPUs of the machine off line: %s is not set", offlineEnv)
@@ -156,12 +156,6 @@ func TestReplaceOnTheMachine(t *testing.T) {
 	text := "apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nhotplug: {poll: 200ms, debounce: 0s, onLost: replace}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		if n.launch("--config", file).readyOrDead() {
-			t.Error("berthd replaces CPUs with cgroup v1")
-		}
-		t.Skip("hotplug.onLost: replace needs cgroup v2")
 	}
 	d := n.start("--config", file)
 	d.admitted(guaranteed("x", 1, 0))
@@ -198,6 +192,19 @@ func TestReplaceOnTheMachine(t *testing.T) {
 	d.eventually("the CPU that is back is shared", func() bool {
 		m, err := nodev1.NewNodeServiceClient(d.conn).GetMachine(d.ctx(), &nodev1.GetMachineRequest{})
 		return err == nil && m.GetOfflineCpus().GetList() == "" && s.allowed().Overlaps(own) && x.allowed() == now
+	})
+	d.check()
+
+	d.kill()
+	lost, _ = now.Min()
+	if err := set("0"); err != nil {
+		t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+	}
+	d = n.start("--config", file)
+	d.eventually("it has a CPU again", func() bool {
+		p := d.pods()["x"]
+		third := d.cpusOf(p)
+		return !p.GetMoving() && third.Len() == 1 && third != now && x.allowed() == third && !s.allowed().Overlaps(third.Union(others)) && y.allowed() == others
 	})
 	d.check()
 }

@@ -53,15 +53,10 @@ func (a *App) swapBytes() (int64, error) {
 	return procfs.SwapBytes(os.DirFS("/proc"))
 }
 
-// refuseV1 refuses cgroup v1 where the configuration does, or needs v2.
+// refuseV1 refuses cgroup v1 where the configuration does.
 func refuseV1(c config.Config, version cgroup.Version) error {
 	if c.Node.FailCgroupV1 && version == cgroup.V1 {
 		return errdefs.Preconditionf("this system has cgroup v1, and node.failCgroupV1 refuses that")
-	}
-	// The kernel moves the processes of a container without an online CPU out of its cgroup in the background,
-	// and they are not brought back reliably if the container gets other CPUs meanwhile.
-	if c.Hotplug.OnLost == config.LostReplace && version == cgroup.V1 {
-		return errdefs.Preconditionf("this system has cgroup v1, and hotplug.onLost: %s needs cgroup v2: set it to %s", config.LostReplace, config.LostReport)
 	}
 	return nil
 }
