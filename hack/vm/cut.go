@@ -14,6 +14,8 @@ import (
 
 	"github.com/berthd/berth/hack/vm/emulator"
 	"github.com/berthd/berth/hack/vm/job"
+	"github.com/berthd/berth/hack/vm/monitor"
+	"github.com/berthd/berth/hack/vm/shape"
 )
 
 // errCut ends a machine whose power is cut.
@@ -31,6 +33,7 @@ func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout
 		i.job.Tests = nil
 		for _, t := range i.tests {
 			test := t.job(o)
+			test.Env = append(test.Env, partsEnv(i.parts)...)
 			test.Env = append(test.Env, o.diskEnv(boot, last)...)
 			i.job.Tests = append(i.job.Tests, test)
 		}
@@ -39,7 +42,7 @@ func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout
 		}
 		r := &report{out: stdout, jobs: i.job.Tests, verbose: o.verbose, noSkip: o.noSkip, passed: true, started: time.Now()}
 		if last || o.reboots > 0 {
-			if err := emulator.Run(ctx, cfg, r.handle); err != nil {
+			if err := emulator.Run(ctx, cfg, o.plugging(ctx, cfg, i.parts, r)); err != nil {
 				return false, fmt.Errorf("%w%s", err, r.unfinished())
 			}
 			if last || !r.passed {
@@ -72,25 +75,25 @@ func (o options) diskEnv(boot int, last bool) (env []string) {
 	return env
 }
 
+// partsEnv names the parts that can be plugged in.
+func partsEnv(parts []shape.Part) []string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.Name)
+	}
+	return []string{job.PartsEnv + "=" + strings.Join(names, " ")}
+}
+
 // cut boots the machine and kills it. It returns the lines to be kept. A boot whose
 // tests come to their end has failed: they are to continue until the cut.
 func (o options) cut(ctx context.Context, cfg emulator.Config, r *report) (kept []string, err error) {
 	after := 1 + rand.IntN(mostKept)
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
-	rest := ""
+	var said lines
 	err = emulator.Run(ctx, cfg, func(e job.Event) {
 		r.handle(e)
-		if e.Kind != job.Output {
-			return
-		}
-		rest += e.Text
-		for {
-			line, more, whole := strings.Cut(rest, "\n")
-			if !whole {
-				return
-			}
-			rest = more
+		for _, line := range said.of(e) {
 			if text, ok := strings.CutPrefix(line, job.Keep); ok {
 				if kept = append(kept, text+"\n"); len(kept) == after {
 					kill(errCut) // what it still says counts too
@@ -105,6 +108,47 @@ func (o options) cut(ctx context.Context, cfg emulator.Config, r *report) (kept 
 		err = fmt.Errorf("the tests ended after %d of %d lines, before the cut", len(kept), after)
 	}
 	return nil, fmt.Errorf("%w%s", err, r.unfinished())
+}
+
+// plugging returns a handler of events that also plugs parts into the machine, and unplugs them, as its tests request.
+func (o options) plugging(ctx context.Context, cfg emulator.Config, parts []shape.Part, r *report) func(job.Event) {
+	if len(parts) == 0 {
+		return r.handle
+	}
+	var said lines
+	return func(e job.Event) {
+		r.handle(e)
+		for _, line := range said.of(e) {
+			command, ok, err := monitor.Request(parts, line)
+			if !ok {
+				continue
+			}
+			if err == nil {
+				err = monitor.Execute(ctx, cfg.Monitor, command)
+			}
+			if err != nil { // the test waits in vain, and fails, too
+				r.handle(job.Event{Kind: job.Trouble, Text: fmt.Sprintf("%s: %s", line, err)})
+			}
+		}
+	}
+}
+
+// lines are the whole lines in what tests print.
+type lines struct{ rest string }
+
+// of returns the lines that end in an event.
+func (l *lines) of(e job.Event) (whole []string) {
+	if e.Kind != job.Output {
+		return nil
+	}
+	l.rest += e.Text
+	for {
+		line, more, ok := strings.Cut(l.rest, "\n")
+		if !ok {
+			return whole
+		}
+		whole, l.rest = append(whole, line), more
+	}
 }
 
 // makeDisk makes a file with an ext4 file system that holds copies of files and folders.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/hack/vm/archive"
 	"github.com/berthd/berth/hack/vm/job"
+	"github.com/berthd/berth/hack/vm/shape"
 	"github.com/berthd/berth/hack/vm/userland"
 )
 
@@ -117,6 +118,8 @@ type image struct {
 	debs []string
 	// files come from the host.
 	files []addition
+	// parts can be plugged into the machine.
+	parts []shape.Part
 	// kept are the lines that the boots before have kept.
 	kept []string
 }

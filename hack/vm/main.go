@@ -237,6 +237,9 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 	if i.tests, err = build(ctx, o, cfg.Dir); err != nil {
 		return false, err
 	}
+	if i.parts = machine.Parts(); len(i.parts) > 0 {
+		cfg.Monitor = filepath.Join(cfg.Dir, "monitor")
+	}
 	if o.systemd {
 		cfg.KernelArgs = append(cfg.KernelArgs, userland.KernelArgs(job.Cgroup(o.cgroup))...)
 	} else {

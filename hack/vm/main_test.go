@@ -5,7 +5,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/hack/vm/job"
 )
+
+// TestLines puts lines together that arrive in pieces.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	var said lines
+	var all []string
+	for _, e := range []job.Event{
+		{Kind: job.Start, Text: "no line\n"}, {Kind: job.Output, Text: "plug c"}, {Kind: job.Output}, {Kind: job.Output, Text: "pu4\n\nkeep"},
+		{Kind: job.Output, Text: " 1\nrest"},
+	} {
+		all = append(all, said.of(e)...)
+	}
+	if want := []string{"plug cpu4", "", "keep 1"}; !slices.Equal(all, want) {
+		t.Errorf("%q, want %q", all, want)
+	}
+}
 
 // TestAdditions has what the VM gets beyond the tests.
 func TestAdditions(t *testing.T) {

@@ -38,6 +38,8 @@ type Config struct {
 	Disk string
 	// Accelerator is QEMU's -accel.
 	Accelerator string
+	// Monitor is the socket on which QEMU takes commands; empty for none.
+	Monitor string
 	// Machine are the arguments that make the machine, see package shape.
 	Machine []string
 	// KernelArgs go to the kernel's command line.
@@ -143,7 +145,11 @@ func (cfg Config) args(console string) []string {
 	if cfg.Disk != "" {
 		disk = []string{"-drive", "if=none,id=disk,format=raw,file=" + cfg.Disk, "-device", "nvme,drive=disk,serial=berth"}
 	}
-	return slices.Concat(cfg.Machine, disk, []string{
+	var monitor []string
+	if cfg.Monitor != "" {
+		monitor = []string{"-qmp", "unix:" + cfg.Monitor + ",server=on,wait=off"}
+	}
+	return slices.Concat(cfg.Machine, disk, monitor, []string{
 		"-accel", cfg.Accelerator, "-nodefaults", "-display", "none", "-no-reboot",
 		"-serial", "file:" + console,
 		"-chardev", "file,id=events,path=/dev/fd/3", "-serial", "chardev:events",

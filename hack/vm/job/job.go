@@ -51,6 +51,18 @@ const (
 	KeptEnv = "BERTH_VM_KEPT"
 )
 
+// PartsEnv names the parts that can be plugged into the machine while it runs, with a space between; it is empty
+// if there are none.
+const PartsEnv = "BERTH_VM_PARTS"
+
+// Beginnings of lines that a test prints, with the name of a part after each.
+const (
+	// Plug has the part plugged into the machine.
+	Plug = "plug "
+	// Unplug asks the kernel of the machine to let go of the part.
+	Unplug = "unplug "
+)
+
 const (
 	// Disk is the device of the disk.
 	Disk = "/dev/nvme0n1"

@@ -6,6 +6,7 @@
 //   - shape: one machine; the named ones are those that the recorded decisions of
 //     the kubelet were made on, so that berth can be held against them.
 //   - near and far: the distances inside of a group of nodes and between groups.
+//   - part: a CPU or memory that the machine lacks at its boot, and that can be plugged into it while it runs.
 //
 // # Invariant
 //
@@ -50,6 +51,39 @@ type Shape struct {
 	HugePages []HugePages
 	// Devices are further arguments of QEMU.
 	Devices []string
+	// Absent are so many CPUs, those with the highest numbers of QEMU, that the machine lacks at its boot.
+	Absent int
+	// Modules are memory that the machine lacks at its boot.
+	Modules []Module
+}
+
+// Module is a memory module of a node.
+type Module struct{ Node, MiB int }
+
+// Part is a CPU or a memory module that can be plugged into the machine.
+type Part struct {
+	// Name is cpuN or memoryN, with QEMU's number of the CPU or the number of the module.
+	Name string
+	// Device are the arguments with which QEMU plugs it in (device_add).
+	Device map[string]any
+}
+
+// Parts lists what can be plugged into the machine.
+func (s Shape) Parts() (all []Part) {
+	for i := s.CPUs() - s.Absent; i < s.CPUs(); i++ {
+		name := fmt.Sprintf("cpu%d", i)
+		core := i / s.Threads
+		device := map[string]any{
+			"id": name, "driver": s.CPU + "-x86_64-cpu",
+			"socket-id": core / s.Cores / s.Dies, "die-id": core / s.Cores % s.Dies, "core-id": core % s.Cores, "thread-id": i % s.Threads,
+		}
+		all = append(all, Part{name, device})
+	}
+	for i, m := range s.Modules {
+		name := fmt.Sprintf("memory%d", i)
+		all = append(all, Part{name, map[string]any{"id": name, "driver": "pc-dimm", "memdev": "spare" + strconv.Itoa(i), "node": m.Node}})
+	}
+	return all
 }
 
 // Even makes a machine of equal nodes, CPUs in order, distance 20.
@@ -68,10 +102,10 @@ func Even(nodes, cpus, memoryMiB int) (Shape, error) {
 	}, nil
 }
 
-// CPUs counts the machine's CPUs.
+// CPUs counts the machine's CPUs, with those that it lacks at its boot.
 func (s Shape) CPUs() int { return s.Sockets * s.Dies * s.Cores * s.Threads }
 
-// MemoryMiB is all nodes' memory.
+// MemoryMiB is all nodes' memory at the boot.
 func (s Shape) MemoryMiB() (sum int) {
 	for _, n := range s.Nodes {
 		sum += n.MemoryMiB
@@ -81,12 +115,26 @@ func (s Shape) MemoryMiB() (sum int) {
 
 // Args are the arguments with which QEMU makes the machine.
 func (s Shape) Args() []string {
-	smp := fmt.Sprintf("%d,sockets=%d", s.CPUs(), s.Sockets)
+	smp := strconv.Itoa(s.CPUs() - s.Absent)
+	if s.Absent > 0 {
+		smp += fmt.Sprintf(",maxcpus=%d", s.CPUs())
+	}
+	smp += fmt.Sprintf(",sockets=%d", s.Sockets)
 	if s.Dies > 1 {
 		smp += fmt.Sprintf(",dies=%d", s.Dies)
 	}
 	smp += fmt.Sprintf(",cores=%d,threads=%d", s.Cores, s.Threads)
-	args := []string{"-machine", s.Machine, "-cpu", s.CPU, "-m", strconv.Itoa(s.MemoryMiB()) + "M", "-smp", smp}
+	memory, most := strconv.Itoa(s.MemoryMiB())+"M", s.MemoryMiB()
+	for _, m := range s.Modules {
+		most += m.MiB
+	}
+	if len(s.Modules) > 0 {
+		memory += fmt.Sprintf(",slots=%d,maxmem=%dM", len(s.Modules), most)
+	}
+	args := []string{"-machine", s.Machine, "-cpu", s.CPU, "-m", memory, "-smp", smp}
+	for i, m := range s.Modules {
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=spare%d,size=%dM", i, m.MiB))
+	}
 	for i, n := range s.Nodes {
 		numa := fmt.Sprintf("node,nodeid=%d", i)
 		if n.MemoryMiB > 0 {

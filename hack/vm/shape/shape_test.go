@@ -53,6 +53,44 @@ func TestNamedShapesAddUp(t *testing.T) {
 	}
 }
 
+// TestParts has what can be plugged into the machine.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	s, err := Named("n3plug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := strings.Join(s.Args(), " ")
+	for _, want := range []string{
+		"-m 2048M,slots=2,maxmem=2816M -smp 6,maxcpus=12,sockets=3,cores=4,threads=1 ",
+		" -object memory-backend-ram,id=spare1,size=512M ", " -numa node,nodeid=2,cpus=8-11 ",
+	} {
+		if !strings.Contains(args, want) {
+			t.Errorf("%s\nwithout %s", args, want)
+		}
+	}
+	parts := s.Parts()
+	if len(parts) != 8 || parts[0].Name != "cpu6" || parts[7].Name != "memory1" {
+		t.Fatalf("%+v", parts)
+	}
+	want := map[string]any{"id": "cpu6", "driver": "max-x86_64-cpu", "socket-id": 1, "die-id": 0, "core-id": 2, "thread-id": 0}
+	if !reflect.DeepEqual(parts[0].Device, want) {
+		t.Errorf("%v, want %v", parts[0].Device, want)
+	}
+	want = map[string]any{"id": "memory1", "driver": "pc-dimm", "memdev": "spare1", "node": 2}
+	if !reflect.DeepEqual(parts[7].Device, want) {
+		t.Errorf("%v, want %v", parts[7].Device, want)
+	}
+	threads := Shape{CPU: "max", Sockets: 2, Dies: 2, Cores: 2, Threads: 2, Absent: 1}.Parts()
+	want = map[string]any{"id": "cpu15", "driver": "max-x86_64-cpu", "socket-id": 1, "die-id": 1, "core-id": 1, "thread-id": 1}
+	if len(threads) != 1 || !reflect.DeepEqual(threads[0].Device, want) {
+		t.Errorf("%v, want %v", threads, want)
+	}
+	if plain, err := Named("n4"); err != nil || len(plain.Parts()) > 0 {
+		t.Errorf("%v, %v", plain.Parts(), err)
+	}
+}
+
 func TestEven(t *testing.T) {
 	t.Parallel()
 	s, err := Even(2, 4, 1024)

@@ -44,6 +44,10 @@ func table() map[string]Shape {
 		"n2epyc":  smt("2 sockets of 2 dies, a node each socket", amd, 2, 2, 4, even(2, 16, 3072), flat(32), small(64, 64)),
 		"n4epyc":  smt("2 sockets of 2 dies, a node each die", amd, 2, 2, 4, even(4, 8, 2048), grouped(2), small(64, 64, 32, 32)),
 	}
+	plug := plain("CPUs and memory of two nodes can be plugged in; the third one has nothing at the boot", 3, 1, 4,
+		append(even(2, 4, 1024), Node{CPUs: cpuset.Range(8, 11)}), flat(20))
+	plug.Absent, plug.Modules = 6, []Module{{Node: 1, MiB: 256}, {Node: 2, MiB: 512}}
+	shapes["n3plug"] = plug
 	shapes["n2pci"] = withPCI(plain("devices on both nodes", 2, 1, 4, even(2, 4, 2048), flat(20)))
 	return shapes
 }
