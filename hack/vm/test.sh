@@ -37,7 +37,7 @@ vm -systemd -cgroup v2 -cpus 8 -env BERTH_TEST_CGROUP_DRIVER=systemd './server/b
 vm -systemd -cgroup v1 -nodes 2 ./server/internal/host/cgroupfs ./server/internal/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestReexecutedSystemd|TestFrozenCgroups)$'
 
 # Under the unit that berth comes with.
-unit=(-add "$PWD/deploy:/deploy" -env BERTH_TEST_DEPLOY=/deploy './server/berthd:^TestUnderItsUnit$')
+unit=(-add "$PWD/deploy:/deploy" -env BERTH_TEST_DEPLOY=/deploy './server/berthd:UnderItsUnit$')
 vm -systemd -cgroup v2 -nodes 2 "${unit[@]}"
 vm -systemd -cgroup v1 -nodes 2 "${unit[@]}"
 

@@ -13,7 +13,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/managers/cgroup"
 )
 
@@ -21,12 +24,9 @@ import (
 // install berthd on.
 const deployVariable = "BERTH_TEST_DEPLOY"
 
-// exposureLimit is how much systemd may find at most that the unit leaves on.
-const exposureLimit = 2.0
-
-// TestUnderItsUnit does the main job under the unit that berth comes with, and queries systemd
-// for the rights that the unit leaves on.
-func TestUnderItsUnit(t *testing.T) {
+// deployed returns the folder with the files of deploy/.
+func deployed(t *testing.T) string {
+	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		t.Skipf("systemd is not process 1: %v", err)
 	}
@@ -34,6 +34,16 @@ func TestUnderItsUnit(t *testing.T) {
 	if deploy == "" {
 		t.Skipf("%s is not set: this test installs a unit, as hack/vm/test.sh does", deployVariable)
 	}
+	return deploy
+}
+
+// exposureLimit is how much systemd may find at most that the unit leaves on.
+const exposureLimit = 2.0
+
+// TestUnderItsUnit does the main job under the unit that berth comes with, and queries systemd
+// for the rights that the unit leaves on.
+func TestUnderItsUnit(t *testing.T) {
+	deploy := deployed(t)
 	needCPUs(t, 2)
 	for _, driver := range []cgroup.Driver{cgroup.Cgroupfs, cgroup.Systemd} {
 		t.Run(string(driver), func(t *testing.T) {
@@ -52,9 +62,9 @@ func TestUnderItsUnit(t *testing.T) {
 	for _, row := range []struct {
 		config, without string
 		dropIns         []string
-		do              func(t *testing.T)
+		do              func(t *testing.T, d *daemon)
 	}{
-		{"http: 127.0.0.1:9100\n", "", []string{"metrics.conf"}, func(t *testing.T) {
+		{"http: 127.0.0.1:9100\n", "", []string{"metrics.conf"}, func(t *testing.T, _ *daemon) {
 			resp, err := http.Get("http://127.0.0.1:9100/metrics")
 			if err != nil {
 				t.Fatal(err)
@@ -64,13 +74,13 @@ func TestUnderItsUnit(t *testing.T) {
 				t.Errorf("metrics: %s", resp.Status)
 			}
 		}},
-		{"http: 127.0.0.1:97\n", "metrics.conf", []string{"metrics.conf", "low-port.conf"}, func(*testing.T) {}},
-		{"node: {nodeFit: false, kernelTunables: set}\n", "", []string{"kernel-settings.conf"}, func(t *testing.T) {
+		{"http: 127.0.0.1:97\n", "metrics.conf", []string{"metrics.conf", "low-port.conf"}, func(*testing.T, *daemon) {}},
+		{"node: {nodeFit: false, kernelTunables: set}\n", "", []string{"kernel-settings.conf"}, func(t *testing.T, _ *daemon) {
 			if text, err := os.ReadFile("/proc/sys/kernel/panic"); err != nil || string(text) != "10\n" {
 				t.Errorf("kernel/panic is %q, %v", text, err)
 			}
 		}},
-		{"", noRefusal, []string{"tracing.conf"}, func(t *testing.T) {
+		{"", noRefusal, []string{"tracing.conf"}, func(t *testing.T, _ *daemon) {
 			l, err := net.Listen("tcp", "127.0.0.1:4318")
 			if err != nil {
 				t.Fatal(err)
@@ -87,6 +97,15 @@ func TestUnderItsUnit(t *testing.T) {
 			// berthd's own test of its readiness is a call, which has a span.
 			if got := <-sent; got != "POST /v1/traces" {
 				t.Errorf("the collector got %q", got)
+			}
+		}},
+		{hugePagesConfig, noRefusal, []string{"huge-pages.conf"}, func(t *testing.T, d *daemon) {
+			lowest, _ := hostNodes(t).Lowest()
+			before := nodePages(t, lowest)
+			t.Cleanup(func() { _, _ = d.setHugePages(lowest, before) })
+			got, err := d.setHugePages(lowest, before+2)
+			if now := nodePages(t, lowest); err != nil || got.GetCount() != now || now < before+1 {
+				t.Errorf("%v, %v: the kernel has %d huge pages, and had %d", got, err, now, before)
 			}
 		}},
 	} {
@@ -110,10 +129,52 @@ func TestUnderItsUnit(t *testing.T) {
 			for _, d := range row.dropIns {
 				n.dropIn(d)
 			}
-			n.start()
-			row.do(t)
+			row.do(t, n.start())
 		})
 	}
+}
+
+// hugePagesConfig is of a berthd that may set huge pages.
+const hugePagesConfig = "node: {nodeFit: false, setHugePages: true}\n"
+
+// TestHugePagesUnderItsUnit: without the drop-in, berthd serves and sets no huge pages. The error names the drop-in.
+func TestHugePagesUnderItsUnit(t *testing.T) {
+	deploy := deployed(t)
+	n := underUnit(t, deploy, cgroup.Cgroupfs, hugePagesConfig)
+	d := n.start()
+	lowest, _ := hostNodes(t).Lowest()
+	before := nodePages(t, lowest)
+	if _, err := d.setHugePages(lowest, before+2); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "huge-pages.conf") {
+		t.Errorf("without the drop-in: %v", err)
+	}
+	if now := nodePages(t, lowest); now != before {
+		t.Errorf("the kernel has %d huge pages, and had %d", now, before)
+	}
+}
+
+// nodePages counts the huge pages of 2 MiB on a NUMA node.
+func nodePages(t *testing.T, node int) uint64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages", node))
+	if err != nil {
+		t.Skipf("the kernel has no huge pages of 2 MiB: %v", err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// setHugePages sets the huge pages of 2 MiB on a NUMA node.
+func (d *daemon) setHugePages(node int, count uint64) (*nodev1.HugePagePoolResult, error) {
+	resp, err := nodev1.NewNodeServiceClient(d.conn).SetHugePages(d.ctx(), &nodev1.SetHugePagesRequest{
+		Pools: []*nodev1.HugePagePool{{NumaNode: uint32(node), PageSizeBytes: pageOf2Mi, Count: count}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.GetPools()[0], nil
 }
 
 // systemctl runs a command of systemd's.
