@@ -3,7 +3,6 @@ package admission_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -26,6 +25,45 @@ func (h *twoNodes) drawChange(r *rapid.T) {
 	sizes := rapid.SliceOfN(rapid.SampledFrom([]int64{10, 10, 8, 6}), 2, 2).Draw(r, "gib of nodes")
 	h.become(r, twoNodesOf(machinetest.Offline(offline.Set().String()),
 		machinetest.Memory(0, uint64(sizes[0]*gi)), machinetest.Memory(1, uint64(sizes[1]*gi))))
+}
+
+// tryAdmit admits a pod if it fits.
+func (h *twoNodes) tryAdmit(r *rapid.T, p workload.Pod) admission.Verdict {
+	v, err := h.Admit(context.Background(), admission.Request{Pod: p})
+	must(r, err)
+	return v
+}
+
+// drawPod draws one of the admitted pods; empty if there is none.
+func (h *twoNodes) drawPod(r *rapid.T, label string) string {
+	var uids []string
+	for p := range h.ledger.View().Pods() {
+		uids = append(uids, p.UID())
+	}
+	if len(uids) == 0 {
+		return ""
+	}
+	return rapid.SampledFrom(uids).Draw(r, label)
+}
+
+// removeOne removes a pod, if there is one.
+func (h *twoNodes) removeOne(r *rapid.T) {
+	if uid := h.drawPod(r, "removed"); uid != "" {
+		_, _, err := h.Remove(context.Background(), uid, admission.Scope{})
+		must(r, err)
+	}
+}
+
+// resizeOne requests other CPUs for the first container of a pod that is not one as a whole; uid is empty if it did not.
+func (h *twoNodes) resizeOne(r *rapid.T) (uid string) {
+	uid = h.drawPod(r, "resized")
+	if pod, ok := h.ledger.View().Pod(uid); !ok || pod.Pod.Resources != nil {
+		return ""
+	}
+	q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
+	_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
+	must(r, err)
+	return uid
 }
 
 // advanceWhileChanging makes the steps of a pod's move on a machine that changes between them.
@@ -86,37 +124,27 @@ func TestDeviceOnANodeThatAppears(t *testing.T) {
 }
 
 // TestRandomDefragmentsOnChangingMachines: on random histories of admissions, removals, resizes, moves and changes of the
-// machine, also between the steps of a move, no CPU ever has two owners, no pod has fewer CPUs than it requests, and each
-// move ends. On a machine that does not change during the moves of a plan, the pod is admitted after them.
+// machine, also between the steps of a move, no CPU ever has two owners, no container runs on exclusive CPUs of another one,
+// no pod has fewer CPUs than it requests, and each move ends. On a machine that does not change during the moves of a plan, the pod is admitted after them.
 func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
 		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}).Draw(r, "policy")
 		h := changing(r, policy, scope)
-		var uids []string
 		for i := range rapid.IntRange(8, 20).Draw(r, "operations") {
 			uid := fmt.Sprint("p", i)
 			switch op := rapid.IntRange(0, 8).Draw(r, "operation"); {
 			case op <= 2:
 				p := movable(podOf(uid, [2]int64{rapid.Int64Range(1, 4).Draw(r, "cpus"), rapid.Int64Range(1, 3).Draw(r, "gib")}),
 					rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}).Draw(r, "movable"))
-				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
-				must(r, err)
-				if v.Outcome == admission.Admitted {
-					uids = append(uids, uid)
+				h.tryAdmit(r, p)
+			case op == 3:
+				h.removeOne(r)
+			case op == 4:
+				if uid := h.resizeOne(r); uid != "" {
+					h.advanceWhileChanging(r, uid)
 				}
-			case op == 3 && len(uids) > 0:
-				at := rapid.IntRange(0, len(uids)-1).Draw(r, "removed")
-				_, _, err := h.Remove(context.Background(), uids[at], admission.Scope{})
-				must(r, err)
-				uids = slices.Delete(uids, at, at+1)
-			case op == 4 && len(uids) > 0:
-				uid := rapid.SampledFrom(uids).Draw(r, "resized")
-				q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
-				_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
-				must(r, err)
-				h.advanceWhileChanging(r, uid)
 			case op <= 6:
 				h.drawChange(r)
 			default:
@@ -135,12 +163,7 @@ func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
 					must(r, err)
 					changed = h.advanceWhileChanging(r, m.UID) || changed
 				}
-				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
-				must(r, err)
-				switch {
-				case v.Outcome == admission.Admitted:
-					uids = append(uids, uid)
-				case !changed:
+				if v := h.tryAdmit(r, p); v.Outcome != admission.Admitted && !changed {
 					r.Fatalf("pod %s after %d moves: %s", uid, len(plan.Moves), v.Message)
 				}
 			}

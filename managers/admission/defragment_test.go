@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -53,21 +52,14 @@ func (h *twoNodes) carryOut(t ledgertest.T, moves []admission.Relocation) (steps
 	return steps
 }
 
-// checkMove compares a step of a move with the invariants: no CPU has two owners, and no container has less than
-// it requests.
+// checkMove compares a step of a move with the invariants on a machine that does not change: there is no finding at all.
 func (h *twoNodes) checkMove(t ledgertest.T, uid string) {
 	t.Helper()
 	view := h.ledger.View()
 	for _, f := range ledger.Check(view) {
 		t.Fatalf("pod %s moves: %s", uid, f.Text)
 	}
-	pod, _ := view.Pod(uid)
-	for _, c := range pod.Pod.Containers {
-		set, _, _ := view.ContainerCPUs(ledger.Owner{Pod: uid, Container: c.Name})
-		if want := int(c.Requests[workload.CPU] / 1000); set.Len() < want {
-			t.Fatalf("container %s of pod %s has CPUs %s, and requests %d", c.Name, uid, set, want)
-		}
-	}
+	h.checkOwners(t)
 }
 
 func TestDefragment(t *testing.T) {
@@ -272,7 +264,6 @@ func TestRandomDefragments(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
 		h := newTwoNodes(r, scope)
-		var uids []string
 		sized := func(uid string, most int64) workload.Pod {
 			var containers [][2]int64
 			for range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(r, "containers") {
@@ -289,26 +280,11 @@ func TestRandomDefragments(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(r, "operation") {
 			case 0, 1, 2:
 				p := movable(sized(uid, 3), rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}).Draw(r, "movable"))
-				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
-				must(r, err)
-				if v.Outcome == admission.Admitted {
-					uids = append(uids, uid)
-				}
+				h.tryAdmit(r, p)
 			case 3:
-				if len(uids) > 0 {
-					at := rapid.IntRange(0, len(uids)-1).Draw(r, "removed")
-					_, _, err := h.Remove(context.Background(), uids[at], admission.Scope{})
-					must(r, err)
-					uids = slices.Delete(uids, at, at+1)
-				}
+				h.removeOne(r)
 			case 4:
-				if len(uids) > 0 {
-					uid := rapid.SampledFrom(uids).Draw(r, "resized")
-					pod, _ := h.ledger.View().Pod(uid)
-					c := &pod.Pod.Containers[0]
-					q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
-					_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: c.Name, Requests: q, Limits: q}}})
-					must(r, err)
+				if uid := h.resizeOne(r); uid != "" {
 					h.advance(r, uid)
 				}
 			case 5:
@@ -323,8 +299,8 @@ func TestRandomDefragments(t *testing.T) {
 				}
 				h.carryOut(r, plan.Moves)
 				h.admit(r, p)
-				uids = append(uids, uid)
 			}
+			h.checkOwners(r)
 		}
 		ledgertest.Check(r, h.ledger)
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/placement/placementtest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -52,6 +53,8 @@ type twoNodes struct {
 	mover   *mover
 	config  managerset.Config
 	sets    *managerset.Managers
+	// kernel has the containers of the pods.
+	kernel placementtest.Kernel
 }
 
 // twoNodesOf builds the machine of twoNodes.

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -95,7 +94,8 @@ func (h *twoNodes) online(uid string) map[string]int {
 	return out
 }
 
-// checkOwners finds CPUs and memory that two pods have, and pods with fewer CPUs than they request.
+// checkOwners finds CPUs and memory that two pods have, and pods with fewer CPUs than they request. The running containers
+// follow the ledger, and none is ever on exclusive CPUs of another one.
 func (h *twoNodes) checkOwners(t ledgertest.T) {
 	t.Helper()
 	view := h.ledger.View()
@@ -112,6 +112,7 @@ func (h *twoNodes) checkOwners(t ledgertest.T) {
 			}
 		}
 	}
+	h.kernel.Follow(t, view)
 }
 
 func TestReplace(t *testing.T) {
@@ -279,7 +280,6 @@ func TestRandomReplacements(t *testing.T) {
 		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
 		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}).Draw(r, "policy")
 		h := changing(r, policy, scope)
-		var uids []string
 		for i := range rapid.IntRange(8, 24).Draw(r, "operations") {
 			uid := fmt.Sprint("p", i)
 			switch rapid.IntRange(0, 6).Draw(r, "operation") {
@@ -300,37 +300,15 @@ func TestRandomReplacements(t *testing.T) {
 				if rapid.IntRange(0, 4).Draw(r, "gpu") == 0 {
 					p = onGPU(p)
 				}
-				v, err := h.Admit(context.Background(), admission.Request{Pod: p})
-				must(r, err)
-				if v.Outcome == admission.Admitted {
-					uids = append(uids, uid)
-				}
+				h.tryAdmit(r, p)
 			case 3:
-				if len(uids) > 0 {
-					at := rapid.IntRange(0, len(uids)-1).Draw(r, "removed")
-					_, _, err := h.Remove(context.Background(), uids[at], admission.Scope{})
-					must(r, err)
-					uids = slices.Delete(uids, at, at+1)
-				}
+				h.removeOne(r)
 			case 4:
-				if len(uids) > 0 {
-					uid := rapid.SampledFrom(uids).Draw(r, "resized")
-					pod, _ := h.ledger.View().Pod(uid)
-					q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
-					if pod.Pod.Resources == nil {
-						_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
-						must(r, err)
-						h.advance(r, uid)
-					}
+				if uid := h.resizeOne(r); uid != "" {
+					h.advance(r, uid)
 				}
 			default:
-				var offline cpuset.Builder
-				for range rapid.IntRange(0, 6).Draw(r, "offline") {
-					offline.Add(rapid.IntRange(1, 15).Draw(r, "cpu"))
-				}
-				sizes := rapid.SliceOfN(rapid.SampledFrom([]int64{10, 10, 8, 6}), 2, 2).Draw(r, "gib of nodes")
-				h.become(r, twoNodesOf(machinetest.Offline(offline.Set().String()),
-					machinetest.Memory(0, uint64(sizes[0]*gi)), machinetest.Memory(1, uint64(sizes[1]*gi))))
+				h.drawChange(r)
 			}
 			refused := h.replace(r)
 			h.checkOwners(r)

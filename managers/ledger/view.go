@@ -221,6 +221,16 @@ func (v *View) RunsOn(owner Owner) cpuset.Set {
 	return set
 }
 
+// OwnCPUs returns the CPUs of RunsOn on which no other container may run, except those of the same pod that have them,
+// too. It is empty for a container on shared CPUs.
+func (v *View) OwnCPUs(owner Owner) cpuset.Set {
+	set, exclusive, ok := v.ContainerCPUs(owner)
+	if !ok || !exclusive && set.IsSubsetOf(v.SharedCPUs()) {
+		return cpuset.Set{}
+	}
+	return set.Intersect(v.ExclusiveCPUs()).Intersect(v.RunsOn(owner))
+}
+
 // SeenResources yields the device resources ever seen, by name.
 func (v *View) SeenResources() iter.Seq[SeenResource] {
 	return func(yield func(SeenResource) bool) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -15,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/placement/placementtest"
 	"github.com/berthd/berth/managers/transition"
 )
 
@@ -92,7 +91,8 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 			}
 			return // no free CPU, or no memory for both sides
 		}
-		k := newKernel(t, start)
+		var k placementtest.Kernel
+		k.Follow(t, start)
 		view := start
 		for i, s := range plan.Steps {
 			next := ledger.NewDraft(view)
@@ -100,7 +100,7 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 			after := next.View()
 			invariants(t, start, after, final.View(), s)
 			view = after
-			k.follow(view)
+			k.Follow(t, view)
 			// After a crash, the rest is the same.
 			rest, err := transition.New(view, changes)
 			if err != nil {
@@ -196,65 +196,6 @@ func reach(t *rapid.T, view *ledger.View, plan *transition.Plan, want *ledger.Vi
 			if got.Claims[i].Content() != p.Claims[i].Content() {
 				t.Fatalf("%s has %s, want %s", p.Claims[i].Owner, got.Claims[i].Content(), p.Claims[i].Content())
 			}
-		}
-	}
-}
-
-// kernel has running containers, placed by the tracker.
-type kernel struct {
-	*rapid.T
-	placement.Tracker
-	now time.Time
-}
-
-func newKernel(t *rapid.T, view *ledger.View) *kernel {
-	k := &kernel{T: t, now: time.Unix(1, 0)}
-	for p := range view.Pods() {
-		for _, c := range p.Pod.Containers {
-			o := ledger.Owner{Pod: p.UID(), Container: c.Name}
-			k.want(view, o)
-			for _, kind := range []placement.EventKind{placement.Plan, placement.Sent, placement.Confirmed, placement.Allow, placement.ShownRunning, placement.KernelRuns} {
-				k.Apply(placement.Event{Kind: kind, ID: o.String(), Name: o.String(), CPUs: view.RunsOn(o), At: k.now})
-			}
-			k.want(view, o)
-		}
-	}
-	return k
-}
-
-func (k *kernel) want(view *ledger.View, o ledger.Owner) {
-	set, own, _ := view.ContainerCPUs(o)
-	if !own {
-		k.Want(o.String(), set, cpuset.Set{})
-		return
-	}
-	k.Want(o.String(), set, set)
-}
-
-// follow has the tracker carry out a view. Every container arrives, and no two are on CPUs that
-// one of them has exclusively, neither in between.
-func (k *kernel) follow(view *ledger.View) {
-	for p := range view.Pods() {
-		for _, c := range p.Pod.Containers {
-			k.want(view, ledger.Owner{Pod: p.UID(), Container: c.Name})
-		}
-	}
-	for range 100 {
-		writes := k.Writes()
-		if len(writes) == 0 {
-			break
-		}
-		for _, w := range writes {
-			k.Apply(placement.Event{Kind: placement.Sent, ID: w.ID, CPUs: w.CPUs, At: k.now})
-			k.Apply(placement.Event{Kind: placement.Confirmed, ID: w.ID, CPUs: w.CPUs, At: k.now})
-		}
-	}
-	for c := range k.All() {
-		if c.PossibleCPUs != c.WantedCPUs {
-			k.Fatalf("%s is on %s, and shall be on %s", c.ID, c.PossibleCPUs, c.WantedCPUs)
-		}
-		if others := k.Intrusions(c.ID); len(others) > 0 {
-			k.Fatalf("%s is on CPUs of %v", c.ID, others)
 		}
 	}
 }

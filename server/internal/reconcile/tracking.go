@@ -141,12 +141,7 @@ func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
 
 // want sets a container's CPUs of a view in the tracker.
 func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
-	cpus := view.RunsOn(owner)
-	var own cpuset.Set
-	if set, exclusive, ok := view.ContainerCPUs(owner); ok && (exclusive || !set.IsSubsetOf(view.SharedCPUs())) {
-		own = set.Intersect(view.ExclusiveCPUs()).Intersect(cpus)
-	}
-	l.tracker.Want(key, cpus, own)
+	l.tracker.Want(key, view.RunsOn(owner), view.OwnCPUs(owner))
 }
 
 // watch adds a cgroup with processes but without a binding to the tracker. The caller holds
