@@ -157,7 +157,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		c.Allocatable, c.Excess = server.counted, server.take
 	}
 	if devices != nil {
-		c.Devices = devices
+		c.Devices, c.Prepared = devices, devices.cdi.PreparedCPUs
 	}
 	p = policy.New(c)
 	if o.http != "" {

@@ -26,7 +26,9 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/server/servertest"
 )
 
@@ -168,18 +170,28 @@ func (p *place) held() string {
 		p.t.Fatal(err)
 	}
 	var out []string
+	var cpus cpuset.Set
 	for _, c := range list.GetPods() {
 		text, err := os.ReadFile(filepath.Join(p.root, "cdi", fileName(c.GetUid())))
 		var all []string
 		for _, part := range c.GetContainers() {
-			cpus := part.GetCpus().GetList()
-			variable := `"BERTH_` + strings.ToUpper(strings.ReplaceAll(part.GetContainerName(), "-", "_")) + `_CPUS=` + cpus + `"`
+			has := part.GetCpus().GetList()
+			if set, err := cpuset.Parse(has); err != nil {
+				p.t.Error(err)
+			} else {
+				cpus = cpus.Union(set)
+			}
+			variable := `"BERTH_` + strings.ToUpper(strings.ReplaceAll(part.GetContainerName(), "-", "_")) + `_CPUS=` + has + `"`
 			if err != nil || !strings.Contains(string(text), variable) || !json.Valid(text) {
 				p.t.Errorf("CDI file of %s, which has %s: %v, %s", c.GetUid(), variable, err, text)
 			}
-			all = append(all, cpus)
+			all = append(all, has)
 		}
 		out = append(out, c.GetUid()+": "+strings.Join(all, " and "))
+	}
+	reader := cdi.Reader{Directories: []string{filepath.Join(p.root, "cdi")}}
+	if got, err := reader.PreparedCPUs(func(string) bool { return false }); got != cpus || err != nil {
+		p.t.Errorf("berth-nri reads CPUs %s, want %s, %v", got, cpus, err)
 	}
 	files, err := filepath.Glob(filepath.Join(p.root, "cdi", "*"))
 	if err != nil || len(files) != len(out) {

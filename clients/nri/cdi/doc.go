@@ -4,6 +4,9 @@
 // nodes that a container gets. The kubelet has the names of a pod's devices, but not their NUMA
 // nodes. The kernel has the NUMA node of a device node in sysfs.
 //
+// It also reads the CPUs of prepared claims from the files that berth-dra writes. They are known there whichever programs have been
+// restarted.
+//
 // Words:
 //
 //   - name: the qualified name of a CDI device, KIND=DEVICE.

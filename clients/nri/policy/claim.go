@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -104,6 +105,35 @@ func (p *Policy) knowsClaim(ctx context.Context, uid string) error {
 		return errdefs.Internalf("the kubelet says that the container uses claim %.128q, which is no claim in berthd", uid)
 	}
 	return nil
+}
+
+// lostClaims returns the CPUs of claims that are not in the ledger, as after its loss: berthd shares these CPUs until berth-dra
+// has admitted the claims again. They are those of the files that berth-dra has written, whichever program was restarted, and
+// those of containers that are known to use such a claim.
+func (p *Policy) lostClaims(l listing) (cpus cpuset.Set) {
+	for _, m := range p.live() {
+		if len(m.claims) > 0 && l.place(m) == nil {
+			cpus = cpus.Union(m.own)
+		}
+	}
+	return cpus.Union(p.prepared(func(uid string) bool { return l.pods[uid] != nil }))
+}
+
+// prepared returns the CPUs of the prepared claims that known does not have.
+func (p *Policy) prepared(known func(uid string) bool) cpuset.Set {
+	if p.Prepared == nil {
+		return cpuset.Set{}
+	}
+	cpus, err := p.Prepared(known)
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("%.2000v", err)
+	}
+	if text != "" && text != p.unread {
+		p.Log.Warn("files of prepared claims cannot be read: if berthd has lost these claims, other containers may run on their CPUs", "error", text)
+	}
+	p.unread = text
+	return cpus
 }
 
 // combined returns the allocations of several parts as one with exclusive CPUs.

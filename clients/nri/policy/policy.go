@@ -32,6 +32,9 @@ type Config struct {
 	Kubelet Source
 	// Devices has the devices that the kubelet has allocated to pods; nil for none.
 	Devices DeviceSource
+	// Prepared returns the CPUs of the prepared claims that known does not have; nil if there are no claims. With an
+	// error the CPUs are valid, but there may be more.
+	Prepared func(known func(uid string) bool) (cpuset.Set, error)
 	// NodeName is the node's name at the API server; the kubelet adds it to the names of static pods.
 	NodeName string
 	// Manifests is a folder of pod manifests, such as that of a kubelet's static
@@ -89,7 +92,8 @@ type Policy struct {
 	refusals     map[string]refused // by the uid of berthd's pod
 	tracker      placement.Tracker  // of the members, by their ids
 	shared       cpuset.Set         // the last known value; before the first one, see estimateShared
-	claimed      cpuset.Set         // of containers' claims that berthd has lost, and whose CPUs it shares
+	claimed      cpuset.Set         // of claims that berthd has lost; see lostClaims
+	unread       string             // the problem with files of claims that is in the log
 	synchronized bool               // synchronized with the runtime; nothing is released before
 	unreconciled bool               // berthd has not got the list of living pods
 	incomplete   bool               // reconcile has members left

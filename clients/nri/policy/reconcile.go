@@ -143,12 +143,7 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 			p.kickLater()
 		}
 	}
-	p.claimed = cpuset.Set{}
-	for _, m := range p.live() {
-		if len(m.claims) > 0 && l.place(m) == nil {
-			p.claimed = p.claimed.Union(m.own)
-		}
-	}
+	p.claimed = p.lostClaims(l)
 	p.shared = p.shared.Minus(p.claimed)
 	return l, nil
 }

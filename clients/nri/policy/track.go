@@ -78,12 +78,15 @@ func (p *Policy) want(ctx context.Context) error {
 
 // estimateShared finds shared CPUs for containers that are let pass before berthd has answered. An earlier
 // berth-nri has moved the sandboxes' processes to the shared CPUs. Guaranteed containers whose processes run on
-// as many CPUs as they request may have these for themselves. If no CPUs are left, the shared CPUs stay unknown.
+// as many CPUs as they request may have these for themselves, and those of prepared claims are not shared. If no CPUs are
+// left, the shared CPUs stay unknown.
 func (p *Policy) estimateShared() {
 	if !p.shared.IsEmpty() {
 		return
 	}
-	var own, some, every cpuset.Set
+	// berthd does not say which claims it has.
+	own := p.prepared(func(string) bool { return false })
+	var some, every cpuset.Set
 	for _, m := range p.live() {
 		cpus, err := cpuset.Parse(m.resources.GetCpu().GetCpus())
 		if m.pid != 0 {

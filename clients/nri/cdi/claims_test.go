@@ -1,0 +1,86 @@
+package cdi
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func claimFile(uid string, cpus ...string) string {
+	var parts []string
+	for _, c := range cpus {
+		parts = append(parts, fmt.Sprintf(`{\"name\": \"place\", \"numaNode\": 0, \"cpus\": \"%s\"}`, c))
+	}
+	return fmt.Sprintf(`{"cdiVersion": "0.6.0", "kind": "dra.berthd.github.io/claim", "annotations": {"dra.berthd.github.io/allocation": "{\"uid\": \"%s\", \"parts\": [%s]}"}}`,
+		uid, strings.Join(parts, ", "))
+}
+
+// TestPreparedCPUs: the CPUs of the claims that are not known. Files that are damaged, links and pipes are reported and hide no
+// other file, and files of other programs are not opened.
+func TestPreparedCPUs(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	known := func(uid string) bool { return uid == "known" }
+	if cpus, err := m.PreparedCPUs(known); !cpus.IsEmpty() || err != nil {
+		t.Errorf("without files: %s, %v", cpus, err)
+	}
+	file := func(uid string) string { return "run/dra.berthd.github.io-" + uid + ".json" }
+	m.write(file("a"), claimFile("a", "1,9", "4"))
+	m.write("etc/dra.berthd.github.io-b.json", claimFile("b", "12"))
+	m.write(file("known"), "{")
+	m.write(file("half")+".new", "{")
+	m.write("run/gpu.json", "{")
+	if cpus, err := m.PreparedCPUs(known); cpus.String() != "1,4,9,12" || err != nil {
+		t.Errorf("%s, %v", cpus, err)
+	}
+	for uid, text := range map[string]string{
+		"damaged": "{", "bare": "{}", "other": claimFile("a", "2"), "none": claimFile("none", ""), "wrong": claimFile("wrong", "x"),
+		"huge": `{"a": "` + strings.Repeat("x", maxClaim) + `"}`,
+	} {
+		m.write(file(uid), text)
+	}
+	m.write("secret", claimFile("link", "3"))
+	if err := os.Symlink("../secret", filepath.Join(m.dir, file("link"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(m.dir, file("pipe")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cpus, err := m.PreparedCPUs(known)
+	if cpus.String() != "1,4,9,12" || err == nil {
+		t.Fatalf("%s, %v", cpus, err)
+	}
+	for uid, want := range map[string]string{
+		"damaged": "not a CDI specification", "bare": "annotation", "other": `it is of claim "a"`, "none": "expected a list of CPUs",
+		"wrong": "expected a list of CPUs", "huge": "larger than 65536", "link": "escapes", "pipe": "no regular file",
+	} {
+		line := ""
+		for _, l := range strings.Split(err.Error(), "\n") {
+			if strings.Contains(l, "github.io-"+uid+".json") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, want) {
+			t.Errorf("%s: %q, want %q", uid, line, want)
+		}
+	}
+	if err := os.Chmod(filepath.Join(m.dir, "run"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if cpus, err := m.PreparedCPUs(known); cpus.String() != "12" || err == nil {
+		t.Errorf("a directory that others may write to: %s, %v", cpus, err)
+	}
+}
+
+func FuzzParseClaim(f *testing.F) {
+	f.Add([]byte(claimFile("a", "1,9", "4")))
+	f.Add([]byte(`{"annotations": {"dra.berthd.github.io/allocation": "[]"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if cpus, err := parseClaim(text, "a"); err != nil && !cpus.IsEmpty() {
+			t.Errorf("%q is read as %s, %v", text, cpus, err)
+		}
+	})
+}
