@@ -10,10 +10,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // Kind is the kind of the CDI devices of claims: their names are Kind=UID:PART.
@@ -106,7 +108,10 @@ func (p *part) variable(name string) string {
 // replace writes a file under another name and renames it. It is not synced: after a power failure the
 // kubelet requests the preparation of every claim again.
 func (f *files) replace(name string, text []byte) (err error) {
-	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err := f.dir.Remove(name + unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
@@ -126,11 +131,18 @@ func (f *files) remove(uid string) error {
 }
 
 func (f *files) content(name string) ([]byte, error) {
-	file, err := f.dir.Open(name)
+	file, err := f.dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for its writer
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errdefs.Preconditionf("it is no regular file")
+	}
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if len(text) > maxFile {
 		return nil, errdefs.Corruptf("has more than %d bytes", maxFile)
@@ -146,24 +158,37 @@ func (f *files) list() (map[string]*claim, error) {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	entries, err := dir.ReadDir(maxFiles)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	var names []string // other drivers have files there, too
+	for {
+		some, err := dir.Readdirnames(1000)
+		for _, name := range some {
+			if strings.HasPrefix(name, filePrefix) {
+				names = append(names, name)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(names) > maxFiles {
+			return nil, errdefs.Preconditionf("there are more than %d files called %s…: remove those of claims that do not exist any more", maxFiles, filePrefix)
+		}
 	}
 	out, errs := map[string]*claim{}, []error(nil)
-	for _, e := range entries {
-		uid, ours := strings.CutPrefix(e.Name(), filePrefix)
-		if !ours {
+	for _, name := range names {
+		if strings.HasSuffix(name, unfinished) {
+			errs = append(errs, f.dir.Remove(name))
 			continue
 		}
-		if strings.HasSuffix(uid, unfinished) {
-			errs = append(errs, f.dir.Remove(e.Name()))
-			continue
+		uid, named := strings.CutSuffix(strings.TrimPrefix(name, filePrefix), fileSuffix)
+		if !named {
+			continue // no runtime reads it as a file of ours
 		}
-		uid = strings.TrimSuffix(uid, fileSuffix)
 		c, err := f.read(uid)
 		if err != nil {
-			errs = append(errs, errdefs.Corruptf("CDI file %s: %w", e.Name(), err))
+			errs = append(errs, errdefs.Corruptf("CDI file %.300q: %w", name, err))
 			continue
 		}
 		out[uid] = c
@@ -185,16 +210,40 @@ func (f *files) read(uid string) (*claim, error) {
 	if err := json.Unmarshal([]byte(s.Annotations[allocationKey]), c); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", allocationKey, err)
 	}
-	if c.UID != uid {
-		return nil, fmt.Errorf("it is of claim %.80q", c.UID)
+	return c, c.check(uid, s.Devices)
+}
+
+// check compares the claim of a CDI file with the file's name and devices.
+func (c *claim) check(uid string, devices []device) error {
+	switch {
+	case c.UID != uid:
+		return fmt.Errorf("it is of claim %.80q", c.UID)
+	case c.Namespace == "" || c.Name == "":
+		return errors.New("it has no claim's name")
+	case len(c.Parts) == 0 || len(c.Parts) != len(devices):
+		return fmt.Errorf("it has %d parts and %d devices", len(c.Parts), len(devices))
 	}
-	if len(c.Parts) == 0 {
-		return nil, errors.New("it has no parts")
-	}
-	for _, p := range c.Parts {
-		if set, err := cpuset.Parse(p.CPUs); err != nil || set.IsEmpty() {
-			return nil, fmt.Errorf("CPUs %.80q of part %.80q: expected a list of CPUs", p.CPUs, p.Name)
+	var all cpuset.Set
+	names := map[string]bool{}
+	for i, p := range c.Parts {
+		if p == nil {
+			return fmt.Errorf("part %d is null", i)
 		}
+		set, err := cpuset.Parse(p.CPUs)
+		_, hasMemory := p.bytes()
+		switch {
+		case err != nil || set.IsEmpty():
+			return fmt.Errorf("CPUs %.80q of part %.80q: expected a list of CPUs", p.CPUs, p.Name)
+		case set.Overlaps(all):
+			return fmt.Errorf("part %.80q has CPUs %s of another part", p.Name, set.Intersect(all))
+		case p.Node >= numa.MaxNodes:
+			return fmt.Errorf("NUMA node %d of part %.80q: expected less than %d", p.Node, p.Name, numa.MaxNodes)
+		case !hasMemory:
+			return fmt.Errorf("memory %.80q of part %.80q: expected a positive amount", p.Resources[capacityMemory], p.Name)
+		case p.Name == "" || names[p.Name] || devices[i].Name != c.cdiName(p):
+			return fmt.Errorf("part %.80q has the device %.80q", p.Name, devices[i].Name)
+		}
+		names[p.Name], all = true, all.Union(set)
 	}
-	return c, nil
+	return nil
 }

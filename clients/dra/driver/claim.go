@@ -77,7 +77,7 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 	return out, out.name()
 }
 
-// name names the parts. The names of a claim's parts differ.
+// name names the parts. The names of a claim's parts differ, and those of their variables.
 func (c *claim) name() error {
 	of := map[string]int{}
 	for _, p := range c.Parts {
@@ -91,10 +91,12 @@ func (c *claim) name() error {
 			number[p.Name]++
 			p.Name += "-" + strconv.Itoa(n)
 		}
-		if known[p.Name] {
-			return errdefs.Unsupportedf("request %s: a device of another request has this name: rename one of the requests", p.Name)
+		variable := p.variable("CPUS")
+		if known[p.Name] || known[variable] {
+			return errdefs.Unsupportedf("request %s: a device of another request has this name, or the variable %s: rename one of the requests, or change environment in its parameters",
+				p.Name, strings.TrimSuffix(variable, "="))
 		}
-		known[p.Name] = true
+		known[p.Name], known[variable] = true, true
 	}
 	return nil
 }

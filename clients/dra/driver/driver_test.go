@@ -474,6 +474,12 @@ func TestRefusedClaims(t *testing.T) {
 			with(c, c, c)
 			own(c).Request = "place-1"
 		},
+		"or the variable BERTH_A_B_CPUS": func(c *resourceapi.ResourceClaim) {
+			with(under("a-b", c), under("b", allocated("x", 1, 1, "1Gi")))
+			short := opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("BERTH_A"))
+			short.Requests = []string{"b"}
+			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{short}
+		},
 		"no device of":                      func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
 		"is of pool":                        func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
 		`device "numa-64"`:                  func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
