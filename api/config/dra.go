@@ -13,9 +13,18 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// DRA is what claims on dynamic resources may have. Pods get none of it. It is a part of what is
-// reserved, so that the scheduler and a kubelet do not count it either.
+// Values of dra.from.
+const (
+	FromReserved    = "reserved"
+	FromAllocatable = "allocatable"
+)
+
+// DRA is what claims on dynamic resources may have. From reserved, it is a part of what is reserved: pods get none of
+// it, and neither the scheduler nor a kubelet counts it. From allocatable, it is what pods may have, and the
+// scheduler has to count both together.
 type DRA struct {
+	// From is reserved or allocatable; empty: reserved.
+	From string `json:"from,omitempty"`
 	// CPUs are exclusive CPUs of claims.
 	CPUs cpuset.Set `json:"cpus,omitzero"`
 	// Memory is the memory of each NUMA node, and its huge pages.
@@ -23,10 +32,16 @@ type DRA struct {
 }
 
 // IsZero reports whether there is nothing for claims.
-func (d DRA) IsZero() bool { return d.CPUs.IsEmpty() && len(d.Memory) == 0 }
+func (d DRA) IsZero() bool {
+	return d.From != FromAllocatable && d.CPUs.IsEmpty() && len(d.Memory) == 0
+}
 
 // validateDRA checks what needs no machine.
 func (c Config) validateDRA(vs *errdefs.Violations) {
+	if c.DRA.From != "" && c.DRA.From != FromReserved && c.DRA.From != FromAllocatable {
+		vs.Addf("dra.from", "%.80q: expected %s or %s", c.DRA.From, FromReserved, FromAllocatable)
+		return
+	}
 	if c.DRA.IsZero() {
 		return
 	}
@@ -37,10 +52,16 @@ func (c Config) validateDRA(vs *errdefs.Violations) {
 		needs("beside", Kubelet, "whose pods use the claims")
 	}
 	if c.CPU.Policy != cpu.PolicyStatic {
-		needs("cpu.policy", cpu.PolicyStatic, "because otherwise no CPU is reserved")
+		needs("cpu.policy", cpu.PolicyStatic, "because otherwise no CPU is allocated exclusively")
 	}
 	if c.Memory.Policy != memory.PolicyStatic {
-		needs("memory.policy", memory.PolicyStatic, "because otherwise no memory of a NUMA node is reserved")
+		needs("memory.policy", memory.PolicyStatic, "because otherwise no memory of a NUMA node is allocated")
+	}
+	if c.DRA.From == FromAllocatable {
+		if !c.DRA.CPUs.IsEmpty() || len(c.DRA.Memory) > 0 {
+			vs.Addf("dra", "from: %s gives claims what pods may have: leave out cpus and memory, or from", FromAllocatable)
+		}
+		return
 	}
 	if c.Hotplug.ReservedCPUs != ReservedKeep {
 		needs("hotplug.reservedCPUs", ReservedKeep, "because dra.cpus are reserved CPUs")
@@ -57,6 +78,9 @@ func (c Config) validateDRA(vs *errdefs.Violations) {
 func (c Config) claims() (*managerset.Claims, error) {
 	if c.DRA.IsZero() {
 		return nil, nil
+	}
+	if c.DRA.From == FromAllocatable {
+		return &managerset.Claims{OnePool: true}, nil
 	}
 	var vs errdefs.Violations
 	out := &managerset.Claims{CPUs: c.DRA.CPUs, Memory: map[int]map[workload.Resource]uint64{}}

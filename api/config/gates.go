@@ -22,7 +22,7 @@ type fixedGate struct {
 var fixedGates = map[string]fixedGate{
 	"CustomCPUCFSQuotaPeriod":                 {true, "cpuCFSQuotaPeriod is used as it is set"},
 	"DRAExtendedResource":                     {false, "extended resources come from device plugins and hint providers alone"},
-	"DRANodeAllocatableResources":             {false, "dynamic resources are not part of the allocatable resources"},
+	"DRANodeAllocatableResources":             {false, "dra.from decides whether claims get allocatable resources"},
 	"DynamicResourceAllocation":               {false, "pods get no dynamic resources (resourceClaims)"},
 	"InPlacePodLevelResourcesVerticalScaling": {true, "pod-level resources can be resized in place"},
 	"KubeletPodResourcesDynamicResources":     {false, "podresources reports no dynamic resources"},

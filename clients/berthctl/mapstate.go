@@ -67,6 +67,9 @@ func (s *session) mapState(ctx context.Context, since time.Time) (nodemap.State,
 		Memory: mapMemory(a.memory), Revision: a.list.GetRevision(),
 	}
 	for _, n := range a.allocatable.GetResourceClaims() {
+		if a.allocatable.GetResourceClaimsFromAllocatable() {
+			break // pods may have them, too
+		}
 		state.ForClaims = state.ForClaims.Union(set(n.GetCpus()))
 	}
 	users := usersOf(a.list.GetPods())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -89,13 +90,22 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	d, err := driver.New(driver.Config{Client: client, NodeName: o.nodeName, CDIDirectory: o.cdi, CPUModel: model, Log: log, NodeStatus: func(ctx context.Context) (corev1.NodeStatus, error) {
-		n, err := api.CoreV1().Nodes().Get(ctx, o.nodeName, metav1.GetOptions{})
-		if err != nil {
-			return corev1.NodeStatus{}, err
-		}
-		return n.Status, nil
-	}})
+	d, err := driver.New(driver.Config{
+		Client: client, NodeName: o.nodeName, CDIDirectory: o.cdi, CPUModel: model, Log: log,
+		NodeStatus: func(ctx context.Context) (corev1.NodeStatus, error) {
+			n, err := api.CoreV1().Nodes().Get(ctx, o.nodeName, metav1.GetOptions{})
+			if err != nil {
+				return corev1.NodeStatus{}, err
+			}
+			return n.Status, nil
+		},
+		Pod: func(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+			return api.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Accepted: func(ctx context.Context, s *resourceapi.ResourceSlice) (*resourceapi.ResourceSlice, error) {
+			return api.ResourceV1().ResourceSlices().Create(ctx, s, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		},
+	})
 	if err != nil {
 		return err
 	}

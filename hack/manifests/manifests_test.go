@@ -271,10 +271,12 @@ func (o *objects) container(t *testing.T, name string) corev1.Container {
 	return corev1.Container{}
 }
 
-// kubeletConfig is what a node's kubelet must at least reserve, and claimsConfig with the overlay dra.
+// kubeletConfig is what a node's kubelet must at least reserve, claimsConfig with the overlay dra, and poolConfig with
+// dra-allocatable.
 const (
 	kubeletConfig = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n"
 	claimsConfig  = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0-7\"\nsystemReserved: {memory: 18Gi}\n"
+	poolConfig    = kubeletConfig + "systemReserved: {memory: 2Gi}\nfeatureGates: {DRANodeAllocatableResources: true}\n"
 )
 
 // TestFlagsAndConfiguration: the programs have the flags, and berthd would start with the configuration on a
@@ -293,6 +295,9 @@ func TestFlagsAndConfiguration(t *testing.T) {
 			kubelet := kubeletConfig
 			if len(o.classes) > 0 {
 				kubelet = claimsConfig
+			}
+			if strings.Contains(o.maps[0].Data["berthd.yaml"], "from: allocatable") {
+				kubelet = poolConfig
 			}
 			for name, text := range map[string]string{"berthd.yaml": o.maps[0].Data["berthd.yaml"], "kubelet.yaml": kubelet} {
 				if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {

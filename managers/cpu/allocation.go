@@ -23,7 +23,7 @@ type allocation struct {
 // reserved nor offline and that no pod has. Under the policy none they can get none of them.
 func (m *Manager) Available(view *ledger.View) cpuset.Set {
 	free := m.allocatable.Minus(view.ExclusiveCPUs())
-	if m.withheld == notForClaims && m.options.fullCores {
+	if m.claims && m.options.fullCores {
 		free = free.Minus(m.part[core].Cover(m.topo.CPUs().Minus(free)))
 	}
 	return free

@@ -34,6 +34,8 @@ type Manager struct {
 	physical    cpuset.Set // all but the cores that have a reserved CPU
 	// withheld says why the reserved CPUs are not given.
 	withheld string
+	// claims is set if the manager decides about resource claims.
+	claims bool
 }
 
 var (
@@ -84,7 +86,15 @@ func (m *Manager) ForClaims(cpus cpuset.Set) *Manager {
 	out.reserved = all.Minus(cpus)
 	out.allocatable = all.Intersect(cpus)
 	out.physical = all.Minus(m.part[core].Cover(out.reserved))
-	out.withheld = notForClaims
+	out.withheld, out.claims = notForClaims, true
+	return &out
+}
+
+// AlsoForClaims returns a manager that gives resource claims the CPUs that pods may have, by the same options. With
+// full-pcpus-only, only cores that nobody else has a CPU of are given.
+func (m *Manager) AlsoForClaims() *Manager {
+	out := *m
+	out.claims = true
 	return &out
 }
 

@@ -180,7 +180,7 @@ func (s *search) removable() []*ledger.Pod {
 	fills := s.fills()
 	var pods []*ledger.Pod
 	for p := range s.Base.Pods() {
-		if (p.Pod.ResourceClaim == nil) != (s.Request.Pod.ResourceClaim == nil) {
+		if (p.Pod.ResourceClaim == nil) != (s.Request.Pod.ResourceClaim == nil) && !s.Base.Rules().OnePool {
 			continue // pods and claims take nothing from each other
 		}
 		if fills(p) {
@@ -231,20 +231,30 @@ func (s *search) full() workload.Resource {
 
 func (s *search) offerRemoval(pods ...*ledger.Pod) {
 	offer := ledger.Suggestion{Kind: ledger.SuggestRemoval}
-	var names []string
+	var names, claims []string
 	for _, p := range pods {
 		offer.Remove = append(offer.Remove, p.UID())
-		names = append(names, p.Pod.Namespace+"/"+p.Pod.Name)
+		if name := p.Pod.Namespace + "/" + p.Pod.Name; p.Pod.ResourceClaim == nil {
+			names = append(names, name)
+		} else {
+			claims = append(claims, name)
+		}
 	}
-	what := "pod"
-	if s.Request.Pod.ResourceClaim != nil {
-		what = "claim"
-	}
-	if len(pods) == 1 {
-		offer.Text = "without " + what + " " + names[0]
-	} else {
-		last := len(names) - 1
-		offer.Text = "without " + what + "s " + strings.Join(names[:last], ", ") + " and " + names[last]
+	offer.Text = "without " + listed("pod", names)
+	switch {
+	case len(names) == 0:
+		offer.Text = "without " + listed("claim", claims)
+	case len(claims) > 0:
+		offer.Text += ", and without " + listed("claim", claims)
 	}
 	s.found = append(s.found, offer)
+}
+
+// listed returns the noun with names that follow it; there is at least one.
+func listed(noun string, names []string) string {
+	last := len(names) - 1
+	if last <= 0 {
+		return noun + " " + strings.Join(names, "")
+	}
+	return noun + "s " + strings.Join(names[:last], ", ") + " and " + names[last]
 }

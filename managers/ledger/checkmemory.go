@@ -190,7 +190,7 @@ func Overcommitment(v *View, uid string) (excess uint64) {
 			if !known {
 				continue
 			}
-			if use == nil && p.Pod.ResourceClaim != nil {
+			if use == nil && p.Pod.ResourceClaim != nil && !v.rules.OnePool {
 				use = v.ResourceClaimMemory()
 			} else if use == nil {
 				use = v.MemoryUse()

@@ -37,9 +37,14 @@ func (u *MemoryUse) Held(resource string) NodeBytes {
 	return NodeBytes{}
 }
 
-// MemoryUse returns the total of the pods' memory claims; its cost is that of Requests.
+// MemoryUse returns the total of the pods' memory claims, with those of resource claims if both have one pool (Rules.OnePool).
+// Its cost is that of Requests.
 func (v *View) MemoryUse() *MemoryUse {
-	total := v.facts.sums.known().memory
+	known := v.facts.sums.known()
+	total := known.memory
+	if v.rules.OnePool {
+		total = total.and(known.claimed)
+	}
 	return total.use()
 }
 
@@ -67,6 +72,18 @@ func (u *memoryHeld) use() *MemoryUse {
 type memoryHeld struct {
 	groups ordered.Map[numa.Mask, int]     // number of blocks on exactly these nodes
 	held   ordered.Map[string, *NodeBytes] // by resource; the amounts are immutable
+}
+
+// and returns the total of two totals.
+func (u memoryHeld) and(o memoryHeld) memoryHeld {
+	for nodes, blocks := range o.groups.All() {
+		has, _ := u.groups.Get(nodes)
+		u.groups = u.groups.Set(nodes, has+blocks)
+	}
+	for resource, held := range o.held.All() {
+		u.amount(resource, held, true)
+	}
+	return u
 }
 
 // change adds or removes the claims of a pod; see sums.change.

@@ -21,9 +21,10 @@ type Rules struct {
 	// memory is allocated by node.
 	Memory []NodeMemory
 	// ClaimCPUs and ClaimMemory are what resource claims may have. Pods get none of it: it is part of
-	// what is reserved.
+	// what is reserved. With OnePool, it is what pods may have, and nothing is given to both.
 	ClaimCPUs   cpuset.Set
 	ClaimMemory []NodeMemory
+	OnePool     bool
 	// ConfigDigest shows whether the configuration has changed since the last start.
 	ConfigDigest string
 }
@@ -72,7 +73,7 @@ func (v *View) SameFacts(o *View) bool {
 // same returns whether the rules are equal, for the same machine.
 func (r Rules) same(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
-		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) && r.ConfigDigest == o.ConfigDigest
+		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) && r.OnePool == o.OnePool && r.ConfigDigest == o.ConfigDigest
 }
 
 // SameManagers returns whether the same managers decide under both rules: those of one
@@ -131,6 +132,19 @@ func (v *View) NumResourceClaims() int { return v.facts.resourceClaims }
 func (v *View) IsResourceClaim(uid string) bool {
 	p, ok := v.pods.Get(uid)
 	return ok && p.Pod.ResourceClaim != nil
+}
+
+// ResourceClaimCPUs returns the CPUs that resource claims hold. Its cost grows with the number of records.
+func (v *View) ResourceClaimCPUs() (out cpuset.Set) {
+	if v.facts.resourceClaims == 0 {
+		return out
+	}
+	for p := range v.Pods() {
+		if p.Pod.ResourceClaim != nil {
+			out = out.Union(nodeCPUs(p))
+		}
+	}
+	return out
 }
 
 // Pods yields the records, those of resource claims too, in order of their uids.

@@ -20,6 +20,9 @@ import (
 // Claims are the amounts for resource claims. They are part of the reserved amounts, so that neither
 // berthd nor a kubelet gives them to pods.
 type Claims struct {
+	// OnePool gives claims what pods may have, in place of the other fields. A scheduler has to count both together.
+	OnePool bool
+
 	CPUs cpuset.Set
 	// Memory are bytes of memory and huge pages, by NUMA node and resource.
 	Memory map[int]map[workload.Resource]uint64
@@ -44,8 +47,10 @@ func (p *Set) divide(c Claims) error {
 	if err != nil {
 		return err
 	}
-	p.claims = &claimSet{cpu: p.CPU.ForClaims(c.CPUs), memory: p.Memory.ForClaims(c.Memory), topology: policy}
-	p.Rules.ClaimCPUs, p.Rules.ClaimMemory = c.CPUs, p.claims.memory.Baseline()
+	if p.claims = (&claimSet{cpu: p.CPU.ForClaims(c.CPUs), memory: p.Memory.ForClaims(c.Memory), topology: policy}); c.OnePool {
+		p.claims.cpu, p.claims.memory, c.CPUs = p.CPU.AlsoForClaims(), p.Memory, p.CPU.Allocatable()
+	}
+	p.Rules.ClaimCPUs, p.Rules.ClaimMemory, p.Rules.OnePool = c.CPUs, p.claims.memory.Baseline(), c.OnePool
 	return nil
 }
 
@@ -106,9 +111,18 @@ func (c claimCPU) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 	return m.Explain(view, req, nodes)
 }
 
-// check compares the amounts for claims with the reserved amounts.
+// check compares the amounts for claims with the reserved amounts. One pool needs managers that allocate.
 func (p *Set) check(c Claims) error {
 	var bad errdefs.Violations
+	if c.OnePool {
+		if p.CPU.Allocatable().IsEmpty() {
+			bad.Addf("dra.from", "claims get the CPUs that pods may have, and there are none: set cpu.policy to %s", cpu.PolicyStatic)
+		}
+		if len(p.Memory.Baseline()) == 0 {
+			bad.Addf("dra.from", "claims get the memory of NUMA nodes that pods may have, and there is none: set memory.policy to %s", memory.PolicyStatic)
+		}
+		return bad.Err("the pool of pods and resource claims")
+	}
 	m := p.Rules.Machine
 	reserved, all := p.CPU.Reserved(), m.CPUs().Union(m.Offline())
 	switch {
@@ -168,7 +182,7 @@ func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 		return p.Bus, p.Topology, nil
 	}
 	if p.claims == nil {
-		return nil, nil, errdefs.Preconditionf("berthd has nothing for resource claims: its configuration needs dra.cpus and dra.memory")
+		return nil, nil, errdefs.Preconditionf("berthd has nothing for resource claims: its configuration needs dra.cpus and dra.memory, or dra.from: allocatable")
 	}
 	var bad errdefs.Violations
 	for i, d := range claim.Devices {
@@ -185,7 +199,7 @@ func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	return p.claims.bus, p.claims.topology, nil
 }
 
-// ClaimNode has the amounts of a NUMA node for resource claims, used or not.
+// ClaimNode has the amounts of a NUMA node for resource claims, used by claims or not.
 type ClaimNode struct {
 	Node int
 	// CPUs that are online, of which a claim gets a multiple of Step.
@@ -195,10 +209,13 @@ type ClaimNode struct {
 	Memory workload.Quantities
 }
 
-// ClaimAmounts returns what resource claims may have of the whole machine.
+// ClaimAmounts returns what only resource claims may have of the whole machine; nothing in one pool with pods.
 func (p *Set) ClaimAmounts() workload.Quantities {
 	out := workload.Quantities{}
-	for _, n := range p.ClaimNodes() {
+	if p.Rules.OnePool {
+		return out
+	}
+	for _, n := range p.ClaimNodes(nil) {
 		out[workload.CPU] += int64(n.CPUs.Len()) * 1000
 		for r, bytes := range n.Memory {
 			out[r] += bytes
@@ -207,15 +224,20 @@ func (p *Set) ClaimAmounts() workload.Quantities {
 	return out
 }
 
-// ClaimNodes returns the amounts for resource claims by NUMA node; nothing without dra.
-func (p *Set) ClaimNodes() (out []ClaimNode) {
+// ClaimNodes returns the amounts for resource claims by NUMA node; nothing without dra. In one pool with pods, these are
+// the amounts that pods leave on the view. The view may be nil otherwise.
+func (p *Set) ClaimNodes(view *ledger.View) (out []ClaimNode) {
 	if p.claims == nil {
 		return nil
 	}
 	cpus, step := p.claims.cpu.Requestable()
+	memory := p.Rules.ClaimMemory
+	if p.Rules.OnePool {
+		cpus, memory = p.leftByPods(view)
+	}
 	for node := range p.Rules.Machine.NodeMask().All() {
 		n := ClaimNode{Node: node, CPUs: cpus.Intersect(p.Rules.Machine.CPUsInNodes(numa.Of(node))), Step: step, Memory: workload.Quantities{}}
-		for _, m := range p.Rules.ClaimMemory {
+		for _, m := range memory {
 			if m.Node == node && m.Allocatable > 0 {
 				n.Memory[workload.Resource(m.Resource)] = int64(m.Allocatable)
 			}
@@ -225,4 +247,15 @@ func (p *Set) ClaimNodes() (out []ClaimNode) {
 		}
 	}
 	return out
+}
+
+// leftByPods returns what resource claims have, and what is free for further ones on single NUMA nodes.
+func (p *Set) leftByPods(view *ledger.View) (cpuset.Set, []ledger.NodeMemory) {
+	cpus, _ := p.claims.cpu.Requestable()
+	cpus = cpus.Intersect(p.claims.cpu.Available(view).Union(view.ResourceClaimCPUs()))
+	held, left := view.ResourceClaimMemory(), p.claims.memory.Free(view)
+	for i := range left {
+		left[i].Allocatable += held.Held(left[i].Resource)[left[i].Node]
+	}
+	return cpus, left
 }

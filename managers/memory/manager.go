@@ -83,5 +83,5 @@ func (m *Manager) ForClaims(bytes map[int]map[workload.Resource]uint64) *Manager
 // serves returns whether the manager decides about the owner of a claim: a pod, or a resource claim.
 func (m *Manager) serves(view *ledger.View, c *ledger.Claim) bool {
 	pod, ok := view.Pod(c.Owner.Pod)
-	return !ok || m.claims == (pod.Pod.ResourceClaim != nil)
+	return !ok || view.Rules().OnePool || m.claims == (pod.Pod.ResourceClaim != nil)
 }

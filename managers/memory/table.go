@@ -18,7 +18,7 @@ type table struct {
 
 func (m *Manager) table(view *ledger.View) *table {
 	t := &table{m: m, use: view.MemoryUse()}
-	if m.claims {
+	if m.claims { // they are no part of what pods have
 		t.use = view.ResourceClaimMemory()
 	}
 	for _, id := range m.ids {
@@ -77,6 +77,23 @@ func (t *table) free(c *capacity) (free amounts) {
 		free[id] = c.allocatable[id] - free[id]
 	}
 	return free
+}
+
+// Free returns what is free for containers on one node alone, by resource and node: nothing on a node that is used together
+// with others. Nothing is returned under the policy None.
+func (m *Manager) Free(view *ledger.View) (out []ledger.NodeMemory) {
+	t := m.table(view)
+	for _, c := range m.capacities {
+		free := t.free(c)
+		for id := range c.nodes.All() {
+			n := ledger.NodeMemory{Node: id, Resource: c.resource, Total: uint64(c.total[id])}
+			if t.legal(numa.Of(id)) {
+				n.Allocatable = uint64(max(free[id], 0))
+			}
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // group returns the nodes that are used together with a node.

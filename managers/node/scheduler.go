@@ -15,16 +15,24 @@ const memoryTolerance = 1 << 20
 // Excess describes, as sentences, the resources of which a scheduler counts more as allocatable than
 // pods can have here. It may send pods that are rejected. Less is no excess: some of the node is
 // unused then. Devices are left out, because their plugins may be registered elsewhere.
-func (m *Manager) Excess(scheduler workload.Quantities) (out []string) {
-	allocatable := m.Allocatable()
+func (m *Manager) Excess(scheduler workload.Quantities) []string {
+	return excess(m.Allocatable(), scheduler, "pods can have")
+}
+
+// ExcessOfPool is Excess where pods and claims on dynamic resources have one pool, which has the allocatable amounts.
+func ExcessOfPool(allocatable, scheduler workload.Quantities) []string {
+	return excess(allocatable, scheduler, "pods and claims together can have")
+}
+
+func excess(allocatable, scheduler workload.Quantities, who string) (out []string) {
 	for _, r := range slices.Sorted(maps.Keys(scheduler)) {
 		have, compared := allocatable[r], r == workload.CPU || r == workload.Memory || r.IsHugePages()
 		if r == workload.Memory {
 			have += memoryTolerance
 		}
 		if compared && scheduler[r] > have {
-			out = append(out, fmt.Sprintf("the scheduler counts %s of %s as allocatable, and pods can have %s: give berthd the kubelet's reservations (--kubelet-config), or reserve in the kubelet what berthd reserves",
-				r.Text(scheduler[r]), r, r.Text(allocatable[r])))
+			out = append(out, fmt.Sprintf("the scheduler counts %s of %s as allocatable, and %s %s: give berthd the kubelet's reservations (--kubelet-config), or reserve in the kubelet what berthd reserves",
+				r.Text(scheduler[r]), r, who, r.Text(allocatable[r])))
 		}
 	}
 	return out

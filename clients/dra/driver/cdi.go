@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Kind is the kind of the CDI devices of claims: their names are Kind=UID:PART.
@@ -65,7 +66,16 @@ type device struct {
 }
 
 type edits struct {
-	Env []string `json:"env"`
+	Env    []string `json:"env"`
+	Mounts []mount  `json:"mounts,omitempty"`
+}
+
+// mount is a mount that the runtime makes for the container. It ends with the container's mount namespace.
+type mount struct {
+	Source  string   `json:"hostPath"`
+	Path    string   `json:"containerPath"`
+	Type    string   `json:"type"`
+	Options []string `json:"options"`
 }
 
 // name is the name of a claim's CDI file.
@@ -84,7 +94,7 @@ func (f *files) write(c *claim) error {
 			p.variable("CPUS") + p.CPUs,
 			p.variable("NUMA_NODE") + strconv.FormatUint(uint64(p.Node), 10),
 			p.variable("MEMORY_BYTES") + strconv.FormatUint(size, 10),
-		}}})
+		}, Mounts: p.hugePageMounts()}})
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -98,6 +108,18 @@ func (f *files) write(c *claim) error {
 		return errdefs.Unavailablef("write the CDI file of the claim: %w", err)
 	}
 	return nil
+}
+
+// hugePageMounts returns mounts of the size of the part's huge pages, which every user of the container may write to.
+func (p *part) hugePageMounts() (out []mount) {
+	for _, m := range p.mounts {
+		bytes, _ := p.amount(string(m.resource()))
+		size, _ := workload.HugePageSize(m.resource()) // checked when the parameters were read
+		out = append(out, mount{Source: "hugetlbfs", Path: m.Path, Type: "hugetlbfs", Options: []string{
+			"nosuid", "nodev", "mode=1777", fmt.Sprintf("pagesize=%d", size), fmt.Sprintf("size=%d", bytes),
+		}})
+	}
+	return out
 }
 
 // variable begins the assignment of a variable of a part: PREFIX_PART_NAME=.

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ type part struct {
 	CPUs string `json:"cpus,omitempty"`
 
 	request, pool, device, environment string
+	mounts                             []HugePageMount
 	share                              *types.UID
 }
 
@@ -68,13 +70,33 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.environment, p.Options = parameters.Environment, parameters.CPUOptions
+		p.environment, p.Options, p.mounts = parameters.Environment, parameters.CPUOptions, parameters.HugePageMounts
 		out.Parts = append(out.Parts, p)
 	}
 	if len(out.Parts) == 0 {
 		return nil, errdefs.Unsupportedf("the claim has no device of %s", Name)
 	}
+	if err := out.mountable(); err != nil {
+		return nil, err
+	}
 	return out, out.name()
+}
+
+// mountable returns which mount has no huge pages, or the path of another one.
+func (c *claim) mountable() error {
+	paths := map[string]bool{}
+	for _, p := range c.Parts {
+		for i, m := range p.mounts {
+			switch {
+			case p.Resources[string(m.resource())] == "":
+				return errdefs.Invalidf("request %s: hugePageMounts[%d]: the request has no huge pages of %s: request the capacity %s", p.request, i, m.PageSize, capacityOf(m.resource()))
+			case paths[m.Path]:
+				return errdefs.Invalidf("request %s: hugePageMounts[%d]: path %s is given twice in the claim", p.request, i, m.Path)
+			}
+			paths[m.Path] = true
+		}
+	}
+	return nil
 }
 
 // name names the parts. The names of a claim's parts differ, and those of their variables.
@@ -117,18 +139,34 @@ func readPart(r *resourceapi.DeviceRequestAllocationResult, nodeName string) (*p
 		request: r.Request, pool: r.Pool, device: r.Device, share: r.ShareID,
 	}
 	for name, amount := range r.ConsumedCapacity {
-		switch local := strings.TrimPrefix(string(name), Name+"/"); local {
-		case capacityCPU, capacityMemory:
+		local := strings.TrimPrefix(string(name), Name+"/")
+		pages, size, huge := pagesOf(local)
+		switch {
+		case local == capacityCPU, local == capacityMemory:
 			out.Resources[local] = amount.String()
-		default:
-			return nil, errdefs.Unsupportedf("the claim consumes %.80q, expected %s and %s", name, capacityCPU, capacityMemory)
+		case !huge:
+			return nil, errdefs.Unsupportedf("the claim consumes %.80q, expected %s, %s and huge pages", name, capacityCPU, capacityMemory)
+		case amount.Sign() < 0 || amount.Value()%size != 0:
+			return nil, errdefs.Invalidf("the claim consumes %s of %.80q, expected a multiple of the page size", amount.String(), name)
+		case amount.Sign() > 0:
+			out.Resources[string(pages)] = amount.String()
 		}
 	}
-	if len(out.Resources) != 2 {
-		return nil, errdefs.Unsupportedf("the claim consumes %d capacities, expected %s and %s: is the feature gate DRAConsumableCapacity off?",
+	if out.Resources[capacityCPU] == "" || out.Resources[capacityMemory] == "" {
+		return nil, errdefs.Unsupportedf("the claim consumes %d capacities, expected at least %s and %s: is the feature gate DRAConsumableCapacity off?",
 			len(out.Resources), capacityCPU, capacityMemory)
 	}
 	return out, nil
+}
+
+// hugePages reports whether the claim has huge pages.
+func (c *claim) hugePages() bool {
+	for _, p := range c.Parts {
+		if len(p.Resources) > 2 {
+			return true
+		}
+	}
+	return false
 }
 
 // admission is the request to berthd. A prepared claim is sent with its allocation, so that berthd can
@@ -138,11 +176,14 @@ func (c *claim) admission(owner string) *admissionv1.AdmitRequest {
 	req := &admissionv1.AdmitRequest{Owner: owner, Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: message}}
 	for _, p := range c.Parts {
 		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources, CpuOptions: p.Options})
-		if bytes, ok := p.bytes(); ok && p.CPUs != "" {
-			req.RunningAllocations = append(req.RunningAllocations, &admissionv1.RunningAllocation{
-				ContainerName: p.Name, Cpus: &typesv1.CPUSet{List: p.CPUs},
-				Memory: []*admissionv1.RunningMemory{{Resource: capacityMemory, NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{p.Node}}, Bytes: bytes}},
-			})
+		if _, ok := p.bytes(); ok && p.CPUs != "" {
+			running := &admissionv1.RunningAllocation{ContainerName: p.Name, Cpus: &typesv1.CPUSet{List: p.CPUs}}
+			for _, name := range slices.Sorted(maps.Keys(p.Resources)) {
+				if bytes, ok := p.amount(name); ok && name != capacityCPU {
+					running.Memory = append(running.Memory, &admissionv1.RunningMemory{Resource: name, NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{p.Node}}, Bytes: bytes})
+				}
+			}
+			req.RunningAllocations = append(req.RunningAllocations, running)
 		}
 	}
 	return req
@@ -173,8 +214,11 @@ func (c *claim) cpus() (all cpuset.Set) {
 }
 
 // bytes is the memory of a part.
-func (p *part) bytes() (uint64, bool) {
-	q, err := resource.ParseQuantity(p.Resources[capacityMemory])
+func (p *part) bytes() (uint64, bool) { return p.amount(capacityMemory) }
+
+// amount is what a part has of a resource.
+func (p *part) amount(name string) (uint64, bool) {
+	q, err := resource.ParseQuantity(p.Resources[name])
 	if err != nil || q.Value() <= 0 {
 		return 0, false
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
@@ -18,12 +19,24 @@ import (
 // errUnpublished is why a driver is not ready that has not published anything yet.
 var errUnpublished = errors.New("devices are not published yet")
 
-// compare returns what is counted twice, as sentences: the kubelet lets the scheduler give it to pods, and claims can have it.
-func (d *Driver) compare(ctx context.Context, claims []*nodev1.ClaimNode) ([]string, error) {
+// compare returns what is counted twice, or could be, as sentences: the kubelet lets the scheduler give it to pods, and
+// claims can have it.
+func (d *Driver) compare(ctx context.Context, allocatable *nodev1.GetAllocatableResponse, devices []resourceapi.Device) ([]string, error) {
 	status, err := d.NodeStatus(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read node %s, whose allocatable amounts are compared with what claims can have: %w", d.NodeName, err)
 	}
+	if status.Capacity.Cpu().IsZero() {
+		return nil, errdefs.Unavailablef("node %s has no capacity yet: the kubelet has not reported it", d.NodeName)
+	}
+	if allocatable.GetResourceClaimsFromAllocatable() {
+		return d.compareOnePool(ctx, status, allocatable, devices)
+	}
+	return d.compareDivision(status, allocatable.GetResourceClaims())
+}
+
+// compareDivision compares what only claims can have.
+func (d *Driver) compareDivision(status corev1.NodeStatus, claims []*nodev1.ClaimNode) ([]string, error) {
 	wanted := workload.Quantities{}
 	for _, n := range claims {
 		cpus, _, err := amounts(n)
@@ -39,9 +52,6 @@ func (d *Driver) compare(ctx context.Context, claims []*nodev1.ClaimNode) ([]str
 			wanted[workload.Resource(name)] += q.Value()
 		}
 	}
-	if status.Capacity.Cpu().IsZero() {
-		return nil, errdefs.Unavailablef("node %s has no capacity yet: the kubelet has not reported it", d.NodeName)
-	}
 	return nodemanager.CountedTwice(quantities(status.Capacity), quantities(status.Allocatable), wanted), nil
 }
 
@@ -49,13 +59,27 @@ func (d *Driver) compare(ctx context.Context, claims []*nodev1.ClaimNode) ([]str
 func quantities(list corev1.ResourceList) workload.Quantities {
 	out := workload.Quantities{}
 	for name, q := range list {
-		if name == corev1.ResourceCPU {
-			out[workload.CPU] = q.MilliValue()
-			continue
-		}
-		out[workload.Resource(name)] = q.Value()
+		out[workload.Resource(name)] = amountOf(string(name), q)
 	}
 	return out
+}
+
+// amountOf is CPUs in thousandths, and other resources in their unit.
+func amountOf(name string, q resource.Quantity) int64 {
+	if name == string(workload.CPU) {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// reported returns why nothing is published, as it was reported; empty if devices are published.
+func (d *Driver) reported() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.twice == "" {
+		return nil
+	}
+	return []string{d.twice}
 }
 
 // report keeps why nothing is published; empty if devices are. A change is logged.
@@ -70,7 +94,7 @@ func (d *Driver) report(twice []string) {
 	case text == "":
 		d.Log.Info("nothing is counted twice any more; devices are published")
 	default:
-		d.Log.Error("no devices are published, because they are counted twice", "node", d.NodeName, "reason", text)
+		d.Log.Error("no devices are published, because they would be counted twice", "node", d.NodeName, "reason", text)
 	}
 }
 

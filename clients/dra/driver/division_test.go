@@ -32,7 +32,7 @@ func TestNothingIsCountedTwice(t *testing.T) {
 	} {
 		p.sold = c.sold
 		var out lastPublished
-		if err := p.publish(t.Context(), &out); err != nil {
+		if err := p.publish(t.Context(), &out, false); err != nil {
 			t.Fatal(err)
 		}
 		ready, pools := p.Ready(), len(out.Pools)

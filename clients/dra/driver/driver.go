@@ -17,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
@@ -39,7 +40,10 @@ type Config struct {
 	CPUModel string
 	// NodeStatus reads the status of the node at the API server.
 	NodeStatus func(context.Context) (corev1.NodeStatus, error)
-	Log        *slog.Logger
+	// Pod reads a pod at the API server, and Accepted returns a slice as the API server would store it.
+	Pod      func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	Accepted func(context.Context, *resourceapi.ResourceSlice) (*resourceapi.ResourceSlice, error)
+	Log      *slog.Logger
 }
 
 // Driver implements kubeletplugin.DRAPlugin.
@@ -57,6 +61,8 @@ type Driver struct {
 	unrestored map[string]error
 	// changed is sent to when other devices are to be published.
 	changed chan struct{}
+	// onePool is set while claims get what pods may have, too.
+	onePool bool
 	// pools are what claims may have, by NUMA node; nil while berthd has not answered.
 	pools map[uint32]pool
 
@@ -123,6 +129,8 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	defer d.mu.Unlock()
 	if have := d.prepared[wanted.UID]; have != nil {
 		wanted.has(have)
+	} else if err := d.allowed(ctx, c, wanted); err != nil {
+		return nil, err
 	}
 	for again := false; ; again = true {
 		if err := d.restore(ctx); err != nil {
@@ -153,6 +161,25 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	d.prepared[wanted.UID] = wanted
 	d.assess()
 	return wanted, nil
+}
+
+// allowed returns why a claim is not prepared, whatever is free. The caller holds mu.
+func (d *Driver) allowed(ctx context.Context, c *resourceapi.ResourceClaim, wanted *claim) error {
+	onePool := d.onePool
+	if d.pools == nil { // berthd was started again, and its configuration may have changed
+		allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+		if err != nil {
+			return err
+		}
+		onePool = allocatable.GetResourceClaimsFromAllocatable()
+	}
+	switch {
+	case onePool:
+		return d.counted(ctx, c, wanted)
+	case wanted.hugePages():
+		return errdefs.Unsupportedf("the claim has huge pages, which need dra.from: allocatable in berthd's configuration")
+	}
+	return nil
 }
 
 // holder returns another prepared claim that has one of the CPUs of a claim; nil if there is none. The caller

@@ -37,25 +37,55 @@ const node = "worker"
 // place is a node with berthd, a directory of CDI files, and a driver.
 type place struct {
 	*Driver
-	t       testing.TB
-	root    string
-	stop    func()
-	dra     string // the division in berthd's configuration
-	machine string // berthd's machine, in place of the shape; a file is followed
-	// sold are the CPUs that the scheduler gives to pods, in place of those that are not reserved.
-	sold string
+	t    testing.TB
+	root string
+	stop func()
+	dra  string // the division in berthd's configuration
+	// reserved is the reservation in berthd's configuration, and machine its machine, in place of the shape; a file is followed.
+	reserved, machine string
+	// pod is the pod of all claims, and gates what the kubelet declares. dropped is set if the API server has no feature gate.
+	pod     *corev1.Pod
+	gates   []string
+	dropped bool
+	// sold and soldMemory are what the scheduler gives to pods, in place of what is not reserved.
+	sold, soldMemory string
 }
 
 // nodeStatus is what the kubelet reports of the machine: 16 CPUs of which 14 are reserved.
 func (p *place) nodeStatus(context.Context) (corev1.NodeStatus, error) {
 	return corev1.NodeStatus{
-		Capacity:    corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("128Gi")},
-		Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cmp.Or(p.sold, "2")), "memory": resource.MustParse("108Gi"), "pods": resource.MustParse("110")},
+		Capacity:         corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("128Gi")},
+		Allocatable:      corev1.ResourceList{"cpu": resource.MustParse(cmp.Or(p.sold, "2")), "memory": resource.MustParse(cmp.Or(p.soldMemory, "108Gi")), "pods": resource.MustParse("110")},
+		DeclaredFeatures: p.gates,
 	}, nil
+}
+
+// podOf is the API server's answer.
+func (p *place) podOf(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	if p.pod == nil || namespace != "default" || name != "p" {
+		return nil, fmt.Errorf("there is no pod %s/%s", namespace, name)
+	}
+	return p.pod, nil
+}
+
+// accepted is the API server's answer.
+func (p *place) accepted(_ context.Context, s *resourceapi.ResourceSlice) (*resourceapi.ResourceSlice, error) {
+	s = s.DeepCopy()
+	for i := range s.Spec.Devices {
+		if p.dropped {
+			s.Spec.Devices[i].NodeAllocatableResources = nil
+		}
+	}
+	return s, nil
 }
 
 // newPlace has two NUMA nodes of 8 CPUs, of which claims may have 1-3 and 9-11, and 4-6 and 12-14.
 func newPlace(t testing.TB, options string) *place {
+	t.Helper()
+	return newPlaceOf(t, options, func(*place) {})
+}
+
+func newPlaceOf(t testing.TB, options string, change func(*place)) *place {
 	t.Helper()
 	root, err := os.MkdirTemp("", "dra") // paths of sockets are short (unix(7))
 	if err != nil {
@@ -63,6 +93,7 @@ func newPlace(t testing.TB, options string) *place {
 	}
 	p := &place{t: t, root: root, stop: func() {},
 		dra: `{cpus: "1-6,9-14", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 8Gi}}]}`}
+	change(p)
 	t.Cleanup(func() {
 		p.stop()
 		_ = p.Close()
@@ -87,7 +118,7 @@ machine: ` + cmp.Or(p.machine, "2s4c2t,mem=64Gi") + `
 hotplug: {poll: 10ms, debounce: 1ms}
 log: {level: error}
 cpu: {policy: static` + options + `}
-reserved: {cpus: "0-6,8-14", system: {memory: 20Gi}, evictionHard: {}}
+reserved: {` + cmp.Or(p.reserved, `cpus: "0-6,8-14", system: {memory: 20Gi}`) + `, evictionHard: {}}
 memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numaNode: 1, limits: {memory: 10Gi}}]}
 dra: ` + p.dra + `
 privileges: {dropCapabilities: false, landlock: false, seccomp: false}
@@ -109,7 +140,7 @@ func (p *place) startDriver() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", NodeStatus: p.nodeStatus, Log: slog.New(slog.DiscardHandler)})
+	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", NodeStatus: p.nodeStatus, Pod: p.podOf, Accepted: p.accepted, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -480,25 +511,39 @@ func TestRefusedClaims(t *testing.T) {
 			short.Requests = []string{"b"}
 			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{short}
 		},
-		"no device of":                      func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
-		"is of pool":                        func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
-		`device "numa-64"`:                  func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
-		`device "numa-01"`:                  func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-01" },
-		`device "0"`:                        func(c *resourceapi.ResourceClaim) { own(c).Device = "0" },
-		"adminAccess":                       func(c *resourceapi.ResourceClaim) { own(c).AdminAccess = new(true) },
-		"consumes \"gold\"":                 func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
-		"DRAConsumableCapacity":             func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
-		"whole number":                      func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
-		"expected dra.berthd":               configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
-		"unknown field":                     configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
-		"duplicate field":                   configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
-		`environment "a=b"`:                 configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
-		"cpuOptions[0] \"align-by-socket\"": configured(optionsOf("align-by-socket")),
-		"cpuOptions[1] \"full-pcpus-only\"": configured(optionsOf("full-pcpus-only", "full-pcpus-only")),
-		"AlphaOptions":                      configured(optionsOf("distribute-cpus-across-cores")),
-		"there are two":                     configured(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
-		"config[0].opaque":                  configured(`[]`),
-		"expected at most 10240":            configured(strings.Repeat(" ", 11<<10)),
+		"no device of":                       func(c *resourceapi.ResourceClaim) { own(c).Driver = "other" },
+		"is of pool":                         func(c *resourceapi.ResourceClaim) { own(c).Pool = "other" },
+		`device "numa-64"`:                   func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-64" },
+		`device "numa-01"`:                   func(c *resourceapi.ResourceClaim) { own(c).Device = "numa-01" },
+		`device "0"`:                         func(c *resourceapi.ResourceClaim) { own(c).Device = "0" },
+		"adminAccess":                        func(c *resourceapi.ResourceClaim) { own(c).AdminAccess = new(true) },
+		"consumes \"gold\"":                  func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
+		"DRAConsumableCapacity":              func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
+		"whole number":                       func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
+		"expected dra.berthd":                configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
+		"unknown field":                      configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
+		"duplicate field":                    configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
+		`environment "a=b"`:                  configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
+		"cpuOptions[0] \"align-by-socket\"":  configured(optionsOf("align-by-socket")),
+		"cpuOptions[1] \"full-pcpus-only\"":  configured(optionsOf("full-pcpus-only", "full-pcpus-only")),
+		"AlphaOptions":                       configured(optionsOf("distribute-cpus-across-cores")),
+		"hugePageMounts[0]: pageSize \"2Q\"": configured(mountsOf(`"2Q"`, "/pages")),
+		"path \"pages\"":                     configured(mountsOf(`"2Mi"`, "pages")),
+		"path \"/proc/x\"":                   configured(mountsOf(`"2Mi"`, "/proc/x")),
+		"path \"/a/../dev\"":                 configured(mountsOf(`"2Mi"`, "/a/../dev")),
+		"request has no huge pages of 2Mi: request the capacity hugepages2Mi": configured(mountsOf(`"2Mi"`, "/pages")),
+		"hugepages7Mi": func(c *resourceapi.ResourceClaim) {
+			own(c).ConsumedCapacity["hugepages7Mi"] = resource.MustParse("1Mi")
+		},
+		"multiple of the page size": func(c *resourceapi.ResourceClaim) {
+			own(c).ConsumedCapacity["hugepages2Mi"] = resource.MustParse("3Mi")
+		},
+		"huge pages, which need dra.from: allocatable": func(c *resourceapi.ResourceClaim) {
+			own(c).ConsumedCapacity["hugepages2Mi"] = resource.MustParse("4Mi")
+		},
+		"there are two":          configured(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
+		"config[0].opaque":       configured(`[]`),
+		"expected at most 10240": configured(strings.Repeat(" ", 11<<10)),
 	} {
 		c := allocated("x", 0, 1, "1Gi")
 		change(c)
@@ -512,6 +557,11 @@ func TestRefusedClaims(t *testing.T) {
 // optionsOf are parameters with options of the CPU manager.
 func optionsOf(names ...string) string {
 	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "cpuOptions": ["` + strings.Join(names, `", "`) + `"]}`
+}
+
+// mountsOf are parameters with a mount of huge pages.
+func mountsOf(size, path string) string {
+	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "hugePageMounts": [{"pageSize": ` + size + `, "path": "` + path + `"}]}`
 }
 
 // TestAlternatives: the scheduler has chosen one of several subrequests, whose parameters count. The claim's names are
@@ -640,7 +690,7 @@ func TestCapacity(t *testing.T) {
 		{value: 2, step: 1, most: 2},
 		{value: 6, step: 2, most: 6},
 	} {
-		p := capacity(row.value, row.step, row.step, resource.DecimalSI).RequestPolicy
+		p := capacity(row.value, row.step, row.step, row.step, resource.DecimalSI).RequestPolicy
 		if p.Default.Value() != row.step || (p.ValidRange != nil) != (row.most > 0) || (len(p.ValidValues) == 1) != (row.values > 0) {
 			t.Fatalf("%+v: %+v", row, p)
 		}

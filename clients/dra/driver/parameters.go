@@ -2,8 +2,11 @@ package driver
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Name is the driver's name, and Class that of the DeviceClass in deploy/.
@@ -36,6 +40,40 @@ type Parameters struct {
 	Environment string `json:"environment,omitempty"`
 	// CPUOptions are options of the CPU manager's static policy, beside those of berthd's configuration.
 	CPUOptions []string `json:"cpuOptions,omitempty"`
+	// HugePageMounts are hugetlbfs mounts of the huge pages of a request, in each container that uses it.
+	HugePageMounts []HugePageMount `json:"hugePageMounts,omitempty"`
+}
+
+// HugePageMount is a hugetlbfs mount.
+type HugePageMount struct {
+	// PageSize is the size of the pages, such as 2Mi: the request must have huge pages of this size.
+	PageSize string `json:"pageSize"`
+	// Path is where the container has the mount.
+	Path string `json:"path"`
+}
+
+// maxMounts bounds the mounts of a request, and maxPath their paths in bytes.
+const (
+	maxMounts = 4
+	maxPath   = 256
+)
+
+// check returns what is wrong with a mount.
+func (m HugePageMount) check() error {
+	if _, err := workload.HugePageSize(m.resource()); err != nil {
+		return fmt.Errorf("pageSize %.80q: expected a size such as 2Mi or 1Gi", m.PageSize)
+	}
+	below := func(dir string) bool { return m.Path == dir || strings.HasPrefix(m.Path, dir+"/") }
+	special := m.Path == "/" || m.Path == "/dev" || below("/proc") || below("/sys")
+	odd := func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }
+	if len(m.Path) > maxPath || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || special || strings.ContainsFunc(m.Path, odd) {
+		return fmt.Errorf("path %.80q: expected an absolute path without . and .., at most %d bytes, and neither /, /dev, /proc nor /sys", m.Path, maxPath)
+	}
+	return nil
+}
+
+func (m HugePageMount) resource() workload.Resource {
+	return workload.Resource("hugepages-" + m.PageSize)
 }
 
 // readParameters reads the parameters of a request. The claim's parameters override those of its class.
@@ -88,6 +126,14 @@ func parseParameters(raw runtime.RawExtension) (Parameters, error) {
 	for i, name := range p.CPUOptions {
 		if !slices.Contains(cpu.ClaimOptions(), name) || slices.Contains(p.CPUOptions[:i], name) {
 			return p, fmt.Errorf("cpuOptions[%d] %.80q: expected one of %s, each once", i, name, strings.Join(cpu.ClaimOptions(), ", "))
+		}
+	}
+	if len(p.HugePageMounts) > maxMounts {
+		return p, fmt.Errorf("hugePageMounts: %d, expected at most %d", len(p.HugePageMounts), maxMounts)
+	}
+	for i, m := range p.HugePageMounts {
+		if err := m.check(); err != nil {
+			return p, fmt.Errorf("hugePageMounts[%d]: %w", i, err)
 		}
 	}
 	return p, nil

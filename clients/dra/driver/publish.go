@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -23,6 +24,9 @@ const (
 	maxAttribute = 64
 	// pause is the time between two tries to follow berthd.
 	pause = time.Second
+	// settled is the time between the first change of what pods have and the publication, in which further changes are
+	// awaited, and spaced the time between two such publications.
+	settled, spaced = 300 * time.Millisecond, 3 * time.Second
 	// again is how often the node is compared again: the kubelet may start with another configuration.
 	again = 5 * time.Minute
 )
@@ -57,9 +61,15 @@ func (d *Driver) Follow(ctx context.Context, p Publisher) {
 func (d *Driver) follow(ctx context.Context, p Publisher) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := d.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{
-		Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE, allocationv1.EventType_EVENT_TYPE_POLICY},
-	})
+	types := []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE, allocationv1.EventType_EVENT_TYPE_POLICY}
+	allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+	if err != nil {
+		return err
+	}
+	if allocatable.GetResourceClaimsFromAllocatable() { // what pods have changes what claims can have
+		types = append(types, allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_REMOVED, allocationv1.EventType_EVENT_TYPE_CHANGED)
+	}
+	stream, err := d.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{Types: types})
 	if err != nil {
 		return err
 	}
@@ -83,7 +93,10 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 	}()
 	tick := time.NewTicker(again)
 	defer tick.Stop()
+	var later <-chan time.Time // set while changes of what pods have are to be published
+	var last time.Time
 	for {
+		compared := false
 		select {
 		case r := <-reads:
 			switch {
@@ -95,18 +108,29 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 				d.mu.Unlock()
 			case len(r.message.GetEvents()) == 0:
 				continue
+			case !slices.ContainsFunc(r.message.GetEvents(), ofNode):
+				if later == nil {
+					later = time.After(max(settled, time.Until(last.Add(spaced))))
+				}
+				continue
 			}
 		case <-d.changed:
+		case <-later:
+			compared, last = true, time.Now()
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		later = nil
 		d.restoreNow(ctx)
-		if err := d.publish(ctx, p); err != nil {
+		if err := d.publish(ctx, p, compared); err != nil {
 			return err
 		}
 	}
 }
+
+// ofNode reports whether an event is about the machine or the policy, and not about a pod or a claim.
+func ofNode(e *allocationv1.Event) bool { return e.GetMachine() != nil || e.GetPolicy() != nil }
 
 // restoreNow is restore outside of a prepared claim. After an error, the next claim tries again.
 func (d *Driver) restoreNow(ctx context.Context) {
@@ -117,7 +141,8 @@ func (d *Driver) restoreNow(ctx context.Context) {
 	}
 }
 
-func (d *Driver) publish(ctx context.Context, p Publisher) error {
+// publish publishes what claims can have. If the node was compared before, only the amounts may have changed since.
+func (d *Driver) publish(ctx context.Context, p Publisher, compared bool) error {
 	allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
 	if err != nil {
 		return err
@@ -126,19 +151,22 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 	if err != nil {
 		return err
 	}
-	devices, err := d.devices(allocatable.GetResourceClaims(), machine)
+	onePool := allocatable.GetResourceClaimsFromAllocatable()
+	devices, err := d.devices(allocatable.GetResourceClaims(), machine, onePool)
 	if err != nil {
 		return err
 	}
-	if err := d.measure(allocatable.GetResourceClaims()); err != nil {
+	if err := d.measure(allocatable.GetResourceClaims(), onePool); err != nil {
 		return err
 	}
-	if len(devices) == 0 && d.Unrestored() == 0 {
+	if len(devices) == 0 && d.Unrestored() == 0 && !onePool {
 		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
 	}
-	twice, err := d.compare(ctx, allocatable.GetResourceClaims())
-	if err != nil {
-		return err
+	twice := d.reported()
+	if !compared {
+		if twice, err = d.compare(ctx, allocatable, devices); err != nil {
+			return err
+		}
 	}
 	var out resourceslice.DriverResources // without a pool, slices that are there are removed
 	if len(twice) == 0 && len(devices) > 0 {
@@ -152,7 +180,7 @@ func (d *Driver) publish(ctx context.Context, p Publisher) error {
 }
 
 // measure stores what claims may have, and assesses the devices.
-func (d *Driver) measure(nodes []*nodev1.ClaimNode) error {
+func (d *Driver) measure(nodes []*nodev1.ClaimNode, onePool bool) error {
 	pools := make(map[uint32]pool, len(nodes))
 	for _, n := range nodes {
 		cpus, bytes, err := amounts(n)
@@ -163,7 +191,7 @@ func (d *Driver) measure(nodes []*nodev1.ClaimNode) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.pools = pools
+	d.pools, d.onePool = pools, onePool
 	d.assess()
 	return nil
 }
@@ -193,7 +221,7 @@ func (d *Driver) obstructed(node uint32) bool {
 }
 
 // devices are the NUMA nodes with CPUs and memory for claims.
-func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse) (out []resourceapi.Device, err error) {
+func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse, onePool bool) (out []resourceapi.Device, err error) {
 	for _, n := range nodes {
 		cpus, memory, err := amounts(n)
 		if err != nil {
@@ -212,9 +240,14 @@ func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineRe
 				deviceattribute.StandardDeviceAttributeNUMANode: integer(int64(n.GetNumaNode())),
 			},
 			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-				capacityCPU:    capacity(number, step, step, resource.DecimalSI),
-				capacityMemory: capacity(bytes, mebi, min(usualMemory, bytes), resource.BinarySI),
+				capacityCPU:    capacity(number, step, step, step, resource.DecimalSI),
+				capacityMemory: capacity(bytes, mebi, mebi, min(usualMemory, bytes), resource.BinarySI),
 			},
+		}
+		if onePool {
+			if err := mapped(&device, n.GetResources()); err != nil {
+				return nil, err
+			}
 		}
 		cores, threads := map[uint32]int{}, 0
 		for _, cpu := range machine.GetCpus() {
@@ -238,13 +271,13 @@ func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineRe
 
 func integer(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
 
-// capacity is an amount of which a claim gets a multiple of the step.
-func capacity(value, step, usual int64, format resource.Format) resourceapi.DeviceCapacity {
+// capacity is an amount of which a claim gets a multiple of the step, and at least the least.
+func capacity(value, least, step, usual int64, format resource.Format) resourceapi.DeviceCapacity {
 	q := func(n int64) *resource.Quantity { return resource.NewQuantity(n, format) }
 	policy := &resourceapi.CapacityRequestPolicy{
-		Default: q(usual), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(step), Max: q(value), Step: q(step)},
+		Default: q(usual), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(least), Max: q(value), Step: q(step)},
 	}
-	if value < 2*step { // the API server refuses a range without a second value
+	if least == step && value < 2*step { // the API server refuses a range without a second value
 		policy = &resourceapi.CapacityRequestPolicy{Default: q(step), ValidValues: []resource.Quantity{*q(step)}}
 	}
 	return resourceapi.DeviceCapacity{Value: *q(value), RequestPolicy: policy}

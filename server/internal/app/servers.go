@@ -212,7 +212,10 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	c := a.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
 		Machine: a.machine, Places: a.offlinePlaces, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
-		Claims: func() []managerset.ClaimNode { return a.inForce().ClaimNodes() },
+		Claims: func() (nodes []managerset.ClaimNode, onePool bool) {
+			set := a.inForce()
+			return set.ClaimNodes(a.Ledger.View()), set.Rules.OnePool
+		},
 		Config: &nodev1.GetConfigResponse{
 			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,

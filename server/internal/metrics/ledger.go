@@ -106,22 +106,24 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 // collectResourceClaims sets what resource claims may have and hold; only the count if they may have nothing.
 func collectResourceClaims(view *ledger.View, gauge func(*prometheus.Desc, float64, ...string)) {
 	gauge(descResourceClaims, float64(view.NumResourceClaims()))
-	rules, machine, held := view.Rules(), view.Machine(), view.ExclusiveCPUs()
+	rules, machine, held, ofClaims := view.Rules(), view.Machine(), view.ExclusiveCPUs(), view.ResourceClaimCPUs()
 	for node := range machine.CPUNodeMask().All() {
 		if cpus := rules.ClaimCPUs.Intersect(machine.CPUsInNode(node)); !cpus.IsEmpty() {
-			used := held.IntersectLen(cpus)
-			gauge(descClaimCPUs, float64(used), strconv.Itoa(node), "held")
-			gauge(descClaimCPUs, float64(cpus.Len()-used), strconv.Itoa(node), "free")
+			gauge(descClaimCPUs, float64(ofClaims.IntersectLen(cpus)), strconv.Itoa(node), "held")
+			gauge(descClaimCPUs, float64(cpus.Len()-held.IntersectLen(cpus)), strconv.Itoa(node), "free")
 		}
 	}
-	use := view.ResourceClaimMemory()
+	use, all := view.ResourceClaimMemory(), view.ResourceClaimMemory()
+	if rules.OnePool {
+		all = view.MemoryUse()
+	}
 	for _, m := range rules.ClaimMemory {
 		if m.Allocatable == 0 {
 			continue
 		}
 		used := min(use.Held(m.Resource)[m.Node], m.Allocatable)
 		gauge(descClaimMemory, float64(used), strconv.Itoa(m.Node), m.Resource, "held")
-		gauge(descClaimMemory, float64(m.Allocatable-used), strconv.Itoa(m.Node), m.Resource, "free")
+		gauge(descClaimMemory, float64(m.Allocatable-min(all.Held(m.Resource)[m.Node], m.Allocatable)), strconv.Itoa(m.Node), m.Resource, "free")
 	}
 }
 

@@ -1228,10 +1228,14 @@ type GetAllocatableResponse struct {
 	// What the pods that are here request.
 	Requested map[string]string `protobuf:"bytes,4,rep,name=requested,proto3" json:"requested,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What claims on dynamic resources may have, by NUMA node; empty without dra in the
-	// configuration. Pods get none of it, so it is in none of the amounts above.
+	// configuration. Pods get none of it, so it is in none of the amounts above, except with
+	// resource_claims_from_allocatable.
 	ResourceClaims []*ClaimNode `protobuf:"bytes,5,rep,name=resource_claims,json=resourceClaims,proto3" json:"resource_claims,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Claims get CPUs and memory that pods may have, too (dra.from: allocatable). resource_claims
+	// are then what pods leave.
+	ResourceClaimsFromAllocatable bool `protobuf:"varint,6,opt,name=resource_claims_from_allocatable,json=resourceClaimsFromAllocatable,proto3" json:"resource_claims_from_allocatable,omitempty"`
+	unknownFields                 protoimpl.UnknownFields
+	sizeCache                     protoimpl.SizeCache
 }
 
 func (x *GetAllocatableResponse) Reset() {
@@ -1299,7 +1303,14 @@ func (x *GetAllocatableResponse) GetResourceClaims() []*ClaimNode {
 	return nil
 }
 
-// ClaimNode is what claims on dynamic resources may have of a NUMA node, used or not.
+func (x *GetAllocatableResponse) GetResourceClaimsFromAllocatable() bool {
+	if x != nil {
+		return x.ResourceClaimsFromAllocatable
+	}
+	return false
+}
+
+// ClaimNode is what claims on dynamic resources may have of a NUMA node, used by claims or not.
 type ClaimNode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -2493,13 +2504,14 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x17\n" +
-	"\x15GetAllocatableRequest\"\x97\x05\n" +
+	"\x15GetAllocatableRequest\"\xe0\x05\n" +
 	"\x16GetAllocatableResponse\x12X\n" +
 	"\vallocatable\x18\x01 \x03(\v26.berth.node.v1.GetAllocatableResponse.AllocatableEntryR\vallocatable\x12O\n" +
 	"\babsolute\x18\x02 \x03(\v23.berth.node.v1.GetAllocatableResponse.AbsoluteEntryR\babsolute\x12F\n" +
 	"\x05limit\x18\x03 \x03(\v20.berth.node.v1.GetAllocatableResponse.LimitEntryR\x05limit\x12R\n" +
 	"\trequested\x18\x04 \x03(\v24.berth.node.v1.GetAllocatableResponse.RequestedEntryR\trequested\x12A\n" +
-	"\x0fresource_claims\x18\x05 \x03(\v2\x18.berth.node.v1.ClaimNodeR\x0eresourceClaims\x1a>\n" +
+	"\x0fresource_claims\x18\x05 \x03(\v2\x18.berth.node.v1.ClaimNodeR\x0eresourceClaims\x12G\n" +
+	" resource_claims_from_allocatable\x18\x06 \x01(\bR\x1dresourceClaimsFromAllocatable\x1a>\n" +
 	"\x10AllocatableEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +

@@ -30,7 +30,7 @@ type Parts struct {
 	Node func() *node.Manager
 	View func() *ledger.View
 	// Claims returns what resource claims may have, by NUMA node.
-	Claims func() []managerset.ClaimNode
+	Claims func() (nodes []managerset.ClaimNode, onePool bool)
 	// Status describes the current state of the system.
 	Status  func(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	Config  *nodev1.GetConfigResponse
@@ -137,7 +137,9 @@ func (s *service) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest)
 		Allocatable: amounts(n.Allocatable()), Absolute: amounts(n.Absolute()),
 		Limit: amounts(n.Limit()), Requested: amounts(n.Requested(s.View())),
 	}
-	for _, c := range s.Claims() {
+	claims, onePool := s.Claims()
+	out.ResourceClaimsFromAllocatable = onePool
+	for _, c := range claims {
 		out.ResourceClaims = append(out.ResourceClaims, &nodev1.ClaimNode{
 			NumaNode: uint32(c.Node), Cpus: convert.CPUSet(c.CPUs), Resources: amounts(c.Memory), CpuStep: uint32(c.Step),
 		})

@@ -127,8 +127,8 @@ func TestAmounts(t *testing.T) {
 	lacks := &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}, ResetExtendedResources: true}
 	client := serve(t, node.Parts{
 		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
-		Claims: func() []managerset.ClaimNode {
-			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}}
+		Claims: func() ([]managerset.ClaimNode, bool) {
+			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}}, true
 		},
 		Status: func(context.Context) (*nodev1.GetStatusResponse, error) { return lacks, nil },
 	})
@@ -142,10 +142,11 @@ func TestAmounts(t *testing.T) {
 	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]string{"cpu": "4", "memory": "1073741824", "pid": "100", "pods": "7"}})
 	allocatable, err := client.GetAllocatable(t.Context(), &nodev1.GetAllocatableRequest{})
 	expect(allocatable, err, &nodev1.GetAllocatableResponse{
-		Allocatable: map[string]string{"cpu": "3250m", "memory": "1072693248", "pods": "7"},
-		Absolute:    map[string]string{"cpu": "3250m", "memory": "1073741824"},
-		Limit:       map[string]string{"cpu": "3250m", "memory": "1073741824", "pid": "90"},
-		Requested:   map[string]string{"cpu": "125m", "pods": "1"},
+		Allocatable:                   map[string]string{"cpu": "3250m", "memory": "1072693248", "pods": "7"},
+		Absolute:                      map[string]string{"cpu": "3250m", "memory": "1073741824"},
+		Limit:                         map[string]string{"cpu": "3250m", "memory": "1073741824", "pid": "90"},
+		Requested:                     map[string]string{"cpu": "125m", "pods": "1"},
+		ResourceClaimsFromAllocatable: true,
 		ResourceClaims: []*nodev1.ClaimNode{
 			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "2-3"}, Resources: map[string]string{"memory": "4096"}, CpuStep: 2},
 		},
