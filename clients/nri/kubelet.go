@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// podsTimeout bounds a call of the kubelet, because the runtime waits meanwhile.
+	// podsTimeout is the time for a call of the kubelet, because the runtime waits meanwhile; see bounded.
 	podsTimeout = 500 * time.Millisecond
 	// maxPods bounds the kubelet's list of all pods in bytes. A pod has at most 1.5 MiB in the API server's storage.
 	maxPods = 256 << 20
@@ -70,7 +70,7 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // a kubelet before 1.37, or none yet
 	}
-	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	answer, err := k.pods.GetPod(ctx, &podsv1alpha1.GetPodRequest{PodUID: uid})
 	if status.Code(err) == codes.Unavailable && !k.answered.Load() && k.unused() {
@@ -100,7 +100,7 @@ func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
 		return nil, errdefs.Unsupportedf("the kubelet has no Pods API, or does not run: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	answer, err := k.pods.ListPods(ctx, &podsv1alpha1.ListPodsRequest{}, grpc.MaxCallRecvMsgSize(maxPods))
 	switch {
@@ -129,6 +129,16 @@ func (k *kubelet) unused() bool {
 		_ = conn.Close()
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// bounded limits a call of the kubelet: to podsTimeout, or to a fifth of the time that is left, if the runtime waits so long that
+// this is more. A machine with a slow kubelet needs only a longer plugin_request_timeout in containerd.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := podsTimeout
+	if at, ok := ctx.Deadline(); ok {
+		limit = max(limit, time.Until(at)/5)
+	}
+	return context.WithTimeout(ctx, limit)
 }
 
 // takeAllocated replaces the requested amounts with those that the kubelet has allocated. The pod

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -60,6 +61,27 @@ func (s *podsServer) ListPods(context.Context, *podsv1alpha1.ListPodsRequest) (*
 		out.Pods = append(out.Pods, text)
 	}
 	return out, nil
+}
+
+// TestBounded: a call of the kubelet has more time if the runtime waits longer than by default.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ left, want time.Duration }{
+		{0, podsTimeout}, {1200 * time.Millisecond, podsTimeout}, {100 * time.Millisecond, 100 * time.Millisecond}, {12 * time.Second, 2400 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := t.Context(), func() {}
+			if row.left > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.left)
+			}
+			defer cancel()
+			limited, end := bounded(ctx)
+			defer end()
+			if at, ok := limited.Deadline(); !ok || time.Until(at) != row.want {
+				t.Errorf("of %v a call has %v, want %v", row.left, time.Until(at), row.want)
+			}
+		})
+	}
 }
 
 // TestKubeletSource reads pods from a server of the kubelet's API.

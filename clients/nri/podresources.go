@@ -196,7 +196,7 @@ func (r *podResources) report(pod *podresourcesv1.PodResources, err error) {
 // pod returns a pod's resources; nil if it has none. If Get is switched off, or the kubelet does
 // not have the pod, Get fails with different codes; then the list has the answer.
 func (r *podResources) pod(ctx context.Context, namespace, name string) (*podresourcesv1.PodResources, error) {
-	getting, cancel := context.WithTimeout(ctx, podsTimeout)
+	getting, cancel := bounded(ctx)
 	answer, err := r.lister.Get(getting, &podresourcesv1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
 	cancel()
 	switch status.Code(err) {
@@ -208,7 +208,7 @@ func (r *podResources) pod(ctx context.Context, namespace, name string) (*podres
 	default:
 		return nil, err
 	}
-	listing, cancel := context.WithTimeout(ctx, podsTimeout)
+	listing, cancel := bounded(ctx)
 	defer cancel()
 	list, err := r.lister.List(listing, &podresourcesv1.ListPodResourcesRequest{}, grpc.MaxCallRecvMsgSize(maxResources))
 	if err != nil {
