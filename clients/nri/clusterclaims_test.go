@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/berthd/berth/hack/cluster"
 	"github.com/berthd/berth/hack/containerd"
@@ -29,10 +32,30 @@ func (k *kubernetes) dra(cdi string) *exec.Cmd {
 func (k *kubernetes) startDRA(cdi string) {
 	k.t.Helper()
 	k.Start("berth-dra", k.dra(cdi))
-	k.Eventually("the node publishes what claims may have", func() bool {
-		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")
-		return err == nil && strings.Contains(text, "numa-0")
-	})
+	k.Eventually("the node publishes what claims may have", func() bool { return k.hasDevice("numa-0") })
+}
+
+// The collections of the objects of dynamic resource allocation, and of those in the default namespace.
+const (
+	resourcePath = "/apis/resource.k8s.io/v1"
+	claimsPath   = resourcePath + "/namespaces/default"
+)
+
+// hasDevice reports whether a driver has published a device.
+func (k *kubernetes) hasDevice(device string) bool {
+	var list resourceapi.ResourceSliceList
+	return k.Call(k.t.Context(), http.MethodGet, resourcePath+"/resourceslices", "", &list) == nil &&
+		slices.ContainsFunc(list.Items, func(s resourceapi.ResourceSlice) bool {
+			return slices.ContainsFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == device })
+		})
+}
+
+// create creates an object, as JSON, in a collection.
+func (k *kubernetes) create(collection, object string) {
+	k.t.Helper()
+	if err := k.Call(k.t.Context(), http.MethodPost, collection, object, nil); err != nil {
+		k.t.Fatalf("create %s: %v", object, err)
+	}
 }
 
 // startSecondDriver starts a driver whose devices are near to NUMA nodes, and waits until they are published.
@@ -40,17 +63,14 @@ func (k *kubernetes) startSecondDriver(cdi string, devices ...string) {
 	k.t.Helper()
 	k.Start("second", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi,
 		"-data", "/var/lib/kubelet/plugins/gpu.example.com", "-devices", strings.Join(devices, ",")))
-	k.Eventually("the second driver's devices are published", func() bool {
-		text, err := k.Kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].name}")
-		return err == nil && strings.Contains(text, "gpu-0")
-	})
+	k.Eventually("the second driver's devices are published", func() bool { return k.hasDevice("gpu-0") })
 }
 
 // classes makes the DeviceClasses of both drivers.
 func (k *kubernetes) classes() {
 	k.t.Helper()
 	for name, driver := range map[string]string{"cpu-memory.berthd.github.io": "dra.berthd.github.io", "gpu.example.com": "gpu.example.com"} {
-		k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": %q}, "spec": {"selectors": [{"cel": {"expression": "device.driver == '%s'"}}]}}`, name, driver))
+		k.create(resourcePath+"/deviceclasses", fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": %q}, "spec": {"selectors": [{"cel": {"expression": "device.driver == '%s'"}}]}}`, name, driver))
 	}
 }
 

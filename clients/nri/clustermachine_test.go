@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -40,9 +42,9 @@ func TestClusterMachine(t *testing.T) {
 	if err != nil || boot == 0 && last {
 		t.Skipf("needs a machine that is booted at least twice: %s=%q, %s=%q", vmBoot, os.Getenv(vmBoot), vmLast, os.Getenv(vmLast))
 	}
-	m := newClusterMachine(t, disk, nil)
-	if m.far.Len() != 2 {
-		t.Fatalf("the machine has the CPUs %v on NUMA node 1, expected 2", m.far)
+	m := newClusterMachine(t, cluster.Options{}, disk, nil)
+	if len(m.nodes) != 2 || m.nodes[1].Len() != 2 {
+		t.Fatalf("the machine has NUMA nodes with the CPUs %v, expected 2 nodes, and 2 CPUs on the second", m.nodes)
 	}
 	m.Start("plugin", exec.Command(filepath.Join(m.built, "plugin"), "-devices", "gpu0@1,gpu1@1"))
 	if boot == 0 {
@@ -59,26 +61,34 @@ func TestClusterMachine(t *testing.T) {
 	}
 }
 
-// clusterMachine is a cluster on a machine of two NUMA nodes.
+// clusterMachine is a cluster on a machine of several NUMA nodes.
 type clusterMachine struct {
 	*kubernetes
-	// all are the machine's CPUs, far those of NUMA node 1, where the devices are.
-	all, far cpuset.Set
+	// all are the machine's CPUs, nodes those of each NUMA node.
+	all   cpuset.Set
+	nodes []cpuset.Set
+	// gpus are devices, each with @ and its NUMA node.
+	gpus []string
 }
 
-func newClusterMachine(t *testing.T, disk string, more map[string]any) *clusterMachine {
+// newClusterMachine starts a cluster whose files are on the disk. The kubelet gets more values in its configuration.
+func newClusterMachine(t *testing.T, o cluster.Options, disk string, more map[string]any) *clusterMachine {
 	t.Helper()
-	read := func(path string) (cpus cpuset.Set) {
-		text, err := os.ReadFile(path)
+	m := &clusterMachine{}
+	for {
+		text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", len(m.nodes)))
+		if errors.Is(err, fs.ErrNotExist) && len(m.nodes) > 1 {
+			break
+		}
+		var cpus cpuset.Set
 		if err == nil {
 			cpus, err = cpuset.Parse(strings.TrimSpace(string(text)))
 		}
 		if err != nil {
-			t.Skipf("needs a machine of two NUMA nodes: %v", err)
+			t.Skipf("needs a machine of two NUMA nodes or more: %v", err)
 		}
-		return cpus
+		m.nodes, m.all = append(m.nodes, cpus), m.all.Union(cpus)
 	}
-	m := &clusterMachine{all: read("/sys/devices/system/cpu/online"), far: read("/sys/devices/system/node/node1/cpulist")}
 	built, err := programs.Dir()
 	if err != nil {
 		t.Fatal(err)
@@ -99,9 +109,10 @@ func newClusterMachine(t *testing.T, disk string, more map[string]any) *clusterM
 		t.Fatal(err)
 	}
 	// The machine is emulated. Each step has a deadline, and hack/vm bounds the whole.
-	kubelet := map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "15m"}
-	maps.Copy(kubelet, more)
-	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Systemd: true, Dir: node, Kubelet: kubelet, Timeout: 15 * time.Minute})
+	o.Kubelet = map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "15m"}
+	maps.Copy(o.Kubelet, more)
+	o.Image, o.Systemd, o.Dir, o.Timeout, o.Interval = filepath.Join(built, "root", "probe"), true, node, 15*time.Minute, time.Second
+	c := cluster.Run(t, o)
 	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
 	return m
 }
@@ -159,7 +170,7 @@ func (m *clusterMachine) placeOnNodes() {
 	m.apply("web", `{}`)
 	m.set("trainer", 2)
 	m.pid("web")
-	m.exclusive(m.running("trainer"), 2, m.far)
+	m.exclusive(m.running("trainer"), 2, m.nodes[1])
 
 	m.t.Log("next: a pod that does not fit")
 	m.set("rival", 1)
@@ -184,7 +195,7 @@ func (m *clusterMachine) placeOnNodes() {
 	}
 	m.t.Logf("next: it fits; before, its event was: %s", event)
 	m.must("delete", "replicaset", "trainer", "--cascade=foreground", "--timeout=15m")
-	m.exclusive(m.running("rival"), 1, m.far)
+	m.exclusive(m.running("rival"), 1, m.nodes[1])
 
 	m.apply("keeper", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
 	m.exclusive(m.pid("keeper"), 1, m.all)
@@ -196,7 +207,7 @@ func (m *clusterMachine) comeBack() {
 	m.t.Log("the cluster runs after a boot; next: the pods are back")
 	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=15m")
 	m.pid("web")
-	m.exclusive(m.running("rival"), 1, m.far)
+	m.exclusive(m.running("rival"), 1, m.nodes[1])
 	m.exclusive(m.pid("keeper"), 1, m.all)
 }
 

@@ -29,8 +29,8 @@ const Variable = "BERTH_CLUSTER"
 const (
 	// defaultTimeout bounds each wait; only failures take that long.
 	defaultTimeout = 5 * time.Minute
-	// look is the interval of checks of a condition. A call of the API server takes a part of it.
-	look = 50 * time.Millisecond
+	// defaultInterval is between two checks of a condition. A call of the API server takes a part of it.
+	defaultInterval = 50 * time.Millisecond
 )
 
 // Options are the settings of a test.
@@ -43,8 +43,11 @@ type Options struct {
 	Dir string
 	// Kubelet overrides fields of the kubelet's configuration.
 	Kubelet map[string]any
-	// Timeout is for slow machines; the default is 5 minutes.
-	Timeout time.Duration
+	// Timeout bounds each wait, and Interval is between two checks of its condition, for slow machines; the defaults are
+	// 5 minutes and 50 ms.
+	Timeout, Interval time.Duration
+	// Controllers are those of kube-controller-manager that run; nil for the usual ones.
+	Controllers []string
 	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
 	Image string
 }
@@ -81,7 +84,7 @@ func Need(t testing.TB) (programs string) {
 func Run(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	programs := Need(t)
-	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Timeout, o.Interval = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Interval, defaultInterval)
 	dir := o.Dir
 	var err error
 	if dir == "" {
@@ -232,7 +235,7 @@ func (c *Cluster) Eventually(what string, done func() bool) {
 	// In the clean-up of a test, the test's context has ended already.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), c.Timeout)
 	defer cancel()
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()
 	for !done() {
 		select {

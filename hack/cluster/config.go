@@ -41,11 +41,12 @@ contexts: [{name: test, context: {cluster: test, user: me}}]
 current-context: test
 `
 
-// schedulerConfig is in a file only for the path of the kubeconfig.
+// schedulerConfig is the scheduler's configuration. Pods that fit again are scheduled soon.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection: {kubeconfig: DIR/scheduler.kubeconfig}
 leaderElection: {leaderElect: false}
+podMaxBackoffSeconds: 1
 `
 
 // kubeletConfig is the kubelet's configuration, without a test's changes.
@@ -111,6 +112,10 @@ func (c *Cluster) configure() error {
 // flags are the programs' command lines.
 func (c *Cluster) flags() map[string][]string {
 	const etcd = "http://127.0.0.1:2379"
+	controllers := "*"
+	if c.Controllers != nil {
+		controllers = strings.Join(c.Controllers, ",")
+	}
 	return map[string][]string{
 		"etcd": {
 			"--data-dir", c.Path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
@@ -125,7 +130,7 @@ func (c *Cluster) flags() map[string][]string {
 		},
 		"kube-scheduler": {"--config", c.Path("scheduler.yaml"), "--secure-port", "0"},
 		"kube-controller-manager": {
-			"--kubeconfig", c.Path("controllers.kubeconfig"), "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
+			"--kubeconfig", c.Path("controllers.kubeconfig"), "--controllers", controllers, "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
 			"--service-account-private-key-file", c.Path("accounts.key"), "--root-ca-file", c.Path("certificates", "apiserver.crt"),
 		},
 		"kubelet": {

@@ -2,14 +2,16 @@
 # The tests on a real Kubernetes cluster of one node: builds etcd, the programs of Kubernetes, containerd,
 # its shim and runc from their Go modules, and runs the tests that need them. The first build takes about
 # fifteen minutes on two cores. With "vm" the cluster runs in a virtual machine of two NUMA nodes that is booted
-# twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. With "vm claims" it has 50 pods with claims
-# beside devices, and then 50 with classic requests. Needs root, a C compiler, pkg-config and libseccomp with its header.
+# twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. With "vm claims" pods with claims beside devices
+# come and go there, and then the same pods with classic requests; "vm claims 4" has four NUMA nodes. Needs root, a C
+# compiler, pkg-config and libseccomp with its header.
 #
 # BERTH_CLUSTER is the directory of the programs, if they are built already.
 #
 # The DaemonSet is upgraded from the build of the commit BERTH_OLDER_COMMIT; the default is the last release.
 # BERTH_STRESS is the number of pods of the stress test (150), or how long it takes, as in 10m. With BERTH_LOAD=full 5,000 nodes
-# write NodeResourceTopology objects for five minutes, in place of 500 for some seconds.
+# write NodeResourceTopology objects for five minutes, in place of 500 for some seconds. BERTH_PODS is the number of pods of
+# "vm claims" (50).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -27,10 +29,11 @@ if [ -z "$programs" ]; then
 fi
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
 
-# build SOURCE DIR builds berth's programs, which need no C library.
+# build SOURCE DIR builds berth's programs, which need no C library. An older source may lack some of them.
 build() {
 	local program
 	for program in berthd:server/berthd berthctl:clients/berthctl berth-nri:clients/nri berth-dra:clients/dra plugin:hack/plugin gpudriver:hack/gpudriver root/probe:hack/probe; do
+		[ -d "$1/${program#*:}" ] || continue
 		CGO_ENABLED=0 go build -C "$1" -buildvcs=false -ldflags "-s -w" -o "$2/${program%%:*}" "./${program#*:}"
 	done
 }
@@ -53,14 +56,15 @@ fi
 # The machine has no Go toolchain and no shell, and its repository is /src.
 build . "$dir/berth"
 library=$(ldd "$programs/runc" | awk '/libseccomp/ {print $3}')
-case ${2:-} in
-"") machine="-timeout 40m -reboots 1" test=TestClusterMachine ;;
-claims) machine="-timeout 60m" test=TestClusterPacked ;;
-*) echo "$2: expected claims, or nothing" >&2; exit 2 ;;
+case ${*:2} in
+"") machine="-nodes 2 -cpus 4 -timeout 40m -reboots 1" test=TestClusterMachine ;;
+claims | "claims 2") machine="-nodes 2 -cpus 8 -timeout 90m" test=TestClusterPacked ;;
+"claims 4") machine="-nodes 4 -cpus 8 -timeout 90m" test=TestClusterPacked ;;
+*) echo "${*:2}: expected nothing, claims or claims 4" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086 # several flags
-go run ./hack/vm -v -systemd -cgroup v2 -nodes 2 -cpus 4 -memory 3072 -no-skip -boot-limit 4m -disk 4096 -module overlay $machine \
-	-disk-add "$programs:/cluster" -env BERTH_CLUSTER=/disk/cluster -env BERTH_CONTAINERD=/disk/cluster -env GOGC=400 \
+go run ./hack/vm -v -systemd -cgroup v2 -memory 3072 -no-skip -boot-limit 4m -disk 4096 -module overlay $machine \
+	-disk-add "$programs:/cluster" -env BERTH_CLUSTER=/disk/cluster -env BERTH_CONTAINERD=/disk/cluster -env GOGC=400 -env "BERTH_PODS=${BERTH_PODS:-}" \
 	-disk-add "$dir/berth:/berth" -env BERTH_BUILT=/disk/berth \
 	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
 	-add "$PWD/deploy/kubernetes:/src/github.com/berthd/berth/deploy/kubernetes" \
