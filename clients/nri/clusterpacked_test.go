@@ -48,7 +48,7 @@ func TestClusterPacked(t *testing.T) {
 			t.Fatalf("%s=%q: expected a number of pods", packedVariable, text)
 		}
 	}
-	m := newClusterMachine(t, cluster.Options{Controllers: []string{"serviceaccount-controller", "node-lifecycle-controller", "resourceclaim-controller"}}, disk,
+	m := newClusterMachine(t, cluster.Options{CPUs: "0-1", Controllers: []string{"serviceaccount-controller", "node-lifecycle-controller", "resourceclaim-controller"}}, disk,
 		map[string]any{"systemReserved": map[string]string{"memory": "1Gi"}})
 	for node, cpus := range m.nodes {
 		for i := range gpusPerNode {

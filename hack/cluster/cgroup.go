@@ -35,6 +35,31 @@ func makeCgroup(path string) error {
 	return nil
 }
 
+// restrict lets the cluster's programs run on some CPUs. Pods are in other cgroups.
+func restrict(path, cpus string) error {
+	hierarchies, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, hierarchy := range hierarchies {
+		if hierarchy == mount {
+			for _, parent := range []string{"", path} {
+				if err := os.WriteFile(filepath.Join(mount, parent, "cgroup.subtree_control"), []byte("+cpuset"), 0); err != nil {
+					return err
+				}
+			}
+		}
+		file := filepath.Join(hierarchy, path, "programs", "cpuset.cpus")
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue // of another controller
+		}
+		if err := os.WriteFile(file, []byte(cpus), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // hierarchies lists where cgroups are mounted: one for each controller, or a single one for all. On a
 // hybrid machine the hierarchy of version 2 has no controllers and is not used.
 func hierarchies() (dirs []string, err error) {

@@ -48,6 +48,8 @@ type Options struct {
 	Timeout, Interval time.Duration
 	// Controllers are those of kube-controller-manager that run; nil for the usual ones.
 	Controllers []string
+	// CPUs are where the programs run, but not the pods; the default is all. An emulated machine with many CPUs is slow if they use all.
+	CPUs string
 	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
 	Image string
 }
@@ -105,6 +107,11 @@ func Run(t testing.TB, o Options) *Cluster {
 	t.Cleanup(c.close) // before the end of containerd: the kubelet would start its pods again
 	if err := makeCgroup(c.Cgroup); err != nil {
 		t.Fatal(err)
+	}
+	if c.CPUs != "" {
+		if err := restrict(c.Cgroup, c.CPUs); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if c.space, err = newSpace(dir); err != nil {
 		t.Fatal(err)
