@@ -3,14 +3,18 @@ package admission_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -121,6 +125,37 @@ func TestDeviceOnANodeThatAppears(t *testing.T) {
 	_, _, err := h.Remove(t.Context(), "near", admission.Scope{})
 	must(t, err)
 	refused("after")
+}
+
+// TestPluginOfANodeThatAppears: a device of a NUMA node that has appeared is given out with CPUs and memory of the node, as soon as
+// its plugin registers, and no more after the plugin has taken it off its list.
+func TestPluginOfANodeThatAppears(t *testing.T) {
+	t.Parallel()
+	const nic = "example.com/new-nic"
+	h := changing(t, topology.SingleNUMANode, hint.PodScope)
+	wants := func(uid string) admission.Request {
+		p := podOf(uid, [2]int64{2, 1})
+		p.Containers[0].Limits[nic], p.Containers[0].Requests[nic] = 1, 1
+		return admission.Request{Pod: p}
+	}
+	h.become(t, machinetest.Build("3s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)), machinetest.Memory(2, uint64(10*gi))))
+	at := time.Unix(0, 0)
+	session := h.inventory.Registered(nic, device.Options{}, at)
+	devices := []device.Device{
+		{ID: "n0", Healthy: true, Nodes: 1 << 2, Topology: true},
+		{ID: "n1", Healthy: true, Nodes: 1 << 2, Topology: true},
+	}
+	h.inventory.Listed(session, devices, at)
+	v, err := h.Admit(t.Context(), wants("near"))
+	must(t, err)
+	if got := h.has("near"); got != "16-17@2" {
+		t.Errorf("it has %s: %s", got, v.Message)
+	}
+	taken, _ := h.ledger.View().Claim(ledger.Owner{Pod: "near", Container: "c0"}, nic)
+	h.inventory.Listed(session, slices.DeleteFunc(devices, func(d device.Device) bool { return !slices.Contains(taken.Devices.IDs(), d.ID) }), at)
+	if v, err := h.Admit(t.Context(), wants("after")); err != nil || v.Outcome == admission.Admitted {
+		t.Errorf("without the device: %v, %v, it has %s", v.Outcome, err, h.has("after"))
+	}
 }
 
 // TestRandomDefragmentsOnChangingMachines: on random histories of admissions, removals, resizes, moves and changes of the

@@ -47,12 +47,13 @@ func (m *mover) Settled(_ context.Context, v *ledger.View, _ string) error {
 // is reserved, and the GPUs g0 and g1 are near node 0, g2 and g3 near node 1.
 type twoNodes struct {
 	*admission.Engine
-	ledger  *ledger.Ledger
-	journal *ledgertest.Journal
-	cgroups *cgroups
-	mover   *mover
-	config  managerset.Config
-	sets    *managerset.Managers
+	ledger    *ledger.Ledger
+	journal   *ledgertest.Journal
+	cgroups   *cgroups
+	mover     *mover
+	config    managerset.Config
+	sets      *managerset.Managers
+	inventory *device.Inventory
 	// kernel has the containers of the pods.
 	kernel placementtest.Kernel
 }
@@ -95,7 +96,7 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 	inventory.Listed(far, []device.Device{{ID: "n2", Healthy: true, Nodes: 1 << 2, Topology: true}}, time.Unix(0, 0))
 	sets, err := managerset.NewManagers(set, device.New(inventory, &plugins{}), nil)
 	must(t, err)
-	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, config: config, sets: sets, cgroups: &cgroups{
+	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, config: config, sets: sets, inventory: inventory, cgroups: &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	ids := 0

@@ -313,7 +313,7 @@ func (a *App) machine() *machine.Topology {
 // that cannot change.
 func (a *App) probeMachine() (text string, changes bool, err error) {
 	if a.Config.Machine == "" {
-		text, err := sysfs.ProbeHost()
+		text, err := sysfs.ProbeHost(a.machine().CPUs())
 		return text, true, err
 	}
 	data, err := os.ReadFile(a.Config.Machine)

@@ -27,6 +27,8 @@ type coreKey struct{ id, socket, book, drawer int }
 
 func cpuFile(cpu int, name string) string { return fmt.Sprintf("%s/cpu%d/%s", cpuDir, cpu, name) }
 
+func coreFile(cpu int) string { return cpuFile(cpu, "topology/core_id") }
+
 func packageFile(cpu int) string { return cpuFile(cpu, "topology/physical_package_id") }
 
 // addCPUs adds the online CPUs among dirs to the snapshot, as CPUs of one node.
@@ -58,7 +60,8 @@ func (d *discovery) addCPUs(node int, dirs []entry) error {
 
 // readCores groups the online CPUs among dirs into cores, in the order in which
 // each core's first thread appears. A CPU that lacks its ids is left out with a
-// note.
+// note. The reference takes all CPUs with the core_id -1 for threads of one core. Here such a CPU is
+// left out, too, if the kernel reports the cores of others: it is being added.
 func (d *discovery) readCores(dirs []entry) ([]*core, error) {
 	var cores []*core
 	byKey := make(map[coreKey]*core)
@@ -74,6 +77,10 @@ func (d *discovery) readCores(dirs []entry) ([]*core, error) {
 		if err != nil {
 			return nil, err
 		}
+		if key.id == unknown && d.coresKnown {
+			d.notef("CPU %d is left out: its core_id is %d", dir.id, unknown)
+			continue
+		}
 		c := byKey[key]
 		if c == nil {
 			c = &core{key: key}
@@ -86,7 +93,7 @@ func (d *discovery) readCores(dirs []entry) ([]*core, error) {
 }
 
 func (d *discovery) readCoreKey(cpu int) (coreKey, error) {
-	id, err := d.sys.number(cpuFile(cpu, "topology/core_id"))
+	id, err := d.sys.number(coreFile(cpu))
 	if err != nil {
 		return coreKey{}, err
 	}

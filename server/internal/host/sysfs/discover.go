@@ -31,7 +31,9 @@ type discovery struct {
 	// take CPUs off line.
 	online    cpuset.Set
 	allOnline bool
-	out       machine.Snapshot
+	// coresKnown means that the kernel reports the core of the lowest CPU on line.
+	coresKnown bool
+	out        machine.Snapshot
 }
 
 // Discover describes the machine of the given /sys and /proc. machine.New validates the result,
@@ -50,27 +52,39 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 }
 
 // Probe returns a text that differs after each change of the CPUs on line, the NUMA nodes, their
-// memory and their huge pages. It costs a small part of Discover.
-func Probe(sys, proc fs.FS) (string, error) {
+// memory and their huge pages, and of the core and the node of each CPU that is on line and not one of used.
+// It costs a small part of Discover.
+func Probe(sys, proc fs.FS, used cpuset.Set) (string, error) {
 	d := discovery{sys: tree{fsys: sys, mount: "/sys"}, proc: tree{fsys: proc, mount: "/proc"}}
-	parts, err := d.probe()
+	parts, err := d.probe(used)
 	if err != nil {
 		return "", fmt.Errorf("discover machine: %w", err)
 	}
 	return fmt.Sprint(parts...), nil
 }
 
-func (d *discovery) probe() (parts []any, err error) {
-	for _, file := range []string{"/online", "/present"} {
-		cpus, absent, err := d.sys.cpus(cpuDir + file)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, cpus, absent)
+func (d *discovery) probe(used cpuset.Set) (parts []any, err error) {
+	online, absent, err := d.sys.cpus(cpuDir + "/online")
+	if err != nil {
+		return nil, err
 	}
+	present, none, err := d.sys.cpus(cpuDir + "/present")
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, online, absent, present, none)
 	dirs, err := d.sys.numbered(nodeDir, nodeName)
 	if err != nil {
 		return nil, err
+	}
+	for cpu := range online.Minus(used).All() {
+		key, err := d.readCoreKey(cpu)
+		parts = append(parts, cpu, key, err)
+		for _, dir := range dirs {
+			if _, err := fs.Stat(d.sys.fsys, fmt.Sprintf("%s/%s/cpu%d", nodeDir, dir.name, cpu)); err == nil {
+				parts = append(parts, dir.id)
+			}
+		}
 	}
 	for _, dir := range dirs {
 		base := nodeDir + "/" + dir.name
@@ -143,6 +157,9 @@ func (d *discovery) readOnline(all []entry) error {
 	}
 	if d.allOnline {
 		return nil
+	}
+	if lowest, ok := d.online.Min(); ok {
+		d.coresKnown = d.sys.optional(coreFile(lowest)) != unknown
 	}
 	present, absent, err := d.sys.cpus(cpuDir + "/present")
 	if err != nil {

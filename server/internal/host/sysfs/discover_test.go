@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -346,7 +347,7 @@ func TestProbe(t *testing.T) {
 	}
 	text := func(f files) string {
 		sys, proc := f.trees()
-		text, err := Probe(sys, proc)
+		text, err := Probe(sys, proc, cpuset.Of(0, 1))
 		if err != nil {
 			t.Error(err)
 		}
@@ -367,10 +368,32 @@ func TestProbe(t *testing.T) {
 		"without NUMA: memory":          {packages(), packages().set("proc", "meminfo", "MemTotal: 65 kB"), false},
 		"without NUMA: pages":           {packages(), packages().set("sys/kernel/mm/"+pages, "nr_hugepages", "2"), false},
 		"without NUMA: no known memory": {packages(), files{}.cpu(0, -1, 0, 0).online("0", "0"), false},
+		"a CPU gets its files":          {nodes().online("0-2", "0-2"), nodes().cpu(2, -1, 0, 0).online("0-2", "0-2"), false},
+		"a CPU gets its core":           {nodes().cpu(2, 0, -1, 0).online("0-2", "0-2"), nodes().cpu(2, 0, 1, 0).online("0-2", "0-2"), false},
+		"a CPU gets its node":           {nodes().cpu(2, -1, 1, 0).online("0-2", "0-2"), nodes().cpu(2, 0, 1, 0).online("0-2", "0-2"), false},
+		"a CPU still lacks its files":   {nodes().online("0-2", "0-2"), nodes().online("0-2", "0-2"), true},
 	} {
 		if got := text(row.before) == text(row.after); got != row.same {
 			t.Errorf("%s: the text is the same: %t", name, got)
 		}
+	}
+}
+
+// TestCPUBeingAdded: a CPU that is on line before the kernel reports its core counts as off line.
+func TestCPUBeingAdded(t *testing.T) {
+	t.Parallel()
+	machine := func(core int) files {
+		return files{}.cpu(0, 0, 0, 0).cpu(1, 0, core, 0).memory(0, 4).online("0-1", "0-1")
+	}
+	if m := machine(unknown).discover(t); m.CPUs() != cpuset.Of(0) || m.Offline() != cpuset.Of(1) {
+		t.Errorf("without its core: CPUs %s, offline %s", m.CPUs(), m.Offline())
+	}
+	if m := machine(1).discover(t); m.CPUs() != cpuset.Of(0, 1) || !m.Offline().IsEmpty() {
+		t.Errorf("with its core: CPUs %s, offline %s", m.CPUs(), m.Offline())
+	}
+	all := files{}.cpu(0, 0, unknown, 0).cpu(1, 0, unknown, 0).memory(0, 4).online("0-1", "0-1").discover(t)
+	if all.CPUs() != cpuset.Of(0, 1) || all.NumCores() != 1 {
+		t.Errorf("where no core is known: CPUs %s", all.CPUs())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -12,7 +13,9 @@ import (
 func Host() (machine.Snapshot, error) { return onHost(Discover) }
 
 // ProbeHost is Probe of the machine that the program runs on.
-func ProbeHost() (string, error) { return onHost(Probe) }
+func ProbeHost(used cpuset.Set) (string, error) {
+	return onHost(func(sys, proc fs.FS) (string, error) { return Probe(sys, proc, used) })
+}
 
 // onHost reads the running machine. The trees are opened as roots, which follow the links inside
 // /sys and nothing that leads out of it.

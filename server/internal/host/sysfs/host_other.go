@@ -5,6 +5,7 @@ package sysfs
 import (
 	"runtime"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -13,7 +14,7 @@ import (
 func Host() (machine.Snapshot, error) { return machine.Snapshot{}, unsupported() }
 
 // ProbeHost refuses like Host.
-func ProbeHost() (string, error) { return "", unsupported() }
+func ProbeHost(cpuset.Set) (string, error) { return "", unsupported() }
 
 func unsupported() error {
 	return errdefs.Unsupportedf("discover machine: %s has no /sys; give a recorded machine or a shape", runtime.GOOS)
