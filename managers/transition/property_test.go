@@ -116,7 +116,8 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 		}
 		reach(t, view, &transition.Plan{}, final.View())
 		// A plan for each step, and the changes are reversed at some of them.
-		k = newKernel(t, start)
+		k = placementtest.Kernel{}
+		k.Follow(t, start)
 		view, there := start, true
 		for turns := rapid.IntRange(0, 3).Draw(t, "turns"); turns >= 0; there = !there {
 			way, goal := changes, final.View()
@@ -137,7 +138,7 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 				plan.Steps[at].Apply(next)
 				invariants(t, start, next.View(), final.View(), plan.Steps[at])
 				view = next.View()
-				k.follow(view)
+				k.Follow(t, view)
 			}
 			if turns < 0 {
 				reach(t, view, &transition.Plan{}, goal)
