@@ -151,6 +151,16 @@ func (p *Set) check(c Claims) error {
 			}
 		}
 	}
+	for node := range m.NodeMask().All() {
+		cpus, amounts := c.CPUs.Intersect(m.CPUsInNodes(numa.Of(node))), c.Memory[node]
+		switch {
+		case !cpus.IsEmpty() && amounts[workload.Memory] == 0:
+			bad.Addf("dra.memory", "NUMA node %d has none, and CPUs %s in dra.cpus: a claim gets both of one NUMA node, so nothing of it could be given", node, cpus)
+		case cpus.IsEmpty() && len(amounts) > 0 && !c.CPUs.Overlaps(m.Offline()): // a CPU that is offline may be of this node
+			bad.Addf("dra.cpus", "has no CPUs of NUMA node %d, which has CPUs %s, and dra.memory has memory of it: a claim gets both of one NUMA node, so nothing of it could be given",
+				node, m.CPUsInNodes(numa.Of(node)))
+		}
+	}
 	return bad.Err("the division between pods and resource claims")
 }
 

@@ -320,11 +320,30 @@ func TestDivisionIsRefused(t *testing.T) {
 		"is all of the memory that is reserved on":     func(c *managerset.Config) { c.Claims.Memory[1][workload.Memory] = 5 * gibi },
 		"6Gi of memory on NUMA node 1 are more than":   func(c *managerset.Config) { c.Claims.Memory[1][workload.Memory] = 6 * gibi },
 		"1Gi of hugepages-2Mi on NUMA node 0 are more": func(c *managerset.Config) { c.Claims.Memory[0]["hugepages-2Mi"] = gibi },
-		"NUMA node 7 does not exist":                   func(c *managerset.Config) { c.Claims.Memory[7] = c.Claims.Memory[0] },
+		"dra.cpus: has no CPUs of NUMA node 1": func(c *managerset.Config) {
+			c.Claims.CPUs = c.Claims.CPUs.Intersect(m.CPUsInNodes(numa.Of(0)))
+		},
+		"dra.memory: NUMA node 1 has none": func(c *managerset.Config) { delete(c.Claims.Memory, 1) },
+		"NUMA node 7 does not exist":       func(c *managerset.Config) { c.Claims.Memory[7] = c.Claims.Memory[0] },
 	} {
 		if _, err := divided(m, change); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestOfflineNodeForClaims: a configuration stays valid while all CPUs for claims of a NUMA node are offline.
+func TestOfflineNodeForClaims(t *testing.T) {
+	t.Parallel()
+	var claims managerset.Claims
+	var reserved cpuset.Set
+	if _, err := divided(dividedMachine(), func(c *managerset.Config) { claims, reserved = *c.Claims, c.CPU.ReservedCPUs }); err != nil {
+		t.Fatal(err)
+	}
+	m := machinetest.Build("2s4c2t", machinetest.Memory(0, 16*gibi), machinetest.Memory(1, 16*gibi), machinetest.HugePages(0, 1<<20, 2),
+		machinetest.Offline(claims.CPUs.Minus(dividedMachine().CPUsInNodes(numa.Of(0))).String()))
+	if _, err := divided(m, func(c *managerset.Config) { c.Claims.CPUs, c.CPU.ReservedCPUs = claims.CPUs, reserved }); err != nil {
+		t.Error(err)
 	}
 }
 
