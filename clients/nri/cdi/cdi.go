@@ -29,9 +29,9 @@ var DefaultDirectories = []string{"/etc/cdi", "/var/run/cdi"}
 
 const (
 	// maxFiles bounds the files of a directory, maxFile the bytes of a file, and maxBytes those of
-	// all files. The runtime waits while they are read.
+	// all files. The runtime waits while they are read. Drivers write a file for each claim.
 	// YAML costs many times what JSON costs.
-	maxFiles = 256
+	maxFiles = 10_000
 	maxFile  = 1 << 20
 	maxYAML  = 256 << 10
 	maxBytes = 4 << 20
@@ -153,7 +153,7 @@ type pass struct {
 	before, read map[version]result
 }
 
-// directory returns the device nodes that the files of a directory have for the names.
+// directory returns the device nodes that the files of a directory have for the names. The files of berth-dra have no device nodes.
 func (p *pass) directory(ctx context.Context, dir string, names []string) (map[string][]device, error) {
 	if err := trust.Check(dir); err != nil {
 		return nil, err
@@ -179,7 +179,8 @@ func (p *pass) directory(ctx context.Context, dir string, names []string) (map[s
 	found := map[string][]device{}
 	var errs []error
 	for _, name := range files {
-		if ext := filepath.Ext(name); ext != ".json" && ext != ".yaml" {
+		_, claim := uidOf(name)
+		if ext := filepath.Ext(name); claim || ext != ".json" && ext != ".yaml" {
 			continue
 		}
 		if err := ctx.Err(); err != nil {

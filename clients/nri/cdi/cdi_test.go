@@ -224,6 +224,21 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestManyClaims: drivers write a file for each claim. The files of berth-dra are not read.
+func TestManyClaims(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.device("char", "226:128", "1")
+	for i := range 300 {
+		m.write(fmt.Sprintf("run/dra.berthd.github.io-%d.json", i), "{")
+		m.write(fmt.Sprintf("run/gpu.example.com-%d.json", i), spec("gpu.example.com/claim", fmt.Sprint(i), `{"path": "/dev/x", "type": "c", "major": 226, "minor": 128}`))
+	}
+	got, err := m.Nodes(t.Context(), []string{"gpu.example.com/claim=299"})
+	if got["gpu.example.com/claim=299"] != numa.Of(1) || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 // TestFilesAreReadOnce: a call reads the files that have changed. One that runs out of time has read
 // some, and the next one continues.
 func TestFilesAreReadOnce(t *testing.T) {

@@ -20,9 +20,8 @@ const (
 	claimPrefix     = "dra.berthd.github.io-"
 	claimSuffix     = ".json"
 	claimAnnotation = "dra.berthd.github.io/allocation"
-	// maxClaims bounds the entries of a directory that are read, and maxClaim the bytes of a file.
-	maxClaims = 10_000
-	maxClaim  = 64 << 10
+	// maxClaim bounds the bytes of a file.
+	maxClaim = 64 << 10
 )
 
 // PreparedCPUs returns the CPUs of the claims that berth-dra has prepared, without those that known has by their uid. Files of
@@ -55,16 +54,15 @@ func prepared(dir string, known func(uid string) bool) (cpus cpuset.Set, err err
 		return cpus, err
 	}
 	defer list.Close()
-	names, err := list.Readdirnames(maxClaims)
+	names, err := list.Readdirnames(maxFiles)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return cpus, err
 	}
 	var errs []error
 	rest := int64(maxBytes)
 	for _, name := range names {
-		uid, ours := strings.CutPrefix(name, claimPrefix)
-		uid, whole := strings.CutSuffix(uid, claimSuffix)
-		if !ours || !whole || known(uid) {
+		uid, ours := uidOf(name)
+		if !ours || known(uid) {
 			continue
 		}
 		has, err := claimCPUs(root, name, uid, &rest)
@@ -128,4 +126,11 @@ func parseClaim(text []byte, uid string) (cpus cpuset.Set, err error) {
 		cpus = cpus.Union(set)
 	}
 	return cpus, nil
+}
+
+// uidOf returns the claim's uid from the name of a file of berth-dra.
+func uidOf(name string) (uid string, ours bool) {
+	uid, ours = strings.CutPrefix(name, claimPrefix)
+	uid, whole := strings.CutSuffix(uid, claimSuffix)
+	return uid, ours && whole
 }
