@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -123,21 +125,25 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	type claimed struct {
 		container string
 		device    *podresourcesv1.ClaimResource
+		names     []string
 	}
 	var devices []claimed
 	for _, c := range pod.GetContainers() {
 		for _, claim := range c.GetDynamicResources() {
+			before := map[string][]*podresourcesv1.CDIDevice{} // by driver
 			for _, d := range claim.GetClaimResources() {
-				if part, ours := partOfClaim(d); ours {
-					if err := out.add(place{c.GetName(), policy.ClaimResource, part}, 0); err != nil {
-						return err
+				own := ownNames(before[d.GetDriverName()], d.GetCdiDevices())
+				before[d.GetDriverName()] = d.GetCdiDevices()
+				if parts := partsOfClaim(d.GetDriverName(), own); len(parts) > 0 {
+					for _, part := range parts {
+						if err := out.add(place{c.GetName(), policy.ClaimResource, part}, nodeOfClaim(d.GetDeviceName())); err != nil {
+							return err
+						}
 					}
 					continue
 				}
-				devices = append(devices, claimed{c.GetName(), d})
-				for _, name := range d.GetCdiDevices() {
-					names = append(names, name.GetName())
-				}
+				devices = append(devices, claimed{c.GetName(), d, own})
+				names = append(names, own...)
 			}
 		}
 	}
@@ -154,8 +160,8 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	}
 	for _, p := range devices {
 		var mask numa.Mask
-		for _, name := range p.device.GetCdiDevices() {
-			mask |= nodes[name.GetName()]
+		for _, name := range p.names {
+			mask |= nodes[name]
 		}
 		id := p.device.GetPoolName() + "/" + p.device.GetDeviceName()
 		if share := p.device.GetShareId(); share != "" {
@@ -168,12 +174,36 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	return nil
 }
 
-// partOfClaim returns the part of a claim of berth-dra that a device is, from the name of its only CDI device.
-func partOfClaim(d *podresourcesv1.ClaimResource) (part string, ours bool) {
-	if len(d.GetCdiDevices()) != 1 || d.GetDriverName()+"/claim" != policy.ClaimResource {
-		return "", false
+// ownNames returns the CDI names of a device of a claim. The kubelet reports them after those of the claim's earlier devices of
+// the same driver (1.37).
+func ownNames(before, list []*podresourcesv1.CDIDevice) (own []string) {
+	same := func(a, b *podresourcesv1.CDIDevice) bool { return a.GetName() == b.GetName() }
+	if len(list) > len(before) && slices.EqualFunc(before, list[:len(before)], same) {
+		list = list[len(before):]
 	}
-	return strings.CutPrefix(d.GetCdiDevices()[0].GetName(), policy.ClaimResource+"=")
+	for _, d := range list {
+		own = append(own, d.GetName())
+	}
+	return own
+}
+
+// partsOfClaim returns the parts of a claim of berth-dra that a device of a driver is.
+func partsOfClaim(driver string, names []string) (parts []string) {
+	for _, name := range names {
+		if part, ours := strings.CutPrefix(name, policy.ClaimResource+"="); ours && driver+"/claim" == policy.ClaimResource {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// nodeOfClaim returns the NUMA node that a device of berth-dra is.
+func nodeOfClaim(device string) numa.Mask {
+	node, err := strconv.ParseUint(strings.TrimPrefix(device, "numa-"), 10, 32)
+	if err != nil || node >= numa.MaxNodes || device != fmt.Sprint("numa-", node) {
+		return 0
+	}
+	return numa.Of(int(node))
 }
 
 // maxDynamic bounds the devices of claims of a pod, and their CDI names.
@@ -193,8 +223,8 @@ func (r *podResources) report(pod *podresourcesv1.PodResources, err error) {
 	r.reported = text
 }
 
-// pod returns a pod's resources; nil if it has none. If Get is switched off, or the kubelet does
-// not have the pod, Get fails with different codes; then the list has the answer.
+// pod returns a pod's resources; class NotFound if the kubelet does not have the pod. If Get is switched off, or the kubelet
+// does not have the pod, Get fails with different codes; then the list has the answer.
 func (r *podResources) pod(ctx context.Context, namespace, name string) (*podresourcesv1.PodResources, error) {
 	getting, cancel := bounded(ctx)
 	answer, err := r.lister.Get(getting, &podresourcesv1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
@@ -203,7 +233,7 @@ func (r *podResources) pod(ctx context.Context, namespace, name string) (*podres
 	case codes.OK:
 		return answer.GetPodResources(), nil
 	case codes.NotFound:
-		return nil, nil
+		return nil, errNoPod
 	case codes.Unknown, codes.Unimplemented:
 	default:
 		return nil, err
@@ -219,8 +249,10 @@ func (r *podResources) pod(ctx context.Context, namespace, name string) (*podres
 			return pod, nil
 		}
 	}
-	return nil, nil
+	return nil, errNoPod
 }
+
+var errNoPod = errdefs.NotFoundf("the kubelet does not list the pod")
 
 // nodesOf reads the NUMA nodes of a device; empty if it is near to none.
 func nodesOf(d *podresourcesv1.ContainerDevices) (mask numa.Mask, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -103,8 +104,8 @@ func TestKubeletDevices(t *testing.T) {
 		}
 	}
 	kubelet.get = nil
-	if got, err := r.Devices(t.Context(), "default", "gone"); len(got) > 0 || err != nil {
-		t.Errorf("a pod that the kubelet does not know: %v, %v", got, err)
+	if got, err := r.Devices(t.Context(), "default", "gone"); errdefs.ClassOf(err) != errdefs.NotFound {
+		t.Errorf("a pod that the kubelet does not have: %v, %v", got, err)
 	}
 	if got, err := r.Devices(t.Context(), "default", "bad"); err == nil {
 		t.Errorf("a device on NUMA node 64: %v", got)
@@ -164,30 +165,78 @@ func TestDynamicDevices(t *testing.T) {
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "gpu.example.com/claim=gone") {
 		t.Errorf("the log has\n%s", text)
 	}
-	own := func(name string) *podresourcesv1.ClaimResource {
-		d := claimed("numa-0", name)
-		d.DriverName = "dra.berthd.github.io"
-		return d
-	}
-	out := newPodDevices()
-	if err := r.addDynamic(t.Context(), &podresourcesv1.PodResources{Containers: []*podresourcesv1.ContainerResources{{Name: "main", DynamicResources: []*podresourcesv1.DynamicResource{
-		{ClaimName: "a", ClaimResources: []*podresourcesv1.ClaimResource{own("dra.berthd.github.io/claim=u:left"), own("dra.berthd.github.io/claim=u:right"), own("gpu.example.com/claim=u:left")}},
-	}}}}, out); err != nil {
-		t.Fatal(err)
-	}
-	got := ""
-	for _, d := range out.lists["main"] {
-		got += d.GetResource() + " " + d.GetId() + "\n"
-	}
-	if want := "dra.berthd.github.io/claim u:left\ndra.berthd.github.io/claim u:right\ndra.berthd.github.io/dra n1/numa-0\n"; got != want {
-		t.Errorf("parts of claims of berth-dra are\n%swant\n%s", got, want)
-	}
 	for range maxDynamic {
 		claim := pod.Containers[0].DynamicResources[0]
 		claim.ClaimResources = append(claim.ClaimResources, share)
 	}
 	if err := r.addDynamic(t.Context(), pod, newPodDevices()); err == nil {
 		t.Error("a pod with many devices is not refused")
+	}
+}
+
+// draDevice is a device of a claim, as its driver has answered the kubelet.
+type draDevice struct {
+	driver, name string
+	cdi          []string
+}
+
+// listed is what a kubelet lists of a claim. Those of 1.36 and 1.37 list the CDI names of a driver's earlier devices with each
+// later one; fixed is a kubelet that does not.
+func listed(fixed bool, devices ...draDevice) *podresourcesv1.DynamicResource {
+	out, names := &podresourcesv1.DynamicResource{ClaimName: "a"}, map[string][]*podresourcesv1.CDIDevice{}
+	for _, d := range devices {
+		if fixed {
+			names[d.driver] = nil
+		}
+		for _, name := range d.cdi {
+			names[d.driver] = append(names[d.driver], &podresourcesv1.CDIDevice{Name: name})
+		}
+		out.ClaimResources = append(out.ClaimResources, &podresourcesv1.ClaimResource{DriverName: d.driver, PoolName: "n1", DeviceName: d.name, CdiDevices: names[d.driver]})
+	}
+	return out
+}
+
+// TestSeveralDevicesOfAClaim: each device of a claim has its own NUMA nodes, also those of berth-dra, which are NUMA nodes themselves.
+func TestSeveralDevicesOfAClaim(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sys/dev/char/226:0/device/numa_node": "0\n", "sys/dev/char/226:1/device/numa_node": "1\n",
+		"cdi/gpu.json": `{"cdiVersion": "0.8.0", "kind": "gpu.example.com/claim", "devices": [
+			{"name": "c0", "containerEdits": {"deviceNodes": [{"path": "/dev/dri/0", "type": "c", "major": 226, "minor": 0}]}},
+			{"name": "c1", "containerEdits": {"deviceNodes": [{"path": "/dev/dri/1", "type": "c", "major": 226, "minor": 1}]}}]}`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &podResources{cdi: &cdi.Reader{Directories: []string{dir + "/cdi"}, Dev: dir, Sys: dir + "/sys"}, log: slog.New(slog.DiscardHandler)}
+	const gpu, own = "gpu.example.com", "dra.berthd.github.io"
+	all := []draDevice{
+		{own, "numa-0", []string{own + "/claim=u:left"}}, {own, "numa-1", []string{own + "/claim=u:right"}}, {own, "numa-64", []string{own + "/claim=u:far"}},
+		{own, "numa-2", []string{gpu + "/claim=u:left"}},
+		{gpu, "gpu-0", []string{gpu + "/claim=c0"}}, {gpu, "gpu-1", []string{gpu + "/claim=c1"}}, {gpu, "gpu-2", []string{gpu + "/claim=c0", gpu + "/claim=c1"}},
+		{"nic.example.com", "nic-0", []string{own + "/claim=u:left"}},
+	}
+	for _, fixed := range []bool{false, true} {
+		out := newPodDevices()
+		err := r.addDynamic(t.Context(), &podresourcesv1.PodResources{Containers: []*podresourcesv1.ContainerResources{
+			{Name: "main", DynamicResources: []*podresourcesv1.DynamicResource{listed(fixed, all...)}},
+		}}, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, d := range out.lists["main"] {
+			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
+		}
+		want := "dra.berthd.github.io/claim u:left 0\ndra.berthd.github.io/claim u:right 1\ndra.berthd.github.io/claim u:far \n" +
+			"dra.berthd.github.io/dra n1/numa-2 \ngpu.example.com/dra n1/gpu-0 0\ngpu.example.com/dra n1/gpu-1 1\ngpu.example.com/dra n1/gpu-2 0-1\n" +
+			"nic.example.com/dra n1/nic-0 \n"
+		if got != want {
+			t.Errorf("fixed %t: got\n%swant\n%s", fixed, got, want)
+		}
 	}
 }
 

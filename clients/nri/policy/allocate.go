@@ -283,7 +283,7 @@ func (s *sandbox) inherit(from *sandbox) {
 	s.whole, from.whole = s.whole || from.whole, false
 	s.apart = s.apart || from.apart
 	if s.spec == nil {
-		s.spec, s.dynamic = from.spec, from.dynamic
+		s.spec, s.dynamic, s.claiming = from.spec, from.dynamic, from.claiming
 	}
 	from.names = map[string]bool{}
 }

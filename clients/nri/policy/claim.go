@@ -3,7 +3,10 @@ package policy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/containerd/nri/pkg/api"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -14,8 +17,8 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// ClaimResource is the resource of the devices with which a DeviceSource reports that a container uses a
-// claim of berth-dra. The id is UID:PART. It is also the kind of the claims' CDI devices.
+// ClaimResource is the kind of the CDI devices of claims of berth-dra, whose names are UID:PART. It is also the resource of the
+// devices with which a DeviceSource reports that a container uses a claim; the id is UID:PART.
 const ClaimResource = "dra.berthd.github.io/claim"
 
 // Variables of a container that uses claims. The CDI devices have a part each; these are of all parts.
@@ -30,42 +33,61 @@ func isClaim(d *typesv1.ExternalDevice) bool { return d.GetResource() == ClaimRe
 // claimPart is a part of a claim: a container of the claim in berthd.
 type claimPart struct{ uid, container string }
 
-// claimsOf returns the parts of claims of berth-dra that a container uses. Only the kubelet's answer counts,
-// not names in the container's own fields: the kubelet prepares claims only for pods that reserve them.
-func (p *Policy) claimsOf(ctx context.Context, m *member) (parts []claimPart, err error) {
-	s := m.pod
-	if p.Devices == nil || s.spec != nil && !s.dynamic {
-		return nil, nil
-	}
-	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)
-	if err != nil {
-		return nil, errdefs.Unavailablef("read the claims of pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
-	}
-	for _, d := range byContainer[m.name] {
-		if !isClaim(d) {
-			continue
+// readParts adds the parts of claims of berth-dra that a container uses to a member. They are the CDI devices of the kubelet's call to
+// the runtime. The kubelet names those of the requests that the container uses, also for an init container, and only of claims that it
+// has prepared. Names in annotations, which the author of a pod can write, are not among them. The runtime stores them
+// with the container, so they do not depend on what the kubelet has later.
+func (m *member) readParts(c *api.Container) {
+	m.cdi = len(c.GetCDIDevices()) > 0
+	for _, d := range c.GetCDIDevices() {
+		id, ours := strings.CutPrefix(d.GetName(), ClaimResource+"=")
+		uid, container, _ := strings.Cut(id, ":")
+		if part := (claimPart{uid, container}); ours && !slices.Contains(m.parts, part) {
+			m.parts = append(m.parts, part)
 		}
-		uid, container, _ := strings.Cut(d.GetId(), ":")
-		parts = append(parts, claimPart{uid, container})
 	}
-	return parts, nil
+}
+
+// Configure is the runtime's first call on a connection. The events are those that the policy has methods for.
+func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runtime, p.reportsCDI = runtime+" "+version, reportsCDI(runtime, version)
+	return 0, nil
+}
+
+// reportsCDI reports whether a runtime is known to send the CDI devices of containers: containerd does since 2.3.
+func reportsCDI(runtime, version string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
+	return err == nil && runtime == "containerd" && (major > 2 || major == 2 && minor >= 3)
+}
+
+// checkRuntime refuses a container of which the kubelet says that it uses a claim, if the runtime sends no CDI devices.
+func (p *Policy) checkRuntime(ctx context.Context, m *member) error {
+	if p.reportsCDI || m.cdi || p.Devices == nil || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
+		return nil
+	}
+	byContainer, err := p.kubeletDevices(ctx, m.pod)
+	if err == nil && slices.ContainsFunc(byContainer[m.name], isClaim) {
+		err = errdefs.Unavailablef("the container uses a claim on CPUs, and the runtime (%s) does not report to NRI plugins which one: containers with claims need containerd 2.3 or later", p.runtime)
+	}
+	return err
 }
 
 // useClaims gives a member the CPUs and the memory nodes of the claims that it uses, in place of those of its
 // pod, and returns all of them as one allocation; nil if it uses none. errUnprepared means that a claim is
 // not in berthd's ledger: berth-dra admits it again. The caller has allocated the member's own part of the pod.
 func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAllocation, error) {
-	parts, err := p.claimsOf(ctx, m)
-	if err != nil || len(parts) == 0 {
-		m.claims = nil
-		return nil, err
+	if len(m.parts) == 0 {
+		return nil, p.checkRuntime(ctx, m)
 	}
 	if !m.own.IsEmpty() {
 		return nil, errdefs.Unsupportedf("the container requests whole CPUs and uses a claim on CPUs: remove one of them")
 	}
 	var all []*typesv1.ContainerAllocation
 	free, known := false, map[string]bool{}
-	for _, part := range parts {
+	for _, part := range m.parts {
 		if !known[part.uid] {
 			if err := p.knowsClaim(ctx, part.uid); err != nil {
 				return nil, err
@@ -89,7 +111,7 @@ func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAl
 	if err != nil {
 		return nil, errdefs.Internalf("CPUs of the claims: %w", err)
 	}
-	m.claims, m.own, m.free = parts, own, free
+	m.claims, m.own, m.free = m.parts, own, free
 	return out, nil
 }
 
@@ -102,7 +124,7 @@ func (p *Policy) knowsClaim(ctx context.Context, uid string) error {
 	case err != nil:
 		return err
 	case known.GetPod().GetResourceClaimNodes() == nil:
-		return errdefs.Internalf("the kubelet says that the container uses claim %.128q, which is no claim in berthd", uid)
+		return errdefs.Internalf("the container has a CDI device of claim %.128q, which is no claim in berthd", uid)
 	}
 	return nil
 }
@@ -165,6 +187,11 @@ func (p *Policy) withClaims(ctx context.Context, m *member, a *allocationv1.Allo
 		a.Edits.Envs = map[string]string{}
 	}
 	nodes := memoryNodesOf(claims)
+	if counted := memoryNodesOf(a.GetAllocation()); !counted.IsSubsetOf(nodes) {
+		m.claims, m.own, m.free = nil, cpuset.Set{}, false
+		return errdefs.Unsupportedf("the container's claim is on NUMA nodes %s, and berthd has allocated the memory that it requests besides on NUMA nodes %s: "+
+			"request less memory than the limit, or use a topology policy other than none in berthd", nodes, counted)
+	}
 	a.Resources.CpusetCpus, a.Resources.CpusetMems = &typesv1.CPUSet{List: m.own.String()}, convert.SomeNodes(nodes)
 	a.Edits.Envs[claimCPUsVariable], a.Edits.Envs[claimNodesVariable] = m.own.String(), nodes.Commas()
 	return nil

@@ -8,31 +8,61 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
 )
 
-// uses is a kubelet's word on the parts of claims that containers use, by POD/CONTAINER.
-type uses map[string][]string
+// using has the kubelet give parts of claims to a container: it names their CDI devices in its call to the runtime.
+func using(c *api.Container, parts ...string) *api.Container {
+	for _, part := range parts {
+		c.CDIDevices = append(c.CDIDevices, &api.CDIDevice{Name: ClaimResource + "=" + part})
+	}
+	return c
+}
 
-func (u uses) Devices(_ context.Context, _, name string) (map[string][]*typesv1.ExternalDevice, error) {
-	out := map[string][]*typesv1.ExternalDevice{}
-	for of, ids := range u {
+// lists is what the kubelet's PodResources API says of claims, by POD/CONTAINER: the parts, each as UID:PART@NODE. It has no pod
+// that is not there.
+type lists map[string][]string
+
+func (l lists) Devices(_ context.Context, _, name string) (map[string][]*typesv1.ExternalDevice, error) {
+	out, has := map[string][]*typesv1.ExternalDevice{}, false
+	for of, parts := range l {
 		pod, container, _ := strings.Cut(of, "/")
-		for _, id := range ids {
+		has = has || pod == name
+		for _, part := range parts {
+			id, node, _ := strings.Cut(part, "@")
+			nodes, err := numa.Parse(node)
+			if err != nil {
+				return nil, err
+			}
 			if pod == name {
-				out[container] = append(out[container], &typesv1.ExternalDevice{Resource: ClaimResource, Id: id})
+				out[container] = append(out[container], &typesv1.ExternalDevice{Resource: ClaimResource, Id: id, NumaNodes: convert.SomeNodes(nodes)})
 			}
 		}
+	}
+	if !has {
+		return nil, errdefs.NotFoundf("no such pod")
 	}
 	return out, nil
 }
 
 // startDivided starts a berthd in which claims may have CPUs 1-2 of NUMA node 0 and 5-6 of node 1.
 func startDivided(t *testing.T) *daemon {
+	t.Helper()
+	return startDividedWith(t, func(*config.Config) {})
+}
+
+// startDividedWith is startDivided with a configuration that a test changes.
+func startDividedWith(t *testing.T, change func(*config.Config)) *daemon {
 	t.Helper()
 	return startBerthdWith(t, func(c *config.Config) {
 		if err := c.ApplyBerth("test", []byte(`apiVersion: config.berthd.github.io/v1alpha1
@@ -45,6 +75,7 @@ dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode:
 `)); err != nil {
 			t.Fatal(err)
 		}
+		change(c)
 	})
 }
 
@@ -72,11 +103,7 @@ func TestClaims(t *testing.T) {
 	t.Parallel()
 	d := startDivided(t)
 	d.claims()
-	kubelet := uses{
-		"user/main": {"claim-1:left", "claim-1:right"}, "greedy/main": {"claim-2:place"}, "early/main": {"claim-3:place"}, "liar/main": {"user-uid.other:other"},
-		"right/main": {"claim-1:right"}, "wrong/main": {"claim-1:middle"}, "bare/main": {"claim-1"},
-	}
-	e := newEngine(t, Config{Client: d.Client, Devices: kubelet})
+	e := newEngine(t, Config{Client: d.Client})
 	p := pod("user", "besteffort")
 	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -84,7 +111,8 @@ func TestClaims(t *testing.T) {
 	if _, err := e.create(p, container(p, "other", "user-2", 2, 0)); err != nil {
 		t.Fatal(err)
 	}
-	adjust, err := e.create(p, container(p, "main", "user-1", 2, 0))
+	// The kubelet names a device twice if a container uses the claim and one of its requests.
+	adjust, err := e.create(p, using(container(p, "main", "user-1", 2, 0), "claim-1:left", "claim-1:right", "claim-1:right"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,21 +127,21 @@ func TestClaims(t *testing.T) {
 		t.Errorf("the container with the claim gets the variables %v", env)
 	}
 	right := pod("right", "besteffort")
-	if adjust, err = e.create(right, container(right, "main", "right-1", 2, 0)); err != nil || adjust.GetLinux().GetResources().GetCpu().GetCpus() != "5" {
+	if adjust, err = e.create(right, using(container(right, "main", "right-1", 2, 0), "claim-1:right")); err != nil || adjust.GetLinux().GetResources().GetCpu().GetCpus() != "5" {
 		t.Errorf("a container with one of the claim's requests gets %v, %v", adjust, err)
 	}
 	if shared, err := cpuset.Parse("0,2-4,7"); err != nil || e.policy.shared != shared {
 		t.Errorf("shared are %s, %v", e.policy.shared, err)
 	}
 	for name, row := range map[string]struct {
-		milli int64
-		want  string
+		milli      int64
+		part, want string
 	}{
-		"wrong":  {2, "middle"},
-		"bare":   {2, "container"},
-		"greedy": {1000, "requests whole CPUs and uses a claim"},
-		"early":  {2, "berthd does not know the claim"},
-		"liar":   {2, "no claim in berthd"},
+		"wrong":  {2, "claim-1:middle", "middle"},
+		"bare":   {2, "claim-1", "container"},
+		"greedy": {1000, "claim-2:place", "requests whole CPUs and uses a claim"},
+		"early":  {2, "claim-3:place", "berthd does not know the claim"},
+		"pod":    {2, "user-uid.other:other", "no claim in berthd"},
 	} {
 		tier, memory := "besteffort", int64(0)
 		if row.milli == 1000 {
@@ -123,7 +151,7 @@ func TestClaims(t *testing.T) {
 		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.create(p, container(p, "main", name+"-1", row.milli, memory)); err == nil || !strings.Contains(err.Error(), row.want) {
+		if _, err := e.create(p, using(container(p, "main", name+"-1", row.milli, memory), row.part)); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 	}
@@ -131,14 +159,12 @@ func TestClaims(t *testing.T) {
 
 // TestSharedClaims: containers of a pod and of several pods use a claim, one after the other and at the same time, and
 // a container uses several claims. The claim's CPUs are nobody else's until the claim is given back, however many of its
-// users end. A container that only names the claim's device gets nothing of it.
+// users end. A container that names the claim's device in an annotation gets nothing of it.
 func TestSharedClaims(t *testing.T) {
 	t.Parallel()
 	d := startDivided(t)
 	both := []string{"claim-1:left", "claim-1:right"}
-	e := newEngine(t, Config{Client: d.Client, Devices: uses{
-		"a/init": both, "a/main": both, "a/side": both, "a/more": {"claim-1:left", "claim-2:place"}, "b/main": both,
-	}})
+	e := newEngine(t, Config{Client: d.Client})
 	e.follow()
 	a, b, c := pod("a", "besteffort"), pod("b", "besteffort"), pod("c", "besteffort")
 	other := func(p *api.PodSandbox, name string) *api.Container {
@@ -149,7 +175,7 @@ func TestSharedClaims(t *testing.T) {
 	}
 	d.claims()
 	eventually(t, "the container leaves the claims' CPUs", func() bool { return e.on("c-early") == "0,2-4,7" })
-	first := other(a, "init")
+	first := using(other(a, "init"), both...)
 	want := func(what string, containers map[string]string) {
 		t.Helper()
 		if got := e.all(); !maps.Equal(got, containers) {
@@ -159,12 +185,14 @@ func TestSharedClaims(t *testing.T) {
 	e.run(a, first)
 	want("the first user", map[string]string{"c-early": "0,2-4,7", "a-init": "1,5"})
 	e.stop(a, first)
-	for _, name := range []string{"main", "side", "more"} {
-		e.run(a, other(a, name))
+	for name, parts := range map[string][]string{"main": both, "side": both, "more": {"claim-1:left", "claim-2:place"}} {
+		e.run(a, using(other(a, name), parts...))
 	}
-	e.run(b, other(b, "main"))
+	e.run(b, using(other(b, "main"), both...))
 	hostile := other(c, "hostile")
-	hostile.CDIDevices = []*api.CDIDevice{{Name: "dra.berthd.github.io/claim=claim-1:left"}}
+	hostile.Annotations = map[string]string{"cdi.k8s.io/claim": "dra.berthd.github.io/claim=claim-1:left"}
+	hostile.Env = []string{"BERTH_CPUS=1"}
+	hostile.CDIDevices = []*api.CDIDevice{{Name: "dra.berthd.github.io/claims=claim-1:left"}, {Name: "gpu.example.com/claim=claim-1:left"}}
 	e.run(c, hostile)
 	want("all", map[string]string{
 		"c-early": "0,2-4,7", "c-hostile": "0,2-4,7", "a-main": "1,5", "a-side": "1,5", "a-more": "1,6", "b-main": "1,5",
@@ -204,12 +232,12 @@ func TestClaimsStay(t *testing.T) {
 				spec.Spec.Containers[0].Resources.Requests = map[string]string{"cpu": "500m", "memory": "1Gi"}
 				kubelet.pods["user-uid"] = spec
 			}
-			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Devices: uses{"user/main": {"claim-1:left", "claim-2:place"}}})
+			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
 			p := pod("user", "burstable")
 			if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			c := container(p, "main", "user-1", 1000, gib)
+			c := using(container(p, "main", "user-1", 1000, gib), "claim-1:left", "claim-2:place")
 			c.Linux.Resources.Cpu.Shares = api.UInt64(uint64(512))
 			check := func(when string, milli, memory int64) {
 				t.Helper()
@@ -249,7 +277,7 @@ func TestClaimsStay(t *testing.T) {
 			}
 			check("after another resize", 800, 2*gib)
 			e.stop(p, c)
-			c = container(p, "main", "user-2", 1000, 2*gib)
+			c = using(container(p, "main", "user-2", 1000, 2*gib), "claim-1:left", "claim-2:place")
 			c.Linux.Resources.Cpu.Shares = api.UInt64(uint64(819))
 			e.run(p, c)
 			check("after its restart", 800, 2*gib)
@@ -263,11 +291,10 @@ func TestLostClaims(t *testing.T) {
 	t.Parallel()
 	d := startDivided(t)
 	d.claims()
-	c := Config{Client: d.Client, Devices: uses{"a/main": {"claim-1:left", "claim-1:right"}}}
-	e := newEngine(t, c)
+	e := newEngine(t, Config{Client: d.Client})
 	e.follow()
 	a, b := pod("a", "besteffort"), pod("b", "besteffort")
-	main, first := container(a, "main", "a-1", 2, 0), container(b, "first", "b-1", 2, 0)
+	main, first := using(container(a, "main", "a-1", 2, 0), "claim-1:left", "claim-1:right"), container(b, "first", "b-1", 2, 0)
 	e.run(b, first)
 	e.run(a, main)
 	for _, uid := range []string{"claim-1", "claim-2"} {
@@ -286,4 +313,154 @@ func TestLostClaims(t *testing.T) {
 	}
 	d.claims()
 	eventually(t, "the claims are there again", func() bool { return e.on("b-2") == "0,2-4,7" && e.on("a-1") == "1,5" })
+}
+
+// TestRequestsOfClaims: containers that name requests of a claim, and an init container, have the CPUs of these requests only,
+// whatever the kubelet's list of devices has: it leaves init containers out, and has all devices of the claim for every container.
+func TestRequestsOfClaims(t *testing.T) {
+	t.Parallel()
+	d := startDivided(t)
+	d.claims()
+	all := []string{"claim-1:left@0", "claim-1:right@1", "claim-2:place@1"}
+	e := newEngine(t, Config{Client: d.Client, Devices: lists{"a/left": all, "a/right": all, "a/both": all}})
+	a := pod("a", "besteffort")
+	for name, row := range map[string]struct {
+		parts []string
+		want  string
+	}{
+		"init": {[]string{"claim-2:place"}, "6"}, "left": {[]string{"claim-1:left"}, "1"}, "right": {[]string{"claim-1:right"}, "5"},
+		"both": {[]string{"claim-1:left", "claim-1:right"}, "1,5"},
+	} {
+		if got := e.run(a, using(container(a, name, "a-"+name, 2, 0), row.parts...)); got != row.want {
+			t.Errorf("%s runs on %s, want %s", name, got, row.want)
+		}
+	}
+}
+
+// TestClaimsWithoutKubelet: the runtime and berth-nri are restarted while the kubelet has no pods, as before its first
+// contact with the API server. A container with a claim stays on its CPUs.
+func TestClaimsWithoutKubelet(t *testing.T) {
+	t.Parallel()
+	n := newClaimNode(t)
+	n.kubelet(true)
+	n.restart()
+	n.check("berth-nri is restarted")
+}
+
+// TestMemoryBesideClaims: berthd allocates the memory that a guaranteed container requests besides on the NUMA nodes of its claims.
+// Otherwise the container does not start, because its memory would be used where the ledger does not count it.
+func TestMemoryBesideClaims(t *testing.T) {
+	t.Parallel()
+	const left, right, refused = "claim-1:left@0", "claim-2:place@1", "and berthd has allocated the memory that it requests besides on NUMA nodes 0"
+	for name, row := range map[string]struct {
+		policy topology.Policy
+		listed lists
+		// part is what main uses, and init what its init container uses.
+		part, init, want string
+	}{
+		"node 0":         {topology.SingleNUMANode, lists{"user/main": {left}}, "claim-1:left", "", "0"},
+		"node 1":         {topology.SingleNUMANode, lists{"user/main": {right}}, "claim-2:place", "", "1"},
+		"best effort":    {topology.BestEffort, lists{"user/main": {right}}, "claim-2:place", "", "1"},
+		"init container": {topology.BestEffort, lists{"user/main": {right}}, "claim-2:place", "claim-2:place", "1"},
+		"not listed":     {topology.BestEffort, lists{"user/main": {}}, "claim-2:place", "", refused},
+		"not aligned":    {topology.None, lists{"user/main": {right}}, "claim-2:place", "", refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startDividedWith(t, func(c *config.Config) { c.Topology.Policy = row.policy })
+			d.claims()
+			spec := specOf("user", "1")
+			spec.Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "claim"}}
+			amounts := map[string]string{"cpu": "500m", "memory": "4Gi"}
+			spec.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts, Claims: []*typesv1.ResourceClaim{{Name: "claim"}}}
+			if row.init != "" {
+				spec.Spec.InitContainers = []*typesv1.Container{{Name: "init", Resources: proto.CloneOf(spec.Spec.Containers[0].Resources)}}
+			}
+			e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": spec}}, Devices: row.listed})
+			p := pod("user", "guaranteed")
+			if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct{ name, part string }{{"init", row.init}, {"main", row.part}} {
+				if c.part == "" {
+					continue
+				}
+				adjust, err := e.create(p, using(container(p, c.name, "user-"+c.name, 500, 4*gib), c.part))
+				got := adjust.GetLinux().GetResources().GetCpu().GetMems()
+				if err != nil {
+					got = err.Error()
+				}
+				if !strings.Contains(got, row.want) {
+					t.Errorf("%s: memory nodes %q, want %q", c.name, got, row.want)
+				}
+			}
+		})
+	}
+}
+
+// TestExtendedResourceClaims: a pod without claims in its specification has the claim that the scheduler makes for an extended
+// resource of a DeviceClass.
+func TestExtendedResourceClaims(t *testing.T) {
+	t.Parallel()
+	d := startDivided(t)
+	d.claims()
+	spec := specOf("user", "1")
+	spec.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{
+		Requests: map[string]string{"cpu": "500m"}, Limits: map[string]string{implicitResource + "cpu-memory.berthd.github.io": "1"},
+	}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": spec}}, Devices: lists{"user/main": {"claim-2:place@1"}}})
+	p := pod("user", "burstable")
+	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.run(p, using(container(p, "main", "user-1", 500, 0), "claim-2:place")); got != "6" {
+		t.Errorf("the container runs on %s", got)
+	}
+	got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "user-uid"}})
+	if devices := got.GetPod().GetContainers()[0].GetExternalDevices(); err != nil || len(devices) != 1 || devices[0].GetId() != "claim-2:place" {
+		t.Errorf("the ledger has the devices %v, %v", devices, err)
+	}
+}
+
+// TestRuntimesWithoutCDI: with a runtime that does not report CDI devices, a container with a claim does not start, and a running
+// one stays where it is. Other containers start.
+func TestRuntimesWithoutCDI(t *testing.T) {
+	t.Parallel()
+	for version, reports := range map[string]bool{
+		"containerd 2.2.9": false, "containerd v1.7.35": false, "cri-o 2.3.0": false, "containerd unknown": false,
+		"containerd v2.3.0": true, "containerd 2.10.1-rc.1+unknown": true, "containerd 3.0.0": true,
+	} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			d := startDivided(t)
+			d.claims()
+			e := newEngineOf(t, Config{Client: d.Client, Devices: lists{"user/main": {"claim-2:place@1"}, "user/other": nil, "user/gpu": {"claim-2:place@1"}}})
+			p := pod("user", "besteffort")
+			running := container(p, "main", "user-0", 2, 0)
+			running.Linux.Resources.Cpu.Cpus = "6"
+			name, number, _ := strings.Cut(version, " ")
+			if events, err := e.policy.Configure(t.Context(), "", name, number); events != 0 || err != nil {
+				t.Fatal(events, err)
+			}
+			updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{running})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if moved := len(updates) > 0; moved != reports {
+				t.Errorf("a running container is moved: %v", updates)
+			}
+			_, err = e.create(p, container(p, "main", "user-1", 2, 0))
+			if refused := err != nil; refused == reports || refused && !strings.Contains(err.Error(), "the runtime ("+version+") does not report") {
+				t.Errorf("a container without CDI devices: %v", err)
+			}
+			gpu := container(p, "gpu", "user-2", 2, 0)
+			gpu.CDIDevices = []*api.CDIDevice{{Name: "gpu.example.com/gpu=0"}}
+			if got := e.run(p, gpu); got != "0,2-4,7" {
+				t.Errorf("a container that uses another request of the claim runs on %s", got)
+			}
+			if got := e.run(p, container(p, "other", "user-3", 2, 0)); got != "0,2-4,7" {
+				t.Errorf("a container without a claim runs on %s", got)
+			}
+		})
+	}
 }

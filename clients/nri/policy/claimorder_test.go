@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // claimNode is a node on which container a-1 uses claim-1, which has CPUs 1 and 5. claim-2, which has CPU 6, is prepared, and no container
@@ -29,13 +29,13 @@ type claimNode struct {
 }
 
 // Devices implements DeviceSource.
-func (n *claimNode) Devices(ctx context.Context, namespace, name string) (map[string][]*typesv1.ExternalDevice, error) {
+func (n *claimNode) Devices(context.Context, string, string) (map[string][]*typesv1.ExternalDevice, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.away {
-		return nil, errors.New("no kubelet")
+		return nil, errdefs.NotFoundf("it has no pods yet")
 	}
-	return uses{"a/main": {"claim-1:left", "claim-1:right"}}.Devices(ctx, namespace, name)
+	return nil, nil
 }
 
 // prepared is what the files of berth-dra say.
@@ -54,7 +54,7 @@ func newClaimNode(t *testing.T) *claimNode {
 	n.d.claims()
 	n.engine = newEngine(t, Config{Client: n.d.Client, Devices: n, Prepared: prepared, Pass: true})
 	a := pod("a", "besteffort")
-	main, first := container(a, "main", "a-1", 2, 0), container(n.other, "first", "b-1", 2, 0)
+	main, first := using(container(a, "main", "a-1", 2, 0), "claim-1:left", "claim-1:right"), container(n.other, "first", "b-1", 2, 0)
 	n.running = map[*api.PodSandbox][]*api.Container{a: {main}, n.other: {first}}
 	n.run(n.other, first)
 	n.run(a, main)

@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // DeviceSource reads the devices that the kubelet has allocated to pods.
 type DeviceSource interface {
 	// Devices returns the devices of a pod, by container; nil if the pod has none, or if the kubelet
-	// has no API for them. An error is temporary.
+	// has no API for them. Class NotFound means that the kubelet does not have the pod. Any other error is temporary.
 	Devices(ctx context.Context, namespace, name string) (map[string][]*typesv1.ExternalDevice, error)
 }
 
@@ -29,13 +31,17 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 	if p.Devices == nil || pod == s.spec && !s.dynamic && !requestsDevices(pod) {
 		return nil, nil
 	}
-	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)
+	byContainer, err := p.kubeletDevices(ctx, s)
 	if err != nil {
-		return nil, errdefs.Unavailablef("read the devices of pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
+		return nil, err
 	}
 	var out []*admissionv1.ExternalDevices
 	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
 		list := byContainer[c.GetName()]
+		if len(list) == 0 && slices.Contains(s.claiming, c.GetName()) {
+			list = partsOf(byContainer)
+		}
+		list = s.nearClaims(list)
 		if len(list) == 0 {
 			continue
 		}
@@ -47,6 +53,51 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(), "devices", fmt.Sprint(list))
 	}
 	return out, nil
+}
+
+// partsOf returns the parts of all claims on CPUs that containers of a pod use. The kubelet does not list the devices of init
+// containers that end.
+func partsOf(byContainer map[string][]*typesv1.ExternalDevice) (parts []*typesv1.ExternalDevice) {
+	for _, name := range slices.Sorted(maps.Keys(byContainer)) {
+		for _, d := range byContainer[name] {
+			if isClaim(d) && !slices.ContainsFunc(parts, func(o *typesv1.ExternalDevice) bool { return o.GetId() == d.GetId() }) {
+				parts = append(parts, d)
+			}
+		}
+	}
+	return parts
+}
+
+// nearClaims returns the devices of a container, with the NUMA nodes to which its claims on CPUs bind what the container requests
+// besides: only a guaranteed container has memory of certain NUMA nodes. It is bound to the nodes of all parts together, so any of these
+// is near.
+func (s *sandbox) nearClaims(list []*typesv1.ExternalDevice) []*typesv1.ExternalDevice {
+	var nodes numa.Mask
+	for _, d := range list {
+		if isClaim(d) && s.qos == string(workload.Guaranteed) {
+			nodes = nodes.Union(convert.Nodes(d.GetNumaNodes()))
+		}
+	}
+	out := slices.Clone(list)
+	for i, d := range out {
+		if isClaim(d) {
+			out[i] = &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: convert.SomeNodes(nodes)}
+		}
+	}
+	return out
+}
+
+// kubeletDevices returns the devices of a pod from the kubelet. A kubelet that has been started lists its pods after its first
+// contact with the API server, so a pod of a kubelet that it does not have may still have devices.
+func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*typesv1.ExternalDevice, error) {
+	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)
+	switch {
+	case errdefs.ClassOf(err) == errdefs.NotFound && s.qos == "": // another program's pod
+		return nil, nil
+	case err != nil:
+		return nil, errdefs.Unavailablef("read the devices of pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
+	}
+	return byContainer, nil
 }
 
 // maxDevices is how many devices of a container berthd takes, maxDeviceID the bytes of an id.
@@ -77,11 +128,14 @@ func grouped(list []*typesv1.ExternalDevice) (out []*typesv1.ExternalDevice) {
 	return out
 }
 
+// implicitResource begins the names of the extended resources that stand for a claim on one device of a DeviceClass.
+const implicitResource = "deviceclass.resource.kubernetes.io/"
+
 // requestsDevices returns whether a container of a specification requests an extended resource.
 func requestsDevices(pod *typesv1.Pod) bool {
 	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
 		for name := range c.GetResources().GetLimits() {
-			if workload.Resource(name).IsExtended() {
+			if workload.Resource(name).IsExtended() || strings.HasPrefix(name, implicitResource) {
 				return true
 			}
 		}

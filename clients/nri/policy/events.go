@@ -87,6 +87,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		return nil, nil, nil
 	}
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources()}
+	m.readParts(c)
 	m.pod.stopped, m.pod.leaving = false, false
 	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
 	cpus, adjust, err := p.create(ctx, m)
@@ -95,7 +96,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, match: denied, room: room}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, parts: m.parts, cdi: m.cdi, match: denied, room: room}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
 		p.unreconciled = p.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {

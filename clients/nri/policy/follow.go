@@ -86,6 +86,7 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	s.names[c.GetName()] = false
 	r := c.GetLinux().GetResources()
 	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), match: unplaced}
+	m.readParts(c)
 	if known != nil {
 		m.allowed = known.allowed
 		if known.pid == int(c.GetPid()) {

@@ -103,6 +103,8 @@ type Policy struct {
 	failing      string             // the failure that is in the log
 	quotaFailing string             // the same for the quotas of pods
 	barred       error              // berthd manages the containers of a runtime itself
+	runtime      string             // the name and the version of the runtime
+	reportsCDI   bool               // it is known to report the CDI devices of containers
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
 	awaited      map[string]awaited // berthd's pods without a sandbox, by their uids
@@ -187,8 +189,10 @@ type sandbox struct {
 	whole bool
 	// unfound means that the search for the specification has failed, or is still to come.
 	unfound bool
-	// dynamic means that the pod may have claims of dynamic resource allocation.
-	dynamic bool
+	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
+	// use one according to the specification.
+	dynamic  bool
+	claiming []string
 	// apart means that the pod is admitted container by container. It stays so until the pod
 	// ends, even if its specification becomes known.
 	apart   bool
@@ -215,8 +219,11 @@ type member struct {
 	resources *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
-	// claims are the parts of claims that the container uses. Its CPUs and memory nodes are then those of
-	// all of them, and its size still counts in its pod.
+	// parts are the parts of claims that the kubelet has given to the container. cdi means that the runtime reports CDI devices of it.
+	parts []claimPart
+	cdi   bool
+	// claims are parts, or nil if the container does not have their CPUs. With claims, its CPUs and memory nodes are those
+	// of all of them, and its size still counts in its pod.
 	claims []claimPart
 	// match is whether reconcile has compared the member with the ledger. room is Policy.room when berthd
 	// decided that it is denied. tries counts the failures to place it.

@@ -135,9 +135,10 @@ func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
 func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
 	// The author of an annotation may have left the claims out.
 	s.dynamic = len(pod.Spec.ResourceClaims) > 0 || source == "annotation"
-	pod.Spec.ResourceClaims = nil
+	pod.Spec.ResourceClaims, s.claiming = nil, nil
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if c.Resources != nil {
+		if len(c.GetResources().GetClaims()) > 0 {
+			s.claiming = append(s.claiming, c.GetName())
 			c.Resources.Claims = nil
 		}
 	}
