@@ -300,7 +300,7 @@ func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledge
 	m, err := e.anew(ctx, d.View(), c.pod, nil, stays, &ledger.Trace{})
 	var p *planned
 	if err == nil {
-		p, err = e.steps(ctx, now, c.pod, m, &ledger.Trace{})
+		p, err = e.steps(ctx, now, c.pod, m, nil, &ledger.Trace{})
 	}
 	if err == nil && e.Mover != nil && p.Cost.Bytes > 0 {
 		err = e.Mover.CheckMove(ctx, now, uid)

@@ -420,3 +420,20 @@ func TestRunningAllocationsOfNoMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestTakeOverOnAFullNode: a pod that runs keeps running if the pods of the ledger request everything that the node has.
+func TestTakeOverOnAFullNode(t *testing.T) {
+	t.Parallel()
+	other := guaranteed("other", 3, 0)
+	other.Containers[0].Limits = nil
+	h := setup{shape: "4c", policy: topology.None, fit: true, pods: []*ledger.Pod{{Pod: other}}}.open(t)
+	h.found(t, ledger.UnknownLivePod{UID: "u"})
+	if v := h.admit(t, guaranteed("new", 2, 0)); v.Reason != errdefs.OutOfCPU {
+		t.Fatalf("a new pod: %+v", v)
+	}
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0), RunningAllocations: []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(1, 2)}}})
+	must(t, err)
+	if v.Outcome != admission.Admitted {
+		t.Errorf("%v: %s", v.Outcome, v.Message)
+	}
+}

@@ -37,13 +37,13 @@ type planned struct {
 
 // planMove plans where the cpu and memory of containers go if they are allocated again, as by an
 // admission, and the steps there. record is the pod with the amounts that it shall have, and with
-// the claims that it has. moves are as for anew.
-func (e *Engine) planMove(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
+// the claims that it has. before is the pod with the amounts that it has. moves are as for anew.
+func (e *Engine) planMove(ctx context.Context, view *ledger.View, before, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
 	m, err := e.anew(ctx, view, record, moves, false, trace)
 	if err != nil {
 		return nil, err
 	}
-	return e.steps(ctx, view, record, m, trace)
+	return e.steps(ctx, view, record, m, &before.Pod, trace)
 }
 
 // here is the resource of made-up devices that are near to the NUMA nodes that a container has.
@@ -168,8 +168,9 @@ func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
 	return nodes
 }
 
-// steps plans the steps of a move. record is the pod before it.
-func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Pod, m *ledger.Move, trace *ledger.Trace) (*planned, error) {
+// steps plans the steps of a move. record is the pod with the claims that it has, and before with the amounts before a
+// resize; nil without one.
+func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Pod, m *ledger.Move, before *workload.Pod, trace *ledger.Trace) (*planned, error) {
 	bus, _ := e.Managers(view)
 	uid, out := record.UID(), &planned{move: *m}
 	start := ledger.NewDraft(view)
@@ -177,7 +178,7 @@ func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Po
 	// Claims that only a plan has, as of init containers that have ended, are not in the final view.
 	final := ledger.NewDraft(start.View())
 	final.AddClaims(uid, m.To...)
-	if err := bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true}, trace); err != nil {
+	if err := bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before}, trace); err != nil {
 		return nil, err
 	}
 	var err error
@@ -258,12 +259,12 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "not in place: " + refused.Error() + "; other NUMA nodes are tried"})
 	limit, field := r.moveLimit()
-	p, err := e.planMove(ctx, view, record, changed, r.trace)
+	p, err := e.planMove(ctx, view, old, record, changed, r.trace)
 	if err != nil {
 		if limit == NoDisruption && errdefs.ClassOf(err) == errdefs.Refused {
 			return refused
 		}
-		return r.notElsewhere(ctx, view, record, changed, refused, err)
+		return r.notElsewhere(ctx, view, old, record, changed, refused, err)
 	}
 	d := r.disturbance(old, p)
 	allowed := tooMuch(d, limit, nil) == nil
@@ -324,7 +325,7 @@ func because(reason errdefs.Reason, refused error, text string) error {
 
 // notElsewhere is the refusal of a resize that is possible neither in place nor as a move. It is
 // deferred if the move would be possible without other pods.
-func (r *resizing) notElsewhere(ctx context.Context, view *ledger.View, record *ledger.Pod, changed []string, refused, err error) error {
+func (r *resizing) notElsewhere(ctx context.Context, view *ledger.View, old, record *ledger.Pod, changed []string, refused, err error) error {
 	if errdefs.ClassOf(err) != errdefs.Refused {
 		return err
 	}
@@ -335,7 +336,7 @@ func (r *resizing) notElsewhere(ctx context.Context, view *ledger.View, record *
 			alone.RemovePod(p.UID())
 		}
 	}
-	if _, err := r.engine.planMove(ctx, alone.View(), record, changed, &ledger.Trace{}); err == nil {
+	if _, err := r.engine.planMove(ctx, alone.View(), old, record, changed, &ledger.Trace{}); err == nil {
 		reason = errdefs.ResizeDeferred
 	}
 	_, message := errdefs.Verdict(err)

@@ -81,7 +81,7 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 	if !hasAll(pod, r.move.From) {
 		return nil, nil, errdefs.Conflictf("the pod has changed since its move was planned")
 	}
-	p, err := e.steps(ctx, view, pod, r.move, &ledger.Trace{})
+	p, err := e.steps(ctx, view, pod, r.move, nil, &ledger.Trace{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -127,7 +127,7 @@ func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss)
 	if err != nil {
 		return fail(err)
 	}
-	p, err := e.steps(ctx, view, pod, m, &ledger.Trace{})
+	p, err := e.steps(ctx, view, pod, m, nil, &ledger.Trace{})
 	if err != nil {
 		return fail(err)
 	}

@@ -320,3 +320,75 @@ func TestRandomReplacements(t *testing.T) {
 		}
 	})
 }
+
+// TestMovesOnAFullNode: pods request more CPU than the node still has, because CPUs went off line. Moves request nothing
+// new, except those of a resize to more.
+func TestMovesOnAFullNode(t *testing.T) {
+	t.Parallel()
+	sharing := func(uid string, cpus ...int64) (p workload.Pod) {
+		for _, n := range cpus {
+			p.Containers = append(p.Containers, podOf(uid, [2]int64{n, 1}).Containers...)
+			last := &p.Containers[len(p.Containers)-1]
+			last.Name, last.Limits = fmt.Sprint("c", len(p.Containers)-1), nil
+		}
+		p.UID, p.Name, p.Namespace = uid, uid, "default"
+		return p
+	}
+	full := func(t *testing.T) *twoNodes {
+		h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+		h.config.Fit = true
+		h.become(t, twoNodesOf())
+		h.admit(t, podOf("a", [2]int64{2, 2}), podOf("c", [2]int64{2, 6}), sharing("b", 6, 6))
+		h.become(t, twoNodesOf(machinetest.Offline("2")))
+		return h
+	}
+	t.Run("replacement", func(t *testing.T) {
+		t.Parallel()
+		h := full(t)
+		if refused := h.replace(t); len(refused) > 0 || h.has("a") != "1,5@0" {
+			t.Errorf("refused %v, pod a has %s", refused, h.has("a"))
+		}
+	})
+	t.Run("defragmentation", func(t *testing.T) {
+		t.Parallel()
+		h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+		h.config.Fit = true
+		h.become(t, twoNodesOf())
+		h.admit(t, movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere), podOf("c", [2]int64{2, 6}), podOf("e", [2]int64{4, 1}))
+		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("big", [2]int64{5, 1}), MaxMoves: 1})
+		must(t, err)
+		if !plan.Fits() || len(plan.Moves) != 1 {
+			t.Fatalf("%d moves, fits %v: %s", len(plan.Moves), plan.Fits(), plan.Why)
+		}
+		h.admit(t, sharing("b", 4, 4))
+		h.become(t, twoNodesOf(machinetest.Offline("14-15")))
+		must(t, h.Relocate(t.Context(), plan.Moves[0], 0))
+		if h.advance(t, "a"); h.has("a") != "12-13@1" {
+			t.Errorf("pod a has %s", h.has("a"))
+		}
+	})
+	for name, row := range map[string]struct {
+		to      [2]int64
+		outcome admission.Outcome
+		text    string
+	}{
+		"resize to more memory":            {[2]int64{2, 5}, admission.Admitted, ""},
+		"resize to fewer CPUs":             {[2]int64{1, 5}, admission.Admitted, ""},
+		"resize to more CPUs":              {[2]int64{6, 2}, admission.Deferred, "Node didn't have enough resource: cpu, requested: 6000, used: 14000, capacity: 15000"},
+		"resize to more than the node has": {[2]int64{15, 2}, admission.Rejected, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := full(t)
+			got, err := h.Resize(t.Context(), resizeTo(podOf("a", row.to), false))
+			must(t, err)
+			if got.Outcome != row.outcome || !strings.Contains(got.Message, row.text) {
+				t.Errorf("%v %s: %s", got.Outcome, got.Reason, got.Message)
+			}
+			if (got.Plan != nil) != (row.outcome == admission.Admitted) {
+				t.Errorf("plan %+v", got.Plan)
+			}
+			h.checkOwners(t)
+		})
+	}
+}

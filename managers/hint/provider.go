@@ -27,8 +27,10 @@ const (
 type Request struct {
 	Pod       *workload.Pod
 	Container int
-	// Running means, for validators, that the pod runs already and its claims are not new.
+	// Running means, for validators, that the pod runs already, and neither its requests nor its claims are new.
 	Running bool
+	// Before is a running pod with the requests that it had before a resize; nil without one.
+	Before *workload.Pod
 }
 
 // Scope reports whether the request is for one container or for the whole pod.

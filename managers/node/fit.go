@@ -106,9 +106,16 @@ const GuardName = "node"
 // Name implements hint.Member.
 func (Guard) Name() string { return GuardName }
 
-// Validate implements hint.Validator.
+// Validate implements hint.Validator. A running pod requests nothing new, except in a resize: the node may have become
+// too small for its pods, and this forbids no pod to move.
 func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
-	return g.Fit(view, req.Pod)
+	switch {
+	case !req.Running:
+		return g.Fit(view, req.Pod)
+	case req.Before != nil:
+		return g.FitResize(view, req.Before, req.Pod)
+	}
+	return nil
 }
 
 // Explain lists what the node as a whole has too little of for the pod beside the
