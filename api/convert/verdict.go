@@ -51,7 +51,7 @@ func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.Adm
 		out.AdmissionId = v.Pod.AdmissionID
 		out.CgroupParent = cgroupParent(v.Pod)
 		out.Allocations = Containers(v.View, v.Pod)
-		out.SharedCpus = CPUSet(v.View.SharedCPUs())
+		out.SharedCpus = CPUSet(v.View.CommonCPUs())
 	}
 	if v.Outcome == admission.Deferred {
 		out.RetryAfter = durationpb.New(v.RetryAfter)

@@ -193,12 +193,12 @@ func (v *View) SharedCPUs() cpuset.Set {
 }
 
 // CommonCPUs returns the CPUs on which everything without CPUs of its own has to run: the shared
-// ones, or the reserved ones that are online if no CPU is shared.
+// ones, or if no CPU is shared the reserved ones that are online and that no resource claim has.
 func (v *View) CommonCPUs() cpuset.Set {
 	if shared := v.SharedCPUs(); !shared.IsEmpty() {
 		return shared
 	}
-	return v.rules.ReservedCPUs.Intersect(v.rules.Machine.CPUs())
+	return v.rules.ReservedCPUs.Intersect(v.rules.Machine.CPUs()).Minus(v.facts.exclusive)
 }
 
 // AllocatableCPUs returns the CPUs that may be assigned exclusively: all online ones

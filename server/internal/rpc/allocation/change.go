@@ -92,7 +92,7 @@ func (c commit) changes() (out []event) {
 	for _, change := range ledger.Changes(c.old, c.new) {
 		out = append(out, c.event(change))
 	}
-	if shared := c.new.SharedCPUs(); shared != c.old.SharedCPUs() {
+	if c.new.CommonCPUs() != c.old.CommonCPUs() {
 		out = append(out, sharedCPUs(c.new))
 	}
 	if reserved := c.new.Rules().ReservedCPUs; c.new.Override() != c.old.Override() || reserved != c.old.Rules().ReservedCPUs {
@@ -149,7 +149,7 @@ func added(view *ledger.View, pod *ledger.Pod, devices *device.Snapshot) event {
 
 func sharedCPUs(view *ledger.View) event {
 	return event{
-		Event: &allocationv1.Event{Event: &allocationv1.Event_SharedCpus{SharedCpus: convert.CPUSet(view.SharedCPUs())}},
+		Event: &allocationv1.Event{Event: &allocationv1.Event_SharedCpus{SharedCpus: convert.CPUSet(view.CommonCPUs())}},
 		kind:  allocationv1.EventType_EVENT_TYPE_SHARED_CPUS,
 	}
 }

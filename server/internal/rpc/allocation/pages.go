@@ -143,7 +143,7 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 		}
 	}
 	slices.SortFunc(pods, inOrder)
-	out := &allocationv1.ListResponse{Revision: view.Revision(), SharedCpus: convert.CPUSet(view.SharedCPUs())}
+	out := &allocationv1.ListResponse{Revision: view.Revision(), SharedCpus: convert.CPUSet(view.CommonCPUs())}
 	if n := int(req.GetPageSize()); n > 0 && len(pods) > n {
 		pods = pods[:n]
 		last := pods[n-1]

@@ -207,7 +207,7 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 	}
 	out := convert.Allocation(view, pod)
 	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
-	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod), SharedCpus: convert.CPUSet(view.SharedCPUs())}
+	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod), SharedCpus: convert.CPUSet(view.CommonCPUs())}
 	if s.Placements != nil {
 		// The claims are sent even if the placements are unavailable.
 		known, _ := s.Placements(ctx, pod.UID())
