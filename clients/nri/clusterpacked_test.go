@@ -95,6 +95,7 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 	for cpus := 1; cpus <= m.largest(); cpus++ {
 		m.create(claimsPath+"/resourceclaimtemplates", fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "place-%d"}, "spec": {"spec": %s}}`, cpus, besideGPU(cpus)))
 	}
+	m.usesSeveralNodes()
 	p := &packing{
 		clusterMachine: m, kind: "claim", byNode: true,
 		spec: func(cpus int) string {
