@@ -103,12 +103,28 @@ func lacking(view *ledger.View) map[string]map[int]uint64 {
 // where the pod is, and it keeps the others, if that is possible. Else the containers that have lost something
 // are allocated anew, as by an admission. Devices stay, and CPUs and memory near them, too. It changes
 // nothing, and calls no plugin. A refusal is of class Refused: nothing that is free serves the pod.
+//
+// The plan is for what the pod lacks now, which may differ from l. If it lacks nothing any more, the error is of
+// class Conflict.
 func (e *Engine) PlanReplacement(ctx context.Context, l Loss) (Relocation, error) {
+	now, lacks := lossOf(e.Ledger.View(), l.UID)
+	if !lacks {
+		return Relocation{}, errdefs.Conflictf("replace what pod %s has lost: it lacks nothing any more", l.UID)
+	}
 	view, _ := e.snapshot()
-	return e.planReplacement(ctx, view, l)
+	return e.planReplacement(ctx, view, now)
 }
 
-// planReplacement is PlanReplacement on a view.
+// lossOf returns what a pod has lost; ok is false if it lacks nothing.
+func lossOf(view *ledger.View, uid string) (l Loss, ok bool) {
+	losses := Losses(view)
+	if i := slices.IndexFunc(losses, func(l Loss) bool { return l.UID == uid }); i >= 0 {
+		return losses[i], true
+	}
+	return Loss{}, false
+}
+
+// planReplacement is PlanReplacement on a view, for a loss of that view.
 func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss) (Relocation, error) {
 	fail := func(err error) (Relocation, error) {
 		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
@@ -149,9 +165,12 @@ func (e *Engine) substitute(ctx context.Context, view *ledger.View, pod *ledger.
 		return e.newClaims(ctx, view, pod, l)
 	}
 	was, record := acknowledged(view, pod)
-	m, err := e.newClaims(ctx, was, record, l)
-	if err != nil {
-		return nil, err
+	m := &ledger.Move{}
+	if lost, lacks := lossOf(was, pod.UID()); lacks { // else only what the change has added is lost
+		var err error
+		if m, err = e.newClaims(ctx, was, record, lost); err != nil {
+			return nil, err
+		}
 	}
 	out := &ledger.Move{}
 	for _, have := range pod.Claims {
@@ -193,6 +212,9 @@ func (e *Engine) newClaims(ctx context.Context, view *ledger.View, pod *ledger.P
 		if on := nodesOf(c.Memory); lost || on.Overlaps(l.Nodes.Union(l.Short)) {
 			moves = append(moves, c.Owner.Container)
 		}
+	}
+	if len(moves) == 0 {
+		return nil, errdefs.Conflictf("the machine has changed meanwhile")
 	}
 	return e.anew(ctx, view, pod, moves, false, &ledger.Trace{})
 }

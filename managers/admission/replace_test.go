@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -227,6 +228,75 @@ func TestReplaceMeanwhile(t *testing.T) {
 			before := h.ledger.View()
 			if err := h.Relocate(t.Context(), plan, 0); class(t, err) != row.class || h.ledger.View() != before {
 				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestReplaceAnOldLoss: a plan is made for what the pod lacks then, and not for what it lacked before.
+func TestReplaceAnOldLoss(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ offline, has string }{
+		"the CPU is back":                  {"", "4-5@0"},
+		"the CPU is back, and another not": {"5", "1,4@0"},
+		"the other CPU is lost, too":       {"4-5", "1-2@0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+			h.admit(t, podOf("x", [2]int64{3, 1}), podOf("a", [2]int64{2, 2}))
+			h.become(t, twoNodesOf(machinetest.Offline("4")))
+			l := admission.Losses(h.ledger.View())[0]
+			h.become(t, twoNodesOf(machinetest.Offline(row.offline)))
+			_, _, err := h.Remove(t.Context(), "x", admission.Scope{}) // now others are free, too
+			must(t, err)
+			plan, err := h.PlanReplacement(t.Context(), l)
+			if row.offline == "" {
+				if class(t, err) != errdefs.Conflict {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			must(t, err)
+			must(t, h.Relocate(t.Context(), plan, 0))
+			if h.advance(t, "a"); h.has("a") != row.has {
+				t.Errorf("it has %s, want %s", h.has("a"), row.has)
+			}
+		})
+	}
+}
+
+// TestReplaceOfAnUnacknowledgedChange: a pod whose change was not acknowledged has the CPUs of both sides. It keeps the
+// acknowledged ones if only others are lost.
+func TestReplaceOfAnUnacknowledgedChange(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ offline, has string }{
+		"a CPU of the change": {"9", "4-5@0"},
+		"a CPU before it":     {"4", "1,5@0"},
+		"one of both":         {"4,9", "1,5@0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+			h.admit(t, podOf("x", [2]int64{3, 1}), podOf("a", [2]int64{2, 2}))
+			_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+				p, _ := d.View().Pod("a")
+				record := *p
+				record.Acknowledged, record.Claims = p.Claims, slices.Clone(p.Claims)
+				for i := range record.Claims {
+					if c := &record.Claims[i]; c.CPUs != nil {
+						c.CPUs = &ledger.CPUs{Set: c.CPUs.Set.Union(cpuset.Of(8, 9)), Use: c.CPUs.Use}
+					}
+				}
+				d.PutPod(&record)
+				return nil
+			})
+			must(t, err)
+			h.become(t, twoNodesOf(machinetest.Offline(row.offline)))
+			_, _, err = h.Remove(t.Context(), "x", admission.Scope{}) // now others are free, too
+			must(t, err)
+			if refused := h.replace(t); len(refused) > 0 || h.has("a") != row.has {
+				t.Errorf("refused %v, it has %s, want %s", refused, h.has("a"), row.has)
 			}
 		})
 	}
