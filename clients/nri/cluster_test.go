@@ -31,7 +31,7 @@ type kubernetes struct {
 }
 
 // newKubernetes starts everything. CPU 0 is the system's.
-func newKubernetes(t testing.TB, kubelet map[string]any) *kubernetes {
+func newKubernetes(t testing.TB, kubelet map[string]any, gates ...string) *kubernetes {
 	t.Helper()
 	cluster.Need(t) // before something is built for it
 	built, err := programs.Dir()
@@ -42,7 +42,7 @@ func newKubernetes(t testing.TB, kubelet map[string]any) *kubernetes {
 	for name, value := range kubelet {
 		config[name] = value
 	}
-	k := &kubernetes{t: t, built: built, Cluster: cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: config})}
+	k := &kubernetes{t: t, built: built, Cluster: cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: config, FeatureGates: gates})}
 	k.socket = k.Path("berthd", "berth.sock")
 	k.startBerthd()
 	k.startPlugin()

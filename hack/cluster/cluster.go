@@ -43,6 +43,8 @@ type Options struct {
 	Dir string
 	// Kubelet overrides fields of the kubelet's configuration.
 	Kubelet map[string]any
+	// FeatureGates are switched on in all programs of Kubernetes.
+	FeatureGates []string
 	// Timeout bounds each wait, and Interval is between two checks of its condition, for slow machines; the defaults are
 	// 5 minutes and 50 ms.
 	Timeout, Interval time.Duration

@@ -69,6 +69,13 @@ func (c *Cluster) kubeletConfig() map[string]any {
 		"podLogsDir": c.Path("logs"), "volumePluginDir": c.Path("volumes"), "staticPodPath": c.Path("manifests"),
 		"nodeStatusUpdateFrequency": "1s", "syncFrequency": "10s",
 	}
+	if len(c.Options.FeatureGates) > 0 {
+		gates := map[string]bool{}
+		for _, name := range c.Options.FeatureGates {
+			gates[name] = true
+		}
+		config["featureGates"] = gates
+	}
 	for name, value := range c.Options.Kubelet {
 		config[name] = value
 	}
@@ -116,7 +123,7 @@ func (c *Cluster) flags() map[string][]string {
 	if c.Controllers != nil {
 		controllers = strings.Join(c.Controllers, ",")
 	}
-	return map[string][]string{
+	flags := map[string][]string{
 		"etcd": {
 			"--data-dir", c.Path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 			"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:2380",
@@ -138,6 +145,12 @@ func (c *Cluster) flags() map[string][]string {
 			"--cert-dir", c.Path("kubelet-certificates"), "--hostname-override", Node, "--node-ip", Address, "--v", "2",
 		},
 	}
+	for _, program := range []string{"kube-apiserver", "kube-scheduler", "kube-controller-manager"} {
+		for _, name := range c.Options.FeatureGates {
+			flags[program] = append(flags[program], "--feature-gates", name+"=true")
+		}
+	}
+	return flags
 }
 
 // Path is a path below the cluster's directory.

@@ -123,6 +123,8 @@ func do(task []string, terminated <-chan os.Signal) error {
 		return burn(arg(0), arg(1))
 	case "pulse":
 		return pulse(arg(0), terminated)
+	case "huge":
+		return huge(arg(0), arg(1), arg(2))
 	case "wait":
 		fmt.Println("waits")
 		<-terminated

@@ -535,3 +535,24 @@ func TestSystemCgroupsLimit(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestExcessOfPool: of one pool, a scheduler may count as much as pods and claims together can have.
+func TestExcessOfPool(t *testing.T) {
+	t.Parallel()
+	allocatable := workload.Quantities{workload.CPU: 15000, workload.Memory: 8 * gi, "hugepages-2Mi": gi}
+	for _, c := range []struct {
+		scheduler workload.Quantities
+		want      string
+	}{
+		{scheduler: allocatable},
+		{scheduler: workload.Quantities{workload.CPU: 1000, workload.Memory: 8*gi + mi, "example.com/gpu": 4}},
+		{workload.Quantities{workload.CPU: 15001}, "counts 15001m of cpu as allocatable, and pods and claims together can have 15: give berthd"},
+		{workload.Quantities{workload.Memory: 9 * gi}, "9Gi of memory"},
+		{workload.Quantities{"hugepages-2Mi": 2 * gi}, "2Gi of hugepages-2Mi"},
+	} {
+		got := ExcessOfPool(allocatable, c.scheduler)
+		if len(got) > 1 || (len(got) == 1) != (c.want != "") || len(got) == 1 && !strings.Contains(got[0], c.want) {
+			t.Errorf("%v: %q, want %q", c.scheduler, got, c.want)
+		}
+	}
+}

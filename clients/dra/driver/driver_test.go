@@ -628,12 +628,18 @@ func TestParameters(t *testing.T) {
 func FuzzParameters(f *testing.F) {
 	f.Add([]byte(parametersOf("BERTH")))
 	f.Add([]byte(optionsOf("full-pcpus-only")))
+	f.Add([]byte(mountsOf(`"2Mi"`, "/pages")))
 	f.Add([]byte(`{"kind": 1}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := parseParameters(runtime.RawExtension{Raw: raw})
 		foreign := func(name string) bool { return !slices.Contains(cpu.ClaimOptions(), name) }
 		if err == nil && (p.Kind != ParametersKind || !isVariable(p.Environment) || slices.ContainsFunc(p.CPUOptions, foreign)) {
 			t.Errorf("%q is read as %+v", raw, p)
+		}
+		for _, m := range p.HugePageMounts {
+			if err == nil && (!filepath.IsAbs(m.Path) || strings.HasPrefix(m.Path, "/proc") && m.Path[5:] == "" || strings.Contains(m.Path, "/../") || strings.ContainsAny(m.Path, "\x00\n")) {
+				t.Errorf("%q mounts at %q", raw, m.Path)
+			}
 		}
 	})
 }

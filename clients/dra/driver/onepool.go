@@ -74,9 +74,8 @@ func pagesOf(capacity string) (r workload.Resource, size int64, ok bool) {
 // compareOnePool returns why the scheduler would give amounts to pods that claims have: the kubelet or the API server
 // does not have the feature gate, or the kubelet's allocatable amounts are more than berthd has.
 func (d *Driver) compareOnePool(ctx context.Context, status corev1.NodeStatus, allocatable *nodev1.GetAllocatableResponse, devices []resourceapi.Device) ([]string, error) {
-	const needs = "dra.from: allocatable of berthd needs the feature gate " + gate + " in kube-apiserver, kube-scheduler and the kubelet"
-	if !slices.Contains(status.DeclaredFeatures, gate) {
-		return []string{fmt.Sprintf("%s, and node %s does not declare it (status.declaredFeatures): switch it on in the kubelet's featureGates", needs, d.NodeName)}, nil
+	if without := d.withoutGate(status); without != "" {
+		return []string{without}, nil
 	}
 	if len(devices) > 0 {
 		stored, err := d.Accepted(ctx, &resourceapi.ResourceSlice{
@@ -104,11 +103,29 @@ func (d *Driver) compareOnePool(ctx context.Context, status corev1.NodeStatus, a
 	return nodemanager.ExcessOfPool(has, quantities(status.Allocatable)), nil
 }
 
-// counted returns an error unless the scheduler has counted the claim in the amounts of its pod. Then the kubelet has
-// done so, too, because it declares the feature gate.
+// needs begins the texts about the feature gate.
+const needs = "dra.from: allocatable of berthd needs the feature gate " + gate + " in kube-apiserver, kube-scheduler and the kubelet"
+
+// withoutGate returns that the kubelet does not have the feature gate; empty if it has.
+func (d *Driver) withoutGate(status corev1.NodeStatus) string {
+	if slices.Contains(status.DeclaredFeatures, gate) {
+		return ""
+	}
+	return fmt.Sprintf("%s, and node %s does not declare it (status.declaredFeatures): switch it on in the kubelet's featureGates", needs, d.NodeName)
+}
+
+// counted returns an error unless the scheduler has counted the claim in the amounts of its pod, and the kubelet has the
+// feature gate: it then adds the claim's huge pages to the limits.
 func (d *Driver) counted(ctx context.Context, c *resourceapi.ResourceClaim, wanted *claim) error {
 	if len(c.Status.ReservedFor) != 1 || c.Status.ReservedFor[0].Resource != "pods" || c.Status.ReservedFor[0].APIGroup != "" {
 		return errdefs.Unsupportedf("the claim is reserved for %d users, expected one pod: several pods cannot share a claim with dra.from: allocatable", len(c.Status.ReservedFor))
+	}
+	status, err := d.NodeStatus(ctx)
+	if err != nil {
+		return fmt.Errorf("read node %s, whose kubelet has to count the claim: %w", d.NodeName, err)
+	}
+	if without := d.withoutGate(status); without != "" {
+		return errdefs.Preconditionf("%s", without)
 	}
 	user := c.Status.ReservedFor[0]
 	pod, err := d.Pod(ctx, c.Namespace, user.Name)

@@ -113,6 +113,11 @@ func TestOnePoolIsPublished(t *testing.T) {
 	}
 	p.admitted("web", "4", "8Gi")
 	publish("numa-0 3 46976Mi 128Mi, numa-1 7 55168Mi 128Mi")
+	large := allocated("large", 0, 4, "1Gi") // the scheduler has not seen yet what is left
+	p.counts(large)
+	if r := p.prepared(large); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 3 free of the 4 cpu that are needed") || !strings.Contains(r.Err.Error(), "without pod default/web") {
+		t.Errorf("a claim on CPUs that a pod has: %v", r.Err)
+	}
 	a := paged(allocated("a", 0, 2, "1Gi"), "64Mi")
 	p.counts(a)
 	if r := p.prepared(a); r.Err != nil {
@@ -162,6 +167,7 @@ func TestOnePoolPrepares(t *testing.T) {
 		"has not counted 2 of cpu of the claim in pod p": func(*resourceapi.ResourceClaim) { p.counts() },
 		"has not counted 64Mi of hugepages-2Mi":          func(*resourceapi.ResourceClaim) { p.counts(allocated("a", 1, 2, "1Gi")) },
 		"has not counted 512Mi of memory":                func(*resourceapi.ResourceClaim) { p.counts(paged(allocated("a", 1, 2, "512Mi"), "64Mi")) },
+		"does not declare it":                            func(*resourceapi.ResourceClaim) { p.gates = nil },
 		"reserved for 2 users": func(c *resourceapi.ResourceClaim) {
 			c.Status.ReservedFor = slices.Repeat(c.Status.ReservedFor, 2)
 		},
@@ -170,6 +176,7 @@ func TestOnePoolPrepares(t *testing.T) {
 		"there is no pod default/old": func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor[0].Name = "old" },
 	} {
 		p.counts(mounted())
+		p.gates = []string{gate}
 		c := mounted()
 		change(c)
 		if r := p.prepared(c); r.Err == nil || !strings.Contains(r.Err.Error(), want) {
@@ -177,6 +184,7 @@ func TestOnePoolPrepares(t *testing.T) {
 		}
 	}
 	p.want("nothing is counted", "")
+	p.gates = []string{gate}
 	p.counts(mounted())
 	if r := p.prepared(mounted()); r.Err != nil {
 		t.Fatal(r.Err)
