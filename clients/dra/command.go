@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -72,6 +73,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if o.nodeName == "" {
 		return errdefs.Invalidf("--node-name is required: the name of the node's object at the API server")
 	}
+	asked := ctx
+	ctx, fail := context.WithCancelCause(asked)
+	defer fail(nil)
 	log := o.level.Logger(errs)
 	model, err := o.model()
 	if err != nil {
@@ -102,6 +106,18 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		Pod: func(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 			return api.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
+		Slices: func(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+			own := fields.Set{resourceapi.ResourceSliceSelectorDriver: driver.Name, resourceapi.ResourceSliceSelectorNodeName: o.nodeName}
+			list, err := api.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: own.String()})
+			if err != nil {
+				return nil, err
+			}
+			return list.Items, nil
+		},
+		ReadClaim: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+			return api.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Fail: fail,
 		Accepted: func(ctx context.Context, s *resourceapi.ResourceSlice) (*resourceapi.ResourceSlice, error) {
 			return api.ResourceV1().ResourceSlices().Create(ctx, s, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		},
@@ -128,6 +144,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	defer helper.Stop()
 	d.Follow(ctx, helper)
+	if asked.Err() == nil { // a server of the helper has ended
+		return context.Cause(ctx)
+	}
 	return nil
 }
 

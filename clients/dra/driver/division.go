@@ -2,9 +2,7 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,9 +13,6 @@ import (
 	nodemanager "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 )
-
-// errUnpublished is why a driver is not ready that has not published anything yet.
-var errUnpublished = errors.New("devices are not published yet")
 
 // compare returns what is counted twice, or could be, as sentences: the kubelet lets the scheduler give it to pods, and
 // claims can have it.
@@ -70,50 +65,4 @@ func amountOf(name string, q resource.Quantity) int64 {
 		return q.MilliValue()
 	}
 	return q.Value()
-}
-
-// reported returns why nothing is published, as it was reported; empty if devices are published.
-func (d *Driver) reported() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.twice == "" {
-		return nil
-	}
-	return []string{d.twice}
-}
-
-// report keeps why nothing is published; empty if devices are. A change is logged.
-func (d *Driver) report(twice []string) {
-	text := strings.Join(twice, "; ")
-	d.mu.Lock()
-	before := d.twice
-	d.twice, d.published = text, true
-	d.mu.Unlock()
-	switch {
-	case text == before:
-	case text == "":
-		d.Log.Info("nothing is counted twice any more; devices are published")
-	default:
-		d.Log.Error("no devices are published, because they would be counted twice", "node", d.NodeName, "reason", text)
-	}
-}
-
-// Ready returns why no claim can be allocated; nil if devices are published.
-func (d *Driver) Ready() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case !d.published:
-		return errUnpublished
-	case d.twice != "":
-		return errors.New(d.twice)
-	}
-	return nil
-}
-
-// CountedTwice reports whether nothing is published because it would be counted twice.
-func (d *Driver) CountedTwice() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.twice != ""
 }

@@ -14,6 +14,7 @@
 //     is one for each prepared claim, with a CDI device for each part; it also has the claim's allocation.
 //   - pool: what claims may have of a device now. It shrinks when CPUs go offline, and with the configuration.
 //   - unrestored: a prepared claim that berthd has lost and refuses to admit again.
+//   - forgotten: a claim in berthd that the API server has not allocated on this node any more, and that no container uses.
 //   - parameters: the opaque configuration of a claim, BerthClaimParameters.
 //
 // The ledger of berthd has the allocations of claims. The order of steps follows from this. A claim
@@ -24,6 +25,10 @@
 //
 // A claim that is unrestored has CPUs that berthd may give away. Nothing of its NUMA nodes is published or given to other claims
 // until it is admitted again or given back.
+//
+// Calls that admit or release claims come one by one. No lock is held over a call of berthd, the API server or the kubelet: a
+// call that waits leaves when its context ends, and readiness, metrics and health do not wait. What follows berthd and what
+// follows the API server are two loops, so that neither waits for the other.
 //
 // Invariants:
 //

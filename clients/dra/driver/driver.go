@@ -43,7 +43,12 @@ type Config struct {
 	// Pod reads a pod at the API server, and Accepted returns a slice as the API server would store it.
 	Pod      func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	Accepted func(context.Context, *resourceapi.ResourceSlice) (*resourceapi.ResourceSlice, error)
-	Log      *slog.Logger
+	// Slices reads the slices of this node and this driver at the API server, and ReadClaim a claim.
+	Slices    func(context.Context) ([]resourceapi.ResourceSlice, error)
+	ReadClaim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
+	// Fail ends the program, because the kubelet can reach the driver no more.
+	Fail func(error)
+	Log  *slog.Logger
 }
 
 // Driver implements kubeletplugin.DRAPlugin.
@@ -51,7 +56,16 @@ type Driver struct {
 	Config
 	files *files
 
-	mu sync.Mutex // guards the fields below; held while a claim is prepared, as the kubelet's calls come one by one
+	// gate has room for the one call that admits or releases claims. A call leaves the queue when its context ends.
+	gate chan struct{}
+	// limit is the time for a call of berthd or the API server that is not part of a kubelet's call.
+	limit time.Duration
+	// changed is sent to when other devices are to be published, and measuredAgain when wanted is to be compared with what
+	// is published.
+	changed, measuredAgain chan struct{}
+	health                 health
+
+	mu sync.Mutex // guards the fields below; held over no call. prepared and unrestored change with gate, too.
 	// prepared are the claims with a CDI file, by uid.
 	prepared map[string]*claim
 	// unsure is set when berthd may have lost claims: it was restarted.
@@ -59,17 +73,21 @@ type Driver struct {
 	// unrestored are the prepared claims that berthd does not admit again, by uid, with the reason. No claim gets
 	// anything of their NUMA nodes, because berthd may give it their CPUs.
 	unrestored map[string]error
-	// changed is sent to when other devices are to be published.
-	changed chan struct{}
+	// forgotten are the claims that the kubelet will not give back, by uid, with the time since when that is known.
+	forgotten map[string]time.Time
 	// onePool is set while claims get what pods may have, too.
 	onePool bool
-	// pools are what claims may have, by NUMA node; nil while berthd has not answered.
+	// pools are what claims may have, by NUMA node; nil while berthd does not answer.
 	pools map[uint32]pool
-
-	health health
-	// published is set when the devices have been published, twice is the reason why nothing is published.
-	published bool
-	twice     string
+	// wanted is what is to be published; nil before berthd has answered. uncompared is set until the node is compared with it.
+	wanted     *measured
+	uncompared bool
+	// published is set when the API server has had the devices, twice is the reason why nothing is published. refusal is the last
+	// error of the API server, and unpublished is set while it does not have the devices as they are wanted.
+	published   bool
+	twice       string
+	refusal     string
+	unpublished bool
 }
 
 var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
@@ -81,7 +99,10 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{Config: c, files: f, unsure: true, changed: make(chan struct{}, 1)}
+	d := &Driver{
+		Config: c, files: f, unsure: true, limit: 10 * time.Second,
+		gate: make(chan struct{}, 1), changed: make(chan struct{}, 1), measuredAgain: make(chan struct{}, 1),
+	}
 	var unread error
 	if d.prepared, unread = f.list(); d.prepared == nil {
 		return nil, errors.Join(fmt.Errorf("read --cdi-directory: %w", unread), d.Close())
@@ -95,6 +116,19 @@ func New(c Config) (*Driver, error) {
 
 // Close closes the directory.
 func (d *Driver) Close() error { return d.files.dir.Close() }
+
+// enter begins a call that admits or releases claims; the caller calls leave after it. They come one by one, and the other methods do
+// not wait for them.
+func (d *Driver) enter(ctx context.Context) error {
+	select {
+	case d.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errdefs.Unavailablef("another claim is being prepared or given back: %w", context.Cause(ctx))
+	}
+}
+
+func (d *Driver) leave() { <-d.gate }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -125,12 +159,18 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	if err != nil {
 		return nil, err
 	}
+	if err := d.allowed(ctx, c, wanted); err != nil {
+		return nil, err
+	}
+	if err := d.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer d.leave()
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	delete(d.forgotten, wanted.UID)
+	d.mu.Unlock()
 	if have := d.prepared[wanted.UID]; have != nil {
 		wanted.has(have)
-	} else if err := d.allowed(ctx, c, wanted); err != nil {
-		return nil, err
 	}
 	for again := false; ; again = true {
 		if err := d.restore(ctx); err != nil {
@@ -153,20 +193,29 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 		if again || d.release(ctx, wanted.UID) != nil {
 			return nil, err
 		}
+		d.mu.Lock()
 		d.unsure = true
+		d.mu.Unlock()
 	}
 	if err := d.files.write(wanted); err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.prepared[wanted.UID] = wanted
 	d.assess()
 	return wanted, nil
 }
 
-// allowed returns why a claim is not prepared, whatever is free. The caller holds mu.
+// allowed returns why a claim that is not prepared yet cannot be, whatever is free.
 func (d *Driver) allowed(ctx context.Context, c *resourceapi.ResourceClaim, wanted *claim) error {
-	onePool := d.onePool
-	if d.pools == nil { // berthd was started again, and its configuration may have changed
+	d.mu.Lock()
+	onePool, answered, prepared := d.onePool, d.pools != nil, d.prepared[wanted.UID] != nil
+	d.mu.Unlock()
+	if prepared {
+		return nil
+	}
+	if !answered { // berthd was started again, and its configuration may have changed
 		allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
 		if err != nil {
 			return err
@@ -183,7 +232,7 @@ func (d *Driver) allowed(ctx context.Context, c *resourceapi.ResourceClaim, want
 }
 
 // holder returns another prepared claim that has one of the CPUs of a claim; nil if there is none. The caller
-// holds mu.
+// has entered.
 func (d *Driver) holder(of *claim) *claim {
 	cpus := of.cpus()
 	for uid, c := range d.prepared {
@@ -195,7 +244,7 @@ func (d *Driver) holder(of *claim) *claim {
 }
 
 // obstacle returns why a claim cannot have its NUMA nodes: a prepared claim has a part of one, and berthd does not
-// know. The caller holds mu.
+// have it. The caller has entered.
 func (d *Driver) obstacle(of *claim) error {
 	for _, uid := range slices.Sorted(maps.Keys(d.unrestored)) {
 		if c := d.prepared[uid]; uid != of.UID && slices.ContainsFunc(c.Parts, func(p *part) bool { return of.uses(p.Node) }) {
@@ -207,21 +256,28 @@ func (d *Driver) obstacle(of *claim) error {
 }
 
 // restore admits the prepared claims that berthd may have lost. A claim that berthd refuses is unrestored, and tried again by
-// the next call. An error means that berthd does not answer. The caller holds mu.
+// the next call. An error means that berthd does not answer. The caller has entered.
 func (d *Driver) restore(ctx context.Context) error {
-	if !d.unsure && len(d.unrestored) == 0 {
+	d.mu.Lock()
+	unsure := d.unsure
+	d.unsure = false // a stream may set it again, meanwhile
+	d.mu.Unlock()
+	if !unsure && len(d.unrestored) == 0 {
 		return nil
 	}
 	unrestored := map[string]error{}
 	for _, uid := range slices.Sorted(maps.Keys(d.prepared)) {
 		before := d.unrestored[uid]
-		if !d.unsure && before == nil {
+		if !unsure && before == nil {
 			continue
 		}
 		c := d.prepared[uid]
 		err := d.readmit(ctx, c)
 		if temporary(err) {
-			return errdefs.Unavailablef("prepared claim %s/%s is not known to berthd yet: %w", c.Namespace, c.Name, err)
+			d.mu.Lock()
+			d.unsure = d.unsure || unsure
+			d.mu.Unlock()
+			return errdefs.Unavailablef("prepared claim %s/%s is not in berthd's ledger yet: %w", c.Namespace, c.Name, err)
 		}
 		if err == nil {
 			continue
@@ -232,27 +288,26 @@ func (d *Driver) restore(ctx context.Context) error {
 				"claim", c.Namespace+"/"+c.Name, "uid", uid, "cpus", c.cpus().String(), "error", err)
 		}
 	}
-	d.unsure = false
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.obstruct(unrestored)
 	return nil
 }
 
-// obstruct replaces the claims that are unrestored. The caller holds mu.
+// obstruct replaces the claims that are unrestored. The caller has entered, and holds mu.
 func (d *Driver) obstruct(unrestored map[string]error) {
 	before := d.unrestored
 	d.unrestored = unrestored
 	d.assess()
-	if maps.EqualFunc(before, unrestored, func(error, error) bool { return true }) {
-		return
-	}
-	select {
-	case d.changed <- struct{}{}:
-	default: // it will be read
+	if !maps.EqualFunc(before, unrestored, func(error, error) bool { return true }) {
+		wake(d.changed)
 	}
 }
 
 // readmit admits a prepared claim with the CPUs that it has.
 func (d *Driver) readmit(ctx context.Context, c *claim) error {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
 	known, err := d.admit(ctx, c)
 	if err != nil {
 		return err
@@ -359,18 +414,28 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 // unprepare removes the CDI file of a claim, and then the claim.
 func (d *Driver) unprepare(ctx context.Context, uid string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.enter(ctx); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.remove(ctx, uid)
+}
+
+// remove is unprepare for a caller that has entered.
+func (d *Driver) remove(ctx context.Context, uid string) error {
 	if err := d.files.remove(uid); err != nil {
 		return err
 	}
+	d.mu.Lock()
 	delete(d.prepared, uid)
+	delete(d.forgotten, uid)
 	if d.unrestored[uid] != nil {
 		left := maps.Clone(d.unrestored)
 		delete(left, uid)
 		d.obstruct(left)
 	}
 	d.assess()
+	d.mu.Unlock()
 	return d.release(ctx, uid)
 }
 
@@ -380,7 +445,16 @@ func (d *Driver) release(ctx context.Context, uid string) error {
 	return err
 }
 
-// HandleError implements kubeletplugin.DRAPlugin. The helper repeats what has failed.
+// HandleError implements kubeletplugin.DRAPlugin. The helper repeats what is recoverable, such as a publication that the API server
+// refuses. Otherwise one of its servers has ended, and the kubelet can reach the driver no more.
 func (d *Driver) HandleError(_ context.Context, err error, msg string) {
 	d.Log.Error(msg, "error", err)
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		d.Fail(fmt.Errorf("%s: %w", msg, err))
+		return
+	}
+	d.mu.Lock()
+	d.refusal = fmt.Sprintf("%s: %.500s", msg, err)
+	d.mu.Unlock()
+	wake(d.measuredAgain)
 }

@@ -47,6 +47,8 @@ type place struct {
 	pod     *corev1.Pod
 	gates   []string
 	dropped bool
+	// api is what the API server has.
+	api *apiServer
 	// sold and soldMemory are what the scheduler gives to pods, in place of what is not reserved.
 	sold, soldMemory string
 }
@@ -57,6 +59,7 @@ func (p *place) nodeStatus(context.Context) (corev1.NodeStatus, error) {
 		Capacity:         corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("128Gi")},
 		Allocatable:      corev1.ResourceList{"cpu": resource.MustParse(cmp.Or(p.sold, "2")), "memory": resource.MustParse(cmp.Or(p.soldMemory, "108Gi")), "pods": resource.MustParse("110")},
 		DeclaredFeatures: p.gates,
+		Conditions:       []corev1.NodeCondition{{Type: corev1.NodeReady, Status: cmp.Or(p.api.ready, corev1.ConditionTrue)}},
 	}, nil
 }
 
@@ -91,7 +94,7 @@ func newPlaceOf(t testing.TB, options string, change func(*place)) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{t: t, root: root, stop: func() {},
+	p := &place{t: t, root: root, stop: func() {}, api: &apiServer{},
 		dra: `{cpus: "1-6,9-14", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 8Gi}}]}`}
 	change(p)
 	t.Cleanup(func() {
@@ -140,7 +143,8 @@ func (p *place) startDriver() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", NodeStatus: p.nodeStatus, Pod: p.podOf, Accepted: p.accepted, Log: slog.New(slog.DiscardHandler)})
+	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", NodeStatus: p.nodeStatus, Pod: p.podOf, Accepted: p.accepted,
+		Slices: p.api.slices, ReadClaim: p.api.claim, Fail: func(err error) { p.t.Error(err) }, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -413,10 +417,12 @@ func TestClaimThatCannotBeRestored(t *testing.T) {
 		t.Error(got)
 	}
 	p.unprepare("c")
-	p.mu.Lock() // nothing is restored meanwhile
+	if err := p.enter(t.Context()); err != nil { // nothing is restored meanwhile
+		t.Fatal(err)
+	}
 	p.lose()
 	steal()
-	p.mu.Unlock()
+	p.leave()
 	devices("numa-1 ")
 	p.unprepare("a")
 	devices("numa-0 numa-1 ")

@@ -103,7 +103,7 @@ func (d *Driver) assess() {
 		}
 		switch list := problems[node]; {
 		case d.pools == nil:
-			one.Health, one.Message = kubeletplugin.HealthStatusUnknown, "berthd has not answered yet"
+			one.Health, one.Message = kubeletplugin.HealthStatusUnknown, "berthd does not answer"
 		case len(list) > maxProblems:
 			one.Health = kubeletplugin.HealthStatusUnhealthy
 			one.Message = fmt.Sprintf("%s; and %d more", strings.Join(list[:maxProblems], "; "), len(list)-maxProblems)

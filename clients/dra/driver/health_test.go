@@ -63,7 +63,7 @@ func TestHealth(t *testing.T) {
 	want := p.watchHealth()
 	want("nothing is wrong", "numa-0 Healthy; numa-1 Healthy")
 	p.stop()
-	want("berthd is away", "numa-0 Unknown: berthd has not answered yet; numa-1 Unknown: berthd has not answered yet")
+	want("berthd is away", "numa-0 Unknown: berthd does not answer; numa-1 Unknown: berthd does not answer")
 	p.dra = `{cpus: "1-6,10-14", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 512Mi}}]}`
 	p.startBerthd("")
 	off := "numa-0 Unhealthy: CPUs 9 of claim default/claim-a are offline, or not for claims any more; "

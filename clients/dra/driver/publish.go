@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -37,14 +38,26 @@ type Publisher interface {
 }
 
 // Follow publishes the amounts for claims, again after each possible change of the machine or the
-// policy, until the context ends. After a lost connection, berthd may have lost claims.
+// policy, until the context ends. After a lost connection, berthd may have lost claims. The calls of the API server do not
+// delay those of berthd.
 func (d *Driver) Follow(ctx context.Context, p Publisher) {
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { d.announce(ctx, p) })
+	others.Go(func() { d.compareClaims(ctx) })
+	logged := ""
 	for {
-		err := d.follow(ctx, p)
+		answered, err := d.follow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		d.Log.Warn("devices stay as they are published, until berthd and the API server answer", "error", err)
+		if answered {
+			logged = ""
+		}
+		if text := err.Error(); text != logged {
+			logged = text
+			d.Log.Warn("devices stay as they are published, until berthd answers", "error", err)
+		}
 		d.mu.Lock()
 		d.unsure, d.pools = true, nil
 		d.assess()
@@ -57,21 +70,21 @@ func (d *Driver) Follow(ctx context.Context, p Publisher) {
 	}
 }
 
-// follow publishes with each message of a stream.
-func (d *Driver) follow(ctx context.Context, p Publisher) error {
+// follow measures with each message of a stream, until it ends. It reports whether berthd has answered.
+func (d *Driver) follow(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	types := []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE, allocationv1.EventType_EVENT_TYPE_POLICY}
-	allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+	allocatable, err := d.allocatable(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if allocatable.GetResourceClaimsFromAllocatable() { // what pods have changes what claims can have
 		types = append(types, allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_REMOVED, allocationv1.EventType_EVENT_TYPE_CHANGED)
 	}
 	stream, err := d.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{Types: types})
 	if err != nil {
-		return err
+		return false, err
 	}
 	type read struct {
 		message *allocationv1.WatchResponse
@@ -96,12 +109,12 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 	var later <-chan time.Time // set while changes of what pods have are to be published
 	var last time.Time
 	for {
-		compared := false
+		compare := true
 		select {
 		case r := <-reads:
 			switch {
 			case r.err != nil:
-				return r.err
+				return answered, r.err
 			case r.message.GetInitial(): // berthd may have been restarted before
 				d.mu.Lock()
 				d.unsure = true
@@ -116,16 +129,17 @@ func (d *Driver) follow(ctx context.Context, p Publisher) error {
 			}
 		case <-d.changed:
 		case <-later:
-			compared, last = true, time.Now()
+			compare, last = false, time.Now()
 		case <-tick.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return answered, ctx.Err()
 		}
 		later = nil
 		d.restoreNow(ctx)
-		if err := d.publish(ctx, p, compared); err != nil {
-			return err
+		if err := d.measure(ctx, compare); err != nil {
+			return answered, err
 		}
+		answered = true
 	}
 }
 
@@ -134,53 +148,49 @@ func ofNode(e *allocationv1.Event) bool { return e.GetMachine() != nil || e.GetP
 
 // restoreNow is restore outside of a prepared claim. After an error, the next claim tries again.
 func (d *Driver) restoreNow(ctx context.Context) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.restore(ctx); err != nil {
-		d.Log.Warn("berthd may not have all prepared claims; the next claim to be prepared waits for them", "error", err)
+	limited, cancel := context.WithTimeout(ctx, d.limit)
+	err := d.enter(limited)
+	cancel()
+	if err == nil {
+		defer d.leave()
+		err = d.restore(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		d.Log.Warn("berthd may not have all prepared claims; further claims are prepared only after them", "error", err)
 	}
 }
 
-// publish publishes what claims can have. If the node was compared before, only the amounts may have changed since.
-func (d *Driver) publish(ctx context.Context, p Publisher, compared bool) error {
-	allocatable, err := d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
-	if err != nil {
-		return err
-	}
-	machine, err := d.Client.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
-	if err != nil {
-		return err
-	}
-	onePool := allocatable.GetResourceClaimsFromAllocatable()
-	devices, err := d.devices(allocatable.GetResourceClaims(), machine, onePool)
-	if err != nil {
-		return err
-	}
-	if err := d.measure(allocatable.GetResourceClaims(), onePool); err != nil {
-		return err
-	}
-	if len(devices) == 0 && d.Unrestored() == 0 && !onePool {
-		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
-	}
-	twice := d.reported()
-	if !compared {
-		if twice, err = d.compare(ctx, allocatable, devices); err != nil {
-			return err
-		}
-	}
-	var out resourceslice.DriverResources // without a pool, slices that are there are removed
-	if len(twice) == 0 && len(devices) > 0 {
-		out.Pools = map[string]resourceslice.Pool{d.NodeName: {Slices: []resourceslice.Slice{{Devices: devices}}}}
-	}
-	if err := p.PublishResources(ctx, out); err != nil {
-		return err
-	}
-	d.report(twice)
-	return nil
+// measured is what claims can have, as berthd has answered.
+type measured struct {
+	allocatable *nodev1.GetAllocatableResponse
+	devices     []resourceapi.Device
 }
 
-// measure stores what claims may have, and assesses the devices.
-func (d *Driver) measure(nodes []*nodev1.ClaimNode, onePool bool) error {
+// allocatable reads what claims may have.
+func (d *Driver) allocatable(ctx context.Context) (*nodev1.GetAllocatableResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	return d.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+}
+
+// measure reads what claims can have, assesses the devices, and has them published. compare is set if the node may have
+// changed, and not only the amounts.
+func (d *Driver) measure(ctx context.Context, compare bool) error {
+	allocatable, err := d.allocatable(ctx)
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	machine, err := d.Client.Node().GetMachine(limited, &nodev1.GetMachineRequest{})
+	if err != nil {
+		return err
+	}
+	nodes, onePool := allocatable.GetResourceClaims(), allocatable.GetResourceClaimsFromAllocatable()
+	devices, err := d.devices(nodes, machine, onePool)
+	if err != nil {
+		return err
+	}
 	pools := make(map[uint32]pool, len(nodes))
 	for _, n := range nodes {
 		cpus, bytes, err := amounts(n)
@@ -189,11 +199,24 @@ func (d *Driver) measure(nodes []*nodev1.ClaimNode, onePool bool) error {
 		}
 		pools[n.GetNumaNode()] = pool{cpus, uint64(bytes)}
 	}
+	if len(devices) == 0 && d.Unrestored() == 0 && !onePool {
+		d.Log.Warn("claims can have nothing: set dra.cpus and dra.memory in berthd's configuration")
+	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.pools, d.onePool = pools, onePool
 	d.assess()
+	d.wanted, d.uncompared = &measured{allocatable, devices}, d.uncompared || compare
+	d.mu.Unlock()
+	wake(d.measuredAgain)
 	return nil
+}
+
+// wake sends to a channel that has room for one message. A message that is there will be read.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // amounts reads the CPUs and the bytes of memory of a NUMA node.

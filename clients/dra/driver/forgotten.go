@@ -1,0 +1,167 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+)
+
+const (
+	// grace is how long a claim has been forgotten before it is released. A kubelet ends the containers of pods that the API server
+	// does not have any more, and gives their claims back, in less.
+	grace = 10 * time.Minute
+	// round is the time between two comparisons.
+	round = 5 * time.Minute
+)
+
+// forget releases claims that the kubelet will not give back, because it has lost its own state of claims: the API server does not
+// have them any more or has not allocated them on this node, and no container uses them. Only claims without users are looked up, so
+// nearly no call is made. The kubelet must be ready for the whole time, as it ends the containers of pods that do not exist any more.
+func (d *Driver) forget(ctx context.Context, now time.Time) error {
+	unused, err := d.unused(ctx)
+	if err != nil {
+		return err
+	}
+	ready := false
+	if len(unused) > 0 {
+		limited, cancel := context.WithTimeout(ctx, d.limit)
+		status, err := d.NodeStatus(limited)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("read node %s: %w", d.NodeName, err)
+		}
+		ready = slices.ContainsFunc(status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	}
+	forgotten := map[string]string{} // why, by uid
+	for _, uid := range slices.Sorted(maps.Keys(unused)) {
+		if !ready {
+			break
+		}
+		limited, cancel := context.WithTimeout(ctx, d.limit)
+		c, err := d.ReadClaim(limited, unused[uid].Namespace, unused[uid].Name)
+		cancel()
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("read claim %s/%s, which no container uses: %w", unused[uid].Namespace, unused[uid].Name, err)
+		}
+		if why := d.gone(uid, c, err); why != "" {
+			forgotten[uid] = why
+		}
+	}
+	for _, uid := range d.due(forgotten, now) {
+		if released, err := d.giveBack(ctx, uid); err != nil {
+			return fmt.Errorf("release claim %s/%s: %w", unused[uid].Namespace, unused[uid].Name, err)
+		} else if released {
+			d.Log.Warn("a claim is released that the kubelet has not given back",
+				"claim", unused[uid].Namespace+"/"+unused[uid].Name, "uid", uid, "reason", forgotten[uid])
+		}
+	}
+	return nil
+}
+
+// unused returns the claims in berthd and in CDI files that no container uses.
+func (d *Driver) unused(ctx context.Context) (map[string]*claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	list, err := d.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	out := maps.Clone(d.prepared)
+	d.mu.Unlock()
+	for _, p := range list.GetPods() {
+		if p.GetOwner() == Owner && p.GetResourceClaimNodes() != nil {
+			out[p.GetUid()] = &claim{UID: p.GetUid(), Namespace: p.GetNamespace(), Name: p.GetName()}
+		}
+	}
+	for _, p := range list.GetPods() {
+		for _, c := range p.GetContainers() {
+			for _, device := range c.GetExternalDevices() {
+				if uid, _, _ := strings.Cut(device.GetId(), ":"); device.GetResource() == Kind {
+					delete(out, uid)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// gone returns why a claim is not of this node any more, from the API server's answer; empty if it is.
+func (d *Driver) gone(uid string, c *resourceapi.ResourceClaim, err error) string {
+	switch {
+	case err != nil:
+		return "it does not exist at the API server any more"
+	case string(c.UID) != uid:
+		return fmt.Sprintf("the API server has another claim of this name, with the uid %s", c.UID)
+	case c.Status.Allocation == nil:
+		return "it is not allocated any more"
+	case !slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == Name && r.Pool == d.NodeName
+	}):
+		return "it is allocated on another node"
+	}
+	return ""
+}
+
+// due replaces the claims that are forgotten, and returns those that have been so for long enough.
+func (d *Driver) due(forgotten map[string]string, now time.Time) (due []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since := map[string]time.Time{}
+	for _, uid := range slices.Sorted(maps.Keys(forgotten)) {
+		began, known := d.forgotten[uid]
+		if !known {
+			began = now
+		}
+		since[uid] = began
+		if now.Sub(began) >= grace {
+			due = append(due, uid)
+		}
+	}
+	d.forgotten = since
+	return due
+}
+
+// giveBack gives a claim back, unless it was prepared again meanwhile.
+func (d *Driver) giveBack(ctx context.Context, uid string) (released bool, err error) {
+	if err := d.enter(ctx); err != nil {
+		return false, err
+	}
+	defer d.leave()
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	d.mu.Lock()
+	_, still := d.forgotten[uid]
+	d.mu.Unlock()
+	if !still {
+		return false, nil
+	}
+	return true, d.remove(ctx, uid)
+}
+
+// compareClaims calls forget from time to time, until the context ends.
+func (d *Driver) compareClaims(ctx context.Context) {
+	tick := time.NewTicker(round)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			if err := d.forget(ctx, now); err != nil && ctx.Err() == nil {
+				d.Log.Warn("claims are not compared with those at the API server", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
