@@ -121,7 +121,13 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer closeSource()
-	devices, err := o.devices(log)
+	for _, dir := range o.cdiDirectories {
+		if !filepath.IsAbs(dir) {
+			return errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
+		}
+	}
+	names := &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}
+	devices, err := o.devices(names, log)
 	if err != nil {
 		return err
 	}
@@ -144,7 +150,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
-		Refused: count.refused,
+		Refused: count.refused, Prepared: names.PreparedCPUs,
 	}
 	if o.cgroups != "" {
 		quota, err := newPodQuota(o.cgroups)
@@ -157,7 +163,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		c.Allocatable, c.Excess = server.counted, server.take
 	}
 	if devices != nil {
-		c.Devices, c.Prepared = devices, devices.cdi.PreparedCPUs
+		c.Devices = devices
 	}
 	p = policy.New(c)
 	if o.http != "" {
@@ -238,19 +244,14 @@ func (o *options) source() (policy.Source, func(), error) {
 }
 
 // devices is the kubelet's PodResources API; nil if it is switched off.
-func (o *options) devices(log *slog.Logger) (*podResources, error) {
+func (o *options) devices(names *cdi.Reader, log *slog.Logger) (*podResources, error) {
 	if o.podResources == "" {
 		return nil, nil
 	}
 	if !filepath.IsAbs(o.podResources) {
 		return nil, errdefs.Invalidf("--pod-resources %q: expected the absolute path of a socket", o.podResources)
 	}
-	for _, dir := range o.cdiDirectories {
-		if !filepath.IsAbs(dir) {
-			return nil, errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
-		}
-	}
-	return newPodResources(o.podResources, &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}, log)
+	return newPodResources(o.podResources, names, log)
 }
 
 // serve connects to the runtime, and again after each lost connection.

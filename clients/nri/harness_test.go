@@ -130,7 +130,7 @@ func (n *node) startBerthd() {
 func (n *node) startPlugin(more ...string) {
 	n.t.Helper()
 	before := n.connections()
-	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI, "--log-level", "debug"}, more...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI, "--pod-resources", "", "--log-level", "debug"}, more...)...)
 	cmd.Env = append(os.Environ(), asPlugin+"=1")
 	n.plugin = nodetest.Start(n.t, cmd, n.log("berth-nri"))
 	n.connected(before)

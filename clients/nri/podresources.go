@@ -59,7 +59,7 @@ func (r *podResources) close() {
 // Devices implements policy.DeviceSource.
 func (r *podResources) Devices(ctx context.Context, namespace, name string) (map[string][]*typesv1.ExternalDevice, error) {
 	if _, err := os.Stat(r.path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // no kubelet, or not yet
+		return nil, errNoKubelet
 	}
 	pod, err := r.pod(ctx, namespace, name)
 	if err != nil {
@@ -251,6 +251,9 @@ func (r *podResources) pod(ctx context.Context, namespace, name string) (*podres
 	}
 	return nil, errNoPod
 }
+
+// errNoKubelet is of the same class as errNoPod: there is no kubelet, or it is being started.
+var errNoKubelet = errdefs.NotFoundf("there is no socket of the kubelet's PodResources API: start the kubelet, or correct --pod-resources (an empty path if there is no such API)")
 
 var errNoPod = errdefs.NotFoundf("the kubelet does not list the pod")
 

@@ -198,6 +198,6 @@ func TestContainerdImagesNRI(t *testing.T) {
 		t.Skip("needs containerd 2 or later, and this is containerd 1, which has no NRI here")
 	}
 	i.berthd("--cgroup-tree", "memory", "--devices-elsewhere", "*")
-	p, log := i.start("berth-nri", "--endpoint", filepath.Join(i.dir, "root", "berth.sock"), "--nri-socket", i.d.NRI, "--log-level", "debug")
+	p, log := i.start("berth-nri", "--endpoint", filepath.Join(i.dir, "root", "berth.sock"), "--nri-socket", i.d.NRI, "--pod-resources", "", "--log-level", "debug")
 	i.until("the runtime has called the plugin", p, func() bool { return strings.Contains(log.String(), "onfigur") })
 }

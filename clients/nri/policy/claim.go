@@ -63,9 +63,17 @@ func reportsCDI(runtime, version string) bool {
 	return err == nil && runtime == "containerd" && (major > 2 || major == 2 && minor >= 3)
 }
 
-// checkRuntime refuses a container of which the kubelet says that it uses a claim, if the runtime sends no CDI devices.
+// checkRuntime refuses a container of which the kubelet says that it uses a claim, if the runtime sends no CDI devices. If the kubelet
+// cannot be called either, each container with claims is refused on a node where claims on CPUs are prepared: it may use one of these.
 func (p *Policy) checkRuntime(ctx context.Context, m *member) error {
-	if p.reportsCDI || m.cdi || p.Devices == nil || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
+	if p.reportsCDI || m.cdi || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
+		return nil
+	}
+	if p.Devices == nil {
+		if cpus := p.prepared(func(string) bool { return false }); slices.Contains(m.pod.claiming, m.name) && !cpus.IsEmpty() {
+			return errdefs.Unavailablef("the container uses claims, the runtime (%s) does not report to NRI plugins which ones, and --pod-resources is empty, "+
+				"so it is not known whether CPUs %s of claims are the container's: containers with claims need containerd 2.3 or later", p.runtime, cpus)
+		}
 		return nil
 	}
 	byContainer, err := p.kubeletDevices(ctx, m.pod)
@@ -127,18 +135,6 @@ func (p *Policy) knowsClaim(ctx context.Context, uid string) error {
 		return errdefs.Internalf("the container has a CDI device of claim %.128q, which is no claim in berthd", uid)
 	}
 	return nil
-}
-
-// lostClaims returns the CPUs of claims that are not in the ledger, as after its loss: berthd shares these CPUs until berth-dra
-// has admitted the claims again. They are those of the files that berth-dra has written, whichever program was restarted, and
-// those of containers that are known to use such a claim.
-func (p *Policy) lostClaims(l listing) (cpus cpuset.Set) {
-	for _, m := range p.live() {
-		if len(m.claims) > 0 && l.place(m) == nil {
-			cpus = cpus.Union(m.own)
-		}
-	}
-	return cpus.Union(p.prepared(func(uid string) bool { return l.pods[uid] != nil }))
 }
 
 // prepared returns the CPUs of the prepared claims that known does not have.

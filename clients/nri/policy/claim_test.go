@@ -285,34 +285,33 @@ func TestClaimsStay(t *testing.T) {
 	}
 }
 
-// TestLostClaims: the containers of claims that berthd has lost stay on their CPUs, and no other container gets these
-// until the claims are admitted again.
-func TestLostClaims(t *testing.T) {
+// TestRuntimeWithoutDevices: neither the runtime nor the kubelet says which claims a container uses. On a node with prepared claims a
+// container with claims is refused, and others start.
+func TestRuntimeWithoutDevices(t *testing.T) {
 	t.Parallel()
 	d := startDivided(t)
-	d.claims()
-	e := newEngine(t, Config{Client: d.Client})
-	e.follow()
-	a, b := pod("a", "besteffort"), pod("b", "besteffort")
-	main, first := using(container(a, "main", "a-1", 2, 0), "claim-1:left", "claim-1:right"), container(b, "first", "b-1", 2, 0)
-	e.run(b, first)
-	e.run(a, main)
-	for _, uid := range []string{"claim-1", "claim-2"} {
-		if _, err := d.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: uid, Owner: "dra"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "the CPU of the claim that nobody uses is shared", func() bool { return e.on("b-1") == "0,2-4,6-7" })
-	late := container(b, "late", "b-2", 2, 0)
-	if _, err := e.create(b, late); err != nil {
+	user := specOf("user", "0")
+	user.Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "place"}}
+	user.Spec.Containers[0].Resources.Requests = map[string]string{"cpu": "500m"}
+	user.Spec.Containers[0].Resources.Limits = nil
+	user.Spec.Containers[0].Resources.Claims = []*typesv1.ResourceClaim{{Name: "place"}}
+	files := cpuset.Of(1)
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": user}}, Prepared: func(func(string) bool) (cpuset.Set, error) { return files, nil }})
+	if _, err := e.policy.Configure(t.Context(), "", "containerd", "v2.2.0"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another container starts", func() bool { return e.start(b, late) == nil })
-	if e.on("b-2") != "0,2-4,6-7" || e.on("a-1") != "1,5" {
-		t.Errorf("while the claim is lost, containers run on %v", e.all())
+	p, other := pod("user", "burstable"), pod("other", "besteffort")
+	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+		t.Fatal(err)
 	}
-	d.claims()
-	eventually(t, "the claims are there again", func() bool { return e.on("b-2") == "0,2-4,7" && e.on("a-1") == "1,5" })
+	if _, err := e.create(p, container(p, "main", "user-1", 500, 0)); err == nil || !strings.Contains(err.Error(), "--pod-resources is empty") || !strings.Contains(err.Error(), "containerd v2.2.0") {
+		t.Error(err)
+	}
+	e.run(other, container(other, "main", "other-1", 2, 0))
+	files = cpuset.Set{}
+	if _, err := e.create(p, container(p, "main", "user-2", 500, 0)); err != nil {
+		t.Errorf("without a prepared claim: %v", err)
+	}
 }
 
 // TestRequestsOfClaims: containers that name requests of a claim, and an init container, have the CPUs of these requests only,

@@ -143,7 +143,8 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 			p.kickLater()
 		}
 	}
-	p.claimed = p.lostClaims(l)
+	// berthd shares the CPUs of claims that it has lost, until berth-dra has admitted them again.
+	p.claimed = p.prepared(func(uid string) bool { return l.pods[uid] != nil })
 	p.shared = p.shared.Minus(p.claimed)
 	return l, nil
 }
