@@ -434,7 +434,8 @@ type Write struct {
 // Writes returns the sets to write for containers that may run on other CPUs than the
 // ledger has. First come containers that have to leave own CPUs of others, then containers
 // with shared CPUs, then containers with own CPUs. The latter get the Grantable CPUs; the
-// next call, after the others have left, adds the rest. Planned containers get their CPUs
+// next call, after the others have left, adds the rest. One that can get none of them yet leaves the own CPUs of
+// others. Planned containers get their CPUs
 // when their start is requested.
 func (t *Tracker) Writes() []Write {
 	type ranked struct {
@@ -448,6 +449,10 @@ func (t *Tracker) Writes() []Write {
 			continue
 		}
 		to := t.Grantable(c.ID, c.WantedCPUs)
+		if to.IsEmpty() {
+			// All of them are still in use, perhaps by one that is to get the CPUs that this one runs on.
+			to = c.PossibleCPUs.Minus(owned)
+		}
 		if to.IsEmpty() || c.keeps(to) {
 			continue
 		}

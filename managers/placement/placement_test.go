@@ -211,6 +211,23 @@ func TestOrderOfWrites(t *testing.T) {
 
 // A container whose start was abandoned and that starts all the same is checked against those that were let
 // start meanwhile.
+// Two containers that are to get each other's CPUs leave them first.
+func TestLeavesBeforeItsCPUsAreFree(t *testing.T) {
+	t.Parallel()
+	s := &story{T: t}
+	s.runs("a", "2,7", "2,7")
+	s.runs("b", "0,8-9", "")
+	s.Want("a", set(t, "8-9"), set(t, "8-9"))
+	s.Want("b", set(t, "2"), set(t, "2"))
+	for _, want := range []string{"a=7 b=0 ", "a=8-9 b=2 ", ""} {
+		s.writes(want)
+		for _, w := range s.Writes() {
+			s.tell(Sent, w.ID, w.CPUs.String())
+			s.tell(Confirmed, w.ID, w.CPUs.String())
+		}
+	}
+}
+
 func TestLateStartsAreCompared(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)
