@@ -226,7 +226,7 @@ func (m *mask) record(p *ledger.Pod) *ledger.Pod {
 	}
 	if p.Move != nil {
 		move := *p.Move
-		move.From, move.To, move.Migrating = m.claims(p.Move.From), m.claims(p.Move.To), nil
+		move.From, move.To, move.Held, move.Migrating = m.claims(p.Move.From), m.claims(p.Move.To), m.claims(p.Move.Held), nil
 		for _, name := range p.Move.Migrating {
 			move.Migrating = append(move.Migrating, m.name(containers, name))
 		}

@@ -31,7 +31,7 @@ type Mover interface {
 type planned struct {
 	*transition.Plan
 	move ledger.Move
-	// begin are the claims after the first steps: no other pod can get any of the new ones.
+	// begin are the claims after the first steps.
 	begin []ledger.Claim
 }
 
@@ -185,6 +185,17 @@ func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Po
 	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, m)}); err != nil {
 		return nil, err
 	}
+	// From now on, the move keeps to what it holds.
+	out.move.Held = out.Held
+	moves := clone(record)
+	moves.Move = &out.move
+	start.PutPod(moves)
+	if start.View().SharedCPUs().IsEmpty() && !view.SharedCPUs().IsEmpty() && view.AnyShares() {
+		return nil, errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would hold all shared CPUs while it moves, and others run on them", &record.Pod)
+	}
+	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, m)}); err != nil {
+		return nil, err
+	}
 	begin := ledger.NewDraft(start.View())
 	for _, s := range out.Steps {
 		if s.Kind != transition.Widen {
@@ -281,9 +292,26 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 		reason, _ := errdefs.ReasonOf(refused)
 		return because(reason, refused, field+" does not allow the move to other NUMA nodes that would serve it")
 	}
+	if c, ok := p.late(); ok {
+		return errdefs.Refuse(errdefs.ResizeDeferred,
+			"%s would get CPUs and memory nodes that another container of the pod has to release first: resize one container after the other", c.Owner)
+	}
 	p.move.BytesPerSecond, p.move.Before = e.BytesPerSecond, old.Digest
 	r.claims, r.move = p.begin, p
 	return nil
+}
+
+// late returns a claim that does not have all that it will have after the first steps.
+func (p *planned) late() (ledger.Claim, bool) {
+	for _, to := range p.move.To {
+		for _, c := range p.begin {
+			if c.Owner == to.Owner && c.Provider == to.Provider && c.Resource == to.Resource &&
+				(to.CPUs != nil && !to.CPUs.Set.IsSubsetOf(c.CPUs.Set) || !nodesOf(to.Memory).IsSubsetOf(nodesOf(c.Memory))) {
+				return to, true
+			}
+		}
+	}
+	return ledger.Claim{}, false
 }
 
 // back reverses the move of a pod that is resized back while it moves. view has the pod with the amounts

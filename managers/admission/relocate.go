@@ -85,22 +85,14 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, why := heldBack(view, r.UID, p.begin); why != "" {
+	if _, why := heldBack(view, r.UID, p.move.Held); why != "" {
 		return nil, nil, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why)
 	}
 	record = clone(pod)
 	record.Acknowledged, record.Move = nil, &p.move
 	record.Move.SameAmounts, record.Move.Reason = true, r.Reason
 	record.Move.BytesPerSecond = lowerLimit(e.BytesPerSecond, bytesPerSecond)
-	reserved := clone(record)
-	for i := range reserved.Claims {
-		for _, c := range p.begin {
-			if o := &reserved.Claims[i]; o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource {
-				*o = c
-			}
-		}
-	}
-	e.reserved.put(reserved)
+	e.reserved.put(clone(record))
 	return record, p.begin, nil
 }
 
@@ -124,7 +116,8 @@ func hasAll(p *ledger.Pod, claims []ledger.Claim) bool {
 }
 
 // CancelMove reverses the move of a pod whose amounts stay: it returns to what it had. A pod that does not
-// move is left as it is; a move of a resize is refused.
+// move is left as it is; a move of a resize is refused. If the way back is not possible any more, as after CPUs
+// went offline, the error is of class Refused, and the move continues.
 func (e *Engine) CancelMove(ctx context.Context, uid string) error {
 	unlock, err := e.lockPod(ctx, uid)
 	if err != nil {
@@ -141,6 +134,9 @@ func (e *Engine) CancelMove(ctx context.Context, uid string) error {
 	}
 	record := clone(pod)
 	back := pod.Move.Reversed()
+	if _, err := transition.New(view, []transition.Change{moveOf(uid, &back)}); err != nil {
+		return fmt.Errorf("cancel the move of pod %s, which continues: %w", &pod.Pod, err)
+	}
 	record.Move = &back
 	_, err = e.replace(ctx, view, record, nil)
 	return err

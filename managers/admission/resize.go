@@ -179,6 +179,9 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		reserved := *have
 		reserved.Pod = larger(&have.Pod, &r.wanted)
 		reserved.Claims = r.both(have)
+		if r.move != nil {
+			reserved.Move = &r.move.move
+		}
 		e.reserved.put(&reserved)
 	}
 	return view, out, err
@@ -243,7 +246,11 @@ func on(blocks []ledger.Block, node int) (bytes uint64) {
 
 // grown returns the changed claims with something that the pod does not have yet.
 func (r *resizing) grown(have *ledger.Pod) []ledger.Claim {
-	return slices.DeleteFunc(slices.Clone(r.claims), func(c ledger.Claim) bool {
+	claims := r.claims
+	if r.move != nil {
+		claims = r.move.move.Held
+	}
+	return slices.DeleteFunc(slices.Clone(claims), func(c ledger.Claim) bool {
 		old, ok := have.Claim(c.Owner.Container, c.Resource)
 		if !ok || old.Provider != c.Provider {
 			return false

@@ -291,8 +291,9 @@ func podCPUs(p *Pod) cpuset.Set {
 // nodeCPUs returns the CPUs that a pod holds out of the node's shared pool.
 func nodeCPUs(p *Pod) cpuset.Set {
 	var set cpuset.Set
-	for i := range p.Claims {
-		if c := p.Claims[i].CPUs; c.ofNode() {
+	claims := p.held()
+	for i := range claims {
+		if c := claims[i].CPUs; c.ofNode() {
 			set = set.Union(c.Set)
 		}
 	}

@@ -40,6 +40,17 @@ func drawHolder(t *rapid.T, uid string) *Pod {
 		}
 	}
 	slices.SortFunc(p.Claims, compareClaims)
+	if rapid.Bool().Draw(t, "moves") {
+		p.Move = &Move{Held: slices.Clone(p.Claims)}
+		for i := range p.Move.Held {
+			switch c := &p.Move.Held[i]; {
+			case c.CPUs != nil:
+				c.CPUs = &CPUs{Set: c.CPUs.Set.Union(cpuset.Of(rapid.IntRange(0, 40).Draw(t, "held"))), Use: c.CPUs.Use}
+			case c.Memory != nil:
+				c.Memory = append(slices.Clone(c.Memory), Block{Nodes: numa.Of(2), Bytes: rapid.Uint64Range(0, 9).Draw(t, "held")})
+			}
+		}
+	}
 	return p
 }
 

@@ -88,6 +88,11 @@ func (u memoryHeld) and(o memoryHeld) memoryHeld {
 
 // change adds or removes the claims of a pod; see sums.change.
 func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
+	if p.Move != nil {
+		held := *p
+		held.Claims, held.Move = p.held(), nil
+		p = &held
+	}
 	whole := slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Owner.Container == "" && len(c.Memory) > 0 })
 	exact = true
 	var handedOn []memoryKey

@@ -3,17 +3,21 @@ package ledger
 import (
 	"slices"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Move is a change of a pod's claims in progress, from some to others. In between the pod's claims
-// include both, so no other pod gets any of them. A start continues the move.
+// Move is a change of a pod's claims in progress, from some to others. Until it ends, no other pod gets any of
+// what the pod had, has or will have. A start continues the move.
 type Move struct {
 	// From are the claims before the first step, and To those after the last one, in the same
 	// order, with the same owners, providers and resources. Claims of the pod that are not among
 	// them stay. They are claims on CPUs or memory.
 	From []Claim `json:"from"`
 	To   []Claim `json:"to"`
+	// Held are the claims of From with everything that the pod has at any step. They count like claims of
+	// the pod. So every step remains possible, and every step back.
+	Held []Claim `json:"held,omitempty"`
 	// Migrating are the containers that may use only the memory nodes that they will have, so that
 	// the kernel moves their memory there. They still claim the other nodes, too.
 	Migrating []string `json:"migrating,omitempty"`
@@ -35,6 +39,45 @@ func (m *Move) Reversed() Move {
 	back := *m
 	back.From, back.To, back.Migrating, back.Canceled, back.Before = m.To, m.From, nil, true, ""
 	return back
+}
+
+// held returns the claims of a pod as they count for others: those of a moving pod have everything that it has at any
+// step.
+func (p *Pod) held() []Claim {
+	if p.Move == nil || len(p.Move.Held) == 0 {
+		return p.Claims
+	}
+	out := slices.Clone(p.Claims)
+	for i := range out {
+		at := slices.IndexFunc(p.Move.Held, func(h Claim) bool {
+			return h.Owner == out[i].Owner && h.Provider == out[i].Provider && h.Resource == out[i].Resource
+		})
+		if at >= 0 {
+			out[i] = p.Move.Held[at]
+		}
+	}
+	return out
+}
+
+// HeldCPUs returns the CPUs out of the node's shared pool that no other pod may have because of this one.
+func (p *Pod) HeldCPUs() cpuset.Set { return nodeCPUs(p) }
+
+// HeldMemory returns what no other pod may have of the memory of each NUMA node because this one moves, in addition to
+// its claims.
+func (p *Pod) HeldMemory(resource string) (more NodeBytes) {
+	if p.Move == nil {
+		return more
+	}
+	resting := *p
+	resting.Move = nil
+	var now, held memoryHeld
+	now.change(&resting, true)
+	held.change(p, true)
+	a, b := now.use().Held(resource), held.use().Held(resource)
+	for i := range more {
+		more[i] = b[i] - min(a[i], b[i])
+	}
+	return more
 }
 
 // MemoryNodes returns the NUMA nodes that a container may use memory of; none means all, for a container

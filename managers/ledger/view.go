@@ -192,6 +192,18 @@ func (v *View) SharedCPUs() cpuset.Set {
 	return set
 }
 
+// AnyShares returns whether a container of an admitted pod runs on the shared CPUs.
+func (v *View) AnyShares() bool {
+	for p := range v.Pods() {
+		for i := range p.Pod.Containers {
+			if !slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.CPUs != nil && c.Owner.Container == p.Pod.Containers[i].Name }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // CommonCPUs returns the CPUs on which everything without CPUs of its own has to run: the shared
 // ones, or if no CPU is shared the reserved ones that are online and that no resource claim has.
 func (v *View) CommonCPUs() cpuset.Set {

@@ -35,18 +35,6 @@ func wholeMemory(pod *ledger.Pod) bool {
 	return slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool { return c.Owner.Container == "" && c.Memory != nil })
 }
 
-// anyShares returns whether a container runs on the shared CPUs.
-func anyShares(view *ledger.View) bool {
-	for pod := range view.Pods() {
-		for _, c := range pod.Pod.Containers {
-			if !slices.ContainsFunc(pod.Claims, func(o ledger.Claim) bool { return o.CPUs != nil && o.Owner.Container == c.Name }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // Place is where claims are.
 type Place struct {
 	CPUs cpuset.Set

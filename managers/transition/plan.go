@@ -101,6 +101,8 @@ type Cost struct {
 type Plan struct {
 	Steps []Step
 	Cost  Cost
+	// Held are the claims of the changes with everything that they have at any step.
+	Held []ledger.Claim
 	// Changes are those that the plan carries out.
 	Changes []Change
 }
@@ -131,7 +133,30 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 	}
 	var err error
 	plan.Steps, err = p.path()
+	plan.Held = p.held(plan.Steps)
 	return plan, err
+}
+
+// held returns the claims of the units with everything that they have before, during and after some steps.
+func (p *planner) held(steps []Step) (out []ledger.Claim) {
+	during := map[ledger.Owner][]ledger.Claim{}
+	for i := range steps {
+		if s := &steps[i]; s.Kind != Migrate {
+			during[s.Owner] = append(during[s.Owner], s.After...)
+		}
+	}
+	for _, u := range p.units {
+		all := widened(widened(p.have(u), u.from, u.part), u.want, u.part)
+		for i := range all {
+			for _, c := range during[u.owner] {
+				if all[i].CPUs != nil && c.CPUs != nil && c.Provider == all[i].Provider && c.Resource == all[i].Resource {
+					all[i] = withCPUs(all[i], all[i].CPUs.Set.Union(c.CPUs.Set))
+				}
+			}
+		}
+		out = append(out, all...)
+	}
+	return out
 }
 
 // path returns the steps from the present claims: along the way from the claims before the changes to those
@@ -399,7 +424,7 @@ func (p *planner) possible(u *unit, claims []ledger.Claim) (next *ledger.View, o
 	d := ledger.NewDraft(p.view)
 	d.AddClaims(u.owner.Pod, claims...)
 	next = d.View()
-	if next.SharedCPUs().IsEmpty() && !p.view.SharedCPUs().IsEmpty() && anyShares(next) {
+	if next.SharedCPUs().IsEmpty() && !p.view.SharedCPUs().IsEmpty() && next.AnyShares() {
 		return nil, false
 	}
 	bad := slices.ContainsFunc(ledger.CheckPod(next, u.owner.Pod), func(f ledger.Finding) bool { return f.Kind == ledger.Structural })
@@ -407,17 +432,15 @@ func (p *planner) possible(u *unit, claims []ledger.Claim) (next *ledger.View, o
 }
 
 // free returns the CPUs that a claim of a unit may have: those that it has, and those that no other owner
-// has which may not share them.
+// has which may not share them. A pod that moves already gets no more than what it holds: then the same steps follow
+// whatever other pods release meanwhile.
 func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	pod, _ := p.view.Pod(u.owner.Pod)
-	var own, whole, others cpuset.Set
+	var whole, others cpuset.Set
 	for i := range pod.Claims {
 		o := &pod.Claims[i]
 		if o.CPUs == nil {
 			continue
-		}
-		if ofNode(o.CPUs) {
-			own = own.Union(o.CPUs.Set)
 		}
 		if o.CPUs.Use == ledger.CPUPod {
 			whole = whole.Union(o.CPUs.Set)
@@ -428,7 +451,11 @@ func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	}
 	free := whole
 	if ofNode(c.CPUs) {
+		own := pod.HeldCPUs()
 		free = p.view.AllocatableCPUs().Minus(p.view.ExclusiveCPUs().Minus(own))
+		if pod.Move != nil && len(pod.Move.Held) > 0 {
+			free = free.Intersect(own)
+		}
 	}
 	return free.Minus(others).Union(pod.Claims[find(pod, c)].CPUs.Set)
 }
@@ -448,6 +475,11 @@ func (p *planner) short(u *unit, claims []ledger.Claim) string {
 			use = p.view.MemoryUse()
 		}
 		held := use.Held(c.Resource)
+		if pod.Move != nil {
+			for id, ahead := range pod.HeldMemory(c.Resource) {
+				held[id] -= min(held[id], ahead)
+			}
+		}
 		now, then := bytesOf(pod.Claims[find(pod, c)].Memory), bytesOf(c.Memory)
 		for id := range nodes(c.Memory).All() {
 			if more := then[id] - min(then[id], now[id]); more > 0 && more > limit[id]-min(limit[id], held[id]) {
