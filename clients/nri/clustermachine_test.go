@@ -111,7 +111,7 @@ func newClusterMachine(t *testing.T, o cluster.Options, disk string, more map[st
 	// The machine is emulated. Each step has a deadline, and hack/vm bounds the whole.
 	o.Kubelet = map[string]any{"reservedSystemCPUs": "0", "nodeStatusUpdateFrequency": "10s", "runtimeRequestTimeout": "15m"}
 	maps.Copy(o.Kubelet, more)
-	o.Image, o.Systemd, o.Dir, o.Timeout, o.Interval = filepath.Join(built, "root", "probe"), true, node, 15*time.Minute, time.Second
+	o.Image, o.Systemd, o.Dir, o.Timeout = filepath.Join(built, "root", "probe"), true, node, 15*time.Minute
 	c := cluster.Run(t, o)
 	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
 	return m

@@ -48,7 +48,7 @@ func TestClusterPacked(t *testing.T) {
 			t.Fatalf("%s=%q: expected a number of pods", packedVariable, text)
 		}
 	}
-	m := newClusterMachine(t, cluster.Options{CPUs: "0-1", Controllers: []string{"serviceaccount-controller", "node-lifecycle-controller", "resourceclaim-controller"}}, disk,
+	m := newClusterMachine(t, cluster.Options{Slow: true, Controllers: []string{"serviceaccount-controller", "node-lifecycle-controller", "resourceclaim-controller"}}, disk,
 		map[string]any{"systemReserved": map[string]string{"memory": "1Gi"}})
 	for node, cpus := range m.nodes {
 		for i := range gpusPerNode {
@@ -86,7 +86,7 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 	if err := os.MkdirAll(cdi, 0o755); err != nil {
 		m.t.Fatal(err)
 	}
-	m.policy, m.socket = []string{"--config", config}, m.Path("berthd", "berth.sock")
+	m.policy, m.flags, m.socket = []string{"--config", config}, []string{"--cdi-directories", cdi}, m.Path("berthd", "berth.sock")
 	m.startBerthd()
 	m.startPlugin()
 	m.startDRA(cdi)

@@ -29,8 +29,8 @@ const Variable = "BERTH_CLUSTER"
 const (
 	// defaultTimeout bounds each wait; only failures take that long.
 	defaultTimeout = 5 * time.Minute
-	// defaultInterval is between two checks of a condition. A call of the API server takes a part of it.
-	defaultInterval = 50 * time.Millisecond
+	// look is the interval of checks of a condition, slowLook on a slow machine. A call of the API server takes a part of it.
+	look, slowLook = 50 * time.Millisecond, 2 * time.Second
 )
 
 // Options are the settings of a test.
@@ -45,13 +45,13 @@ type Options struct {
 	Kubelet map[string]any
 	// FeatureGates are switched on in all programs of Kubernetes.
 	FeatureGates []string
-	// Timeout bounds each wait, and Interval is between two checks of its condition, for slow machines; the defaults are
-	// 5 minutes and 50 ms.
-	Timeout, Interval time.Duration
+	// Timeout bounds each wait, for slow machines; the default is 5 minutes.
+	Timeout time.Duration
+	// Slow is for an emulated machine. The programs, but not the pods, run on the CPUs 0 and 1 only, because emulated CPUs slow each other
+	// down; kube-apiserver has no caches, which do a third of the work of an idle cluster; and conditions are checked less often.
+	Slow bool
 	// Controllers are those of kube-controller-manager that run; nil for the usual ones.
 	Controllers []string
-	// CPUs are where the programs run, but not the pods; the default is all. An emulated machine with many CPUs is slow if they use all.
-	CPUs string
 	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
 	Image string
 }
@@ -88,7 +88,7 @@ func Need(t testing.TB) (programs string) {
 func Run(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	programs := Need(t)
-	o.Timeout, o.Interval = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Interval, defaultInterval)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	dir := o.Dir
 	var err error
 	if dir == "" {
@@ -110,8 +110,8 @@ func Run(t testing.TB, o Options) *Cluster {
 	if err := makeCgroup(c.Cgroup); err != nil {
 		t.Fatal(err)
 	}
-	if c.CPUs != "" {
-		if err := restrict(c.Cgroup, c.CPUs); err != nil {
+	if c.Slow {
+		if err := restrict(c.Cgroup, "0-1"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -244,7 +244,11 @@ func (c *Cluster) Eventually(what string, done func() bool) {
 	// In the clean-up of a test, the test's context has ended already.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), c.Timeout)
 	defer cancel()
-	tick := time.NewTicker(c.Interval)
+	interval := look
+	if c.Slow {
+		interval = slowLook
+	}
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for !done() {
 		select {

@@ -133,7 +133,7 @@ func (c *Cluster) flags() map[string][]string {
 			"--authorization-mode", "Node,RBAC", "--advertise-address", Address, "--endpoint-reconciler-type", "none",
 			"--service-cluster-ip-range", "10.98.0.0/16", "--service-account-issuer", "https://kubernetes.default.svc",
 			"--service-account-key-file", c.Path("accounts.key"), "--service-account-signing-key-file", c.Path("accounts.key"),
-			"--allow-privileged", "--kubelet-preferred-address-types", "InternalIP",
+			"--allow-privileged", fmt.Sprintf("--watch-cache=%t", !c.Slow), "--kubelet-preferred-address-types", "InternalIP",
 		},
 		"kube-scheduler": {"--config", c.Path("scheduler.yaml"), "--secure-port", "0"},
 		"kube-controller-manager": {
