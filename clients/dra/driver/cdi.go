@@ -100,6 +100,9 @@ func (f *files) write(c *claim) error {
 	if err != nil {
 		return err
 	}
+	if len(text) > maxFile {
+		return errdefs.Unsupportedf("the CDI file of the claim would have %d bytes, more than %d: make several claims of it", len(text), maxFile)
+	}
 	name := fileName(c.UID)
 	if have, err := f.content(name); err == nil && bytes.Equal(have, text) {
 		return nil

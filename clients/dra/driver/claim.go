@@ -88,6 +88,8 @@ func (c *claim) mountable() error {
 	for _, p := range c.Parts {
 		for i, m := range p.mounts {
 			switch {
+			case len(paths) == maxMountsOfClaim:
+				return errdefs.Invalidf("request %s: hugePageMounts: the claim has more than %d", p.request, maxMountsOfClaim)
 			case p.Resources[string(m.resource())] == "":
 				return errdefs.Invalidf("request %s: hugePageMounts[%d]: the request has no huge pages of %s: request the capacity %s", p.request, i, m.PageSize, capacityOf(m.resource()))
 			case paths[m.Path]:

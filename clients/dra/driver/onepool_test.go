@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,6 +211,45 @@ func TestOnePoolPrepares(t *testing.T) {
 		t.Errorf("64 MiB of the pages are the other claim's: %v", r.Err)
 	}
 	p.want("the ledger was lost", "a: 5,13")
+}
+
+// TestManyMounts: the mounts of a claim are bounded, whatever its devices are, and its CDI file can be read again.
+func TestManyMounts(t *testing.T) {
+	t.Parallel()
+	c := &claim{UID: "a", Namespace: "default", Name: "a"}
+	for i := range resourceapi.AllocationResultsMaxSize {
+		p := &part{Name: fmt.Sprint("place-", i), request: "place", CPUs: fmt.Sprint(i), environment: strings.Repeat("E", 64), Resources: map[string]string{"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}}
+		for j := range maxMounts {
+			p.mounts = append(p.mounts, HugePageMount{PageSize: "2Mi", Path: "/" + strings.Repeat("x", maxPath-8) + fmt.Sprint(i, j)})
+		}
+		c.Parts = append(c.Parts, p)
+	}
+	if err := c.mountable(); err == nil || !strings.Contains(err.Error(), "more than 16") {
+		t.Error(err)
+	}
+	for _, p := range c.Parts[maxMountsOfClaim/maxMounts:] {
+		p.mounts = nil
+	}
+	f, err := openFiles(t.TempDir() + "/cdi")
+	if err == nil {
+		err = c.mountable()
+	}
+	if err == nil {
+		err = f.write(c)
+	}
+	if err == nil {
+		_, err = f.read("a")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	c.Parts[0].CPUs = strings.Repeat("0,", maxFile)
+	if err := f.write(c); err == nil || !strings.Contains(err.Error(), "make several claims of it") {
+		t.Error(err)
+	}
+	if err := f.dir.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestOnePoolFollowsPods: what is published follows the pods.

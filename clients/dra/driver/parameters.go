@@ -52,10 +52,12 @@ type HugePageMount struct {
 	Path string `json:"path"`
 }
 
-// maxMounts bounds the mounts of a request, and maxPath their paths in bytes.
+// maxMounts bounds the mounts of a request, maxMountsOfClaim those of all devices of a claim, and maxPath their paths in
+// bytes: the CDI file of a claim must not exceed maxFile.
 const (
-	maxMounts = 4
-	maxPath   = 256
+	maxMounts        = 4
+	maxMountsOfClaim = 16
+	maxPath          = 256
 )
 
 // check returns what is wrong with a mount.
