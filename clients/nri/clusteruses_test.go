@@ -2,10 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -127,6 +131,7 @@ func TestClusterClaimUses(t *testing.T) {
 			t.Errorf("%s, which does not use the claim, runs on %s with the variable %q", of, on, cpus)
 		}
 	}
+	k.restartsWithoutPods("second", "main", cdi)
 	k.ends("first")
 	if on, err := k.berthctl("get", "claims", "shared", "--no-headers"); err != nil || !strings.Contains(on, "default/second/main") {
 		t.Errorf("after the first pod has ended, the claim is not held: %v: %s", err, on)
@@ -143,6 +148,56 @@ func TestClusterClaimUses(t *testing.T) {
 	}
 	k.ends("extended")
 	k.nothingLeft(cdi)
+}
+
+// restartsWithoutPods restarts containerd and berth-nri while the kubelet has no pods, because there is no API server. A container
+// stays on the CPUs of its claim meanwhile, and after the kubelet has its pods again.
+func (k *kubernetes) restartsWithoutPods(pod, container, cdi string) {
+	k.t.Helper()
+	var p corev1.Pod
+	if err := k.Call(k.t.Context(), http.MethodGet, podsPath+"/"+pod, "", &p); err != nil {
+		k.t.Fatal(err)
+	}
+	i := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
+	if i < 0 {
+		k.t.Fatalf("pod %s has no container %s", pod, container)
+	}
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[i].ContainerID, "://")
+	pid, err := k.Containerd.Process(k.t.Context(), id)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	moved := k.watch(pid)
+	_, _ = k.End("kube-apiserver", os.Kill), k.End("kubelet", os.Kill)
+	k.StartProgram("kubelet")
+	kubelet, err := newPodResources(k.Path("var", "lib", "kubelet", "pod-resources", "kubelet.sock"), nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer kubelet.close()
+	k.Eventually("the kubelet has no pods", func() bool {
+		_, err := kubelet.Devices(k.t.Context(), "default", pod)
+		return errors.Is(err, errNoPod)
+	})
+	k.killForClaims("containerd", cdi)
+	_ = k.End("berth-nri", os.Kill)
+	k.startPlugin()
+	if _, err := kubelet.Devices(k.t.Context(), "default", pod); !errors.Is(err, errNoPod) {
+		k.t.Errorf("the kubelet has its pods too early: %v", err)
+	}
+	k.StartProgram("kube-apiserver")
+	k.Eventually("the kubelet has its pods", func() bool {
+		_, err := kubelet.pod(k.t.Context(), "default", pod)
+		return err == nil
+	})
+	k.use(userPod{name: "later", claim: "shared", containers: map[string]string{"main": wholeClaim}})
+	if on, _ := k.printed("later", "main"); on.String() != allowed(pid) {
+		k.t.Errorf("a later container with the claim runs on %s, and the earlier one on %s", on, allowed(pid))
+	}
+	if others := moved(); len(others) > 0 {
+		k.t.Errorf("container %s of pod %s has been moved to the CPUs %v", container, pod, others)
+	}
+	k.ends("later")
 }
 
 // ends deletes a pod, and waits until it is gone.
