@@ -60,11 +60,15 @@ vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 vm -cgroup v2 -nodes 2 './server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine)$'
 vm -cgroup v1 -nodes 2 './server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine)$'
 
+# CPUs and memory are plugged in and taken out.
+vm -cgroup v2 -shape n3plug './server/berthd:IsPlugged'
+vm -cgroup v1 -shape n3plug './server/berthd:IsPlugged'
+
 # The machine is killed in the middle of admissions and comes back with its disk.
 # (File systems are cut on this machine: TestFileSystemCut.)
 vm -cgroup v2 -cpus 2 -memory 1024 -disk 64 -cuts 10 './server/berthd:^TestMachineCut$'
 
-# Discovery on every other shape.
+# Discovery on every other shape, but the one with absent parts.
 for shape in n1 n2asym n2g n2pci n3cpuonly n4 n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do
 	vm -shape "$shape" ./server/internal/host/sysfs:Host
 done
