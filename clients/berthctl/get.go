@@ -200,7 +200,7 @@ func (c *ctl) getClaims() *cobra.Command {
 		use:   "claims [CLAIM]",
 		short: "Claims on dynamic resources",
 		long: `List the claims on dynamic resources (DRA) that hold CPUs and memory here, or one of them. USED-BY has the containers that
-use a claim, as berth-nri has told with their pods.`,
+use a claim, as berth-nri has reported with their pods.`,
 		example: `  berthctl get claims
   berthctl get claims default/train -o json`,
 		args: []string{"[CLAIM]"},

@@ -598,6 +598,35 @@ func TestAlternatives(t *testing.T) {
 	p.want("the ledger was lost", "a: 1-2,9-10")
 }
 
+// TestHalvesOfCores: a claim on whole cores is refused while the free CPUs are halves of cores, and prepared when cores are free. With
+// the option in berthd's configuration, no claim has half a core.
+func TestHalvesOfCores(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	for _, uid := range []string{"a", "b", "c", "d"} {
+		if r := p.prepared(allocated(uid, 0, 1, "1Gi")); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	p.want("four claims", "a: 1; b: 9; c: 2; d: 10")
+	p.unprepare("a")
+	p.unprepare("c")
+	whole := allocated("w", 0, 4, "1Gi")
+	whole.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, optionsOf("full-pcpus-only"))}
+	if r := p.prepared(whole); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 2 free of the 4 cpu") {
+		t.Errorf("CPUs 1, 2, 3 and 11 are free: %v", r.Err)
+	}
+	p.unprepare("b")
+	if r := p.prepared(whole); r.Err != nil {
+		t.Error(r.Err)
+	}
+	p.want("a second core is free", "d: 10; w: 1,3,9,11")
+	p = newPlace(t, `, options: {full-pcpus-only: "true"}`)
+	if r := p.prepared(allocated("a", 0, 1, "1Gi")); r.Err == nil {
+		t.Error("half a core is a claim's")
+	}
+}
+
 func parametersOf(environment string) string {
 	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "` + environment + `"}`
 }

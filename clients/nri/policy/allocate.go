@@ -60,7 +60,7 @@ var errUnspecified = errdefs.Unavailablef("the specification of the pod is not k
 
 // errUnprepared is the error of a container whose claim is not in berthd's ledger, as after the loss of
 // the ledger. The container keeps its CPUs.
-var errUnprepared = fmt.Errorf("berthd does not know the claim that the container uses; berth-dra prepares it again: %w", errUnspecified)
+var errUnprepared = fmt.Errorf("the claim that the container uses is not in berthd's ledger; berth-dra prepares it again: %w", errUnspecified)
 
 // unsure makes reconcile compare the pod with the ledger, because a failed call may have changed it. If the pod ends
 // before the call is repeated, nothing else would release what berthd has committed.

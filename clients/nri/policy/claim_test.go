@@ -140,7 +140,7 @@ func TestClaims(t *testing.T) {
 		"wrong":  {2, "claim-1:middle", "middle"},
 		"bare":   {2, "claim-1", "container"},
 		"greedy": {1000, "claim-2:place", "requests whole CPUs and uses a claim"},
-		"early":  {2, "claim-3:place", "berthd does not know the claim"},
+		"early":  {2, "claim-3:place", "is not in berthd's ledger"},
 		"pod":    {2, "user-uid.other:other", "no claim in berthd"},
 	} {
 		tier, memory := "besteffort", int64(0)
