@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -155,6 +156,37 @@ func TestPluginOfANodeThatAppears(t *testing.T) {
 	h.inventory.Listed(session, slices.DeleteFunc(devices, func(d device.Device) bool { return !slices.Contains(taken.Devices.IDs(), d.ID) }), at)
 	if v, err := h.Admit(t.Context(), wants("after")); err != nil || v.Outcome == admission.Admitted {
 		t.Errorf("without the device: %v, %v, it has %s", v.Outcome, err, h.has("after"))
+	}
+}
+
+// TestPagesTakeMemory: huge pages take the memory of their node at once. Pods that have it lose it, which is a finding, and
+// others do not get it.
+func TestPagesTakeMemory(t *testing.T) {
+	t.Parallel()
+	h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+	with := func(pages uint64) *machine.Topology {
+		return twoNodesOf(machinetest.HugePages(0, 2048, pages), machinetest.HugePages(1, 2048, 0))
+	}
+	d, now := machine.Debounce{For: 5 * time.Second}, time.Unix(1000, 0)
+	set := func(pages uint64) {
+		t.Helper()
+		next, _ := d.Observe(h.ledger.View().Machine(), with(pages), now)
+		h.become(t, next)
+	}
+	h.become(t, with(0))
+	h.admit(t, podOf("a", [2]int64{1, 4}))
+	set(2560) // 5 of 10 GiB
+	h.admit(t, podOf("b", [2]int64{1, 2}))
+	if got := h.has("b"); got != "8@1" {
+		t.Errorf("with 1 GiB left on node 0, pod b has %s", got)
+	}
+	set(4096)
+	f, l := ledger.Check(h.ledger.View()), admission.Losses(h.ledger.View())
+	if len(f) != 1 || f[0].Rule != ledger.RuleMemory || len(l) != 1 || l[0].UID != "a" || l[0].Short != 1 {
+		t.Errorf("pods have 4 GiB of node 0, where 2 are left: findings %v, losses %v", f, l)
+	}
+	if refused := h.replace(t); len(refused) > 0 || h.has("a") != "9@1" {
+		t.Errorf("pod a has %s: %v", h.has("a"), refused)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Loss is what a pod has and the machine has not any more.
@@ -89,11 +90,12 @@ func lacking(view *ledger.View) map[string]map[int]uint64 {
 	out := map[string]map[int]uint64{}
 	use := view.MemoryUse()
 	for _, m := range view.Rules().Memory {
-		if held := use.Held(m.Resource); view.Machine().NodeMask().Contains(m.Node) && held[m.Node] > m.Total {
+		has, _ := ledger.PresentMemory(view.Machine(), workload.Resource(m.Resource))
+		if held := use.Held(m.Resource); view.Machine().NodeMask().Contains(m.Node) && held[m.Node] > has[m.Node] {
 			if out[m.Resource] == nil {
 				out[m.Resource] = map[int]uint64{}
 			}
-			out[m.Resource][m.Node] = held[m.Node] - m.Total
+			out[m.Resource][m.Node] = held[m.Node] - has[m.Node]
 		}
 	}
 	return out
@@ -101,7 +103,7 @@ func lacking(view *ledger.View) map[string]map[int]uint64 {
 
 // PlanReplacement plans a move of a pod to other CPUs or memory, for those that it has lost. Lost CPUs are replaced
 // where the pod is, and it keeps the others, if that is possible. Else the containers that have lost something
-// are allocated anew, as by an admission. Devices stay, and CPUs and memory near them, too. It changes
+// are allocated again, as by an admission. Devices stay, and CPUs and memory near them, too. It changes
 // nothing, and calls no plugin. A refusal is of class Refused: nothing that is free serves the pod.
 //
 // The plan is for what the pod lacks now, which may differ from l. If it lacks nothing any more, the error is of

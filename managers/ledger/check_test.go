@@ -29,6 +29,7 @@ func TestCheck(t *testing.T) {
 	pod, with, exclusive, cpus := ledgertest.Pod, ledgertest.With, ledgertest.Exclusive, ledgertest.CPUs
 	memory, devices := ledgertest.Memory, ledgertest.Devices
 	const gpu, mem, huge, whole = "vendor.com/gpu", "memory", "hugepages-2Mi", ""
+	const room = 8<<30 - 100<<21 // for memory, of a node
 	podCPUs := func(list string) ledger.Claim { return cpus(whole, list, ledger.CPUPod) }
 	part := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodExclusive) }
 	rest := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodShared) }
@@ -86,15 +87,15 @@ func TestCheck(t *testing.T) {
 		"device in two containers":    {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c"), devices("i", gpu, "1"), devices("s", gpu, "1"), devices("c", gpu, "1"))}, want: []string{"device-overlap a/c a/s"}},
 		"device twice":                {pods: []*ledger.Pod{with(pod("a", "c"), devices("c", gpu, "1", "1"))}, want: []string{"payload a/c"}},
 		"no devices":                  {pods: []*ledger.Pod{with(pod("a", "c"), devices("c", gpu))}, want: []string{"payload a/c"}},
-		"memory fits":                 {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 8<<30)), with(pod("b", "c"), memory("c", mem, "1", 8<<30))}},
-		"memory on a group":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 16<<30))}},
+		"memory fits":                 {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", room)), with(pod("b", "c"), memory("c", mem, "1", room))}},
+		"memory on a group":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 2*room))}},
 		"memory of a node":            {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 5<<30)), with(pod("b", "c"), memory("c", mem, "0", 4<<30))}, want: []string{"memory "}},
 		"memory of a group":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 9<<30)), with(pod("b", "c"), memory("c", mem, "0", 4<<30)), with(pod("d", "c"), memory("c", mem, "1", 4<<30))}, want: []string{"memory "}},
-		"group leaves room":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 8<<30)), with(pod("b", "c"), memory("c", mem, "0", 8<<30))}},
-		"memory of disjoint nodes":    {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 8<<30)), with(pod("b", "c"), memory("c", mem, "1", 9<<30))}, want: []string{"memory "}},
+		"group leaves room":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", room)), with(pod("b", "c"), memory("c", mem, "0", room))}},
+		"memory of disjoint nodes":    {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", room)), with(pod("b", "c"), memory("c", mem, "1", 9<<30))}, want: []string{"memory "}},
 		"memory of both nodes":        {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 9<<30)), with(pod("b", "c"), memory("c", mem, "1", 9<<30))}, want: []string{"memory ", "memory "}},
 		"of a node, and of a group":   {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 9<<30)), with(pod("b", "c"), memory("c", mem, "0-1", 9<<30))}, want: []string{"memory ", "memory "}},
-		"of a node, and a full group": {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 9<<30)), with(pod("b", "c"), memory("c", mem, "0-1", 8<<30))}, want: []string{"memory "}},
+		"of a node, and a full group": {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 9<<30)), with(pod("b", "c"), memory("c", mem, "0-1", room))}, want: []string{"memory "}},
 		"huge pages fit":              {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", huge, "0", 200<<20))}},
 		"huge pages do not":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", huge, "0", 202<<20))}, want: []string{"memory "}},
 		"no such huge pages":          {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", "hugepages-1Gi", "0", 1<<30))}, want: []string{"memory "}},
@@ -102,11 +103,11 @@ func TestCheck(t *testing.T) {
 		"memory on no node":           {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "", 1))}, want: []string{"payload a/c", "memory "}},
 		"memory on a vanished node":   {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "1-2", 1))}, want: []string{"vanished a/c"}},
 		"amounts do not wrap":         {pods: []*ledger.Pod{with(pod("a", "c", "d"), memory("c", mem, "0", 1<<63), memory("d", mem, "0", 1<<63))}, want: []string{"memory "}},
-		"init memory handed on":       {pods: []*ledger.Pod{with(pod("a", "init:i", "init:j", "c", "d"), memory("i", mem, "0", 8<<30), memory("j", mem, "0", 7<<30), memory("c", mem, "0", 4<<30), memory("d", mem, "0", 4<<30))}},
+		"init memory handed on":       {pods: []*ledger.Pod{with(pod("a", "init:i", "init:j", "c", "d"), memory("i", mem, "0", room), memory("j", mem, "0", 7<<30), memory("c", mem, "0", 4<<30), memory("d", mem, "0", room-4<<30))}},
 		"init memory too large":       {pods: []*ledger.Pod{with(pod("a", "init:i", "c"), memory("i", mem, "0", 9<<30), memory("c", mem, "0", 1<<30))}, want: []string{"memory "}},
 		"sidecar memory stays":        {pods: []*ledger.Pod{with(pod("a", "sidecar:s", "c"), memory("s", mem, "0", 5<<30), memory("c", mem, "0", 4<<30))}, want: []string{"memory "}},
 		"pod's memory": {pods: []*ledger.Pod{with(pod("a", "c", "d", "e"),
-			memory(whole, mem, "0", 8<<30), memory("c", mem, "0", 1<<30), memory("d", mem, "0", 7<<30), memory("e", mem, "0", 7<<30))}},
+			memory(whole, mem, "0", room), memory("c", mem, "0", 1<<30), memory("d", mem, "0", 7<<30), memory("e", mem, "0", 7<<30))}},
 		"part of pod's memory too large": {pods: []*ledger.Pod{with(pod("a", "c"), memory(whole, mem, "0", 1<<30), memory("c", mem, "0", 2<<30))}, want: []string{"contained a/c a"}},
 		"part on another node":           {pods: []*ledger.Pod{with(pod("a", "c"), memory(whole, mem, "0", 1<<30), memory("c", mem, "1", 1<<30))}, want: []string{"contained a/c a"}},
 		"bound":                          {pods: []*ledger.Pod{pod("a", "c")}, bindings: []ledger.Binding{{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}}},

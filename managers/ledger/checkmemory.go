@@ -131,7 +131,7 @@ func (c *checker) memorySums() {
 		for ; end < len(keys) && keys[end].resource == resource; end++ {
 			groups = append(groups, keys[end].nodes)
 		}
-		if memory, ok := nodeMemory(machine, workload.Resource(resource)); ok {
+		if memory, ok := PresentMemory(machine, workload.Resource(resource)); ok {
 			slices.SortFunc(groups, func(a, b numa.Mask) int { return cmp.Or(cmp.Compare(a.Len(), b.Len()), cmp.Compare(a, b)) })
 			var short []shortGroup
 			for _, group := range slices.Compact(groups) {
@@ -223,29 +223,31 @@ func (r Rules) memory(p *Pod, resource string) (bytes NodeBytes, ok bool) {
 	if ok {
 		return bytes, true
 	}
-	whole, ok := nodeMemory(r.Machine, workload.Resource(resource))
+	whole, ok := PresentMemory(r.Machine, workload.Resource(resource))
 	return whole, ok
 }
 
-// nodeMemory returns the bytes of a memory resource by node id; false if the resource is
-// not memory or the machine's amount is unknown.
-func nodeMemory(m *machine.Topology, resource workload.Resource) (bytes [numa.MaxNodes]uint64, ok bool) {
+// PresentMemory returns the bytes of a memory resource that NUMA nodes have, by node id. Regular memory is without the
+// huge pages. ok is false if the resource is not memory or the machine's amount is unknown.
+func PresentMemory(m *machine.Topology, resource workload.Resource) (bytes NodeBytes, ok bool) {
 	size, err := workload.HugePageSize(resource)
 	for _, node := range m.Nodes() {
-		if resource == workload.Memory {
-			bytes[node.ID] = node.MemoryBytes
-			ok = ok || node.MemoryBytes > 0
-			continue
-		}
-		ok = err == nil
+		var all uint64
 		for _, pages := range node.HugePages {
+			hi, lo := bits.Mul64(pages.Count, pages.SizeKiB<<10)
+			if hi != 0 {
+				lo = math.MaxUint64
+			}
+			all = saturate(all, lo)
 			if err == nil && pages.SizeKiB == uint64(size)/1024 {
-				hi, lo := bits.Mul64(pages.Count, uint64(size))
-				if hi != 0 {
-					lo = math.MaxUint64
-				}
 				bytes[node.ID] = lo
 			}
+		}
+		if resource == workload.Memory {
+			bytes[node.ID] = node.MemoryBytes - min(node.MemoryBytes, all)
+			ok = ok || node.MemoryBytes > 0
+		} else {
+			ok = err == nil
 		}
 	}
 	return bytes, ok

@@ -9,9 +9,9 @@ import (
 )
 
 // Debounce decides what of an observed machine is used. What is gone counts at once, because
-// containers may run in the wrong place. Each CPU, node and amount of memory that is new counts
-// after it has stayed for a while, so that one that comes and goes neither causes a change each
-// time nor keeps the others away.
+// containers may run in the wrong place. So do huge pages that are new, because they take memory away. Each
+// CPU, node and amount of memory that is new counts after it has stayed for a while, so that one that comes and
+// goes neither causes a change each time nor keeps the others away.
 type Debounce struct {
 	// For is how long something new must be observed.
 	For time.Duration
@@ -24,8 +24,6 @@ type addition struct {
 	kind additionKind
 	// id of the CPU or node.
 	id int
-	// pageKiB is the page size of an amount; 0 for memory.
-	pageKiB uint64
 }
 
 type additionKind uint8
@@ -33,7 +31,7 @@ type additionKind uint8
 const (
 	newCPU additionKind = iota
 	newNode
-	newAmount
+	newMemory
 	// newPlaces stands for all CPUs in another place, and for what is only displayed.
 	newPlaces
 )
@@ -72,23 +70,29 @@ type round struct {
 	waiting map[addition]arrival
 }
 
-// stays returns whether something new has stayed long enough, and the amount that has. An amount
-// of at most used is not new.
+// stays returns whether something new has stayed long enough, and the amount of memory that has, if it has. An
+// amount of at most used is not new.
 func (r *round) stays(a addition, used, observed uint64) (least uint64, ok bool) {
 	w, known := r.Debounce.waiting[a]
-	if !known || a.kind == newAmount && w.least <= used || w.since.After(r.now) { // the clock was set back
+	if !known || a.kind == newMemory && w.least <= used || w.since.After(r.now) { // the clock was set back
 		w = arrival{r.now, observed}
 	}
 	w.least = min(w.least, observed)
+	return w.least, !r.waits(a, w)
+}
+
+// arrives begins the wait for something new.
+func (r *round) arrives(a addition, least uint64) { r.waits(a, arrival{r.now, least}) }
+
+// waits notes an arrival, and returns whether it has not stayed long enough.
+func (r *round) waits(a addition, w arrival) bool {
 	r.waiting[a] = w
 	due := w.since.Add(r.For)
-	if r.now.Before(due) {
-		if r.again.IsZero() || due.Before(r.again) {
-			r.again = due
-		}
-		return 0, false
+	early := r.now.Before(due)
+	if early && (r.again.IsZero() || due.Before(r.again)) {
+		r.again = due
 	}
-	return w.least, true
+	return early
 }
 
 // without returns the observed machine without what is new and has not stayed long enough. If no
@@ -99,12 +103,16 @@ func (r *round) without(used, observed *Topology, change Change) *Topology {
 	off := r.earlyCPUs(change).Union(observed.CPUsInNodes(early))
 	less := !off.IsEmpty() || !early.IsEmpty()
 	for _, a := range change.Memory {
-		if a.After <= a.Before || change.NodesCome.Contains(a.Node) {
+		if a.After <= a.Before || a.PageKiB != 0 || change.NodesCome.Contains(a.Node) {
 			continue
 		}
-		amount, stays := r.stays(addition{newAmount, a.Node, a.PageKiB}, a.leastNew(), a.After)
-		if !stays {
+		is := addition{newMemory, a.Node}
+		amount, stays := r.stays(is, a.Before+memoryGrain-1, a.After)
+		switch {
+		case !stays:
 			amount = a.Before
+		case amount < a.After: // the rest came later
+			r.arrives(is, a.After)
 		}
 		if amount != a.After {
 			s.reduce(a, amount)
@@ -146,25 +154,11 @@ func (r *round) earlyNodes(used, observed *Topology, change Change) (early numa.
 	return early
 }
 
-// leastNew returns the largest amount that is no change.
-func (a AmountChange) leastNew() uint64 {
-	if a.PageKiB == 0 {
-		return a.Before + memoryGrain - 1
-	}
-	return a.Before
-}
-
-// reduce reduces an amount of a node.
+// reduce reduces the memory of a node.
 func (s *Snapshot) reduce(a AmountChange, to uint64) {
 	i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.ID == a.Node })
-	node := &s.Nodes[i]
-	if a.PageKiB == 0 {
-		node.MemoryBytes = to
-		s.MemoryBytes -= min(s.MemoryBytes, a.After-to)
-		return
-	}
-	j := slices.IndexFunc(node.HugePages, func(p HugePages) bool { return p.SizeKiB == a.PageKiB })
-	node.HugePages[j].Count = to
+	s.Nodes[i].MemoryBytes = to
+	s.MemoryBytes -= min(s.MemoryBytes, a.After-to)
 }
 
 // removeNodes removes nodes whose CPUs are off line.

@@ -92,8 +92,12 @@ func TestDebounceEachAddition(t *testing.T) {
 			t.Parallel()
 			d, used, now := machine.Debounce{For: 5 * time.Second}, row.used, time.Unix(0, 0)
 			for i := range 20 {
-				if next, _ := d.Observe(used, row.seen[i%2], now); next != nil {
+				next, again := d.Observe(used, row.seen[i%2], now)
+				if next != nil {
 					used = next
+				}
+				if c := machine.Compare(used, row.seen[i%2]); !c.Empty() && again.IsZero() {
+					t.Errorf("after %d observations: %s, and it is not observed again", i+1, c)
 				}
 				now = now.Add(time.Second)
 			}
@@ -102,6 +106,44 @@ func TestDebounceEachAddition(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDebounceRest: what comes in several parts is used in the end, if the machine is observed only when it changes, and
+// when Observe requests it.
+func TestDebounceRest(t *testing.T) {
+	t.Parallel()
+	const shape = "2n2c2t,mem=2Gi,huge=2Mi:0"
+	rapid.Check(t, func(t *rapid.T) {
+		d, now := machine.Debounce{For: 5 * time.Second}, time.Unix(100, 0)
+		used := machinetest.Build(shape)
+		var observed *machine.Topology
+		var again time.Time
+		observe := func() {
+			var next *machine.Topology
+			if next, again = d.Observe(used, observed, now); next != nil {
+				used = next
+			}
+		}
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			observed = machinetest.Build(shape, machinetest.HugePages(0, 2048, rapid.Uint64Range(0, 32).Draw(t, "pages")),
+				machinetest.Memory(1, rapid.Uint64Range(2, 5).Draw(t, "gib")<<30))
+			observe()
+			now = now.Add(time.Duration(rapid.IntRange(0, 7).Draw(t, "seconds")) * time.Second)
+			if !again.IsZero() && !again.After(now) {
+				observe()
+			}
+		}
+		for range 10 {
+			if again.IsZero() {
+				break
+			}
+			now = again
+			observe()
+		}
+		if c := machine.Compare(used, observed); !c.Empty() {
+			t.Fatalf("in the end: %s", c)
+		}
+	})
 }
 
 // TestDebounceModel compares with what was observed of each CPU.

@@ -75,22 +75,41 @@ func CheckPools(view *ledger.View, pools []Pool, requested, reserved workload.Qu
 				quantity(sums[resource]), resource, quantity(uint64(max(0, requested[resource]))), quantity(uint64(max(0, reserved[resource]))))
 		}
 	}
-	return memoryLeft(view, more)
+	if err := memoryLeft(view, more); err != nil {
+		return err
+	}
+	return allMemoryLeft(view, more, requested, reserved)
 }
 
-// memoryLeft refuses huge pages that take memory which pods have. more are the bytes by which the huge pages of
-// nodes grow.
+// memoryLeft refuses huge pages that take memory of a node which pods have, or which is reserved there. more are the bytes
+// by which the huge pages of nodes grow.
 func memoryLeft(view *ledger.View, more map[int]int64) error {
 	held := view.MemoryUse().Held(string(workload.Memory))
 	for _, m := range view.Rules().Memory {
 		grow := more[m.Node]
-		if m.Resource != string(workload.Memory) || grow <= 0 || held[m.Node] == 0 {
+		if m.Resource != string(workload.Memory) || grow <= 0 {
 			continue
 		}
-		if left := m.Allocatable - min(m.Allocatable, uint64(grow)); left < held[m.Node] {
-			return errdefs.Preconditionf("NUMA node %d would have %s of memory left for pods, which have %s there: remove pods, move them, or set fewer huge pages",
-				m.Node, quantity(left), quantity(held[m.Node]))
+		if free := m.Allocatable - min(m.Allocatable, held[m.Node]); uint64(grow) > free {
+			return errdefs.Preconditionf("the huge pages would take %s more of NUMA node %d, which has %s of memory for pods, and pods have %s of it: remove pods, move them, or set fewer huge pages",
+				quantity(uint64(grow)), m.Node, quantity(m.Allocatable), quantity(held[m.Node]))
 		}
+	}
+	return nil
+}
+
+// allMemoryLeft refuses huge pages that take memory of all nodes together which pods request, or which is reserved.
+func allMemoryLeft(view *ledger.View, more map[int]int64, requested, reserved workload.Quantities) error {
+	has, known := ledger.PresentMemory(view.Machine(), workload.Memory)
+	var left, grow int64
+	for id := range view.Machine().NodeMask().All() {
+		left += int64(min(has[id], maxBytes)) - more[id]
+		grow += more[id]
+	}
+	pods, system := max(0, requested[workload.Memory]), max(0, reserved[workload.Memory])
+	if known && grow > 0 && left < pods+system {
+		return errdefs.Preconditionf("all NUMA nodes together would have %s of memory left, and pods request %s, and %s are reserved: remove pods, or set fewer huge pages",
+			quantity(uint64(max(0, left))), quantity(uint64(pods)), quantity(uint64(system)))
 	}
 	return nil
 }

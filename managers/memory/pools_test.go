@@ -40,7 +40,7 @@ func TestCheckPools(t *testing.T) {
 		"fewer than all pods request": {[]Pool{{0, 2048, 27}}, errdefs.Precondition, "all NUMA nodes together would have 54Mi"},
 		"those of another node count": {[]Pool{{0, 2048, 24}, {1, 2048, 100}}, 0, ""},
 		"more than there is memory":   {[]Pool{{1, 2048, 513}}, errdefs.Invalid, "room for 512 such pages"},
-		"memory that pods have":       {[]Pool{{1, 2048, 257}}, errdefs.Precondition, "NUMA node 1 would have 510Mi of memory left for pods, which have 512Mi there"},
+		"memory that pods have":       {[]Pool{{1, 2048, 257}}, errdefs.Precondition, "would take 514Mi more of NUMA node 1, which has 1Gi of memory for pods, and pods have 512Mi of it"},
 		"the rest of the memory":      {[]Pool{{1, 2048, 256}}, 0, ""},
 		"no such node":                {[]Pool{{2, 2048, 1}}, errdefs.Invalid, "pools[0].numa_node: the machine has no NUMA node 2"},
 		"no such size":                {[]Pool{{0, 4, 1}}, errdefs.Invalid, "it has the sizes 2Mi"},
@@ -63,5 +63,35 @@ func TestCheckPools(t *testing.T) {
 				t.Errorf("%v: %v", errdefs.ClassOf(err), err)
 			}
 		})
+	}
+}
+
+// TestPoolsKeepMemory: two nodes of 10 GiB without huge pages.
+func TestPoolsKeepMemory(t *testing.T) {
+	t.Parallel()
+	const gi = uint64(1) << 30
+	m := machinetest.Build("2s1n2c", machinetest.Memory(0, 10*gi), machinetest.Memory(1, 10*gi), machinetest.HugePages(0, 2048, 0), machinetest.HugePages(1, 2048, 0))
+	pinned := []ledger.NodeMemory{
+		{Node: 0, Resource: "memory", Total: 10 * gi, Allocatable: 8 * gi}, {Node: 1, Resource: "memory", Total: 10 * gi, Allocatable: 10 * gi},
+	}
+	gib := func(n uint64) workload.Quantities { return workload.Quantities{workload.Memory: int64(n * gi)} }
+	for name, row := range map[string]struct {
+		rules               []ledger.NodeMemory
+		pages               uint64 // GiB on node 0
+		requested, reserved workload.Quantities
+		text                string
+	}{
+		"what is reserved on the node": {pinned, 9, nil, gib(2), "would take 9Gi more of NUMA node 0, which has 8Gi of memory for pods"},
+		"what is not":                  {pinned, 8, nil, gib(2), ""},
+		"what pods request anywhere":   {nil, 9, gib(12), nil, "would have 11Gi of memory left, and pods request 12Gi"},
+		"what they do not":             {nil, 8, gib(12), nil, ""},
+		"and what is reserved":         {nil, 8, gib(11), gib(2), "and 2Gi are reserved"},
+		"fewer":                        {nil, 0, gib(30), nil, ""},
+	} {
+		v := ledgertest.New(t, ledger.Rules{Machine: m, Memory: row.rules}).View()
+		err := CheckPools(v, []Pool{{0, 2048, row.pages * 512}}, row.requested, row.reserved)
+		if row.text == "" && err != nil || row.text != "" && (errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), row.text)) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

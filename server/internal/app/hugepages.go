@@ -2,11 +2,12 @@ package app
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"sync"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/server/internal/host/hugepages"
 	"github.com/berthd/berth/server/internal/rpc/node"
@@ -24,18 +25,21 @@ func newPageChanges() pageChanges { return pageChanges{new(sync.Mutex), make(cha
 // setHugePages implements node.Parts.
 func (a *App) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool) ([]node.PoolResult, error) {
 	check := func() error {
-		n, view := a.inForce().Node, a.Ledger.View()
+		n, view := a.inForce().Node, a.lock.InFlight()
 		return memory.CheckPools(view, pools, n.Requested(view), n.Reservation())
 	}
 	if err := check(); err != nil {
 		return nil, err
 	}
 	results := make([]node.PoolResult, len(pools))
+	changes := make([]hugepages.Change, len(pools))
 	for i, p := range pools {
+		results[i].Pool = p
+		changes[i] = hugepages.Change{Pool: hugepages.Pool{Node: p.Node, SizeKiB: p.SizeKiB}, Want: p.Pages}
 		n, _ := a.machine().Node(p.Node)
 		for _, h := range n.HugePages {
 			if h.SizeKiB == p.SizeKiB {
-				results[i] = node.PoolResult{Pool: p, Before: h.Count, Now: h.Count}
+				results[i].Before, results[i].Now = h.Count, h.Count
 			}
 		}
 	}
@@ -61,24 +65,43 @@ func (a *App) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool
 		default:
 		}
 	}()
-	for i := range results {
-		r := &results[i]
-		pool := hugepages.Pool{Node: r.Node, SizeKiB: r.SizeKiB}
-		if r.Before, err = hugepages.Read(sys.FS(), pool); err != nil {
-			return nil, err
+	err = hugepages.Apply(ctx, sys, changes, func() error {
+		// From this commit on, nobody gets pages or memory that are gone. Somebody may have got some before.
+		if err := a.usePages(context.WithoutCancel(ctx), changes); err != nil {
+			return err
 		}
-		if r.Now, err = hugepages.Set(ctx, sys, pool, r.Pages); err != nil {
-			return nil, err
+		if taken := check(); taken != nil {
+			return fmt.Errorf("a pod has got huge pages or memory meanwhile: %w", taken)
 		}
-		a.Log.WarnContext(ctx, "huge pages were set", "numa_node", r.Node, "page_size_kib", r.SizeKiB, "requested", r.Pages, "before", r.Before, "now", r.Now)
+		return nil
+	})
+	for i, c := range changes {
+		results[i].Before, results[i].Now = c.Before, c.Now
+		if c.Now != c.Before {
+			a.Log.WarnContext(ctx, "huge pages were set", "numa_node", c.Node, "page_size_kib", c.SizeKiB, "requested", c.Want, "before", c.Before, "now", c.Now)
+		}
 	}
-	// A pod may have got pages in between that are gone now.
-	if taken := check(); taken != nil {
-		for _, r := range results {
-			_, back := hugepages.Set(context.WithoutCancel(ctx), sys, hugepages.Pool{Node: r.Node, SizeKiB: r.SizeKiB}, r.Before)
-			err = errors.Join(err, back)
-		}
-		return nil, errors.Join(errdefs.Unavailablef("a pod has got huge pages or memory meanwhile, so the numbers before were set again: %s", taken.Error()), err)
+	if err != nil {
+		return nil, err
 	}
 	return results, nil
+}
+
+// usePages changes the huge pages of the machine in use.
+func (a *App) usePages(ctx context.Context, changes []hugepages.Change) error {
+	s := a.machine().Snapshot()
+	for _, c := range changes {
+		for i := range s.Nodes {
+			for j := range s.Nodes[i].HugePages {
+				if p := &s.Nodes[i].HugePages[j]; s.Nodes[i].ID == c.Node && p.SizeKiB == c.SizeKiB {
+					p.Count = c.Now
+				}
+			}
+		}
+	}
+	m, err := machine.New(s)
+	if err == nil && !machine.Compare(a.machine(), m).Empty() {
+		err = a.changeMachine(ctx, m)
+	}
+	return err
 }

@@ -4,16 +4,18 @@
 //
 //   - pool: the huge pages of one size on one NUMA node.
 //
-// Invariants: only Set writes, and only the number of pages of a pool. It makes small steps, so that it ends
-// soon after its context, because the kernel may search long for free memory.
+// Invariants: only the number of pages of a pool is written. This is done in
+// small steps, which end soon after their context, because the kernel may search long for free memory.
 package hugepages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,6 +76,64 @@ func Set(ctx context.Context, sys *os.Root, p Pool, want uint64) (has uint64, er
 		}
 	}
 	return has, err
+}
+
+// Change is a pool that gets another number of pages.
+type Change struct {
+	Pool
+	// Want is the number that was requested, Before the one that the pool had, and Now the one that it has.
+	Want, Before, Now uint64
+}
+
+// Apply changes pools one after the other, and ends with the first error of Set. Then it calls settle, also after an error, if
+// a pool has changed. If settle fails, the pools get their numbers before again. The error, of class Unavailable, has the
+// pools for which the kernel did not do so.
+func Apply(ctx context.Context, sys *os.Root, changes []Change, settle func() error) error {
+	for i := range changes {
+		c := &changes[i]
+		var err error
+		if c.Before, err = Read(sys.FS(), c.Pool); err != nil {
+			return err
+		}
+		c.Now = c.Before
+	}
+	var failed error
+	for i := range changes {
+		c := &changes[i]
+		if c.Now, failed = Set(ctx, sys, c.Pool, c.Want); failed != nil {
+			// Set does not know the number if it cannot read it any more.
+			if now, err := Read(sys.FS(), c.Pool); err == nil {
+				c.Now = now
+			}
+			break
+		}
+	}
+	if !slices.ContainsFunc(changes, func(c Change) bool { return c.Now != c.Before }) {
+		return failed
+	}
+	refused := settle()
+	if refused == nil {
+		return failed
+	}
+	outcome := "the numbers before were set again"
+	var left []string
+	var errs []error
+	for i := range changes {
+		c := &changes[i]
+		if c.Now == c.Before {
+			continue
+		}
+		var err error
+		if c.Now, err = Set(context.WithoutCancel(ctx), sys, c.Pool, c.Before); err != nil {
+			errs = append(errs, err)
+		} else if c.Now != c.Before {
+			left = append(left, fmt.Sprintf("NUMA node %d has %d of the %d pages of %d KiB that it had", c.Node, c.Now, c.Before, c.SizeKiB))
+		}
+	}
+	if len(left)+len(errs) > 0 {
+		outcome = strings.Join(append([]string{"the numbers before could not all be set again"}, left...), "; ")
+	}
+	return errdefs.Unavailablef("%s: %w", outcome, errors.Join(append([]error{refused, failed}, errs...)...))
 }
 
 func write(sys *os.Root, p Pool, count uint64) error {

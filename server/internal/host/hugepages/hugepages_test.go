@@ -81,3 +81,81 @@ func TestSetFails(t *testing.T) {
 		t.Errorf("written outside: %q", text)
 	}
 }
+
+// TestApply: pools are changed one after the other. After an error, and after a change that settle refuses, what has
+// changed is settled or undone.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		want    [2]uint64
+		missing bool  // of the second pool
+		settles error // of settle
+		settled bool
+		now     string
+		text    string
+	}{
+		"both":                          {[2]uint64{9, 1}, false, nil, true, "9", ""},
+		"none changes":                  {[2]uint64{4, 4}, false, errors.New("not called"), false, "4", ""},
+		"refused":                       {[2]uint64{9, 1}, false, errors.New("a pod has some"), true, "4", "the numbers before were set again: a pod has some"},
+		"no such pool":                  {[2]uint64{9, 1}, true, nil, false, "4", "no huge pages of 2048 KiB on NUMA node 1"},
+		"it ends early":                 {[2]uint64{900, 1}, false, nil, true, "132", context.Canceled.Error()},
+		"ends early, and it is refused": {[2]uint64{900, 1}, false, errors.New("a pod has some"), true, "4", "a pod has some"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sys, file := tree(t, Pool{0, 2048}, "4\n")
+			dir, ok := strings.CutSuffix(file, Pool{0, 2048}.file())
+			if !ok {
+				t.Fatal(file)
+			}
+			other := filepath.Join(dir, Pool{1, 2048}.file())
+			if !row.missing {
+				if err := os.MkdirAll(filepath.Dir(other), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(other, []byte("4\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.want[0] == 900 {
+				ctx = &endsAfter{Context: ctx, left: 1}
+			}
+			settled := false
+			changes := []Change{{Pool: Pool{0, 2048}, Want: row.want[0]}, {Pool: Pool{1, 2048}, Want: row.want[1]}}
+			err := Apply(ctx, sys, changes, func() error { settled = true; return row.settles })
+			if row.text == "" && err != nil || row.text != "" && (err == nil || !strings.Contains(err.Error(), row.text)) || settled != row.settled {
+				t.Errorf("settled %t: %v", settled, err)
+			}
+			if text, _ := os.ReadFile(file); strings.TrimSpace(string(text)) != row.now {
+				t.Errorf("%q pages", text)
+			}
+		})
+	}
+}
+
+// endsAfter is a context that ends after some questions.
+type endsAfter struct {
+	context.Context
+	left int
+}
+
+func (c *endsAfter) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestApplyUndoesNotAll: the error says that a pool could not get its number again.
+func TestApplyUndoesNotAll(t *testing.T) {
+	t.Parallel()
+	sys, file := tree(t, Pool{0, 2048}, "4\n")
+	err := Apply(t.Context(), sys, []Change{{Pool: Pool{0, 2048}, Want: 9}}, func() error {
+		return errors.Join(errors.New("a pod has some"), os.Remove(file))
+	})
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "could not all be set again") {
+		t.Errorf("%v", err)
+	}
+}
