@@ -108,7 +108,7 @@ func (s *session) traceOfClaim(ctx context.Context, what string) (*inspectv1.Get
 		claims := slices.DeleteFunc(all.GetTraces(), func(t *typesv1.Trace) bool { return !t.GetResourceClaim() })
 		for _, t := range claims {
 			if other := t.GetNamespace(); other != claims[0].GetNamespace() {
-				return nil, fmt.Errorf("several claims are called %s: name one of %s/%[1]s, %s/%[1]s", what, claims[0].GetNamespace(), other)
+				return nil, fmt.Errorf("several claims are called %s: name one of %[2]s/%[1]s, %[3]s/%[1]s", what, claims[0].GetNamespace(), other)
 			}
 		}
 		if len(claims) > 0 { // the newest is the first

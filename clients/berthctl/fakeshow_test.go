@@ -110,6 +110,7 @@ func (f *fake) traces() []*typesv1.Trace {
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_COMMITTED},
 			},
 		},
+		{AdmissionId: "ADMISSION9", PodUid: "99999999-0000-4000-8000-00000000000a", Namespace: "shop", Name: "big", Revision: 9, ResourceClaim: true, Admitted: true},
 	}, all...)
 }
 

@@ -272,7 +272,7 @@ var goldens = map[string][]step{
 		{args: "get claims"}, {args: "get claims -n shop --owner dra", fake: dra}, {args: "get claims twin", fake: dra}, {args: "get claims web --owner dra", fake: dra},
 		{args: "get claims " + claimUID + " --no-headers", fake: dra}, {args: "get claims " + webUID, fake: dra}, {args: "get claims --help"},
 		{args: "get pods", fake: dra}, {args: "get pods web", fake: dra}, {args: "get pods spare", fake: dra}, {args: "get pods -o name", fake: dra}, {args: "describe pod spare", fake: dra},
-		{args: "explain claim web", fake: dra}, {args: "explain claim/default/web", fake: dra}, {args: "explain claim " + claimUID, fake: dra}, {args: "explain claim big", fake: dra},
+		{args: "explain claim web", fake: dra}, {args: "explain claim/default/web", fake: dra}, {args: "explain claim " + claimUID, fake: dra}, {args: "explain claim default/big", fake: dra}, {args: "explain claim big", fake: dra},
 		{args: "explain claim notes", fake: dra}, {args: "explain web other", fake: dra}, {args: "explain web", fake: dra},
 		{args: "map", fake: dra}, {args: "map --ascii --detail nodes --width 60", fake: dra}, {args: "map -o json", fake: dra}, {args: "map --pod spare", fake: dra},
 	},

@@ -68,8 +68,8 @@ var skipTexts = [][2]string{
 // decided. Removals and all other changes are carried out as recorded.
 //
 // If the scene has the machine and the configuration of the record, each request is decided on the
-// state on which it was decided when it was recorded, as long as no verdict differs. Otherwise it meets the state
-// that the replay has led to: the pods that were admitted before the first entry keep what they
+// state on which it was decided when it was recorded, as long as no verdict differs. Otherwise it is decided on
+// the state that the replay has led to: the pods that were admitted before the first entry keep what they
 // have, as after a start of berthd with another configuration. On another machine they are admitted
 // again. What only the replay admits is not kept: nothing says when it would have ended.
 //

@@ -20,7 +20,8 @@ var migrations = []migration{
 	toVersion3,
 	// Version 4 has a history, which begins with the first commit.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
-	// Version 5 has the machine, which is not known before.
+	// Version 5 has the machine, which is not known before. No released version wrote a resource claim before; one of a
+	// build in between has no devices, and is not prepared again before it is unprepared.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
 }
 

@@ -789,8 +789,8 @@ type GetMachineResponse struct {
 	IsolatedCpus *v1.CPUSet `protobuf:"bytes,6,opt,name=isolated_cpus,json=isolatedCpus,proto3" json:"isolated_cpus,omitempty"`
 	// CPUs without a periodic tick (nohz_full=); empty for none.
 	NohzFullCpus *v1.CPUSet `protobuf:"bytes,7,opt,name=nohz_full_cpus,json=nohzFullCpus,proto3" json:"nohz_full_cpus,omitempty"`
-	// The offline CPUs that were online since the start of berthd, at their place. The kernel does not
-	// tell the place of others. The core is that of the other threads that are online.
+	// The offline CPUs that were online since the start of berthd, with their position. The kernel does not report the
+	// position of other offline CPUs. The core is that of the other threads that are online.
 	OfflinePlaces []*CPU `protobuf:"bytes,8,rep,name=offline_places,json=offlinePlaces,proto3" json:"offline_places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
