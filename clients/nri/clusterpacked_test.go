@@ -95,7 +95,6 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 	for cpus := 1; cpus <= m.largest(); cpus++ {
 		m.create(claimsPath+"/resourceclaimtemplates", fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "place-%d"}, "spec": {"spec": %s}}`, cpus, besideGPU(cpus)))
 	}
-	m.usesSeveralNodes()
 	p := &packing{
 		clusterMachine: m, kind: "claim", byNode: true,
 		spec: func(cpus int) string {
@@ -108,6 +107,7 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 		m.t.Errorf("pods with claims: %v, %d not aligned; expected all to run aligned", p.ends, p.unaligned)
 	}
 	m.noneRefused()
+	m.usesSeveralNodes()
 	m.logPrepareTimes()
 	m.nothingLeft(cdi)
 	if text, err := m.berthctl("ledger", "check"); err != nil {
