@@ -133,7 +133,7 @@ func (m *clusterMachine) noneRefused() {
 			continue
 		}
 		m.t.Logf("event of %s, %d times: %s: %.300s", e.InvolvedObject.Name, e.Count, e.Reason, e.Message)
-		if strings.Contains(e.Message, "DeadlineExceeded") {
+		if text := strings.ToLower(e.Message); strings.Contains(text, "deadline") || strings.Contains(text, "timeout") {
 			late++
 		} else {
 			refused++

@@ -48,7 +48,7 @@ type Options struct {
 	// Timeout bounds each wait, for slow machines; the default is 5 minutes.
 	Timeout time.Duration
 	// Slow is for an emulated machine. The programs, but not the pods, run on the CPUs 0 and 1 only, because emulated CPUs slow each other
-	// down; kube-apiserver has no caches, which do a third of the work of an idle cluster; and conditions are checked less often.
+	// down; kube-apiserver has no caches, which do a third of the work of an idle cluster; containerd's plugins have more time; and conditions are checked less often.
 	Slow bool
 	// Controllers are those of kube-controller-manager that run; nil for the usual ones.
 	Controllers []string
@@ -111,7 +111,7 @@ func Run(t testing.TB, o Options) *Cluster {
 		t.Fatal(err)
 	}
 	if c.Slow {
-		if err := restrict(c.Cgroup, "0-1"); err != nil {
+		if err := errors.Join(restrict(c.Cgroup, "0-1"), c.Containerd.Slow()); err != nil {
 			t.Fatal(err)
 		}
 	}

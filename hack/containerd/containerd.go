@@ -12,6 +12,7 @@
 package containerd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -250,6 +251,21 @@ func (d *Daemon) Configure(text string) error {
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
+}
+
+// Slow lets plugins take more time, from its next start on: for an emulated machine. If a plugin is late, the clean-up of the
+// sandbox may be too, and then containerd keeps a sandbox that neither runs nor is replaced.
+func (d *Daemon) Slow() error {
+	path := filepath.Join(d.dir, "config.toml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	const usual, slow = `plugin_request_timeout = "20s"`, `plugin_request_timeout = "5m"`
+	if !bytes.Contains(text, []byte(usual)) {
+		return fmt.Errorf("%s has no %s", path, usual)
+	}
+	return os.WriteFile(path, bytes.Replace(text, []byte(usual), []byte(slow), 1), 0)
 }
 
 // log gives the end of what it has written.
