@@ -130,8 +130,22 @@ func (k *kubernetes) writesOwnSlicesOnly() {
 			k.t.Fatal(err)
 		}
 		out, err := k.Kubectl("--token="+token, "create", "--dry-run=server", "-f", path)
-		if refused := err != nil; refused != (c.want != "") || refused && !strings.Contains(err.Error(), c.want) {
-			k.t.Errorf("the pod writes a slice of node %s and driver %s: %v: %s", c.node, c.driver, err, out)
-		}
+		k.writes("create", err, out, c.node, c.driver, c.want)
+		// An administrator has created the slice. The pod may change and delete it under the same conditions.
+		k.must("create", "-f", path)
+		raw := "--raw=/apis/resource.k8s.io/v1/resourceslices/tried?dryRun=All"
+		out, err = k.Kubectl("--token="+token, "replace", raw, "-f", path)
+		k.writes("update", err, out, c.node, c.driver, c.want)
+		out, err = k.Kubectl("--token="+token, "delete", raw)
+		k.writes("delete", err, out, c.node, c.driver, c.want)
+		k.must("delete", "resourceslice", "tried")
+	}
+}
+
+// writes checks an attempt to write a slice; want is the reason for which it is refused.
+func (k *kubernetes) writes(verb string, err error, out, node, driver, want string) {
+	k.t.Helper()
+	if refused := err != nil; refused != (want != "") || refused && !strings.Contains(err.Error()+out, want) {
+		k.t.Errorf("the pod may %s a slice of node %s and driver %s: %v: %s, want %q", verb, node, driver, err, out, want)
 	}
 }
