@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
@@ -140,6 +141,12 @@ func TestWebHostile(t *testing.T) {
 // daemon runs a berthd on a made-up machine.
 func daemon(t *testing.T, shape string) (socket string, client *berth.Client) {
 	t.Helper()
+	return daemonWith(t, shape, "cgroups: {tree: memory}\nreserved: {cpus: \"0\"}\n")
+}
+
+// daemonWith runs one with settings of its configuration.
+func daemonWith(t *testing.T, shape, settings string) (socket string, client *berth.Client) {
+	t.Helper()
 	bin, err := programs.Dir()
 	if err != nil {
 		t.Fatal(err)
@@ -150,12 +157,12 @@ func daemon(t *testing.T, shape string) (socket string, client *berth.Client) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := filepath.Join(dir, "berth.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\ncgroups: {tree: memory}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"+settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := nodetest.Log(filepath.Join(dir, "log"))
 	process := nodetest.Start(t, exec.Command(filepath.Join(bin, "berthd"), "--config", config, "--root-dir", dir, "--machine", shape,
-		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "restricted"), log)
+		"--cpu-manager-policy", "static", "--topology-manager-policy", "restricted"), log)
 	t.Cleanup(func() {
 		if err := process.End(os.Interrupt); err != nil {
 			t.Errorf("berthd: %v\n%s", err, log)
@@ -208,6 +215,92 @@ func checkMap(t *testing.T, p *browser.Page, client *berth.Client) {
 	}
 	if got, want := cpuset.Of(drawn["shared"]...), set(all.GetSharedCpus()).Minus(cpuset.Of(drawn["reserved"]...)); got != want {
 		t.Errorf("the map has shared CPUs %s, List %s", got, want)
+	}
+}
+
+// TestWebClaims shows what claims on dynamic resources have: their CPUs on the map, the containers that use a claim, and what is left after it was
+// given back.
+func TestWebClaims(t *testing.T) {
+	p := browser.Open(t, 1280, 1000)
+	socket, client := daemonWith(t, "2s4c1t,mem=64Gi", `beside: kubelet
+reserved: {cpus: "0-2,4-6", system: {memory: 20Gi}, evictionHard: {}}
+memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numaNode: 1, limits: {memory: 10Gi}}]}
+dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 8Gi}}]}
+`)
+	send := func(req *admissionv1.AdmitRequest) {
+		t.Helper()
+		if answer, err := client.Admission().Admit(t.Context(), req); err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			t.Fatalf("%v, %v", answer.GetMessage(), err)
+		}
+	}
+	// A claim and a pod of the same name.
+	resources := map[string]string{"cpu": "1", "memory": "1Gi"}
+	send(&admissionv1.AdmitRequest{Owner: "dra", Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
+		Uid: "claim-uid", Name: "train", Devices: []*admissionv1.ClaimDevice{{Name: "left", NumaNode: 0, Resources: resources}, {Name: "right", NumaNode: 1, Resources: resources}},
+	}}})
+	admit(t, client, "train", "1")
+	p.Load(serve(t, socket))
+	p.Until(`document.getElementById('main').dataset.view === 'machine'`)
+	kinds := func(want map[string]string) {
+		t.Helper()
+		checkMap(t, p, client)
+		var drawn map[string][]int
+		p.Eval(`(() => { const out = {}; for (const r of document.querySelectorAll('.map [data-cpu]')) (out[r.classList[1]] ??= []).push(Number(r.dataset.cpu)); return out; })()`, &drawn)
+		got := map[string]string{}
+		for kind, cpus := range drawn {
+			got[kind] = cpuset.Of(cpus...).String()
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the map has %v, want %v", got, want)
+		}
+	}
+	// The claim has CPUs 1 and 5 of the reserved ones, and the pod has CPU 3.
+	kinds(map[string]string{"pod": "1,3,5", "shared": "7", "reserved": "0,2,4,6"})
+	about := func(cpu int, want string) {
+		t.Helper()
+		p.Eval(fmt.Sprintf(`document.querySelector('.map [data-cpu="%d"]').dispatchEvent(new PointerEvent('pointermove', {bubbles: true}))`, cpu), nil)
+		p.Until(fmt.Sprintf(`document.getElementById('about').textContent.startsWith('CPU %d: ')`, cpu))
+		var got string
+		p.Eval(`document.getElementById('about').textContent`, &got)
+		if !strings.Contains(got, want) {
+			t.Errorf("about CPU %d: %q, want %q", cpu, got, want)
+		}
+	}
+	about(5, "Exclusive, held by claim default/train, not in use.")
+	about(3, "Exclusive, held by default/train, container main.")
+	about(2, "Reserved for the system, or for claims on dynamic resources.")
+	var legend []string
+	p.Eval(`[...document.querySelectorAll('.legend button')].map((b) => b.textContent)`, &legend)
+	if fmt.Sprint(legend) != "[claim default/train default/train]" {
+		t.Errorf("the legend has %q", legend)
+	}
+	user, err := readTrial([]byte(podText("user", "500m")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: user}, ExternalDevices: []*admissionv1.ExternalDevices{{
+		ContainerName: "main", Devices: []*typesv1.ExternalDevice{{Resource: "dra.berthd.github.io/claim", Id: "claim-uid:left"}},
+	}}})
+	kinds(map[string]string{"pod": "1,3,5", "shared": "7", "reserved": "0,2,4,6"})
+	about(1, "held by claim default/train, used by default/user/main.")
+	shot(t, p, "claims")
+	p.Eval(`location.hash = '#pods'`, nil)
+	p.Until(`document.getElementById('main').dataset.view === 'pods'`)
+	var row string
+	p.Eval(`[...document.querySelectorAll('tr')].map((r) => r.innerText).find((r) => r.startsWith('claim default/train'))`, &row)
+	for _, want := range []string{"1,5", "0, 1", "memory"} {
+		if !strings.Contains(row, want) {
+			t.Errorf("the claim's row %q lacks %q", row, want)
+		}
+	}
+	p.Eval(`location.hash = '#machine'`, nil)
+	p.Until(`document.getElementById('main').dataset.view === 'machine'`)
+	if _, err := client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "claim-uid", Owner: "dra"}); err != nil {
+		t.Fatal(err)
+	}
+	kinds(map[string]string{"pod": "3", "shared": "7", "reserved": "0-2,4-6"})
+	if list := p.Problems(); len(list) > 0 {
+		t.Errorf("the browser complains: %s", strings.Join(list, "\n"))
 	}
 }
 

@@ -50,7 +50,7 @@ func newImages(t *testing.T) *images {
 		}
 	})
 	i := &images{t: t, d: d, ctx: ctx, name: map[string]string{}, dir: dir}
-	for _, program := range []string{"berthd", "berth-nri", "berthlet"} {
+	for _, program := range []string{"berthd", "berth-nri", "berth-dra", "berthlet"} {
 		files, err := filepath.Glob(filepath.Join(built, program+"-[0-9]*.oci.tar"))
 		if err != nil || len(files) != 1 {
 			t.Fatalf("%s has %v, %v: expected one image of %s", built, files, err, program)

@@ -30,7 +30,7 @@ export function color(i) { return `hsl(${Math.round(i * 137.508) % 360} 65% ${i 
  */
 export function podOnMap(pod) {
   const claims = [...(pod.claims || [])];
-  for (const c of pod.containers || []) claims.push(...(c.claims || []));
+  for (const c of pod.containers || []) claims.push(...(c.claims || []).map((/** @type {any} */ claim) => ({ ...claim, containerName: c.containerName })));
   // A claim on dynamic resources may have a pod's name.
   return { uid: pod.uid, name: `${pod.resourceClaimNodes ? 'claim ' : ''}${pod.namespace}/${pod.name}`, cpus: claimed(claims), claims, pod };
 }
