@@ -37,7 +37,7 @@ func (a *App) buildReplacer() {
 		Begin: func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error {
 			return a.Engine.Relocate(ledger.WithCall(ctx, &ledger.Call{Name: "Replace", Time: a.Now()}), r, bytesPerSecond)
 		},
-		Log: a.Log.With("part", "replacer"), Now: a.Now,
+		Observe: a.metrics.Replaced, Log: a.Log.With("part", "replacer"), Now: a.Now,
 	})
 	a.Ledger.Follow(func(_, _ *ledger.View) { a.replacer.Wake() })
 }

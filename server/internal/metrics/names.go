@@ -56,6 +56,7 @@ const (
 	passOperations    = "berth_reconcile_operations_total"
 	admissionDuration = "berth_admission_duration_seconds"
 	moveSteps         = "berth_move_steps_total"
+	replacements      = "berth_replacements_total"
 	ledgerRevision    = "berth_ledger_revision"
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"

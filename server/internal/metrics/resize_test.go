@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -38,5 +39,20 @@ func TestResizes(t *testing.T) {
 		`kubelet_pod_infeasible_resizes_total{reason_detail="guaranteed_pod_cpu_manager_static_policy"} 1`,
 		`kubelet_pod_resize_duration_milliseconds_count{success="true"} 1`,
 		`kubelet_pod_resize_duration_milliseconds_count{success="false"} 1`,
+	)
+}
+
+func TestReplacements(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.None)
+	cpus, nodes, memory := admission.Loss{CPUs: cpuset.Of(1), Short: 1}, admission.Loss{Nodes: 2}, admission.Loss{Short: 1}
+	h.set.Replaced(cpus, nil)
+	h.set.Replaced(cpus, nil)
+	h.set.Replaced(nodes, errdefs.Refuse(errdefs.ResizeDeferred, "nothing is free"))
+	h.set.Replaced(memory, errdefs.Unavailablef("the disk is full"))
+	h.expect(t,
+		`berth_replacements_total{lost="cpus",result="moved"} 2`,
+		`berth_replacements_total{lost="numa_nodes",result="reported"} 1`,
+		`berth_replacements_total{lost="memory",result="failed"} 1`,
 	)
 }

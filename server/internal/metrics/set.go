@@ -40,6 +40,8 @@ type Set struct {
 	resizes    resizeCounters
 	machine    machineCounters
 	moves      *prometheus.CounterVec
+	// replacements count what pods have lost.
+	replacements *prometheus.CounterVec
 }
 
 // New returns the set. Start adds its sources; nothing may be admitted before.
@@ -65,6 +67,8 @@ func New() *Set {
 		resizes:    newResizeCounters(f),
 		machine:    newMachineCounters(f),
 		moves:      f.counters(moveSteps, "Steps of moves to other CPUs or NUMA nodes, by kind.", "kind"),
+
+		replacements: f.counters(replacements, "Losses of CPUs, NUMA nodes or memory for which berthd has looked for others, by what was lost and result.", "lost", "result"),
 	}
 	for _, name := range podresources.Metrics() {
 		s.readers[name] = f.counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)

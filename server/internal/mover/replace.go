@@ -24,8 +24,10 @@ type ReplacerConfig struct {
 	// Plan and Begin are those of admission.Engine: PlanReplacement and Relocate.
 	Plan  func(context.Context, admission.Loss) (admission.Relocation, error)
 	Begin func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error
-	Log   *slog.Logger
-	Now   func() time.Time
+	// Observe is called after each begun move, and for each loss that is only reported, once; nil for nothing.
+	Observe func(l admission.Loss, err error)
+	Log     *slog.Logger
+	Now     func() time.Time
 }
 
 // Replacer begins moves of pods that have lost CPUs or memory because the machine has changed. A pod that cannot be
@@ -113,6 +115,7 @@ func (r *Replacer) replace(ctx context.Context, l admission.Loss) error {
 	if err := r.Begin(ctx, plan, 0); err != nil {
 		return err
 	}
+	r.observe(l, nil)
 	c := plan.Plan.Cost
 	r.Log.WarnContext(ctx, "a pod moves, because the machine has changed", "uid", l.UID, "reason", l.String(),
 		"containers", c.Containers, "cpus", c.CPUs, "bytes", c.Bytes)
@@ -125,6 +128,13 @@ func (r *Replacer) report(ctx context.Context, l admission.Loss, err error) {
 		r.Log.DebugContext(ctx, "a pod still has what the machine lacks", "uid", l.UID, "reason", l.String(), "error", err)
 		return
 	}
+	r.observe(l, err)
 	r.Log.WarnContext(ctx, "a pod has lost CPUs or memory, and no others are free for it: berthd tries again when resources become free",
 		"uid", l.UID, "reason", l.String(), "error", err)
+}
+
+func (r *Replacer) observe(l admission.Loss, err error) {
+	if r.Observe != nil {
+		r.Observe(l, err)
+	}
 }

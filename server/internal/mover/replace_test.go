@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -24,9 +25,11 @@ type replacements struct {
 	now   time.Time
 	plans []string
 	begun []string
-	errs  map[string]error
-	took  time.Duration // of each plan
-	log   bytes.Buffer
+	// observed are the pods of observed losses, and whether they move.
+	observed []string
+	errs     map[string]error
+	took     time.Duration // of each plan
+	log      bytes.Buffer
 }
 
 func newReplacements(t *testing.T) *replacements {
@@ -49,6 +52,9 @@ func newReplacements(t *testing.T) *replacements {
 				t.Errorf("limit %d", limit)
 			}
 			return nil
+		},
+		Observe: func(l admission.Loss, err error) {
+			h.observed = append(h.observed, fmt.Sprintf("%s %t", l.UID, err == nil))
 		},
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)), Now: func() time.Time { return h.now },
 	})
@@ -99,6 +105,9 @@ func TestReplacer(t *testing.T) {
 	h.now = h.now.Add(8 * time.Second)
 	if got := h.turn(t, 0); got != "a b" || strings.Count(h.log.String(), "has lost CPUs or memory") != 1 {
 		t.Errorf("planned %q, log %s", got, h.log.String())
+	}
+	if want := "a false, b true, b true"; strings.Join(h.observed, ", ") != want { // the refusal of the same loss counts once
+		t.Errorf("observed %q, want %q", h.observed, want)
 	}
 	// Another machine is looked at immediately.
 	h.become(t, "1")
