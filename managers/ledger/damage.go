@@ -202,6 +202,9 @@ func (st *state) fill(r *Report) {
 		r.Lost = append(r.Lost, *st.lost[uid])
 	}
 	r.Whole = st.view.pods.Len()
+	if st.noTopology != nil {
+		r.History = st.noTopology.Error()
+	}
 }
 
 // corrupt returns the error for the damage in the report. It describes what a start would keep.

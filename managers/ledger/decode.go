@@ -19,6 +19,7 @@ type state struct {
 	view            View // without rules
 	machine, config string
 	topology        *machine.Topology // nil: not known
+	noTopology      error             // why the stored one is unreadable
 	memory          []NodeMemory
 	reservation     Reservation
 	override        *Override // as it is stored
@@ -323,12 +324,14 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.machine)
 	case metaTopology:
 		var stored machine.Snapshot
-		if err := open(e, &stored); err != nil {
-			return err
+		err := open(e, &stored)
+		if err == nil {
+			d.topology, err = machine.New(stored)
 		}
-		var err error
-		d.topology, err = machine.New(stored)
-		return err
+		if err != nil { // only the history needs it
+			d.topology, d.noTopology = nil, fmt.Errorf("%s/%s, the machine at the last commit: %w", e.Bucket, e.Key, err)
+		}
+		return nil
 	case metaConfig:
 		return open(e, &d.config)
 	case metaMemory:

@@ -882,6 +882,14 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 			j.Alter(ledger.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return nil })
 			return j
 		}, ""},
+		"the stored machine": {func(j *ledgertest.Journal) ledger.Journal {
+			j.Alter(ledger.BucketMeta, "topology", flip)
+			return j
+		}, "meta/topology, the machine at the last commit: checksum"},
+		"the stored machine is none": {func(j *ledgertest.Journal) ledger.Journal {
+			j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte { return ledger.SealText(ledger.BucketMeta, "topology", "{}").Value })
+			return j
+		}, "meta/topology, the machine at the last commit"},
 		"sizes":  {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, sizes: corrupt} }, "page 7"},
 		"values": {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, values: corrupt} }, "page 7"},
 	} {

@@ -102,6 +102,11 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	case err != nil:
 		return nil, report, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open the ledger's history: " + err.Error(), Err: err}
 	}
+	if l.history.store == nil {
+		report.History = ""
+	} else if st.noTopology != nil {
+		l.history.begins = true
+	}
 	l.started(&st, view)
 	l.current.Store(view)
 	return l, report, nil

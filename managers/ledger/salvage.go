@@ -82,6 +82,9 @@ func Salvage(o Options, f Found) (Saved, error) {
 		view.uncertain = text
 		view.recorded = 0 // the history does not lead to this state
 	}
+	if st.noTopology != nil {
+		view.recorded = 0
+	}
 	saved.Generation = view.generation
 	saved.Entries, err = st.dump()
 	saved.Entries = append(saved.Entries, f.history()...)

@@ -29,7 +29,7 @@ import (
 //	meta        boot-id                               View.BootID at the last commit, absent if it was not known
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        topology                              machine.Snapshot of that machine; absent after a migration until the
-//	                                                  rules change
+//	                                                  next commit. Only the history depends on it
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        reservation                           Reservation of the rules at the last commit
