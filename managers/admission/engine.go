@@ -252,3 +252,11 @@ func (n *namedLocks) leave(name string, l *namedLock) {
 func (e *Engine) lockPod(ctx context.Context, uid string) (unlock func(), err error) {
 	return e.pods.lock(ctx, "operation on pod", uid)
 }
+
+// tryLockPod is lockPod for a caller that has other pods to serve: it does not wait. The error is of class Unavailable.
+func (e *Engine) tryLockPod(uid string) (unlock func(), err error) {
+	if unlock, ok := e.pods.try(uid); ok {
+		return unlock, nil
+	}
+	return nil, errdefs.Unavailablef("another operation on the pod is in progress")
+}

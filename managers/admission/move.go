@@ -385,11 +385,12 @@ type Moved struct {
 // then, the error is of class Unavailable. A pod that does not move, or is not admitted, is done.
 //
 // Each step is a commit of its own, and depends only on the ledger. So a move continues
-// after a crash at any moment. If no next step is possible, the error is of class Refused.
+// after a crash at any moment. If no next step is possible, the error is of class Refused. It does not wait for another
+// operation on the pod, such as a removal: the error is then of class Unavailable.
 func (e *Engine) Advance(ctx context.Context, uid string) (Moved, error) {
-	unlock, err := e.lockPod(ctx, uid)
+	unlock, err := e.tryLockPod(uid)
 	if err != nil {
-		return Moved{}, err
+		return Moved{}, fmt.Errorf("move pod %s: %w", uid, err)
 	}
 	defer unlock()
 	view := e.Ledger.View()

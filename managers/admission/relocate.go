@@ -24,10 +24,11 @@ type Relocation struct {
 // Relocate begins a planned move. It ends by itself, as that of a resize. The pod must have what it had when
 // the move was planned, else the error is of class Conflict. A refusal is of class Refused: a step is not
 // possible any more, or an unknown pod may have what is free. bytesPerSecond limits the memory that
-// moves; 0 is no other limit than the engine's.
+// moves; 0 is no other limit than the engine's. It does not wait for another operation on the pod, such as a removal: the
+// error is then of class Unavailable.
 func (e *Engine) Relocate(ctx context.Context, r Relocation, bytesPerSecond uint64) error {
 	fail := func(err error) error { return fmt.Errorf("move pod %s: %w", r.UID, err) }
-	unlock, err := e.lockPod(ctx, r.UID)
+	unlock, err := e.tryLockPod(r.UID)
 	if err != nil {
 		return fail(err)
 	}

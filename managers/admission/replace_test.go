@@ -462,3 +462,34 @@ func TestMovesOnAFullNode(t *testing.T) {
 		})
 	}
 }
+
+// TestMovesWaitForNoPod: another operation on a pod, such as a removal whose processes do not end, holds up neither the begin
+// nor the steps of a move.
+func TestMovesWaitForNoPod(t *testing.T) {
+	t.Parallel()
+	h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+	h.admit(t, podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 2}))
+	h.become(t, twoNodesOf(machinetest.Offline("2")))
+	plan, err := h.PlanReplacement(t.Context(), admission.Losses(h.ledger.View())[0])
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	busy := func(uid string, do func() error) {
+		t.Helper()
+		must(t, h.Alone(ctx, uid, func(context.Context, *ledger.View) error {
+			before := h.ledger.View()
+			cancel() // what waits for the pod has an error of another class
+			if err := do(); class(t, err) != errdefs.Unavailable || h.ledger.View() != before {
+				t.Errorf("%v", err)
+			}
+			return nil
+		}))
+		ctx, cancel = context.WithCancel(t.Context())
+	}
+	busy("a", func() error { return h.Relocate(ctx, plan, 0) })
+	must(t, h.Relocate(t.Context(), plan, 0))
+	busy("a", func() error { _, err := h.Advance(ctx, "a"); return err })
+	if h.advance(t, "a"); h.has("a") != "1,5@0" {
+		t.Errorf("pod a has %s", h.has("a"))
+	}
+}

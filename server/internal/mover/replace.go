@@ -32,7 +32,8 @@ type ReplacerConfig struct {
 
 // Replacer begins moves of pods that have lost CPUs or memory because the machine has changed. A pod that cannot be
 // served stays as it is, and is tried again after commits, which may have freed something, and after changes
-// of the machine. It keeps nothing: losses follow from the ledger.
+// of the machine. One that another operation changes is tried again soon, and holds up no other pod. It keeps nothing: losses
+// follow from the ledger.
 type Replacer struct {
 	ReplacerConfig
 	wake chan struct{}
@@ -81,7 +82,7 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 	}
 	r.machine = view.Machine()
 	tried, refused := map[string]bool{}, map[string]admission.Loss{}
-	failed := false
+	var busy, failed bool
 	losses := admission.Losses(view)
 	for len(losses) > 0 && ctx.Err() == nil {
 		l := losses[0]
@@ -89,19 +90,38 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 			continue
 		}
 		tried[l.UID] = true
-		switch err := r.replace(ctx, l); {
-		case err == nil:
+		if pod, ok := r.View().Pod(l.UID); !ok || pod.Move != nil {
+			continue // the end of its move is a commit
+		}
+		err := r.replace(ctx, l)
+		if err == nil {
 			losses = admission.Losses(r.View()) // a move may be enough for the memory of several pods
-		case ctx.Err() == nil:
-			r.report(ctx, l, err)
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		switch errdefs.ClassOf(err) {
+		case errdefs.NotFound:
+		case errdefs.Conflict:
+			r.Log.DebugContext(ctx, "a pod has changed while its move was planned", "uid", l.UID, "reason", l.String(), "error", err)
+			busy = true
+		case errdefs.Refused:
+			r.report(ctx, l, "a pod has lost CPUs or memory, and keeps the rest: berthd tries again after other changes", err)
 			refused[l.UID] = l
-			failed = failed || errdefs.ClassOf(err) != errdefs.Refused
+		default:
+			r.report(ctx, l, "a pod has lost CPUs or memory, and could not be moved yet: berthd tries again", err)
+			refused[l.UID] = l
+			busy, failed = busy || errdefs.ClassOf(err) == errdefs.Unavailable, true
 		}
 	}
 	r.refused = refused
 	pause := max(replacePause, pauseFactor*r.Now().Sub(began))
 	r.next = r.Now().Add(pause)
-	if failed {
+	switch {
+	case busy:
+		return pause
+	case failed:
 		return max(pause, lastPause)
 	}
 	return 0
@@ -123,14 +143,13 @@ func (r *Replacer) replace(ctx context.Context, l admission.Loss) error {
 }
 
 // report logs why a pod keeps what it has, once for each loss.
-func (r *Replacer) report(ctx context.Context, l admission.Loss, err error) {
+func (r *Replacer) report(ctx context.Context, l admission.Loss, what string, err error) {
 	if last, ok := r.refused[l.UID]; ok && last == l {
 		r.Log.DebugContext(ctx, "a pod still has what the machine lacks", "uid", l.UID, "reason", l.String(), "error", err)
 		return
 	}
 	r.observe(l, err)
-	r.Log.WarnContext(ctx, "a pod has lost CPUs or memory, and no others are free for it: berthd tries again when resources become free",
-		"uid", l.UID, "reason", l.String(), "error", err)
+	r.Log.WarnContext(ctx, what, "uid", l.UID, "reason", l.String(), "error", err)
 }
 
 func (r *Replacer) observe(l admission.Loss, err error) {

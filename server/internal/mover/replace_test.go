@@ -140,6 +140,50 @@ func TestReplacerFails(t *testing.T) {
 	}
 }
 
+// TestReplacerOfABusyPod: a pod that cannot be planned or begun at the moment holds up no other pod, and is tried again soon.
+func TestReplacerOfABusyPod(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		err  error
+		wait time.Duration
+		log  string // the warning about the pod
+	}{
+		"another operation":      {errdefs.Unavailablef("another operation on the pod is in progress"), replacePause, "could not be moved yet"},
+		"it has changed":         {errdefs.Conflictf("the pod has changed"), replacePause, ""},
+		"it has left":            {errdefs.NotFoundf("pod a is not admitted"), 0, ""},
+		"nothing is free":        {errdefs.Refuse(errdefs.ResizeDeferred, "no CPU is free"), 0, "keeps the rest"},
+		"a fault of the machine": {errors.New("the disk is full"), lastPause, "could not be moved yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newReplacements(t)
+			h.become(t, "1-2")
+			h.errs["a"] = row.err
+			if got := h.turn(t, row.wait); got != "a b" || strings.Join(h.begun, " ") != "b" {
+				t.Errorf("planned %q, begun %q", got, h.begun)
+			}
+			if got := h.log.String(); strings.Contains(got, "has lost CPUs or memory") != (row.log != "") || !strings.Contains(got, row.log) {
+				t.Errorf("log %s", got)
+			}
+		})
+	}
+}
+
+// A pod that moves already is neither planned nor reported.
+func TestReplacerOfAMovingPod(t *testing.T) {
+	t.Parallel()
+	h := newReplacements(t)
+	h.become(t, "1-2")
+	d := ledger.NewDraft(h.view)
+	p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1"))
+	p.Move = &ledger.Move{}
+	d.PutPod(p)
+	h.view = d.View()
+	if got := h.turn(t, 0); got != "b" || strings.Contains(h.log.String(), "has lost CPUs or memory") {
+		t.Errorf("planned %q, log %s", got, h.log.String())
+	}
+}
+
 // The replacer follows the ledger, and ends with its context.
 func TestReplacerRuns(t *testing.T) {
 	t.Parallel()
