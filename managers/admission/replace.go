@@ -200,7 +200,11 @@ func (e *Engine) newClaims(ctx context.Context, view *ledger.View, pod *ledger.P
 				have, _ := pod.Claim(c.Owner.Container, c.Resource)
 				m.From = append(m.From, have)
 			}
-			return m, nil
+			after := clone(pod)
+			after.Move = m
+			if err = nearDevices(view, pod, after.AfterMove()); err == nil {
+				return m, nil
+			}
 		}
 		if err != nil && errdefs.ClassOf(err) != errdefs.Refused {
 			return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -50,7 +51,7 @@ func (h *twoNodes) replace(t ledgertest.T) (refused map[string]string) {
 			return refused
 		}
 		l := losses[0]
-		before := h.online(l.UID)
+		before, near, had := h.online(l.UID), h.nearDevices(l.UID), h.exclusive(l.UID)
 		plan, err := h.PlanReplacement(context.Background(), l)
 		if err == nil {
 			err = h.Relocate(context.Background(), plan, 0)
@@ -78,7 +79,54 @@ func (h *twoNodes) replace(t ledgertest.T) (refused map[string]string) {
 			done = m.Done
 		}
 		h.checkOwners(t)
+		if has := h.exclusive(l.UID); has > had {
+			t.Fatalf("pod %s had %d CPUs, and has %d: %s", l.UID, had, has, h.has(l.UID))
+		}
+		for name := range near {
+			if !h.nearDevices(l.UID)[name] {
+				t.Fatalf("container %s of pod %s was near its devices, and is not: %s", name, l.UID, h.has(l.UID))
+			}
+		}
 	}
+}
+
+// exclusive counts the CPUs that the containers of a pod have together.
+func (h *twoNodes) exclusive(uid string) int {
+	var all cpuset.Set
+	pod, _ := h.ledger.View().Pod(uid)
+	for _, c := range pod.Claims {
+		if c.CPUs != nil {
+			all = all.Union(c.CPUs.Set)
+		}
+	}
+	return all.Len()
+}
+
+// nearDevices returns the containers with CPUs and memory on the NUMA nodes of their devices only.
+func (h *twoNodes) nearDevices(uid string) map[string]bool {
+	devices, has := map[string]numa.Mask{}, map[string]numa.Mask{}
+	pod, _ := h.ledger.View().Pod(uid)
+	for _, c := range pod.Claims {
+		name := c.Owner.Container
+		switch {
+		case c.Devices != nil:
+			for _, d := range c.Devices.Devices {
+				devices[name] = devices[name].Union(d.Nodes)
+			}
+		case c.CPUs != nil: // those of the whole machine: offline ones have no node
+			has[name] = has[name].Union(twoNodesOf().NodesOf(c.CPUs.Set))
+		}
+		for _, b := range c.Memory {
+			has[name] = has[name].Union(b.Nodes)
+		}
+	}
+	near := map[string]bool{}
+	for name, nodes := range devices {
+		if has[name].IsSubsetOf(nodes) {
+			near[name] = true
+		}
+	}
+	return near
 }
 
 // online counts the CPUs on line of a pod's containers.
@@ -187,17 +235,51 @@ func TestReplaceNearDevices(t *testing.T) {
 		"near ones are free":    {"2", "1,3-4@0", false},
 		"only far ones are":     {"4-7", "1-3@0", false},
 		"only far ones, for it": {"2,4-7", "1-3@0", true},
+		"none of its own":       {"1-3", "4-6@0", false},
+	} {
+		for _, policy := range []topology.Policy{topology.None, topology.BestEffort} {
+			t.Run(name+" with "+string(policy), func(t *testing.T) {
+				t.Parallel()
+				h := changing(t, policy, hint.ContainerScope)
+				h.admit(t, onGPU(podOf("a", [2]int64{3, 2})))
+				h.become(t, twoNodesOf(machinetest.Offline(row.offline)))
+				if got := h.replace(t); (len(got) > 0) != row.refused {
+					t.Errorf("refused %v", got)
+				}
+				if has := h.has("a"); has != row.has {
+					t.Errorf("it has %s", has)
+				}
+			})
+		}
+	}
+}
+
+// TestReplaceOfInitContainers: an init container and the containers after it share CPUs before and after a replacement, so
+// the pod never has more CPUs than it requests.
+func TestReplaceOfInitContainers(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		init, app int64
+		others    []workload.Pod
+		offline   string
+		has       string
+	}{
+		"the same CPUs":           {2, 2, nil, "2", "1,3@0 1,3@0"},
+		"both are lost":           {2, 2, nil, "1-2", "3-4@0 3-4@0"},
+		"the init container more": {3, 2, nil, "1", "2-4@0 2-3@0"},
+		"the app container more":  {1, 3, nil, "1", "4@0 2-4@0"},
+		"one CPU is free": {2, 2, []workload.Pod{podOf("b", [2]int64{4, 1}), podOf("c", [2]int64{8, 1})}, "2",
+			"1,7@0 1,7@0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := changing(t, topology.BestEffort, hint.ContainerScope)
-			h.admit(t, onGPU(podOf("a", [2]int64{3, 2})))
+			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+			p := podOf("a", [2]int64{row.init, 2}, [2]int64{row.app, 2})
+			p.Containers[0].Role = workload.Init
+			h.admit(t, append([]workload.Pod{p}, row.others...)...)
 			h.become(t, twoNodesOf(machinetest.Offline(row.offline)))
-			if got := h.replace(t); (len(got) > 0) != row.refused {
-				t.Errorf("refused %v", got)
-			}
-			if has := h.has("a"); has != row.has {
-				t.Errorf("it has %s", has)
+			if refused := h.replace(t); len(refused) > 0 || h.has("a") != row.has {
+				t.Errorf("refused %v, it has %s, want %s", refused, h.has("a"), row.has)
 			}
 		})
 	}
@@ -343,7 +425,8 @@ func TestReplaceAfterCrashes(t *testing.T) {
 }
 
 // TestRandomReplacements: on random histories of admissions, removals, resizes and changes of the machine, each step
-// of each replacement keeps the invariants, and who was not refused has nothing that the machine lacks.
+// of each replacement keeps the invariants, and who was not refused has nothing that the machine lacks. A replacement gives no
+// pod more CPUs, and takes no container away from its devices.
 func TestRandomReplacements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

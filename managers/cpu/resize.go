@@ -163,7 +163,8 @@ func (r *resize) shrink(i, n int) error {
 	return nil
 }
 
-// grow gives a container n CPUs that are on line: those that it has and others.
+// grow gives a container n CPUs that are on line: those that it has and others, first those that it can take over from
+// init containers before it.
 func (r *resize) grow(i, n int) error {
 	m := r.manager
 	if m.options.fullCores && n%m.perCore != 0 {
@@ -184,7 +185,8 @@ func (r *resize) grow(i, n int) error {
 			within = m.part[socket].Cover(within)
 		}
 	}
-	pool := r.available.Intersect(within)
+	reusable := r.reusable(i).Intersect(within).Intersect(m.allocatable).Minus(set)
+	pool := r.available.Intersect(within).Union(reusable)
 	if m.options.fullCores {
 		pool = m.wholeCores(pool)
 		if set != had {
@@ -201,8 +203,12 @@ func (r *resize) grow(i, n int) error {
 		return &hint.OtherNodes{Err: errdefs.Refuse(errdefs.ResizeDeferred,
 			"container %q needs %d more CPUs on NUMA nodes %s, and %d are free there", c.Owner.Container, need, nodes, pool.Len())}
 	}
-	grown, err := m.extend(set, pool, n)
+	reusable = reusable.Intersect(pool)
+	grown, err := m.extend(set, reusable, min(n, set.Len()+reusable.Len()))
 	if err != nil {
+		return err
+	}
+	if grown, err = m.extend(grown, pool.Minus(grown), n); err != nil {
 		return err
 	}
 	r.available = r.available.Minus(grown)
