@@ -188,6 +188,10 @@ func TestClusterClaims(t *testing.T) {
 	k.startBerthd()
 	k.startPlugin()
 	k.startDRA(cdi)
+	k.Eventually("berthd answers after the crash", func() bool {
+		_, err := k.berthctl("get", "claims")
+		return err == nil
+	})
 	if got, err := k.berthctl("ledger", "check"); err != nil {
 		t.Errorf("after the crash: %v: %s", err, got)
 	}
