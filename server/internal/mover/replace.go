@@ -40,8 +40,14 @@ type Replacer struct {
 	// machine is that of the last turn, and next the earliest time of another one on the same machine.
 	machine *machine.Topology
 	next    time.Time
-	// refused has the losses by uid whose refusal was logged.
-	refused map[string]admission.Loss
+	// kept has what was logged last about pods, by uid.
+	kept map[string]kept
+}
+
+// kept is why a pod keeps what it has.
+type kept struct {
+	loss  admission.Loss
+	class errdefs.Class
 }
 
 // NewReplacer returns a replacer. It starts nothing.
@@ -81,7 +87,7 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 		return r.next.Sub(began)
 	}
 	r.machine = view.Machine()
-	tried, refused := map[string]bool{}, map[string]admission.Loss{}
+	tried, now := map[string]bool{}, map[string]kept{}
 	var busy, failed bool
 	losses := admission.Losses(view)
 	for len(losses) > 0 && ctx.Err() == nil {
@@ -108,14 +114,14 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 			busy = true
 		case errdefs.Refused:
 			r.report(ctx, l, "a pod has lost CPUs or memory, and keeps the rest: berthd tries again after other changes", err)
-			refused[l.UID] = l
+			now[l.UID] = kept{l, errdefs.ClassOf(err)}
 		default:
 			r.report(ctx, l, "a pod has lost CPUs or memory, and could not be moved yet: berthd tries again", err)
-			refused[l.UID] = l
+			now[l.UID] = kept{l, errdefs.ClassOf(err)}
 			busy, failed = busy || errdefs.ClassOf(err) == errdefs.Unavailable, true
 		}
 	}
-	r.refused = refused
+	r.kept = now
 	pause := max(replacePause, pauseFactor*r.Now().Sub(began))
 	r.next = r.Now().Add(pause)
 	switch {
@@ -142,9 +148,9 @@ func (r *Replacer) replace(ctx context.Context, l admission.Loss) error {
 	return nil
 }
 
-// report logs why a pod keeps what it has, once for each loss.
+// report logs why a pod keeps what it has, once for each loss and class of error.
 func (r *Replacer) report(ctx context.Context, l admission.Loss, what string, err error) {
-	if last, ok := r.refused[l.UID]; ok && last == l {
+	if r.kept[l.UID] == (kept{l, errdefs.ClassOf(err)}) {
 		r.Log.DebugContext(ctx, "a pod still has what the machine lacks", "uid", l.UID, "reason", l.String(), "error", err)
 		return
 	}

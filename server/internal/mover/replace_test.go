@@ -169,6 +169,23 @@ func TestReplacerOfABusyPod(t *testing.T) {
 	}
 }
 
+// A pod that was busy, and then cannot be served: both are reported.
+func TestReplacerReportsEachReason(t *testing.T) {
+	t.Parallel()
+	h := newReplacements(t)
+	h.become(t, "1")
+	h.errs["a"] = errdefs.Unavailablef("another operation on the pod is in progress")
+	h.turn(t, replacePause)
+	h.now = h.now.Add(replacePause)
+	h.turn(t, replacePause)
+	h.now = h.now.Add(replacePause)
+	h.errs["a"] = errdefs.Refuse(errdefs.ResizeDeferred, "no CPU is free")
+	h.turn(t, 0)
+	if got := h.log.String(); strings.Count(got, "could not be moved yet") != 1 || strings.Count(got, "keeps the rest") != 1 {
+		t.Errorf("log %s", got)
+	}
+}
+
 // A pod that moves already is neither planned nor reported.
 func TestReplacerOfAMovingPod(t *testing.T) {
 	t.Parallel()
