@@ -56,9 +56,10 @@ vm -cgroup v2 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|
 vm -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
-# A container moves to another NUMA node, with its memory.
-vm -cgroup v2 -nodes 2 './server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine)$'
-vm -cgroup v1 -nodes 2 './server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine)$'
+# A container moves to another NUMA node with its memory, or within its nodes.
+moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine)$'
+vm -cgroup v2 -nodes 2 -cpus 8 "$moves"
+vm -cgroup v1 -nodes 2 -cpus 8 "$moves"
 
 # CPUs and memory are plugged in and taken out.
 vm -cgroup v2 -shape n3plug './server/berthd:IsPlugged'

@@ -7,10 +7,15 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
+	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/store"
@@ -106,6 +111,152 @@ func TestDefragOnTheMachine(t *testing.T) {
 	}
 	if got := p.status("Mems_allowed_list"); got != strconv.Itoa(lowest) {
 		t.Errorf("it may use memory of nodes %s", got)
+	}
+	d.admitted(wants)
+	d.check()
+}
+
+// clashes are containers whose CPUs are compared again and again: a, which moves, one that never moves, and one on
+// the shared CPUs.
+type clashes struct {
+	t             *testing.T
+	stays, shared *process
+	own           cpuset.Set // of the one that never moves
+
+	mu   sync.Mutex
+	a    *process   // guarded by mu; nil while there is none
+	only cpuset.Set // guarded by mu: CPUs that the move gives a
+}
+
+// watch compares until the test ends.
+func (c *clashes) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			c.compare()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// compare reads the CPUs of a first: others have left those that it gets before it may run there.
+func (c *clashes) compare() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var sets [3]cpuset.Set
+	for i, p := range []*process{c.a, c.shared, c.stays} {
+		if p == nil {
+			continue
+		}
+		var err error
+		if sets[i], err = p.mayRun(); err != nil {
+			c.t.Errorf("container %d: %v", i, err)
+			return
+		}
+	}
+	a, shares, stays := sets[0], sets[1], sets[2]
+	if stays != c.own || a.Overlaps(c.own) || shares.Overlaps(c.own) {
+		c.t.Errorf("one with CPUs %s runs on %s; a runs on %s, and those that share on %s", c.own, stays, a, shares)
+	}
+	if clash := a.Intersect(shares).Intersect(c.only); !clash.IsEmpty() {
+		c.t.Errorf("a runs on %s, and those that share on %s", a, shares)
+	}
+}
+
+// moves sets the process of a, and the CPUs that the move gives it.
+func (c *clashes) moves(a *process, only cpuset.Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.a, c.only = a, only
+}
+
+// cpusOfNode returns the CPUs of a NUMA node.
+func (d *daemon) cpusOfNode(node int) cpuset.Set {
+	d.t.Helper()
+	m, err := nodev1.NewNodeServiceClient(d.conn).GetMachine(d.ctx(), &nodev1.GetMachineRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, each := range m.GetNodes() {
+		if int(each.GetNumaNode()) == node {
+			set, err := cpuset.Parse(each.GetCpus().GetList())
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			return set
+		}
+	}
+	return cpuset.Set{}
+}
+
+// TestDefragWithinNodesOnTheMachine: a container with CPUs of two NUMA nodes gives a CPU of one back for one of the
+// other, so that a pod fits which needs one node. Its memory stays where it is.
+func TestDefragWithinNodesOnTheMachine(t *testing.T) {
+	if nodes := hostNodes(t); nodes != numa.Of(0, 1) {
+		t.Skipf("needs two NUMA nodes with memory; this machine has memory on node %s", nodes)
+	}
+	n := newNode(t, "--topology-manager-policy", "restricted")
+	n.needKernel()
+	d := n.start()
+	free := map[int]int{0: d.cpusOfNode(0).Len() - 1, 1: d.cpusOfNode(1).Len()} // CPU 0 is reserved
+	if free[0] < 2 || free[1] < 3 {
+		t.Skipf("needs three CPUs on each NUMA node; this machine has %v", free)
+	}
+	d.admitted(burstable("shared"))
+	shared := d.started(n, "shared")
+	// In the end one CPU of each node is free.
+	d.admitted(guaranteed("first", 1, 0))
+	d.admitted(guaranteed("fills", free[0]-1, 0))
+	d.admitted(guaranteed("second", 1, 0))
+	d.remove("fills")
+	within := withMemory("a", free[0]+free[1]-2, "64Mi")
+	within.Metadata.Annotations = map[string]string{workload.MovableAnnotation: string(workload.MovableWithinNodes)}
+	d.admitted(within)
+	const used = 24 // MiB
+	p := n.stoppedWith(used)
+	d.run(p, "a", "main", "c-a")
+	p.works()
+	d.remove("first")
+	d.remove("second")
+	was := d.cpusOf(d.pods()["a"])
+	if was.Intersect(d.cpusOfNode(0)).Len() != free[0]-1 {
+		t.Fatalf("it has CPUs %s", was)
+	}
+	c := &clashes{t: t, shared: shared}
+	c.moves(p, d.cpusOfNode(0).Union(d.cpusOfNode(1)).Minus(was.Union(cpuset.Of(0))))
+	c.watch()
+	before := p.pages()
+	wants := guaranteed("new", 2, 0)
+	if v := d.admit(wants); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Fatal("it fits without a move")
+	}
+	moved, end, err := d.defragment(d.ctx(), &admissionv1.DefragmentRequest{Pod: wants, MaxMoves: 1}, nil)
+	if err != nil || !end.GetFits() || len(moved) != 1 {
+		t.Fatalf("%v: moved %v, end %v", err, moved, end)
+	}
+	now := d.cpusOf(d.pods()["a"])
+	d.eventually("it runs on CPUs "+now.String(), func() bool { return p.allowed() == now && !shared.allowed().Overlaps(now) })
+	if now == was || now.Len() != was.Len() || !now.Overlaps(d.cpusOfNode(0)) || !now.Overlaps(d.cpusOfNode(1)) {
+		t.Errorf("it has CPUs %s, had %s", now, was)
+	}
+	after := p.pages()
+	t.Logf("CPUs %s before, %s after; pages by node: %v before, %v after", was, now, before, after)
+	for node, count := range before {
+		const few = 1 << 20
+		if left := (count - after[node]) * os.Getpagesize(); left > few {
+			t.Errorf("%d bytes have left node %d", left, node)
+		}
 	}
 	d.admitted(wants)
 	d.check()

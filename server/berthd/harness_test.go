@@ -590,21 +590,25 @@ func (p *process) resume() {
 // allowed reads the CPUs that the process may run on from the kernel.
 func (p *process) allowed() cpuset.Set {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	set, err := p.mayRun()
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return set
+}
+
+// mayRun is allowed for any goroutine of a test.
+func (p *process) mayRun() (cpuset.Set, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	if err != nil {
+		return cpuset.Set{}, err
+	}
 	for line := range strings.Lines(string(text)) {
 		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
-			set, err := cpuset.Parse(strings.TrimSpace(list))
-			if err != nil {
-				p.t.Fatal(err)
-			}
-			return set
+			return cpuset.Parse(strings.TrimSpace(list))
 		}
 	}
-	p.t.Fatal("no Cpus_allowed_list")
-	return cpuset.Set{}
+	return cpuset.Set{}, errors.New("no Cpus_allowed_list")
 }
 
 // run puts the process into a container and lets it continue.
