@@ -2,10 +2,13 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
@@ -122,6 +125,31 @@ func testNode(t *testing.T, slices *servertest.Slices) {
 	if err != nil || len(check.GetFindings()) > 0 {
 		t.Errorf("check of the ledger: %v, %v", check, err)
 	}
+}
+
+// TestContainerdClaimNames: only the CDI devices of the kubelet's call are claims of a container. With the name in an annotation the
+// runtime injects the same device, and the container has no claim. berthd does not have the claim, so a container that uses
+// it is refused.
+func TestContainerdClaimNames(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	const name = "dra.berthd.github.io/claim=gone:place"
+	file := filepath.Join(filepath.Dir(n.containerd.Socket), "cdi", "dra.berthd.github.io-gone.json")
+	text := `{"cdiVersion": "0.6.0", "kind": "dra.berthd.github.io/claim", "devices": [{"name": "gone:place", "containerEdits": {"env": ["BERTH_PLACE_CPUS=0"]}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	field := func(c *criv1.ContainerConfig) { c.CDIDevices = []*criv1.CDIDevice{{Name: name}} }
+	annotation := func(c *criv1.ContainerConfig) { c.Annotations = map[string]string{"cdi.k8s.io/claim": name} }
+	web := n.pod("web", "burstable")
+	if _, err := web.create(100, 0, field); err == nil || !strings.Contains(err.Error(), "is not in berthd's ledger") {
+		t.Errorf("a container with the claim in the field of the call: %v", err)
+	}
+	web.run(100, 0, annotation)
+	if got := web.said("env.BERTH_PLACE_CPUS"); got != "0" {
+		t.Errorf("the variable of the device in the annotation is %q", got)
+	}
+	web.remove()
 }
 
 // testResize resizes a container that shares CPUs and one that does not.

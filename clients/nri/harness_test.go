@@ -242,23 +242,24 @@ func (p *pod) resize(milli, memory int64) error {
 	return err
 }
 
-// create makes a container as the kubelet does.
-func (p *pod) create(milli, memory int64) (id string, err error) {
-	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{
-		PodSandboxId: p.sandbox, SandboxConfig: p.config,
-		Config: &criv1.ContainerConfig{
-			Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: containerd.ProbeImage},
-			Command: []string{"/probe", "show", ",", "wait"}, LogPath: "main.log",
-			Linux: &criv1.LinuxContainerConfig{Resources: sized(milli, memory)},
-		},
-	})
+// create makes a container as the kubelet does, with changes of a test.
+func (p *pod) create(milli, memory int64, changes ...func(*criv1.ContainerConfig)) (id string, err error) {
+	config := &criv1.ContainerConfig{
+		Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: containerd.ProbeImage},
+		Command: []string{"/probe", "show", ",", "wait"}, LogPath: "main.log",
+		Linux: &criv1.LinuxContainerConfig{Resources: sized(milli, memory)},
+	}
+	for _, change := range changes {
+		change(config)
+	}
+	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{PodSandboxId: p.sandbox, SandboxConfig: p.config, Config: config})
 	return answer.GetContainerId(), err
 }
 
 // run makes and starts a container, and gives its process.
-func (p *pod) run(milli, memory int64) (pid int) {
+func (p *pod) run(milli, memory int64, changes ...func(*criv1.ContainerConfig)) (pid int) {
 	p.t.Helper()
-	id, err := p.create(milli, memory)
+	id, err := p.create(milli, memory, changes...)
 	if err == nil {
 		_, err = p.runtime.StartContainer(p.ctx(), &criv1.StartContainerRequest{ContainerId: id})
 	}
