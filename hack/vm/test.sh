@@ -60,6 +60,9 @@ vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine)$'
 vm -cgroup v2 -nodes 2 -cpus 8 "$moves"
 vm -cgroup v1 -nodes 2 -cpus 8 "$moves"
+crash='./server/berthd:^TestCrashDuringAMoveOnTheMachine$'
+vm -cgroup v2 -nodes 2 -cpus 8 -timeout 40m "$crash"
+vm -cgroup v1 -nodes 2 -cpus 8 -timeout 40m "$crash"
 
 # CPUs and memory are plugged in and taken out.
 vm -cgroup v2 -shape n3plug './server/berthd:IsPlugged'
