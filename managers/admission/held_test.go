@@ -1,12 +1,16 @@
 package admission_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/transition"
@@ -45,14 +49,14 @@ func (h *twoNodes) takeAll(t *testing.T) {
 }
 
 // hasRequests fails if a container has fewer CPUs than it requests.
-func (h *twoNodes) hasRequests(t *testing.T, uid string) {
+func (h *twoNodes) hasRequests(t ledgertest.T, uid string) {
 	t.Helper()
 	view := h.ledger.View()
 	p, _ := view.Pod(uid)
 	for _, c := range p.Pod.Containers {
 		set, _, _ := view.ContainerCPUs(ledger.Owner{Pod: uid, Container: c.Name})
 		if want := int(c.Requests[workload.CPU] / 1000); set.Len() < want {
-			t.Errorf("container %s has CPUs %s and requests %d", c.Name, set, want)
+			t.Fatalf("container %s has CPUs %s and requests %d", c.Name, set, want)
 		}
 	}
 }
@@ -152,4 +156,82 @@ func TestResizeWaitsForItsPod(t *testing.T) {
 	if got.Outcome != admission.Deferred || h.has("a") != "1@0 2-4@0" {
 		t.Errorf("%s %s; it has %s", got.Outcome, got.Message, h.has("a"))
 	}
+}
+
+// TestRandomMovesAmongOthers: on random histories in which pods come and go, are resized and resized back between the
+// steps of the moves of others, each step of a move and each step back is possible, and no container has fewer CPUs than
+// it requests.
+func TestRandomMovesAmongOthers(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
+		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort}).Draw(r, "policy")
+		h := changing(r, policy, scope)
+		before := map[string]workload.Pod{} // of the resize that moves a pod
+		step := func(uid string) bool {
+			m, err := h.Advance(context.Background(), uid)
+			must(r, err)
+			return m.Done
+		}
+		for i := range rapid.IntRange(10, 30).Draw(r, "operations") {
+			amounts := func() (out [][2]int64) {
+				for range 2 {
+					out = append(out, [2]int64{rapid.Int64Range(1, 5).Draw(r, "cpus"), rapid.Int64Range(1, 3).Draw(r, "gib")})
+				}
+				return out
+			}
+			var moving []string
+			for p := range h.ledger.View().Pods() {
+				if p.Move != nil {
+					moving = append(moving, p.UID())
+				}
+			}
+			switch op := rapid.IntRange(0, 9).Draw(r, "operation"); {
+			case op <= 2:
+				h.tryAdmit(r, movable(podOf(fmt.Sprint("p", i), amounts()[:rapid.IntRange(1, 2).Draw(r, "containers")]...), workload.MovableAnywhere))
+			case op == 3:
+				h.removeOne(r)
+			case op == 4:
+				if pod, ok := h.ledger.View().Pod(h.drawPod(r, "resized")); ok && pod.Move == nil {
+					_, err := h.Resize(context.Background(), resizeTo(podOf(pod.UID(), amounts()[:len(pod.Pod.Containers)]...), false))
+					must(r, err)
+					before[pod.UID()] = pod.Pod
+				}
+			case op == 5:
+				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: podOf(fmt.Sprint("p", i), amounts()[0]), MaxMoves: 3})
+				must(r, err)
+				if len(plan.Moves) > 0 {
+					must(r, h.Relocate(context.Background(), plan.Moves[0], 0))
+				}
+			case len(moving) == 0:
+			case op == 6:
+				uid := rapid.SampledFrom(moving).Draw(r, "turns back")
+				pod, _ := h.ledger.View().Pod(uid)
+				switch {
+				case pod.Move.SameAmounts:
+					must(r, h.CancelMove(context.Background(), uid))
+				case pod.Move.Before != "":
+					got, err := h.Resize(context.Background(), resizeTo(before[uid], false))
+					must(r, err)
+					if got.Outcome != admission.Admitted {
+						r.Fatalf("pod %s is not resized back: %s", uid, got.Message)
+					}
+				}
+			default:
+				step(rapid.SampledFrom(moving).Draw(r, "moves on"))
+			}
+			h.checkOwners(r)
+			for p := range h.ledger.View().Pods() {
+				h.hasRequests(r, p.UID())
+			}
+		}
+		for p := range h.ledger.View().Pods() {
+			for n := 0; !step(p.UID()); n++ {
+				if n > 50 {
+					r.Fatalf("pod %s does not arrive: it has %s", p.UID(), h.has(p.UID()))
+				}
+			}
+			h.checkOwners(r)
+		}
+	})
 }

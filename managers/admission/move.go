@@ -196,20 +196,25 @@ func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Po
 	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, m)}); err != nil {
 		return nil, err
 	}
-	begin := ledger.NewDraft(start.View())
-	for _, s := range out.Steps {
+	out.begin = begun(start.View(), uid, out.Plan, m)
+	return out, nil
+}
+
+// begun returns the claims of a move after the first steps of its plan, which only add to them.
+func begun(view *ledger.View, uid string, plan *transition.Plan, m *ledger.Move) []ledger.Claim {
+	draft := ledger.NewDraft(view)
+	for _, s := range plan.Steps {
 		if s.Kind != transition.Widen {
 			break
 		}
-		s.Apply(begin)
+		s.Apply(draft)
 	}
-	begun, _ := begin.View().Pod(uid)
-	out.begin = slices.DeleteFunc(slices.Clone(begun.Claims), func(c ledger.Claim) bool {
+	pod, _ := draft.View().Pod(uid)
+	return slices.DeleteFunc(slices.Clone(pod.Claims), func(c ledger.Claim) bool {
 		return !slices.ContainsFunc(m.From, func(f ledger.Claim) bool {
 			return f.Owner == c.Owner && f.Provider == c.Provider && f.Resource == c.Resource
 		})
 	})
-	return out, nil
 }
 
 func clone(p *ledger.Pod) *ledger.Pod {
@@ -323,7 +328,8 @@ func (r *resizing) back(view *ledger.View, have *ledger.Pod) error {
 		return fmt.Errorf("reverse the move of pod %s: %w", &have.Pod, err)
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "the move of the resize before is reversed"})
-	r.claims, r.move = nil, &planned{Plan: plan, move: back}
+	r.move = &planned{Plan: plan, move: back}
+	r.claims = begun(view, have.UID(), plan, &back)
 	return nil
 }
 
