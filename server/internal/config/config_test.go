@@ -215,7 +215,7 @@ func TestGatesWithoutEffect(t *testing.T) {
 		"InPlacePodVerticalScalingExclusiveCPUs: true":   "",
 		"InPlacePodVerticalScalingExclusiveCPUs: false":  "",
 		"InPlacePodVerticalScalingExclusiveMemory: true": "",
-		"DRANodeAllocatableResources: true":              "featureGates.DRANodeAllocatableResources: true has no effect: in berth dynamic resources are not part",
+		"DRANodeAllocatableResources: true":              "featureGates.DRANodeAllocatableResources: true has no effect: in berth dra.from decides whether claims get allocatable resources",
 		"KubeletPodResourcesListUseActivePods: false":    "featureGates.KubeletPodResourcesListUseActivePods: false has no effect",
 		"KubeletPodResourcesListUseActivePods: true":     "",
 		"PodLevelResourceManagers: true":                 "",
