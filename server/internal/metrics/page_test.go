@@ -87,7 +87,7 @@ var uses = map[string]described{
 	watchStreams:          {gauges, "streams", "how many clients follow the changes"},
 	ledgerBytes:           {gauges, "bytes", "whether the ledger's file grows"},
 	moveSteps:             {counts, "steps", "how much containers move; [live.md](live.md)"},
-	replacements:          {counts, "losses", "only with `hotplug.onLost: replace`: `moved` pods get others; `reported` ones keep what they have, because no others are free; the log has the reason"},
+	replacements:          {counts, "losses", "only with `hotplug.onLost: replace`: `moved` pods get others; `reported` ones keep what they have, because no others are free; `failed` ones are tried again, for example because of another operation on the pod; the log has the reason"},
 	historyEntries:        {gauges, "entries", "how far back `berthctl history` goes, with the time of the oldest entry"},
 	historyBytes:          {gauges, "bytes", "compare with `history.bytes` of the configuration"},
 	historyOldest:         {gauges, "seconds", "the oldest moment for `--at`, unless an entry is damaged; no series without entries"},
