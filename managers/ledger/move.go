@@ -52,8 +52,12 @@ func (p *Pod) held() []Claim {
 		at := slices.IndexFunc(p.Move.Held, func(h Claim) bool {
 			return h.Owner == out[i].Owner && h.Provider == out[i].Provider && h.Resource == out[i].Resource
 		})
-		if at >= 0 {
-			out[i] = p.Move.Held[at]
+		if at < 0 {
+			continue
+		}
+		have := out[i].CPUs
+		if out[i] = p.Move.Held[at]; have != nil && out[i].CPUs != nil && !have.Set.IsSubsetOf(out[i].CPUs.Set) {
+			out[i].CPUs = &CPUs{Set: out[i].CPUs.Set.Union(have.Set), Use: out[i].CPUs.Use}
 		}
 	}
 	return out

@@ -133,6 +133,13 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 	}
 	var err error
 	plan.Steps, err = p.path()
+	if moves := func(u *unit) bool { pod, _ := view.Pod(u.owner.Pod); return pod.Move != nil }; err != nil && slices.ContainsFunc(p.units, moves) {
+		// A CPU that it holds may be offline.
+		p.beyond = true
+		if steps, err2 := p.path(); err2 == nil {
+			plan.Steps, err = steps, nil
+		}
+	}
 	plan.Held = p.held(plan.Steps)
 	return plan, err
 }
@@ -195,7 +202,7 @@ func (p *planner) at(claims func(*unit) []ledger.Claim) *planner {
 			d.AddClaims(u.owner.Pod, claims(u)...)
 		}
 	}
-	return &planner{view: d.View(), capacity: p.capacity}
+	return &planner{view: d.View(), capacity: p.capacity, beyond: p.beyond}
 }
 
 // reaches returns after how many steps from the claims of some units before their changes they have the present
@@ -224,7 +231,7 @@ func (p *planner) reaches(units []*unit, steps []Step) (n int, ok bool) {
 
 // backwards returns the steps that undo some steps, if the invariants allow them now.
 func (p *planner) backwards(steps []Step) ([]Step, bool) {
-	back := &planner{view: p.view, capacity: p.capacity}
+	back := &planner{view: p.view, capacity: p.capacity, beyond: p.beyond}
 	for _, s := range slices.Backward(steps) {
 		u := p.units[slices.IndexFunc(p.units, func(u *unit) bool { return u.owner == s.Owner })]
 		next, ok := back.possible(u, s.Before)
@@ -245,7 +252,7 @@ func (p *planner) backwards(steps []Step) ([]Step, bool) {
 
 // steps makes a way from the view of the planner to the future claims of some units.
 func (p *planner) steps(units []*unit) ([]Step, error) {
-	p = &planner{view: p.view, capacity: p.capacity, units: slices.Clone(units)}
+	p = &planner{view: p.view, capacity: p.capacity, beyond: p.beyond, units: slices.Clone(units)}
 	for {
 		// All units widen first: from then on no other unit can get their new claims.
 		moved := false
@@ -275,6 +282,8 @@ type planner struct {
 	// units are the units without all of their future resources.
 	units []*unit
 	made  []Step
+	// beyond lets pods that move get CPUs that they do not hold.
+	beyond bool
 	// turns counts the detours since the last CPU that reached its future owner.
 	turns int
 }
@@ -432,8 +441,8 @@ func (p *planner) possible(u *unit, claims []ledger.Claim) (next *ledger.View, o
 }
 
 // free returns the CPUs that a claim of a unit may have: those that it has, and those that no other owner
-// has which may not share them. A pod that moves already gets no more than what it holds: then the same steps follow
-// whatever other pods release meanwhile.
+// has which may not share them. A pod that moves already gets no more than what it holds, if that is enough: then the same
+// steps follow whatever other pods release meanwhile.
 func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	pod, _ := p.view.Pod(u.owner.Pod)
 	var whole, others cpuset.Set
@@ -453,7 +462,7 @@ func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	if ofNode(c.CPUs) {
 		own := pod.HeldCPUs()
 		free = p.view.AllocatableCPUs().Minus(p.view.ExclusiveCPUs().Minus(own))
-		if pod.Move != nil && len(pod.Move.Held) > 0 {
+		if pod.Move != nil && len(pod.Move.Held) > 0 && !p.beyond {
 			free = free.Intersect(own)
 		}
 	}

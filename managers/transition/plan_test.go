@@ -191,6 +191,27 @@ func TestSharedCPUsStay(t *testing.T) {
 	}
 }
 
+// The containers of a moving pod exchange their CPUs, and the CPU that the pod holds for it is gone: another one that is
+// free does it, too.
+func TestExchangeThroughAnotherCPU(t *testing.T) {
+	t.Parallel()
+	from := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "1-3"), ledgertest.Exclusive("d", "4-6"))
+	into := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "4-6"), ledgertest.Exclusive("d", "1-3"))
+	from.Move = &ledger.Move{From: from.Claims, To: into.Claims, Held: []ledger.Claim{from.Claims[0], from.Claims[1]}}
+	view := world(t, from)
+	plan, err := transition.New(view, []transition.Change{{Pod: "a", From: from.Claims, To: into.Claims}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range plan.Steps {
+		d := ledger.NewDraft(view)
+		plan.Steps[i].Apply(d)
+		if view = d.View(); len(ledger.Check(view)) > 0 || !transition.Placed(plan.Steps[i].After).CPUs.IsSubsetOf(view.ExclusiveCPUs()) {
+			t.Fatalf("%s: %v, exclusive are %s", plan.Steps[i].String(), ledger.Check(view), view.ExclusiveCPUs())
+		}
+	}
+}
+
 // A change is refused without its other half, and skips claims that the pod has given back.
 func TestChangesOfAnotherTime(t *testing.T) {
 	t.Parallel()
