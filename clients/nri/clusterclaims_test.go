@@ -126,6 +126,12 @@ func withClaims(t *testing.T) (k *kubernetes, cdi string) {
 	}
 	last := strconv.Itoa(runtime.NumCPU() - 1)
 	k = newKubernetes(t, map[string]any{"reservedSystemCPUs": "0-" + last, "systemReserved": map[string]string{"memory": "256Mi"}})
+	return k, k.givesClaims(`{cpus: "` + last + `", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}`)
+}
+
+// givesClaims starts berthd again with a division between pods and claims, and berth-dra. Its CDI files are in cdi.
+func (k *kubernetes) givesClaims(dra string) (cdi string) {
+	k.t.Helper()
 	config := k.Path("berthd.yaml")
 	if err := os.WriteFile(config, []byte(`apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
@@ -133,23 +139,22 @@ beside: kubelet
 cpu: {policy: static}
 topology: {policy: best-effort}
 memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 256Mi}}]}
-dra: {cpus: "`+last+`", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
-`), 0o600); err != nil {
-		t.Fatal(err)
+dra: `+dra+"\n"), 0o600); err != nil {
+		k.t.Fatal(err)
 	}
 	for _, program := range []string{"berth-nri", "berthd"} {
 		_ = k.End(program, os.Kill) // they have no pods yet
 	}
 	cdi = filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
 	if err := os.MkdirAll(cdi, 0o755); err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	k.policy = []string{"--config", config}
 	k.startBerthd()
 	k.startPlugin()
 	k.startDRA(cdi)
 	k.classes()
-	return k, cdi
+	return cdi
 }
 
 // TestClusterClaims: claims on CPUs and memory, from the scheduler to the first instruction of a container and

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -98,29 +97,7 @@ func TestClusterOnePool(t *testing.T) {
 	makeHugePages(t, 8)
 	last := runtime.NumCPU() - 1
 	k := newKubernetes(t, map[string]any{"reservedSystemCPUs": "0-" + strconv.Itoa(last-1), "systemReserved": map[string]string{"memory": "256Mi"}}, "DRANodeAllocatableResources")
-	config := k.Path("berthd.yaml")
-	if err := os.WriteFile(config, []byte(`apiVersion: config.berthd.github.io/v1alpha1
-kind: BerthConfiguration
-beside: kubelet
-cpu: {policy: static}
-topology: {policy: best-effort}
-memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 256Mi}}]}
-dra: {from: allocatable}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, program := range []string{"berth-nri", "berthd"} {
-		_ = k.End(program, os.Kill) // they have no pods yet
-	}
-	cdi := filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
-	if err := os.MkdirAll(cdi, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	k.policy = []string{"--config", config}
-	k.startBerthd()
-	k.startPlugin()
-	k.startDRA(cdi)
-	k.classes()
+	cdi := k.givesClaims("{from: allocatable}")
 	k.capacities("1 16Mi")
 
 	// A pod without a claim takes the CPU, and nothing is left for claims.
