@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,14 +20,22 @@ func TestProblems(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		var disk, socket error
+		var faults sync.Map // what probes return, by their names
+		probe := func(name string) func(context.Context) error {
+			return func(context.Context) error {
+				if text, ok := faults.Load(name); ok {
+					return errors.New(text.(string))
+				}
+				return nil
+			}
+		}
 		changes := 0
 		m := readiness.New(readiness.Config{
 			Every: time.Second, Timeout: time.Second / 2, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Changed: func(*readiness.Monitor) { changes++ },
 		},
-			readiness.Check{Name: "ledger", Probe: func(context.Context) error { return disk }, Only: []string{"", "writes"}},
-			readiness.Check{Name: "socket", Probe: func(context.Context) error { return socket }},
+			readiness.Check{Name: "ledger", Probe: probe("disk"), Only: []string{"", "writes"}},
+			readiness.Check{Name: "socket", Probe: probe("socket")},
 			readiness.Check{Name: "plugins", Probe: func(context.Context) error { return errors.New("gone") }, Only: []string{"plugins"}},
 		)
 		ctx, stop := context.WithCancel(t.Context())
@@ -47,12 +56,12 @@ func TestProblems(t *testing.T) {
 			}
 		}
 		expect("", "", "reads", "writes")
-		disk = errors.New("read-only\nfile system")
+		faults.Store("disk", "read-only\nfile system")
 		expect("ledger: read-only; file system", "reads")
 		expect("ledger: read-only; file system", "reads")
-		socket = errors.New("removed")
+		faults.Store("socket", "removed")
 		expect("ledger: read-only; file system|socket: removed")
-		disk, socket = nil, nil
+		faults.Clear()
 		expect("", "", "reads", "writes")
 		if got := strings.Count(log.String(), "read-only"); got != 1 || strings.Count(log.String(), "works again") != 2 || changes != 5 {
 			t.Errorf("%d changes, logged %d times:\n%s", changes, got, &log)
