@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -47,10 +46,11 @@ func read(files []string) (c contents, err error) {
 	if err != nil {
 		return c, err
 	}
-	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	folders, err := exec.Command("go", "env", "GOMODCACHE", "GOROOT").Output() // not runtime.GOROOT: with -trimpath it is empty
 	if err != nil {
 		return c, fmt.Errorf("ask where modules are: %w", err)
 	}
+	cache, goroot, _ := strings.Cut(strings.TrimSpace(string(folders)), "\n")
 	parts := map[string]part{}
 	for _, f := range files {
 		info, err := buildinfo.ReadFile(f)
@@ -78,9 +78,9 @@ func read(files []string) (c contents, err error) {
 	}
 	slices.SortFunc(c.programs, func(a, b program) int { return strings.Compare(a.name, b.name) })
 	for _, p := range parts {
-		dir := runtime.GOROOT() //nolint:staticcheck // the tool runs where it is built
+		dir := goroot
 		if p.path != "std" {
-			if dir, err = moduleDir(strings.TrimSpace(string(cache)), p); err != nil {
+			if dir, err = moduleDir(cache, p); err != nil {
 				return c, err
 			}
 		}
