@@ -202,8 +202,9 @@ func (st *state) fill(r *Report) {
 		r.Lost = append(r.Lost, *st.lost[uid])
 	}
 	r.Whole = st.view.pods.Len()
-	if st.noTopology != nil {
-		r.History = st.noTopology.Error()
+	r.Renewed = st.renewed()
+	if err := st.noRules(); err != nil {
+		r.History = err.Error()
 	}
 }
 

@@ -19,11 +19,12 @@ type state struct {
 	view            View // without rules
 	machine, config string
 	topology        *machine.Topology // nil: not known
-	noTopology      error             // why the stored one is unreadable
 	memory          []NodeMemory
 	reservation     Reservation
-	override        *Override // as it is stored
-	fresh           bool      // the journal was empty
+	known           map[string]bool  // keys of metaFacts whose values were read
+	unread          map[string]error // why the others are unreadable; without absent ones
+	override        *Override        // as it is stored
+	fresh           bool             // the journal was empty
 	migratedFrom    *int
 	pending         []Entry // written with the next commit
 	damage          []Finding
@@ -43,7 +44,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 	if len(entries) == 0 {
 		return state{fresh: true}, nil
 	}
-	st := state{lost: map[string]*LostPod{}, halves: map[string]half{}}
+	st := state{lost: map[string]*LostPod{}, halves: map[string]half{}, known: map[string]bool{}, unread: map[string]error{}}
 	entries = slices.DeleteFunc(slices.Clone(st.rename(entries)), func(e Entry) bool { return OfHistory(e.Bucket) })
 	found, err := versionOf(entries)
 	switch {
@@ -174,6 +175,9 @@ func (d *decoder) decode(entries []Entry) {
 			d.stored(BucketMeta, key, fmt.Errorf("is missing"))
 		}
 	}
+	if d.unread[metaMachine] != nil && d.topology != nil {
+		d.machine = d.topology.Fingerprint() // both were written together
+	}
 	d.join()
 	d.count(records, unknown)
 }
@@ -253,6 +257,10 @@ func (d *decoder) entry(e Entry) error {
 // damaged reports an unusable entry and the pods that it may concern. The key itself may be
 // damaged, so the pod is not certain.
 func (d *decoder) damaged(e Entry, err error) {
+	if e.Bucket == BucketMeta && factOf(e.Key) != nil {
+		d.unread[e.Key] = err
+		return
+	}
 	d.stored(e.Bucket, e.Key, err)
 	switch e.Bucket {
 	case BucketMeta:
@@ -302,6 +310,12 @@ func matches(key, own string) error {
 }
 
 func (d *decoder) meta(e Entry) error {
+	err := d.metaValue(e)
+	d.known[e.Key] = err == nil
+	return err
+}
+
+func (d *decoder) metaValue(e Entry) error {
 	switch e.Key {
 	case metaSchema:
 		return nil // versionOf has read it
@@ -328,10 +342,10 @@ func (d *decoder) meta(e Entry) error {
 		if err == nil {
 			d.topology, err = machine.New(stored)
 		}
-		if err != nil { // only the history needs it
-			d.topology, d.noTopology = nil, fmt.Errorf("%s/%s, the machine at the last commit: %w", e.Bucket, e.Key, err)
+		if err != nil {
+			d.topology = nil
 		}
-		return nil
+		return err
 	case metaConfig:
 		return open(e, &d.config)
 	case metaMemory:

@@ -39,8 +39,11 @@
 //	a note on an unknown living pod the state is uncertain
 //	meta: generation                the highest in any record; new revisions are above all old ones
 //	meta: epoch                     new revisions are above all old ones
-//	meta: boot-id, machine, config, unknown, so no change is reported
-//	memory
+//	meta: boot-id, machine,         what it says of the last commit is not known (metaFacts); no damage of the
+//	topology, config, memory,       state, so the ledger continues in its epoch, and the next commit writes
+//	reservation                     it again. The machine's fingerprint follows from the topology
+//	meta: an absent machine or      the same, but in a new epoch: what may be absent may have gone with it
+//	config
 //	meta: override                  the configuration's policy is used
 //	meta: uncertain                 the state is uncertain
 //	meta: schema                    the current version is assumed

@@ -27,6 +27,9 @@ type Report struct {
 	// Damage lists the damage of the stored state. The view of an opened ledger contains
 	// none of it.
 	Damage []Finding `json:"damage,omitempty"`
+	// Renewed lists damaged entries that only compare the last commit with the present
+	// (metaFacts), as sentences. The next commit writes them again; they are no damage of the state.
+	Renewed []string `json:"renewed,omitempty"`
 	// Whole is the number of kept pods; Lost are the others, by uid.
 	Whole int       `json:"whole"`
 	Lost  []LostPod `json:"lost,omitempty"`
@@ -86,13 +89,18 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, report.corrupt()
 	}
 	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
-	if o.enter(view) || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
+	if o.enter(view) || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
 		st.reservation != o.Rules.reservation() {
-		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
-		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
+		report.MachineChanged = st.machineChanged(o.Rules)
+		report.ConfigChanged = st.configChanged(o.Rules)
 		facts, err := encodeFacts(view, st.memory)
 		if err != nil {
 			return nil, report, errdefs.Internalf("open ledger: %w", err)
+		}
+		for _, f := range metaFacts { // what is absent now, such as the memory, must not stay damaged
+			if st.unread[f.key] != nil {
+				l.pending = append(l.pending, Entry{Bucket: BucketMeta, Key: f.key})
+			}
 		}
 		l.pending = append(l.pending, facts...)
 	}
@@ -104,12 +112,22 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	if l.history.store == nil {
 		report.History = ""
-	} else if st.noTopology != nil {
+	} else if st.noRules() != nil {
 		l.history.begins = true
 	}
 	l.started(&st, view)
 	l.current.Store(view)
 	return l, report, nil
+}
+
+// machineChanged returns whether the last commit was made on another machine, as far as that is known.
+func (st *state) machineChanged(r Rules) bool {
+	return !st.fresh && (st.unread[metaMachine] == nil || st.topology != nil) && st.machine != r.Machine.Fingerprint()
+}
+
+// configChanged returns whether the last commit was made with another configuration, as far as that is known.
+func (st *state) configChanged(r Rules) bool {
+	return !st.fresh && st.unread[metaConfig] == nil && st.config != r.ConfigDigest
 }
 
 // otherMachine returns whether the machine differs from the stored one, also in what no claim relies on.
@@ -132,7 +150,7 @@ func (o *Options) restore(st *state, r *Report) {
 
 // keep lets the CPUs stay reserved that were reserved by the same configuration in this boot.
 func (o *Options) keep(st *state) {
-	if o.Keep == nil || st.fresh || st.config != o.Rules.ConfigDigest || st.view.epoch.boot != o.BootID || st.reservation.Reserved == o.Rules.ReservedCPUs {
+	if o.Keep == nil || st.fresh || !st.known[metaReservation] || st.config != o.Rules.ConfigDigest || st.view.epoch.boot != o.BootID || st.reservation.Reserved == o.Rules.ReservedCPUs {
 		return
 	}
 	if rules, ok := o.Keep(st.reservation.Reserved, st.view.override); ok {

@@ -237,7 +237,6 @@ func TestDamage(t *testing.T) {
 		"flipped trace":     {"traces", "00000000000000000001", flip, "stored: traces/00000000000000000001: checksum is"},
 		"flipped binding":   {"containers", "containerd://1", flip, "stored: containers/containerd://1: checksum is"},
 		"flipped schema":    {"meta", "schema", flip, "stored: meta/schema:"},
-		"flipped config":    {"meta", "config", flip, "stored: meta/config:"},
 		"empty value":       {"pods", "a", put(""), "stored: pods/a: no checksum"},
 		"short value":       {"pods", "a", put(`{"crc":"01234567`), "stored: pods/a: no value"},
 		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "stored: pods/a: its claims are not all there"},

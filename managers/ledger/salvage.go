@@ -66,8 +66,8 @@ func Salvage(o Options, f Found) (Saved, error) {
 	saved.Report.sort(findings)
 	saved.Report.Unread = f.Unread
 
-	saved.Report.MachineChanged = st.machine != "" && st.machine != o.Rules.Machine.Fingerprint()
-	saved.Report.ConfigChanged = st.config != "" && st.config != o.Rules.ConfigDigest
+	saved.Report.MachineChanged = st.machine != "" && st.machineChanged(o.Rules)
+	saved.Report.ConfigChanged = st.config != "" && st.configChanged(o.Rules)
 	view.generation++
 	view.epoch.id = o.EpochID
 	if st.restless || saved.Report.Uncertain != "" || view.epoch.base == 0 {
@@ -82,7 +82,7 @@ func Salvage(o Options, f Found) (Saved, error) {
 		view.uncertain = text
 		view.recorded = 0 // the history does not lead to this state
 	}
-	if st.noTopology != nil {
+	if st.noRules() != nil {
 		view.recorded = 0
 	}
 	saved.Generation = view.generation
@@ -111,8 +111,8 @@ func Complete(entries []Entry) bool {
 	return err == nil && st.whole()
 }
 
-// dump returns the entries of the state, with the machine, the configuration and the memory
-// of the last commit as far as they are known. The next start compares them with the
+// dump returns the entries of the state, with the machine, the configuration, the memory and the
+// reserved CPUs of the last commit as far as they are known. The next start compares them with the
 // current ones.
 func (st *state) dump() ([]Entry, error) {
 	entries, err := Dump(&st.view)
@@ -133,6 +133,9 @@ func (st *state) dump() ([]Entry, error) {
 	}
 	if len(st.memory) > 0 {
 		b.put(BucketMeta, metaMemory, st.memory)
+	}
+	if st.known[metaReservation] && st.known[metaConfig] { // another configuration may reserve others
+		b.put(BucketMeta, metaReservation, st.reservation)
 	}
 	if b.err != nil {
 		return nil, errdefs.Internalf("salvage ledger: %w", b.err)

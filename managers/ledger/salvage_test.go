@@ -16,6 +16,9 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
+// factKeys are the keys of meta that compare the last commit with the present.
+var factKeys = []string{"boot-id", "machine", "topology", "config", "memory", "reservation"}
+
 // many is a ledger with pods of each sort: a to d hold something, e nothing.
 func many(t *testing.T) *ledger.Ledger {
 	t.Helper()
@@ -180,11 +183,12 @@ func TestDamageHitsWhatItHits(t *testing.T) {
 					t.Errorf("lost are %v, want %s", s.lost(), uid)
 				}
 				optional := e.Bucket == ledger.BucketMeta && e.Key != "generation" && e.Key != "config" && e.Key != "machine" && e.Key != "schema"
-				history := e.Key == "topology" && name == "value" // it depends on nothing else
-				if history != (s.Report.History != "") {
-					t.Errorf("of the history: %q", s.Report.History)
+				fact := name == "value" && slices.Contains(factKeys, e.Key) && e.Bucket == ledger.BucketMeta
+				history := fact && e.Key != "boot-id" && e.Key != "machine"
+				if history != (s.Report.History != "") || fact != (len(s.Report.Renewed) == 1) {
+					t.Errorf("of the history: %q, renewed %q", s.Report.History, s.Report.Renewed)
 				}
-				if len(s.Report.Damage) == 0 && !(name == "missing" && optional) && !history {
+				if len(s.Report.Damage) == 0 && !(name == "missing" && optional) && !fact {
 					t.Error("nothing is reported")
 				}
 				if want := len(s.Report.Lost) > 0 || s.Report.Uncertain != ""; (s.view.Uncertain() != "") != want {
@@ -255,9 +259,6 @@ func TestDamagedMeta(t *testing.T) {
 		"epoch-id": func(s salvaged) bool {
 			return s.view.Generation() == was.Generation()+1 && s.view.RevisionOf(0) == 7<<10
 		},
-		"boot-id":   func(s salvaged) bool { return s.Report.LastBootID == "" },
-		"machine":   func(s salvaged) bool { return !s.Report.MachineChanged },
-		"config":    func(s salvaged) bool { return !s.Report.ConfigChanged },
 		"schema":    func(s salvaged) bool { return s.view.NumPods() == 5 },
 		"override":  func(s salvaged) bool { return s.view.Override() == nil },
 		"uncertain": func(s salvaged) bool { return strings.Contains(s.view.Uncertain(), "the reason is damaged") },

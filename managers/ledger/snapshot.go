@@ -179,6 +179,8 @@ func ReadSnapshot(entries []Entry) (*Snapshot, error) {
 		return nil, errdefs.NotFoundf("the ledger is empty")
 	case len(st.damage) > 0:
 		return nil, errdefs.Corruptf("the ledger is damaged: %s", st.damage[0].Text)
+	case st.noRules() != nil && st.unread[metaTopology] == nil: // a snapshot has no topology
+		return nil, errdefs.Corruptf("the ledger is damaged: %w", st.noRules())
 	}
 	s := st.view.snapshot()
 	s.Machine, s.Config, s.Memory, s.Reservation = st.machine, st.config, st.memory, st.reservation

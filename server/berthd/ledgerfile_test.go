@@ -80,3 +80,44 @@ func TestDamagedTrace(t *testing.T) {
 		t.Errorf("report:\n%s\nfindings %v", report, check.GetFindings())
 	}
 }
+
+// TestDamagedFacts: damaged facts about the last commit are written again by the start, and neither the
+// file nor a pod is given up.
+func TestDamagedFacts(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	d := n.start()
+	d.admitted(burstable("a"))
+	d.kill()
+	path := filepath.Join(n.root, "state", "ledger.db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"boot-id", "config", "machine", "reservation", "topology"} {
+		was := []byte(key + `{"crc":"`)
+		if !bytes.Contains(data, was) {
+			t.Fatalf("no %s is in the file", key)
+		}
+		data = bytes.ReplaceAll(data, was, []byte(key+`{"crc":'`))
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, lines := range []int{5, 0} {
+		d = n.start()
+		if pods := d.pods(); pods["a"] == nil {
+			t.Errorf("pods %v", pods)
+		}
+		report, err := d.inspect.GetStartReport(n.ctx(), &inspectv1.GetStartReportRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(report.GetLines(), "\n")
+		if strings.Count(text, "damaged in the ledger, and written again: meta/") != lines || strings.Contains(text, "set aside") {
+			t.Errorf("report, want %d values:\n%s", lines, text)
+		}
+		d.check()
+		d.stop() // without a call
+	}
+}

@@ -190,7 +190,7 @@ func (a *App) applyPolicy(ctx context.Context) error {
 
 // reportStart logs what the start found.
 func (a *App) reportStart(ctx context.Context) {
-	repairs := slices.Concat(damageLines(a.start.Damage, a.start.Ledger), a.recoveryLines())
+	repairs := slices.Concat(damageLines(a.start.Damage, a.start.Ledger), renewedLines(a.start.Ledger), a.recoveryLines())
 	for _, line := range a.startLines() {
 		var keys []any
 		if slices.Contains(repairs, line) {
@@ -212,6 +212,7 @@ func (a *App) startLines() (lines []string) {
 		lines = append(lines, uncertain+"; waiting for the agent's Sync")
 	}
 	lines = append(lines, a.recoveryLines()...)
+	lines = append(lines, renewedLines(r)...)
 	if r.History != "" {
 		lines = append(lines, "the history of calls begins again, and nothing else is affected: "+r.History)
 	}

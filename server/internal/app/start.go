@@ -181,8 +181,9 @@ func (a *App) recover(ctx context.Context) error {
 			d.SetUncertain(why)
 			return nil
 		})
-	} else if fresh {
-		// The first generation marks that berthd has run here.
+	} else if fresh || len(a.start.Ledger.Renewed) > 0 {
+		// The first generation marks that berthd has run here. Damaged values are written again before
+		// there are more.
 		_, err = a.Ledger.SetRules(ctx, view.Rules())
 	}
 	if err != nil {
@@ -312,6 +313,14 @@ func damageLines(d *store.Damage, r ledger.Report) []string {
 			break
 		}
 		lines = append(lines, "not read: "+text)
+	}
+	return lines
+}
+
+// renewedLines describes damaged values that berthd has written again.
+func renewedLines(r ledger.Report) (lines []string) {
+	for _, text := range r.Renewed {
+		lines = append(lines, "damaged in the ledger, and written again: "+text)
 	}
 	return lines
 }

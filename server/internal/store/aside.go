@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,8 @@ func (s *Store) options(o ledger.Options, now time.Time) ledger.Options {
 
 // recall copies the findings of the damaged file into the report of its replacement.
 func recall(r *ledger.Report, was ledger.Report) {
-	r.Damage, r.Whole, r.Lost, r.Uncertain, r.Unread = was.Damage, was.Whole, was.Lost, was.Uncertain, was.Unread
+	r.Damage, r.Renewed, r.Whole, r.Lost, r.Uncertain, r.Unread = was.Damage, was.Renewed, was.Whole, was.Lost, was.Uncertain, was.Unread
+	r.History = cmp.Or(r.History, was.History)
 }
 
 // uncommitted returns the damage that a ledger was made of if it has had no commit since.

@@ -1,0 +1,150 @@
+package ledger_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+)
+
+// factRules are rules with all that a commit notes of them.
+func factRules() ledger.Rules {
+	r := rules()
+	r.ReservedCPUs = cpuset.Of(0)
+	r.Memory = []ledger.NodeMemory{{Node: 0, Resource: "memory", Total: 1 << 30, Allocatable: 1 << 30}}
+	return r
+}
+
+// factJournal is a journal with some pods, made by a berthd that kept CPU 1 reserved.
+func factJournal(t *testing.T) *ledgertest.Journal {
+	t.Helper()
+	r := factRules()
+	r.ReservedCPUs = cpuset.Of(1)
+	j := ledgertest.NewJournal()
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: enough, Now: newClock().now})
+	put(t, l, "a")
+	put(t, l, "b")
+	return j.Reopen()
+}
+
+// TestDamagedFacts: a damaged fact about the last commit costs what it says, and nothing else: the
+// ledger continues in its epoch, and the next commit has the fact again.
+func TestDamagedFacts(t *testing.T) {
+	t.Parallel()
+	flip := func(v []byte) []byte { v = bytes.Clone(v); v[len(v)-3] ^= 1; return v }
+	wrong := func(key string) func([]byte) []byte {
+		return func([]byte) []byte { return ledger.SealText(ledger.BucketMeta, key, "7").Value }
+	}
+	sets := [][]string{factKeys, {"machine", "topology"}}
+	for _, key := range factKeys {
+		sets = append(sets, []string{key})
+	}
+	for _, set := range sets {
+		for name, change := range map[string]func(key string) func([]byte) []byte{
+			"flipped": func(string) func([]byte) []byte { return flip },
+			"empty":   func(string) func([]byte) []byte { return func([]byte) []byte { return []byte{} } },
+			"other":   wrong,
+		} {
+			t.Run(name+" "+strings.Join(set, " "), func(t *testing.T) {
+				t.Parallel()
+				j := factJournal(t)
+				for _, key := range set {
+					j.Alter(ledger.BucketMeta, key, change(key))
+				}
+				lacks := func(keys ...string) bool {
+					return slices.ContainsFunc(set, func(key string) bool { return slices.Contains(keys, key) })
+				}
+				next := factRules() // everything but the boot has changed
+				next.Machine, next.ConfigDigest, next.Memory = machinetest.Build("2s1n8c2t"), "two", nil
+				l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: next, BootID: someBoot, History: enough, Now: newClock().now})
+				if err != nil {
+					t.Fatal(err)
+				}
+				v := l.View()
+				if v.NumPods() != 2 || v.EpochID() != someEpoch || v.Uncertain() != "" || len(report.Damage)+len(report.Lost) > 0 {
+					t.Errorf("%d pods, epoch %s, uncertain %q, report %+v", v.NumPods(), v.EpochID(), v.Uncertain(), report)
+				}
+				if len(report.Renewed) != len(set) {
+					t.Errorf("renewed: %q", report.Renewed)
+				}
+				for i, key := range slices.DeleteFunc(slices.Clone(factKeys), func(key string) bool { return !slices.Contains(set, key) }) {
+					if !strings.HasPrefix(report.Renewed[i], "meta/"+key+", ") {
+						t.Errorf("%d. renewed %q, want %s", i, report.Renewed[i], key)
+					}
+				}
+				derived := slices.Equal(set, []string{"machine"})
+				if report.MachineChanged != (!lacks("machine") || derived) || report.ConfigChanged != !lacks("config") || (len(report.Memory) == 0) != lacks("memory") ||
+					(report.LastBootID == "") != lacks("boot-id") {
+					t.Errorf("report %+v", report)
+				}
+				if wantHistory := !derived && !slices.Equal(set, []string{"boot-id"}); (report.History != "") != wantHistory {
+					t.Errorf("history: %q", report.History)
+				}
+				put(t, l, "c")
+				again, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j.Reopen(), Rules: next, BootID: someBoot, History: enough, Now: newClock().now})
+				if err != nil || len(report.Renewed) > 0 || report.History != "" || report.MachineChanged || report.ConfigChanged || again.View().NumPods() != 3 {
+					t.Errorf("after a commit: %v, report %+v", err, report)
+				}
+				_, err = again.At(t.Context(), ledger.Moment{Revision: v.Revision() - 1})
+				if known := err == nil; known != (derived || slices.Equal(set, []string{"boot-id"})) {
+					t.Errorf("the state before: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestReservedAfterDamage: reserved CPUs are kept whenever it is known that the same configuration
+// reserved them in this boot.
+func TestReservedAfterDamage(t *testing.T) {
+	t.Parallel()
+	for _, damaged := range []string{"", "pods/a", "meta/machine", "meta/topology", "meta/memory", "meta/boot-id", "meta/config", "meta/reservation", "meta/config pods/a"} {
+		j := factJournal(t)
+		for _, name := range strings.Fields(damaged) {
+			bucket, key, _ := strings.Cut(name, "/")
+			j.Alter(bucket, key, func([]byte) []byte { return []byte("x") })
+		}
+		o := ledger.Options{Rules: factRules(), EpochID: nextEpoch, BootID: someBoot, Keep: func(reserved cpuset.Set, _ *ledger.Override) (ledger.Rules, bool) {
+			r := factRules()
+			r.ReservedCPUs = reserved
+			return r, true
+		}}
+		entries, err := j.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Journal = j
+		l, _, err := ledger.Open(t.Context(), o)
+		if errdefs.ClassOf(err) == errdefs.Corrupt {
+			saved, failed := ledger.Salvage(o, ledger.Found{Entries: entries})
+			if failed != nil {
+				t.Fatal(failed)
+			}
+			next := ledgertest.NewJournal()
+			if err := next.Commit(t.Context(), saved.Generation, saved.Entries); err != nil {
+				t.Fatal(err)
+			}
+			o.Journal = next.Reopen()
+			l, _, err = ledger.Open(t.Context(), o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "1"
+		for _, key := range []string{"boot-id", "config", "reservation"} {
+			if strings.Contains(damaged, key) {
+				want = "0"
+			}
+		}
+		if got := fmt.Sprint(l.View().Rules().ReservedCPUs); got != want {
+			t.Errorf("damaged %q: reserved CPUs %s, want %s", damaged, got, want)
+		}
+	}
+}
