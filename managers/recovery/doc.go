@@ -35,6 +35,7 @@
 //	                                                   the ledger's part is whole and of the same specification
 //	damaged  whole                      living, empty  else claim record, as an unknown living pod
 //	damaged  damaged or missing         living         what the ledger and the kernel show, as an unknown living pod
+//	                                                   (a left claim on other CPUs than the kernel's is out of date)
 //	damaged  damaged or missing         empty          nothing; the cgroup goes
 //	damaged  -                          gone           nothing
 //	missing  whole                      running        claim record, as an unknown living pod

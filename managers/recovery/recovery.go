@@ -398,14 +398,19 @@ func (p *pod) guess(shown []ledger.Claim) {
 	if !p.lost.PerhapsStale {
 		left = p.lost.Claims
 	}
+	// A claim that is left may be older than the record, as after the loss of a write. So exclusive CPUs
+	// that the kernel shows count, too, and alone if none of the claim's is among them.
+	left = slices.DeleteFunc(slices.Clone(left), func(c ledger.Claim) bool {
+		return c.CPUs != nil && slices.ContainsFunc(shown, func(k ledger.Claim) bool {
+			return k.CPUs != nil && k.Owner == c.Owner && !k.CPUs.Set.Overlaps(c.CPUs.Set)
+		})
+	})
 	source := ledger.FromKernel
 	if len(left) > 0 {
 		source = ledger.FromLedger
-		// The ledger's CPU or memory claims, if any, have precedence over the kernel's.
-		for _, kind := range []string{string(workload.CPU), string(workload.Memory)} {
-			if slices.ContainsFunc(left, func(c ledger.Claim) bool { return c.Resource == kind }) {
-				shown = slices.DeleteFunc(slices.Clone(shown), func(c ledger.Claim) bool { return c.Resource == kind })
-			}
+		memory := func(c ledger.Claim) bool { return c.Resource == string(workload.Memory) }
+		if slices.ContainsFunc(left, memory) {
+			shown = slices.DeleteFunc(slices.Clone(shown), memory)
 		}
 	}
 	p.wait(source, Union(left, shown))
