@@ -101,3 +101,31 @@ func (b setup) on(t *testing.T, m *machine.Topology) otherSet {
 	must(t, err)
 	return otherSet{bus, policy, ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(0), Memory: manager.Baseline()}}
 }
+
+// A container moves to other NUMA nodes, although another one of its pod has lost CPUs, and keeps the rest. So it does if
+// the loss is that of reserved CPUs.
+func TestResizeBesideALoss(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *twoNodes){
+		"a CPU is off line": func(t *testing.T, h *twoNodes) { h.become(t, twoNodesOf(machinetest.Offline("1-3"))) },
+		"a CPU is reserved": func(t *testing.T, h *twoNodes) {
+			h.config.CPU.ReservedCPUs = cpuset.Of(0, 2)
+			h.become(t, twoNodesOf())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+			h.admit(t, podOf("a", [2]int64{3, 1}, [2]int64{2, 1}), podOf("b", [2]int64{2, 1}))
+			lose(t, h)
+			got, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{3, 1}, [2]int64{4, 1}), false))
+			must(t, err)
+			if got.Outcome != admission.Admitted {
+				t.Fatalf("%s: %s", got.Outcome, got.Message)
+			}
+			if h.advance(t, "a"); h.has("a") != "1-3@0 8-11@1" {
+				t.Errorf("it has %s", h.has("a"))
+			}
+		})
+	}
+}

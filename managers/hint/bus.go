@@ -185,14 +185,17 @@ func followed(affinity Hint) *Hint {
 	return &affinity
 }
 
-// addPlan checks claims alone and with the draft, and adds them to the draft.
+// addPlan checks claims alone and with the draft, and adds them to the draft. Other claims of the pod may break the
+// policy: a pod that runs may have lost CPUs that another of its containers keeps.
 func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.Claim) error {
 	if err := CheckPlan(provider, req, claims); err != nil {
 		return err
 	}
 	before, known := draft.View().Pod(req.Pod.UID)
 	draft.AddClaims(req.Pod.UID, claims...)
-	findings := ledger.CheckPod(draft.View(), req.Pod.UID)
+	findings := slices.DeleteFunc(ledger.CheckPod(draft.View(), req.Pod.UID), func(f ledger.Finding) bool {
+		return f.Kind == ledger.Policy && !slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Owner == f.Owner && c.Resource == f.Resource })
+	})
 	if len(findings) == 0 {
 		return nil
 	}
