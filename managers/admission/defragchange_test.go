@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -237,4 +238,49 @@ func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
 			h.checkOwners(r)
 		}
 	})
+}
+
+// TestMovesUnderAnotherPolicy: a pod that has CPUs as a whole does not move under a policy that allocates by container, nor one
+// that has them by container under a policy that allocates as a whole. It holds up no move of others.
+func TestMovesUnderAnotherPolicy(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		then, now topology.Policy
+		resize    admission.Outcome
+	}{
+		"as a whole before":   {topology.SingleNUMANode, topology.None, admission.Rejected},
+		"by container before": {topology.None, topology.SingleNUMANode, admission.Admitted}, // in place
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, row.then, hint.PodScope)
+			h.config.Memory = memory.Config{Policy: memory.PolicyNone}
+			h.become(t, twoNodesOf())
+			h.admit(t, movable(asWhole("whole", 3, 1), workload.MovableAnywhere))
+			h.config.Topology.Policy = row.now
+			h.become(t, twoNodesOf())
+			h.admit(t, movable(podOf("single", [2]int64{2, 1}), workload.MovableAnywhere))
+			had := h.has("whole")
+			for cpus := range int64(15) {
+				wants := podOf("new", [2]int64{cpus + 1, 1})
+				plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: wants, MaxMoves: 2})
+				must(t, err)
+				for _, m := range plan.Moves {
+					if m.UID == "whole" {
+						t.Errorf("for %d CPUs: %v", cpus+1, m.Plan.Steps)
+					}
+				}
+			}
+			got, err := h.Resize(t.Context(), admission.ResizeRequest{UID: "whole", Changes: []workload.Change{{
+				Requests: workload.Quantities{workload.CPU: 5000}, Limits: workload.Quantities{workload.CPU: 5000},
+			}}})
+			must(t, err)
+			if got.Outcome != row.resize || h.has("whole") != had {
+				t.Errorf("resize: %s %s; it has %s", got.Outcome, got.Message, h.has("whole"))
+			}
+			h.become(t, twoNodesOf(machinetest.Offline("1")))
+			h.replace(t)
+			h.checkOwners(t)
+		})
+	}
 }

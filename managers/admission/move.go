@@ -95,6 +95,12 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 		}
 	}
 	movable := func(c ledger.Claim) bool { return (c.CPUs != nil || c.Memory != nil) && anew[c.Owner.Container] }
+	for _, c := range record.Claims {
+		// The policy was another one at the admission.
+		if all := len(moves) == 0; !movable(c) && c.Devices == nil && (all || slices.Contains(moves, c.Owner.Container)) {
+			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", c.Owner, c.Content())
+		}
+	}
 	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&bare)
@@ -112,8 +118,8 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 		at := slices.IndexFunc(after.Claims, func(n ledger.Claim) bool {
 			return n.Owner == have.Owner && n.Provider == have.Provider && n.Resource == have.Resource
 		})
-		if at < 0 {
-			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, and would get none from an admission now", have.Owner, have.Content())
+		if at < 0 || have.CPUs != nil && after.Claims[at].CPUs.Use != have.CPUs.Use {
+			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", have.Owner, have.Content())
 		}
 		out.From, out.To = append(out.From, have), append(out.To, after.Claims[at])
 	}
