@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -60,9 +62,8 @@ func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
 
 // reusable is what container i may take over from finished init containers.
 func (h *allocation) reusable(i int) cpuset.Set {
-	at := -1
-	held := func(*workload.Container) cpuset.Set {
-		at++ // the walk goes through the containers in order
+	held := func(c *workload.Container) cpuset.Set {
+		at := slices.IndexFunc(h.Pod.Containers, func(o workload.Container) bool { return o.Name == c.Name })
 		if h.claims[at] == nil {
 			return cpuset.Set{}
 		}

@@ -163,19 +163,6 @@ func (r *resize) shrink(i, n int) error {
 	return nil
 }
 
-// apart returns the CPUs of containers of the pod that run at the same time as a container.
-func (r *resize) apart(i int) (set cpuset.Set) {
-	claim := func(i int) *ledger.Claim {
-		return &ledger.Claim{Owner: ledger.Owner{Pod: r.pod.UID(), Container: r.Pod.Containers[i].Name}, CPUs: r.allocation.claims[i]}
-	}
-	for j, c := range r.allocation.claims {
-		if j != i && c != nil && !r.pod.MayShareCPUs(claim(i), claim(j)) {
-			set = set.Union(c.Set)
-		}
-	}
-	return set
-}
-
 // grow gives a container n CPUs that are on line: those that it has and others, first those that it can take over from
 // init containers before it.
 func (r *resize) grow(i, n int) error {
@@ -198,7 +185,7 @@ func (r *resize) grow(i, n int) error {
 			within = m.part[socket].Cover(within)
 		}
 	}
-	reusable := r.reusable(i).Intersect(within).Intersect(m.allocatable).Minus(set).Minus(r.apart(i))
+	reusable := r.reusable(i).Intersect(within).Intersect(m.allocatable).Minus(set)
 	pool := r.available.Intersect(within).Union(reusable)
 	if m.options.fullCores {
 		pool = m.wholeCores(pool)

@@ -59,21 +59,18 @@ func (h *allocation) planContainer(view *ledger.View, i int, affinity hint.Hint)
 		return nil, nil
 	}
 	wants := h.of(&h.Pod.Containers[i])
-	return h.planIn(view, h.containerFamily(i, wants), name, affinity, func(w want, nodes numa.Mask) ledger.NodeBytes {
-		return h.record.ReusableMemory(name, w.resource, nodes)
-	})
+	return h.planIn(view, h.containerFamily(i, wants), name, affinity)
 }
 
-// planIn plans the amounts of a family for a container. handed returns what the container takes
-// over of an amount.
-func (h *allocation) planIn(view *ledger.View, f *family, name string, affinity hint.Hint, handed func(want, numa.Mask) ledger.NodeBytes) ([]ledger.Claim, error) {
+// planIn plans the amounts of a family for a container.
+func (h *allocation) planIn(view *ledger.View, f *family, name string, affinity hint.Hint) ([]ledger.Claim, error) {
 	nodes, err := f.place(view, affinity)
 	if err != nil {
 		return nil, err
 	}
 	claims := make([]ledger.Claim, len(f.wants))
 	for at, w := range f.wants {
-		claims[at] = h.claim(name, w, nodes, handed(w, nodes), &f.free[at], affinity)
+		claims[at] = h.claim(name, w, nodes, h.record.ReusableMemory(name, w.resource, nodes), &f.free[at], affinity)
 	}
 	return claims, nil
 }

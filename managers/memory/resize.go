@@ -74,7 +74,7 @@ func (m *Manager) resize(draft *ledger.Draft, pod *workload.Pod, i int, w hint.W
 	draft.DropClaims(pod.UID, held...)
 	view := draft.View()
 	h = m.allocation(view, pod)
-	r := &resize{view: view, h: h, f: h.table.family(wants, h.leftOver(c, wants)), container: c, held: held, rule: w}
+	r := &resize{view: view, h: h, f: h.containerFamily(i, wants), container: c, held: held, rule: w}
 	planned, err := r.plan()
 	if err != nil {
 		return nil, err
@@ -121,30 +121,6 @@ func shrunk(held []ledger.Claim, wants []want) (out []ledger.Claim) {
 	return out
 }
 
-// leftOver is what the init containers before an app container have and no other container has
-// taken over.
-func (h *allocation) leftOver(c *workload.Container, wants []want) (out []reusable) {
-	if c.Role != workload.App {
-		return nil
-	}
-	for i := range h.Pod.Containers {
-		if !h.Pod.Containers[i].Role.Feeds() {
-			continue
-		}
-		for _, claim := range h.claims(h.Pod.Containers[i].Name) {
-			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
-			for _, b := range claim.Memory {
-				if want < 0 || slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == b.Nodes && r.want == want }) {
-					continue
-				}
-				bytes := h.record.ReusableMemory("", claim.Resource, b.Nodes)
-				out = append(out, reusable{b.Nodes, want, int64(min(bytes.Total(), maxBytes))})
-			}
-		}
-	}
-	return out
-}
-
 // resize is a container that needs more memory. The view does not have its claims.
 type resize struct {
 	view      *ledger.View
@@ -161,12 +137,7 @@ func (r *resize) plan() ([]ledger.Claim, error) {
 	if a := r.held[0].Affinity; a != nil {
 		affinity.Preferred = a.Preferred
 	}
-	planned, err := r.h.planIn(r.view, r.f, r.container.Name, affinity, func(w want, nodes numa.Mask) (none ledger.NodeBytes) {
-		if r.container.Role != workload.App {
-			return none
-		}
-		return r.h.record.ReusableMemory("", w.resource, nodes)
-	})
+	planned, err := r.h.planIn(r.view, r.f, r.container.Name, affinity)
 	switch passes := new(PlacementError); {
 	case err != nil && !errors.As(err, &passes):
 		return nil, notInPlace(errdefs.Infeasible, err)

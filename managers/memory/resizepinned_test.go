@@ -109,7 +109,7 @@ func TestLessPinnedMemory(t *testing.T) {
 	}
 }
 
-// TestGrowingBesideAnInitContainer: an app container uses memory that only the init containers had.
+// TestGrowingBesideAnInitContainer: a container uses memory that only the init containers before it had.
 func TestGrowingBesideAnInitContainer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -119,7 +119,8 @@ func TestGrowingBesideAnInitContainer(t *testing.T) {
 		"alone":                      {[]string{"init:i=7Gi", "c=5Gi"}, []string{"init:i=7Gi", "c=8Gi"}, "8Gi[0] 0[1]"},
 		"another one has a part":     {[]string{"init:i=7Gi", "c=5Gi", "d=2Gi"}, []string{"init:i=7Gi", "c=6Gi", "d=2Gi"}, "8Gi[0] 0[1]"},
 		"another one has too much":   {[]string{"init:i=7Gi", "c=5Gi", "d=2Gi"}, []string{"init:i=7Gi", "c=7Gi", "d=2Gi"}, ""},
-		"a sidecar takes none of it": {[]string{"init:i=7Gi", "sidecar:s=1Gi"}, []string{"init:i=7Gi", "sidecar:s=2Gi"}, ""},
+		"a sidecar":                  {[]string{"init:i=7Gi", "sidecar:s=1Gi"}, []string{"init:i=7Gi", "sidecar:s=2Gi"}, "7Gi[0] 0[1]"},
+		"a sidecar, and then init j": {[]string{"init:i=7Gi", "sidecar:s=1Gi", "init:j=7Gi"}, []string{"init:i=7Gi", "sidecar:s=2Gi", "init:j=7Gi"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -64,8 +64,9 @@ func (p *Pod) Walk() iter.Seq2[int, *Container] {
 }
 
 // Reusable gives the units that the container called name may take over from earlier containers of its pod: those that
-// init containers before it held, without those that a sidecar (or app container) before it has taken since. held gives
-// the units of one earlier container, union and minus are the operations of S; the zero S must be the empty set. For
+// init containers before it held, without those that a sidecar (or app container) before it has taken since. In a pod that
+// runs, later containers have some, too: a sidecar or an app container gets none of those. held gives
+// the units of one other container, union and minus are the operations of S; the zero S must be the empty set. For
 // CPU sets:
 //
 //	Reusable(p, "main", held, cpuset.Set.Union, cpuset.Set.Minus)
@@ -73,13 +74,16 @@ func (p *Pod) Walk() iter.Seq2[int, *Container] {
 // The rule is the same for CPUs, memory and devices, and this is its only home.
 func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus func(S, S) S) S {
 	var free S
+	reached := false
 	for _, c := range p.Walk() {
-		if c.Name == name {
-			break
-		}
-		if c.Role.Feeds() {
+		switch {
+		case c.Name == name && c.Role.Feeds():
+			return free
+		case c.Name == name:
+			reached = true
+		case !reached && c.Role.Feeds():
 			free = union(free, held(c))
-		} else {
+		default:
 			free = minus(free, held(c))
 		}
 	}

@@ -1,0 +1,36 @@
+package admission_test
+
+import (
+	"testing"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// A container that is allocated again takes over nothing of an init container that another container of the pod has now.
+func TestMoveBesideAnInitContainer(t *testing.T) {
+	t.Parallel()
+	of := func(second int64) workload.Pod {
+		p := podOf("a", [2]int64{3, 3}, [2]int64{second, 1}, [2]int64{1, 2})
+		p.Containers[0].Role = workload.Init
+		return p
+	}
+	for policy, want := range map[topology.Policy]string{
+		topology.SingleNUMANode: "deferred 5-7@0 5-6@0 7@0", // it has to be near what it takes over
+		topology.BestEffort:     "admitted 5-7@0 5-6,8@0 7@0",
+	} {
+		h := changing(t, policy, hint.ContainerScope)
+		h.admit(t, podOf("b", [2]int64{2, 1}), podOf("c", [2]int64{2, 1}), of(2))
+		if had := h.has("a"); had != "5-7@0 5-6@0 7@0" {
+			t.Fatalf("it has %s", had)
+		}
+		got, err := h.Resize(t.Context(), resizeTo(of(3), false))
+		must(t, err)
+		h.advance(t, "a")
+		if has := got.Outcome.String() + " " + h.has("a"); has != want {
+			t.Errorf("policy %s: %s: %s", policy, has, got.Message)
+		}
+		h.checkOwners(t)
+	}
+}
