@@ -305,7 +305,7 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 	}
 	if c, ok := p.late(); ok {
 		return errdefs.Refuse(errdefs.ResizeDeferred,
-			"%s would get CPUs and memory nodes that another container of the pod has to release first: resize one container after the other", c.Owner)
+			"%s would get CPUs or memory that another container of the pod has to release first: resize one container after the other", c.Owner)
 	}
 	p.move.BytesPerSecond, p.move.Before = e.BytesPerSecond, old.Digest
 	r.claims, r.move = p.begin, p
@@ -314,15 +314,28 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 
 // late returns a claim that does not have all that it will have after the first steps.
 func (p *planned) late() (ledger.Claim, bool) {
+	// Parts of a pod's memory are not counted by node.
+	whole := slices.ContainsFunc(p.move.To, func(c ledger.Claim) bool { return c.Owner.Container == "" && c.Memory != nil })
 	for _, to := range p.move.To {
 		for _, c := range p.begin {
 			if c.Owner == to.Owner && c.Provider == to.Provider && c.Resource == to.Resource &&
-				(to.CPUs != nil && !to.CPUs.Set.IsSubsetOf(c.CPUs.Set) || !nodesOf(to.Memory).IsSubsetOf(nodesOf(c.Memory))) {
+				(to.CPUs != nil && !to.CPUs.Set.IsSubsetOf(c.CPUs.Set) || !nodesOf(to.Memory).IsSubsetOf(nodesOf(c.Memory)) ||
+					!(whole && to.Owner.Container != "") && !covers(c.Memory, to.Memory)) {
 				return to, true
 			}
 		}
 	}
 	return ledger.Claim{}, false
+}
+
+// covers returns whether blocks have at least the memory of others on each node.
+func covers(blocks, others []ledger.Block) bool {
+	for id := range nodesOf(others).All() {
+		if on(blocks, id) < on(others, id) {
+			return false
+		}
+	}
+	return true
 }
 
 // back reverses the move of a pod that is resized back while it moves. view has the pod with the amounts

@@ -1,8 +1,10 @@
 package admission_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -32,5 +34,17 @@ func TestMoveBesideAnInitContainer(t *testing.T) {
 			t.Errorf("policy %s: %s: %s", policy, has, got.Message)
 		}
 		h.checkOwners(t)
+	}
+}
+
+// A container cannot grow into memory that another container of its pod has to release first.
+func TestResizeWaitsForMemoryOfItsPod(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.ContainerScope)
+	h.admit(t, podOf("a", [2]int64{1, 1}, [2]int64{1, 3}), podOf("b", [2]int64{1, 5}))
+	got, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{1, 3}, [2]int64{1, 4}), false))
+	must(t, err)
+	if got.Outcome != admission.Deferred || !strings.Contains(got.Message, "one container after the other") || h.has("a") != "1@0 2@0" {
+		t.Errorf("%s %s; it has %s", got.Outcome, got.Message, h.has("a"))
 	}
 }

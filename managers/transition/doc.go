@@ -18,7 +18,7 @@
 // Invariants, which New checks on a draft after each step:
 //
 //   - No two owners have the same CPU, except those that the ledger allows to share. No NUMA node has more
-//     memory claimed than pods may have there.
+//     memory claimed than pods may have there, unless it has become smaller since a pod holds the memory for its move.
 //   - A unit never has fewer CPUs, or less memory, than the smaller of what it had and what it will have.
 //   - Containers on shared CPUs always have some.
 //   - The claims of devices and of external providers do not change.

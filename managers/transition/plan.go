@@ -133,7 +133,7 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 	var err error
 	plan.Steps, err = p.path()
 	if moves := func(u *unit) bool { pod, _ := view.Pod(u.owner.Pod); return pod.Move != nil }; err != nil && slices.ContainsFunc(p.units, moves) {
-		// A CPU that it holds may be offline.
+		// A CPU that it holds may be offline, and a NUMA node may have less memory than before.
 		p.beyond = true
 		if steps, err2 := p.path(); err2 == nil {
 			plan.Steps, err = steps, nil

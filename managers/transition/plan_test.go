@@ -212,6 +212,50 @@ func TestExchangeThroughAnotherCPU(t *testing.T) {
 	}
 }
 
+// TestMoveOntoLessMemory: a pod moves, and a NUMA node has become smaller. The pod gets what it holds there, forwards and
+// backwards; another pod does not.
+func TestMoveOntoLessMemory(t *testing.T) {
+	t.Parallel()
+	mem := func(c, nodes string, bytes uint64) ledger.Claim { return ledgertest.Memory(c, "memory", nodes, bytes) }
+	from := ledgertest.With(ledgertest.Pod("a", "c", "d"), mem("c", "0", 60), mem("d", "1", 60))
+	into := ledgertest.With(ledgertest.Pod("a", "c", "d"), mem("c", "1", 60), mem("d", "0", 60))
+	held := []ledger.Claim{mem("c", "0", 60), mem("d", "1", 60)}
+	for i := range held {
+		held[i].Owner.Pod = "a"
+		held[i].Memory = append(held[i].Memory, into.Claims[i].Memory...)
+	}
+	for name, moves := range map[string]bool{"moves": true, "does not move yet": false} {
+		if moves {
+			from.Move = &ledger.Move{From: from.Claims, To: into.Claims, Held: held}
+		} else {
+			from.Move = nil
+		}
+		for _, turn := range []bool{false, true} {
+			change := transition.Change{Pod: "a", From: from.Claims, To: into.Claims}
+			view := world(t, from)
+			if turn { // d has both sides, and the move is reversed
+				d := ledger.NewDraft(view)
+				d.AddClaims("a", held[1])
+				view, change = d.View(), change.Reverse()
+			}
+			plan, err := transition.New(view, []transition.Change{change})
+			if moves != (err == nil) && !turn {
+				t.Errorf("%s: %v", name, err)
+			}
+			for i := range plan.Steps {
+				d := ledger.NewDraft(view)
+				plan.Steps[i].Apply(d)
+				view = d.View()
+			}
+			if want := change.To[0].Content(); err == nil {
+				if got, _ := view.Claim(ledger.Owner{Pod: "a", Container: "c"}, "memory"); got.Content() != want {
+					t.Errorf("%s: it has %s, want %s", name, got.Content(), want)
+				}
+			}
+		}
+	}
+}
+
 // A change is refused without its other half, and skips claims that the pod has given back.
 func TestChangesOfAnotherTime(t *testing.T) {
 	t.Parallel()

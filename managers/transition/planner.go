@@ -16,7 +16,7 @@ type planner struct {
 	// units are the units without all of their future resources.
 	units []*unit
 	made  []Step
-	// beyond lets pods that move get CPUs that they do not hold.
+	// beyond lets pods that move get CPUs that they do not hold, and memory that they hold and a node has no more.
 	beyond bool
 	// turns counts the detours since the last CPU that reached its future owner.
 	turns int
@@ -287,14 +287,17 @@ func (p *planner) short(u *unit, claims []ledger.Claim) string {
 			use = p.view.MemoryUse()
 		}
 		held := use.Held(c.Resource)
-		if pod.Move != nil {
-			for id, ahead := range pod.HeldMemory(c.Resource) {
-				held[id] -= min(held[id], ahead)
-			}
+		ahead := pod.HeldMemory(c.Resource)
+		for id := range ahead {
+			held[id] -= min(held[id], ahead[id])
 		}
 		now, then := bytesOf(pod.Claims[find(pod, c)].Memory), bytesOf(c.Memory)
 		for id := range nodes(c.Memory).All() {
-			if more := then[id] - min(then[id], now[id]); more > 0 && more > limit[id]-min(limit[id], held[id]) {
+			more := then[id] - min(then[id], now[id])
+			if p.beyond && more <= ahead[id] {
+				continue
+			}
+			if more > 0 && more > limit[id]-min(limit[id], held[id]) {
 				return fmt.Sprintf("%d bytes of %s on NUMA node %d, where %d are free", more, c.Resource, id, limit[id]-min(limit[id], held[id]))
 			}
 		}
