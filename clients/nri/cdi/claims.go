@@ -54,17 +54,14 @@ func prepared(dir string, known func(uid string) bool) (cpus cpuset.Set, err err
 		return cpus, err
 	}
 	defer list.Close()
-	names, err := list.Readdirnames(maxFiles)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return cpus, err
-	}
-	var errs []error
+	uids, err := claimsOf(list)
+	errs := []error{err}
 	rest := int64(maxBytes)
-	for _, name := range names {
-		uid, ours := uidOf(name)
-		if !ours || known(uid) {
+	for _, uid := range uids {
+		if known(uid) {
 			continue
 		}
+		name := claimPrefix + uid + claimSuffix
 		has, err := claimCPUs(root, name, uid, &rest)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // it was given back meanwhile
@@ -74,6 +71,29 @@ func prepared(dir string, known func(uid string) bool) (cpus cpuset.Set, err err
 		cpus = cpus.Union(has)
 	}
 	return cpus, errors.Join(errs...)
+}
+
+// claimsOf returns the uids of the claims that a directory has files of. Files of other programs do not count. With an error there are
+// more of them.
+func claimsOf(dir *os.File) (uids []string, err error) {
+	for {
+		names, err := dir.Readdirnames(1000)
+		for _, name := range names {
+			uid, ours := uidOf(name)
+			if ours && len(uids) == maxFiles {
+				return uids, errdefs.Preconditionf("there are files of more than %d claims: remove those of claims that do not exist any more", maxFiles)
+			}
+			if ours {
+				uids = append(uids, uid)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return uids, nil
+		}
+		if err != nil {
+			return uids, err
+		}
+	}
 }
 
 // claimCPUs reads the CPUs of a claim.

@@ -75,6 +75,29 @@ func TestPreparedCPUs(t *testing.T) {
 	}
 }
 
+// TestClaimsAmongMany: however many files other programs have in the directory, every claim is seen. Too many claims are reported.
+func TestClaimsAmongMany(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	const claims, others = 2000, maxFiles - 1000
+	for i := range others {
+		m.write(fmt.Sprintf("run/gpu.example.com-%d.json", i), "")
+	}
+	for i := range claims {
+		m.write(fmt.Sprintf("run/dra.berthd.github.io-%d.json", i), "")
+	}
+	seen := map[string]bool{}
+	if _, err := m.PreparedCPUs(func(uid string) bool { seen[uid] = true; return true }); err != nil || len(seen) != claims {
+		t.Errorf("%d of %d claims are seen, %v", len(seen), claims, err)
+	}
+	for i := range maxFiles - claims + 1 {
+		m.write(fmt.Sprintf("run/dra.berthd.github.io-more-%d.json", i), "")
+	}
+	if _, err := m.PreparedCPUs(func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("more than %d claims", maxFiles)) {
+		t.Error(err)
+	}
+}
+
 func FuzzParseClaim(f *testing.F) {
 	f.Add([]byte(claimFile("a", "1,9", "4")))
 	f.Add([]byte(`{"annotations": {"dra.berthd.github.io/allocation": "[]"}}`))
