@@ -42,6 +42,9 @@ type part struct {
 	share                              *types.UID
 }
 
+// maxName bounds the name of a part in bytes: it is that of a container in berthd.
+const maxName = 63
+
 // The name of a device is devicePrefix and the id of its NUMA node.
 const devicePrefix = "numa-"
 
@@ -115,6 +118,9 @@ func (c *claim) name() error {
 			number[p.Name]++
 			p.Name += "-" + strconv.Itoa(n)
 		}
+		if len(p.Name) > maxName {
+			return errdefs.Unsupportedf("request %s: its devices would be called %s, and a name has at most %d characters: give the request a shorter name", p.request, p.Name, maxName)
+		}
 		variable := p.variable("CPUS")
 		if known[p.Name] || known[variable] {
 			return errdefs.Unsupportedf("request %s: a device of another request has this name, or the variable %s: rename one of the requests, or change environment in its parameters",
@@ -143,7 +149,9 @@ func readPart(r *resourceapi.DeviceRequestAllocationResult, nodeName string) (*p
 	for name, amount := range r.ConsumedCapacity {
 		local := strings.TrimPrefix(string(name), Name+"/")
 		pages, size, huge := pagesOf(local)
-		switch {
+		switch _, twice := r.ConsumedCapacity[resourceapi.QualifiedName(local)]; {
+		case twice && local != string(name):
+			return nil, errdefs.Invalidf("the claim consumes %.80q twice: with and without the name of the driver", local)
 		case local == capacityCPU, local == capacityMemory:
 			out.Resources[local] = amount.String()
 		case !huge:

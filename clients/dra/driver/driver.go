@@ -137,8 +137,9 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		result, began := kubeletplugin.PrepareResult{}, time.Now()
 		prepared, err := d.prepare(ctx, c)
 		if err != nil {
-			result.Err = fmt.Errorf("berth: claim %s/%s: %w", c.Namespace, c.Name, err)
-			d.Log.Warn("a claim was not prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", err)
+			// The author of a claim chooses a part of the text, which becomes an event, and is logged with each try.
+			result.Err = fmt.Errorf("berth: claim %s/%s: %.*v", c.Namespace, c.Name, maxError, err)
+			d.Log.Warn("a claim was not prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", fmt.Sprintf("%.*v", maxError, err))
 		} else {
 			for _, p := range prepared.Parts {
 				result.Devices = append(result.Devices, kubeletplugin.Device{
@@ -368,8 +369,11 @@ func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 	return &given, nil
 }
 
-// maxExplanation bounds the text of a refusal in bytes; an event has at most 1024.
-const maxExplanation = 700
+// maxExplanation bounds the text of a refusal in bytes, and maxError that of an error in characters; an event has at most 1024.
+const (
+	maxExplanation = 700
+	maxError       = 900
+)
 
 // explanation is the text for a rejected claim: the missing amounts of its NUMA node, and a change that
 // would help.

@@ -547,6 +547,7 @@ func TestRefusedClaims(t *testing.T) {
 		"huge pages, which need dra.from: allocatable": func(c *resourceapi.ResourceClaim) {
 			own(c).ConsumedCapacity["hugepages2Mi"] = resource.MustParse("4Mi")
 		},
+		"unknown field \"xxx":    configured(`{"` + strings.Repeat("x", 9<<10) + `": 1}`),
 		"there are two":          configured(parametersOf("X"), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("Y"))),
 		"config[0].opaque":       configured(`[]`),
 		"expected at most 10240": configured(strings.Repeat(" ", 11<<10)),
@@ -555,6 +556,8 @@ func TestRefusedClaims(t *testing.T) {
 		change(c)
 		if r := p.prepared(c); r.Err == nil || !strings.Contains(r.Err.Error(), want) {
 			t.Errorf("%v, want %q", r.Err, want)
+		} else if n := len(r.Err.Error()); n > 1024 {
+			t.Errorf("%q has %d bytes, and an event at most 1024", want, n)
 		}
 	}
 	p.want("nothing was prepared", "")
