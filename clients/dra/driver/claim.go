@@ -208,6 +208,15 @@ func (c *claim) has(prepared *claim) {
 	}
 }
 
+// same reports whether two claims have the same amounts of the same NUMA nodes.
+func (c *claim) same(o *claim) bool {
+	return len(c.Parts) == len(o.Parts) && !slices.ContainsFunc(c.Parts, func(p *part) bool {
+		return !slices.ContainsFunc(o.Parts, func(q *part) bool {
+			return p.Name == q.Name && p.Node == q.Node && maps.Equal(p.amounts(), q.amounts())
+		})
+	})
+}
+
 // uses reports whether a part is of a NUMA node.
 func (c *claim) uses(node uint32) bool {
 	return slices.ContainsFunc(c.Parts, func(p *part) bool { return p.Node == node })
@@ -233,6 +242,15 @@ func (p *part) amount(name string) (uint64, bool) {
 		return 0, false
 	}
 	return uint64(q.Value()), true
+}
+
+// amounts are what a part has of each resource.
+func (p *part) amounts() map[string]uint64 {
+	out := map[string]uint64{}
+	for name := range p.Resources {
+		out[name], _ = p.amount(name)
+	}
+	return out
 }
 
 // cdiName is the name of a part's CDI device without the kind; policy.ClaimResource of berth-nri reads it.

@@ -167,9 +167,6 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 		return nil, err
 	}
 	defer d.leave()
-	d.mu.Lock()
-	delete(d.forgotten, wanted.UID)
-	d.mu.Unlock()
 	if have := d.prepared[wanted.UID]; have != nil {
 		wanted.has(have)
 	}
@@ -203,6 +200,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.forgotten, wanted.UID)
 	d.prepared[wanted.UID] = wanted
 	d.assess()
 	return wanted, nil
@@ -339,6 +337,9 @@ func (d *Driver) Unrestored() int {
 // admit admits a claim, and returns it with its CPUs. A rejection is an error with the explanation.
 func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 	answer, err := d.Client.Admission().Admit(ctx, c.admission(Owner))
+	if failed := new(berth.Error); errors.As(err, &failed) && failed.Reason == string(errdefs.PodSpecDiffers) {
+		return nil, fmt.Errorf("the claim was prepared with another allocation, which is released when no container has used it for %v: %w", grace, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 const (
@@ -24,7 +27,7 @@ const (
 )
 
 // forget releases claims that the kubelet will not give back, because it has lost its own state of claims: the API server does not
-// have them any more or has not allocated them on this node, and no container uses them. Only claims without users are looked up, so
+// have them any more or has not allocated them on this node, or not as they were prepared, and no container uses them. Only claims without users are looked up, so
 // nearly no call is made. The kubelet must be ready for the whole time, as it ends the containers of pods that do not exist any more.
 func (d *Driver) forget(ctx context.Context, now time.Time) error {
 	unused, err := d.unused(ctx)
@@ -54,7 +57,7 @@ func (d *Driver) forget(ctx context.Context, now time.Time) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("read claim %s/%s, which no container uses: %w", unused[uid].Namespace, unused[uid].Name, err)
 		}
-		if why := d.gone(uid, c, err); why != "" {
+		if why := d.gone(unused[uid], c, err); why != "" {
 			forgotten[uid] = why
 		}
 	}
@@ -82,7 +85,7 @@ func (d *Driver) unused(ctx context.Context) (map[string]*claim, error) {
 	d.mu.Unlock()
 	for _, p := range list.GetPods() {
 		if p.GetOwner() == Owner && p.GetResourceClaimNodes() != nil {
-			out[p.GetUid()] = &claim{UID: p.GetUid(), Namespace: p.GetNamespace(), Name: p.GetName()}
+			out[p.GetUid()] = admitted(p)
 		}
 	}
 	for _, p := range list.GetPods() {
@@ -97,12 +100,28 @@ func (d *Driver) unused(ctx context.Context) (map[string]*claim, error) {
 	return out, nil
 }
 
-// gone returns why a claim is not of this node any more, from the API server's answer; empty if it is.
-func (d *Driver) gone(uid string, c *resourceapi.ResourceClaim, err error) string {
+// admitted is a claim as berthd has it.
+func admitted(p *typesv1.PodAllocation) *claim {
+	out := &claim{UID: p.GetUid(), Namespace: p.GetNamespace(), Name: p.GetName()}
+	for _, c := range p.GetContainers() {
+		one := &part{Name: c.GetContainerName(), CPUs: c.GetCpus().GetList(), Resources: map[string]string{}}
+		if cpus, err := cpuset.Parse(one.CPUs); err == nil {
+			one.Resources[capacityCPU] = strconv.Itoa(cpus.Len())
+		}
+		for _, m := range c.GetNodeMemory() {
+			one.Node, one.Resources[m.GetResource()] = m.GetNumaNode(), strconv.FormatUint(m.GetBytes(), 10)
+		}
+		out.Parts = append(out.Parts, one)
+	}
+	return out
+}
+
+// gone returns why a claim is not of this node any more, or not as it was prepared, from the API server's answer; empty if it is.
+func (d *Driver) gone(have *claim, c *resourceapi.ResourceClaim, err error) string {
 	switch {
 	case err != nil:
 		return "it does not exist at the API server any more"
-	case string(c.UID) != uid:
+	case string(c.UID) != have.UID:
 		return fmt.Sprintf("the API server has another claim of this name, with the uid %s", c.UID)
 	case c.Status.Allocation == nil:
 		return "it is not allocated any more"
@@ -110,6 +129,9 @@ func (d *Driver) gone(uid string, c *resourceapi.ResourceClaim, err error) strin
 		return r.Driver == Name && r.Pool == d.NodeName
 	}):
 		return "it is allocated on another node"
+	}
+	if now, err := read(c, d.NodeName); err == nil && !now.same(have) {
+		return "it is allocated on this node again, with other amounts or NUMA nodes"
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,41 @@ func TestForgottenClaims(t *testing.T) {
 				p.want("claim a is released", "b: 1")
 			}
 		})
+	}
+}
+
+// TestAllocatedAgain: the kubelet has lost its state of claims, and a claim that is prepared is allocated on this node again, on another
+// NUMA node or with another amount. Its old allocation is released, although the kubelet wants it prepared meanwhile.
+func TestAllocatedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]*resourceapi.ResourceClaim{
+		"another NUMA node": allocated("a", 1, 2, "1Gi"), "other CPUs": allocated("a", 0, 3, "1Gi"), "other memory": allocated("a", 0, 2, "2Gi"),
+		"another device": with(allocated("a", 0, 2, "1Gi"), allocated("a", 1, 1, "1Gi")), "another request": under("other", allocated("a", 0, 2, "1Gi")),
+	} {
+		for file, have := range map[string]func(*place){"with a file": func(*place) {}, "without a file": func(p *place) {
+			if err := p.files.remove("a"); err != nil {
+				t.Fatal(err)
+			}
+			p.startDriver()
+		}} {
+			p := newPlace(t, "")
+			if r := p.prepared(allocated("a", 0, 2, "1Gi")); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			have(p)
+			p.api.claims = map[string]*resourceapi.ResourceClaim{"default/claim-a": c}
+			for _, now := range []time.Duration{0, grace / 2, grace} {
+				if r := p.prepared(c); r.Err == nil || !strings.Contains(r.Err.Error(), "prepared with another allocation") {
+					t.Errorf("%s, %s: after %v: %v", name, file, now, r.Err)
+				}
+				if err := p.forget(t.Context(), time.Unix(1, 0).Add(now)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := p.prepared(c); r.Err != nil {
+				t.Errorf("%s, %s: %v", name, file, r.Err)
+			}
+		}
 	}
 }
 
