@@ -93,3 +93,15 @@ func TestStop(t *testing.T) {
 		})
 	}
 }
+
+// TestStopBeforeServe: berthd that is stopped as soon as it has started ends without an error.
+func TestStopBeforeServe(t *testing.T) {
+	t.Parallel()
+	s := grpc.NewServer()
+	if err := stop(s, cutOff)(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := serve(s, func(serve func(net.Listener) error) error { return serve(bufconn.Listen(1)) })(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
