@@ -108,16 +108,24 @@ const (
 
 // grouped combines the devices that are of the same resource and on the same NUMA nodes. Plugins that
 // share a device, or count its memory, have thousands of ids, and their NUMA nodes are what matters. A
-// group has the id of its first device and the number of the others.
+// group has the id of its first device and the number of the others. Parts of claims on CPUs stay as they are, because their ids say
+// which claims the container uses, unless there are too many of them.
 func grouped(list []*typesv1.ExternalDevice) (out []*typesv1.ExternalDevice) {
-	type kind struct{ resource, nodes string }
+	type kind struct{ resource, nodes, claim string }
 	groups := map[kind][]string{}
 	first := map[kind]*typesv1.ExternalDevice{}
+	claims := 0
 	for _, d := range list {
-		k := kind{d.GetResource(), convert.Nodes(d.GetNumaNodes()).String()}
+		k := kind{resource: d.GetResource(), nodes: convert.Nodes(d.GetNumaNodes()).String()}
+		if isClaim(d) && claims < maxDevices/2 {
+			k.claim = d.GetId()
+			claims++
+		}
 		groups[k], first[k] = append(groups[k], d.GetId()), d
 	}
-	order := func(a, b kind) int { return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.nodes, b.nodes)) }
+	order := func(a, b kind) int {
+		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.claim, b.claim))
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(groups), order) {
 		id := fmt.Sprintf("%.200s", slices.Min(groups[k])) // characters, which are of up to 4 bytes
 		if more := len(groups[k]) - 1; more > 0 {

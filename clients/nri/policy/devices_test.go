@@ -141,3 +141,30 @@ func TestManyDevices(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimsAmongManyDevices: berthd has each claim that a container uses, however many devices the container has. Too many parts of
+// claims are combined as devices are.
+func TestClaimsAmongManyDevices(t *testing.T) {
+	t.Parallel()
+	part := func(i int) *typesv1.ExternalDevice {
+		return &typesv1.ExternalDevice{Resource: ClaimResource, Id: fmt.Sprintf("claim-%04d:place", i)}
+	}
+	var list []*typesv1.ExternalDevice
+	for i := range 2 * maxDevices {
+		list = append(list, gpu(fmt.Sprintf("gpu-%04d", i), 1))
+	}
+	list = append(list, part(0), part(1))
+	var ids []string
+	for _, d := range grouped(list) {
+		ids = append(ids, d.GetId())
+	}
+	if want := []string{"claim-0000:place", "claim-0001:place", "gpu-0000 and 511 more"}; !slices.Equal(ids, want) {
+		t.Errorf("%v, want %v", ids, want)
+	}
+	for i := range 1024 {
+		list = append(list, part(i))
+	}
+	if n := len(grouped(list)); n > maxDevices {
+		t.Errorf("%d devices", n)
+	}
+}
