@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -8,11 +9,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// TestParametersOfExamples: the driver takes the parameters in deploy/kubernetes/examples, which the API server does not check.
+// TestParametersOfExamples: the examples in deploy/kubernetes/examples have no fields that the API does not have, and the driver takes
+// their parameters, which the API server does not check.
 func TestParametersOfExamples(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("../../../deploy/kubernetes/examples/dra/*.yaml")
@@ -25,16 +30,22 @@ func TestParametersOfExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+		documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 		for {
-			var template resourceapi.ResourceClaimTemplate
-			if err := documents.Decode(&template); errors.Is(err, io.EOF) {
+			document, err := documents.Read()
+			if errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatalf("%s: %v", path, err)
 			}
-			if template.Kind != "ResourceClaimTemplate" {
-				continue
+			var kind metav1.TypeMeta
+			var template resourceapi.ResourceClaimTemplate
+			into := any(&template)
+			if err := sigsyaml.Unmarshal(document, &kind); err == nil && kind.Kind == "Pod" {
+				into = new(corev1.Pod)
+			}
+			if err := sigsyaml.UnmarshalStrict(document, into); err != nil {
+				t.Errorf("%s: %v", path, err)
 			}
 			for i, c := range template.Spec.Spec.Devices.Config {
 				if c.Opaque == nil || c.Opaque.Driver != Name {
