@@ -33,7 +33,7 @@ type DRA struct {
 
 // IsZero reports whether there is nothing for claims.
 func (d DRA) IsZero() bool {
-	return d.From != FromAllocatable && d.CPUs.IsEmpty() && len(d.Memory) == 0
+	return d.From == "" && d.CPUs.IsEmpty() && len(d.Memory) == 0
 }
 
 // validateDRA checks what needs no machine.

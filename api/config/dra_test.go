@@ -19,6 +19,7 @@ func TestClaimsFrom(t *testing.T) {
 	}{
 		{division, static, false, ""},
 		{"from: reserved, " + division, static, false, ""},
+		{"from: reserved", static, false, "dra.memory: is required"},
 		{"from: allocatable", static, true, ""},
 		{"from: allocatable, " + division, static, true, "leave out cpus and memory, or from"},
 		{"from: allocatable", "none", true, "dra: needs cpu.policy: static"},
