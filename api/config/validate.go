@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/access"
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/errdefs"
@@ -93,6 +94,9 @@ func (c Config) Validate() error {
 	}
 	c.validatePeriods(&vs)
 	c.validateHotplug(&vs, oneOf)
+	if rate := c.Moves.BytesPerSecond; rate > 0 && rate < admission.LeastMoveRate {
+		vs.Addf("moves.bytesPerSecond", "%d: expected at least %d, or 0 for no limit", rate, admission.LeastMoveRate)
+	}
 	c.validateDRA(&vs)
 	for _, field := range slices.Sorted(maps.Keys(durations)) {
 		if durations[field] <= 0 {

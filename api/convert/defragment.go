@@ -13,9 +13,6 @@ import (
 // defaultMoves is the number of moves of a request without one.
 const defaultMoves = 4
 
-// leastRate is the lowest limit of memory that moves, in bytes per second.
-const leastRate = 1 << 20
-
 // Defragment reads a request for room. Violations name the field's path.
 func (r Reader) Defragment(m *admissionv1.DefragmentRequest) (admission.DefragmentRequest, error) {
 	var vs errdefs.Violations
@@ -27,8 +24,8 @@ func (r Reader) Defragment(m *admissionv1.DefragmentRequest) (admission.Defragme
 	if moves > admission.MaxMoves {
 		vs.Addf("max_moves", "%d: expected 1 to %d", moves, admission.MaxMoves)
 	}
-	if rate := m.GetBytesPerSecond(); rate > 0 && rate < leastRate {
-		vs.Addf("bytes_per_second", "%d: expected at least %d, because other moves wait meanwhile", rate, leastRate)
+	if rate := m.GetBytesPerSecond(); rate > 0 && rate < admission.LeastMoveRate {
+		vs.Addf("bytes_per_second", "%d: expected at least %d, because other moves of memory wait meanwhile", rate, admission.LeastMoveRate)
 	}
 	if err := vs.Err("request"); err != nil {
 		return admission.DefragmentRequest{}, err

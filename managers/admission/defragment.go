@@ -21,6 +21,9 @@ const (
 	maxTries = 1000
 )
 
+// LeastMoveRate is the lowest limit of memory that moves, in bytes per second: other memory waits meanwhile.
+const LeastMoveRate = 1 << 20
+
 // DefragmentRequest requests room for a pod that is not admitted.
 type DefragmentRequest struct {
 	Pod   workload.Pod
