@@ -81,7 +81,7 @@ func (h *twoNodes) advanceWhileChanging(r *rapid.T, uid string) (changed bool) {
 			changed = true
 			h.checkOwners(r)
 		}
-		m, err := h.Advance(context.Background(), uid)
+		m, err := h.Advance(context.Background(), uid, false)
 		must(r, err)
 		if m.Done {
 			h.checkOwners(r)

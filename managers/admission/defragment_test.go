@@ -38,7 +38,7 @@ func (h *twoNodes) carryOut(t ledgertest.T, moves []admission.Relocation) (steps
 		must(t, h.Relocate(context.Background(), m, 0))
 		h.checkMove(t, m.UID)
 		for range 50 {
-			moved, err := h.Advance(context.Background(), m.UID)
+			moved, err := h.Advance(context.Background(), m.UID, false)
 			must(t, err)
 			h.checkMove(t, m.UID)
 			if moved.Step != nil {
@@ -187,7 +187,7 @@ func TestCancelMove(t *testing.T) {
 				t.Fatalf("%+v", pod.Move)
 			}
 			for range steps {
-				_, err := h.Advance(t.Context(), "a")
+				_, err := h.Advance(t.Context(), "a", false)
 				must(t, err)
 			}
 			arrived := h.has("a")
@@ -238,7 +238,7 @@ func TestDefragmentAfterCrashes(t *testing.T) {
 						err = h.Relocate(t.Context(), p.Moves[i], 0)
 						for done := false; err == nil && !done; {
 							var m admission.Moved
-							m, err = h.Advance(t.Context(), p.Moves[i].UID)
+							m, err = h.Advance(t.Context(), p.Moves[i].UID, false)
 							done = m.Done
 						}
 					}

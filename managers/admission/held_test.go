@@ -21,7 +21,7 @@ import (
 func (h *twoNodes) advanceTo(t *testing.T, uid string, kind transition.Kind) {
 	t.Helper()
 	for {
-		m, err := h.Advance(t.Context(), uid)
+		m, err := h.Advance(t.Context(), uid, false)
 		must(t, err)
 		if m.Done {
 			t.Fatalf("the move of pod %s has no step %q", uid, kind)
@@ -169,7 +169,7 @@ func TestRandomMovesAmongOthers(t *testing.T) {
 		h := changing(r, policy, scope)
 		before := map[string]workload.Pod{} // of the resize that moves a pod
 		step := func(uid string) bool {
-			m, err := h.Advance(context.Background(), uid)
+			m, err := h.Advance(context.Background(), uid, false)
 			must(r, err)
 			return m.Done
 		}

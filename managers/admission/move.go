@@ -406,13 +406,17 @@ type Moved struct {
 	Done bool
 }
 
+// ErrMemoryStays means that the next step of a move moves memory, which must stay for now.
+var ErrMemoryStays = errdefs.Unavailablef("its memory moves when the limit of bytes per second allows it")
+
 // Advance makes the next step of a pod's move. The step before must have been carried out: until
 // then, the error is of class Unavailable. A pod that does not move, or is not admitted, is done.
 //
 // Each step is a commit of its own, and depends only on the ledger. So a move continues
 // after a crash at any moment. If no next step is possible, the error is of class Refused. It does not wait for another
-// operation on the pod, such as a removal: the error is then of class Unavailable.
-func (e *Engine) Advance(ctx context.Context, uid string) (Moved, error) {
+// operation on the pod, such as a removal: the error is then of class Unavailable. With memoryStays, a step that moves
+// memory is not made, and the error is ErrMemoryStays.
+func (e *Engine) Advance(ctx context.Context, uid string, memoryStays bool) (Moved, error) {
 	unlock, err := e.tryLockPod(uid)
 	if err != nil {
 		return Moved{}, fmt.Errorf("move pod %s: %w", uid, err)
@@ -438,6 +442,9 @@ func (e *Engine) Advance(ctx context.Context, uid string) (Moved, error) {
 	}
 	if len(steps) > 0 && migrated(steps[0]) {
 		steps = steps[1:]
+	}
+	if memoryStays && len(steps) > 0 && steps[0].Kind == transition.Migrate {
+		return Moved{}, fmt.Errorf("move pod %s: %w", &pod.Pod, ErrMemoryStays)
 	}
 	record := clone(pod)
 	record.Acknowledged = nil

@@ -170,7 +170,7 @@ func (h *twoNodes) has(uid string) string {
 func (h *twoNodes) advance(t ledgertest.T, uid string) (steps []string) {
 	t.Helper()
 	for range 50 {
-		m, err := h.Advance(context.Background(), uid)
+		m, err := h.Advance(context.Background(), uid, false)
 		must(t, err)
 		if m.Step != nil {
 			steps = append(steps, m.Step.String()+" => "+h.has(uid))
@@ -314,7 +314,7 @@ func TestMoveStepByStep(t *testing.T) {
 	must(t, err)
 	h.mover.settled = errdefs.Unavailablef("container a/c0 is on CPUs 1-2")
 	before := h.ledger.View()
-	if _, err := h.Advance(t.Context(), "a"); class(t, err) != errdefs.Unavailable || h.ledger.View() != before {
+	if _, err := h.Advance(t.Context(), "a", false); class(t, err) != errdefs.Unavailable || h.ledger.View() != before {
 		t.Errorf("it has not arrived: %v", err)
 	}
 	h.mover.settled = nil
@@ -325,10 +325,10 @@ func TestMoveStepByStep(t *testing.T) {
 	if got := h.advance(t, "a"); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %q", got)
 	}
-	if m, err := h.Advance(t.Context(), "a"); err != nil || !m.Done || m.Step != nil {
+	if m, err := h.Advance(t.Context(), "a", false); err != nil || !m.Done || m.Step != nil {
 		t.Errorf("after the end: %+v, %v", m, err)
 	}
-	if m, err := h.Advance(t.Context(), "none"); err != nil || !m.Done {
+	if m, err := h.Advance(t.Context(), "none", false); err != nil || !m.Done {
 		t.Errorf("an unknown pod: %+v, %v", m, err)
 	}
 }
@@ -386,7 +386,7 @@ func TestMoveAfterCrashes(t *testing.T) {
 					_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
 					for i := 0; err == nil && i < 10; i++ {
 						var m admission.Moved
-						if m, err = h.Advance(t.Context(), "a"); m.Done {
+						if m, err = h.Advance(t.Context(), "a", false); m.Done {
 							break
 						}
 					}
@@ -432,7 +432,7 @@ func TestMoveWithoutRoom(t *testing.T) {
 	lost.Move = &move
 	_, err = h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(&lost); return nil })
 	must(t, err)
-	if _, err := h.Advance(t.Context(), "a"); class(t, err) != errdefs.Refused || !strings.Contains(err.Error(), "waits for CPUs 3-6") {
+	if _, err := h.Advance(t.Context(), "a", false); class(t, err) != errdefs.Refused || !strings.Contains(err.Error(), "waits for CPUs 3-6") {
 		t.Errorf("%v", err)
 	}
 }
@@ -462,7 +462,7 @@ func TestResizeBackReversesMove(t *testing.T) {
 					t.Fatalf("no move: %+v", r)
 				}
 				for range steps {
-					_, err := h.Advance(t.Context(), "a")
+					_, err := h.Advance(t.Context(), "a", false)
 					must(t, err)
 				}
 				other, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{7, 2}), false))
@@ -482,7 +482,7 @@ func TestResizeBackReversesMove(t *testing.T) {
 					t.Errorf("a move that is reversed is reversed again: %+v", again)
 				}
 				for moved := (admission.Moved{}); !moved.Done; {
-					moved, err = h.Advance(t.Context(), "a")
+					moved, err = h.Advance(t.Context(), "a", false)
 					must(t, err)
 					h.checkMove(t, "a")
 				}

@@ -74,7 +74,7 @@ func (h *twoNodes) replace(t ledgertest.T) (refused map[string]string) {
 					t.Fatalf("container %s of pod %s has %d CPUs on line, and had %d", name, l.UID, n, before[name])
 				}
 			}
-			m, err := h.Advance(context.Background(), l.UID)
+			m, err := h.Advance(context.Background(), l.UID, false)
 			must(t, err)
 			done = m.Done
 		}
@@ -406,7 +406,7 @@ func TestReplaceAfterCrashes(t *testing.T) {
 				err = h.Relocate(t.Context(), plan, 0)
 				for done := false; err == nil && !done; {
 					var m admission.Moved
-					m, err = h.Advance(t.Context(), "a")
+					m, err = h.Advance(t.Context(), "a", false)
 					done = m.Done
 				}
 				if err == nil {
@@ -571,7 +571,7 @@ func TestMovesWaitForNoPod(t *testing.T) {
 	}
 	busy("a", func() error { return h.Relocate(ctx, plan, 0) })
 	must(t, h.Relocate(t.Context(), plan, 0))
-	busy("a", func() error { _, err := h.Advance(ctx, "a"); return err })
+	busy("a", func() error { _, err := h.Advance(ctx, "a", false); return err })
 	if h.advance(t, "a"); h.has("a") != "1,5@0" {
 		t.Errorf("pod a has %s", h.has("a"))
 	}

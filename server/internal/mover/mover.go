@@ -4,13 +4,14 @@
 // It decides nothing, and stores nothing: the ledger has the moves, managers/admission makes the steps,
 // and managers/transition plans them. So a start continues with the moves that it finds.
 //
-// Invariants: one pod moves at a time. A step that is not possible yet is tried again, with growing
+// Invariants: one step is made at a time. A step that is not possible yet is tried again, with growing
 // pauses, and holds up no other pod. After the memory of a container has moved, no other memory moves until the
-// limit of bytes per second allows it.
+// limit of bytes per second allows it. Steps that move no memory are made meanwhile.
 package mover
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -31,7 +32,7 @@ type Config struct {
 	// View returns the current view.
 	View func() *ledger.View
 	// Advance makes the next step of a pod's move, as admission.Engine does.
-	Advance func(ctx context.Context, uid string) (admission.Moved, error)
+	Advance func(ctx context.Context, uid string, memoryStays bool) (admission.Moved, error)
 	// Observe is called after each step and each end of a move; nil for nothing.
 	Observe func(admission.Moved)
 	Log     *slog.Logger
@@ -117,11 +118,12 @@ func (m *Mover) step(ctx context.Context, p *ledger.Pod) bool {
 	if t != nil && now.Before(t.next) {
 		return false
 	}
-	if now.Before(m.quiet) {
-		m.tries[uid] = &try{next: m.quiet, pause: firstPause}
+	done, err := m.Advance(ctx, uid, now.Before(m.quiet))
+	if errors.Is(err, admission.ErrMemoryStays) {
+		// Not until the limit allows it: the move may be reversed before.
+		m.tries[uid] = &try{next: now.Add(min(m.quiet.Sub(now), lastPause)), pause: firstPause}
 		return false
 	}
-	done, err := m.Advance(ctx, uid)
 	if err != nil {
 		m.again(ctx, p, err)
 		return false

@@ -3,6 +3,7 @@ package mover
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -23,7 +24,9 @@ type scene struct {
 	answers map[string][]error
 	steps   []string
 	now     time.Time
-	log     bytes.Buffer
+	// still are the pods of which no memory moves.
+	still map[string]bool
+	log   bytes.Buffer
 }
 
 func newScene(t *testing.T, limit uint64, answers map[string][]error) *scene {
@@ -40,13 +43,20 @@ func newScene(t *testing.T, limit uint64, answers map[string][]error) *scene {
 	s.Mover = New(Config{
 		View: s.ledger.View, Now: func() time.Time { return s.now },
 		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
-		Advance: func(_ context.Context, uid string) (admission.Moved, error) {
+		Advance: func(_ context.Context, uid string, memoryStays bool) (admission.Moved, error) {
+			if memoryStays && !s.still[uid] {
+				return admission.Moved{}, fmt.Errorf("move pod %s: %w", uid, admission.ErrMemoryStays)
+			}
 			next := s.answers[uid][0]
 			if s.answers[uid] = s.answers[uid][1:]; next != nil {
 				return admission.Moved{}, next
 			}
 			s.steps = append(s.steps, uid)
-			m := admission.Moved{Step: &transition.Step{Kind: transition.Migrate, Bytes: 100, Owner: ledger.Owner{Pod: uid, Container: "c"}}}
+			kind := transition.Migrate
+			if s.still[uid] {
+				kind = transition.Narrow
+			}
+			m := admission.Moved{Step: &transition.Step{Kind: kind, Bytes: 100, Owner: ledger.Owner{Pod: uid, Container: "c"}}}
 			if m.Done = len(s.answers[uid]) == 0; m.Done {
 				s.update(t, func(d *ledger.Draft) { d.PutPod(ledgertest.Pod(uid, "c")) })
 			}
@@ -96,6 +106,25 @@ func TestLimitOfBytes(t *testing.T) {
 	s.now = s.now.Add(2 * time.Second)
 	if wait := s.Turn(t.Context()); wait != 0 || s.made() != "a b" {
 		t.Errorf("%s, again in %s", s.made(), wait)
+	}
+}
+
+// While memory has to wait, steps that move none are made, and the next ones of others are looked for: a move may have been
+// reversed.
+func TestOtherStepsGoOn(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1, map[string][]error{"a": {nil}, "b": {nil}, "c": {nil, nil}})
+	s.still = map[string]bool{"c": true}
+	if wait := s.Turn(t.Context()); wait != lastPause || s.made() != "a c c" {
+		t.Errorf("%s, again in %s", s.made(), wait)
+	}
+	s.now = s.now.Add(lastPause)
+	if wait := s.Turn(t.Context()); wait != lastPause || s.made() != "a c c" || s.log.Len() == 0 || strings.Contains(s.log.String(), "cannot make") {
+		t.Errorf("%s, again in %s:\n%s", s.made(), wait, &s.log)
+	}
+	s.now = s.now.Add(90 * time.Second)
+	if s.Turn(t.Context()); s.made() != "a c c b" {
+		t.Errorf("%s", s.made())
 	}
 }
 
