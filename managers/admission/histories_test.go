@@ -1,0 +1,365 @@
+package admission_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// history is an engine on a random machine, with what has happened.
+type history struct {
+	*twoNodes
+	r     *rapid.T
+	shape string
+	nodes int
+	// policy and scope are those of the start; a later policy is in config.
+	policy topology.Policy
+	scope  hint.Scope
+	now    *machine.Topology
+	// before are the pods before the resize that moves them.
+	before map[string]workload.Pod
+	// changed is whether the machine or the policy has ever changed.
+	changed bool
+	log     []string
+}
+
+var (
+	policies = []topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}
+	movables = []workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}
+)
+
+func newHistory(r *rapid.T) *history {
+	h := &history{r: r, before: map[string]workload.Pod{}}
+	h.scope = rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
+	h.policy = rapid.SampledFrom(policies).Draw(r, "policy")
+	h.shape = rapid.SampledFrom([]string{"2s1n8c1t", "2s1n4c2t", "1s4n4c1t", "1s1n8c1t", "2s2n2c2t"}).Draw(r, "machine")
+	h.nodes = machinetest.Build(h.shape).NodeMask().Len()
+	h.twoNodes = changing(r, h.policy, h.scope)
+	h.config.CPU.Features.AlphaOptions = true
+	h.config.CPU.Options = map[string]string{}
+	options := []string{"", "", cpu.FullPCPUsOnly, cpu.StrictReservation, cpu.DistributeAcrossNUMA, cpu.DistributeAcrossCores, cpu.PreferUncores}
+	if o := rapid.SampledFrom(options).Draw(r, "option"); o != "" {
+		h.config.CPU.Options[o] = "true"
+	}
+	h.config.Fit = rapid.IntRange(0, 3).Draw(r, "fit") == 0
+	h.on("", func() int64 { return 10 })
+	return h
+}
+
+// on changes the machine: the CPUs that are off line, and the GiB of each node.
+func (h *history) on(offline string, gib func() int64) {
+	var options []machinetest.Option
+	for id := range h.nodes {
+		options = append(options, machinetest.Memory(id, uint64(gib()*gi)), machinetest.HugePages(id, 2048, 512))
+	}
+	if offline != "" {
+		options = append(options, machinetest.Offline(offline))
+	}
+	h.now = machinetest.Build(h.shape, options...)
+	h.become(h.r, h.now)
+	h.note("CPUs %q are off line", offline)
+}
+
+func (h *history) note(format string, args ...any) {
+	h.log = append(h.log, fmt.Sprintf(format, args...))
+}
+
+// Fatalf ends the test, with the history.
+func (h *history) Fatalf(format string, args ...any) {
+	h.r.Helper()
+	for p := range h.ledger.View().Pods() {
+		h.note("%s has %s", p.UID(), h.has(p.UID()))
+	}
+	h.r.Fatalf("%s\nmachine %s, policy %s, scope %s\n%s", fmt.Sprintf(format, args...), h.shape, h.policy, h.scope, strings.Join(h.log, "\n"))
+}
+
+func (h *history) Helper()                           {}
+func (h *history) Cleanup(func())                    {}
+func (h *history) Errorf(format string, args ...any) { h.Fatalf(format, args...) }
+
+// may fails after an error of another class than the given ones, and returns whether there was none.
+func (h *history) may(err error, classes ...errdefs.Class) bool {
+	if err == nil {
+		return true
+	}
+	for _, c := range classes {
+		if errdefs.ClassOf(err) == c {
+			h.note("  %v", err)
+			return false
+		}
+	}
+	h.Fatalf("%v", err)
+	return false
+}
+
+func (h *history) amounts() workload.Quantities {
+	cpus := rapid.Int64Range(1, 4).Draw(h.r, "cpus") * 1000
+	if rapid.IntRange(0, 7).Draw(h.r, "a fraction") == 0 {
+		cpus = 500
+	}
+	return workload.Quantities{workload.CPU: cpus, workload.Memory: rapid.Int64Range(1, 3).Draw(h.r, "gib") * gi}
+}
+
+// pod draws a pod: with resources as a whole, on shared CPUs, or with up to three containers of any role.
+func (h *history) pod(uid string) workload.Pod {
+	p := workload.Pod{UID: uid, Name: uid, Namespace: "default"}
+	switch rapid.IntRange(0, 9).Draw(h.r, "kind of pod") {
+	case 0:
+		p = asWhole(uid, rapid.Int64Range(2, 4).Draw(h.r, "cpus"), rapid.Int64Range(2, 4).Draw(h.r, "gib"))
+	case 1:
+		p.Containers = []workload.Container{{Name: "c0", Requests: workload.Quantities{workload.CPU: 100, workload.Memory: gi / 8}}}
+	default:
+		n := rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(h.r, "containers")
+		for i := range n {
+			q := h.amounts()
+			if rapid.IntRange(0, 5).Draw(h.r, "huge pages") == 0 {
+				q["hugepages-2Mi"] = rapid.Int64Range(1, 200).Draw(h.r, "pages") << 21
+			}
+			c := workload.Container{Name: fmt.Sprint("c", i), Requests: q, Limits: q}
+			if i < n-1 && (i == 0 || p.Containers[i-1].Role != workload.App) {
+				c.Role = rapid.SampledFrom([]workload.Role{workload.App, workload.Init, workload.Sidecar}).Draw(h.r, "role")
+			}
+			p.Containers = append(p.Containers, c)
+		}
+		if rapid.IntRange(0, 5).Draw(h.r, "gpu") == 0 {
+			p = onGPU(p)
+		}
+	}
+	return movable(p, rapid.SampledFrom(movables).Draw(h.r, "movable"))
+}
+
+// amountsOf returns the amounts of a pod that can change.
+func amountsOf(p workload.Pod) (out []workload.Change) {
+	of := func(q workload.Quantities) workload.Quantities {
+		if q == nil {
+			return nil
+		}
+		return workload.Quantities{workload.CPU: q[workload.CPU], workload.Memory: q[workload.Memory]}
+	}
+	if p.Resources != nil {
+		return []workload.Change{{Requests: of(p.Resources.Requests), Limits: of(p.Resources.Limits)}}
+	}
+	for _, c := range p.Containers {
+		if c.Role != workload.Init {
+			out = append(out, workload.Change{Container: c.Name, Requests: of(c.Requests), Limits: of(c.Limits)})
+		}
+	}
+	return out
+}
+
+func (h *history) resizeAny() {
+	pod, ok := h.ledger.View().Pod(h.drawPod(h.r, "resized"))
+	if !ok {
+		return
+	}
+	limits := []admission.Disruption{admission.AnyDisruption, admission.AnyDisruption, admission.NoDisruption, admission.MovesCPUs, admission.MovesMemory}
+	req := admission.ResizeRequest{UID: pod.UID(), Changes: amountsOf(pod.Pod), MaxDisruption: rapid.SampledFrom(limits).Draw(h.r, "disruption")}
+	for i := range req.Changes {
+		if c := &req.Changes[i]; c.Limits != nil && rapid.Bool().Draw(h.r, "changes") {
+			q := h.amounts()
+			c.Requests, c.Limits = q, q
+		}
+	}
+	got, err := h.Resize(context.Background(), req)
+	h.note("resize of %s to %v: %s %s", pod.UID(), req.Changes, got.Outcome, got.Message)
+	if !h.may(err, errdefs.Invalid) {
+		return
+	}
+	if now, _ := h.ledger.View().Pod(pod.UID()); got.Outcome != admission.Admitted && now != pod {
+		h.Fatalf("a resize that was refused has changed the pod")
+	}
+	if got.Outcome == admission.Admitted && got.Plan != nil {
+		h.before[pod.UID()] = pod.Pod
+	}
+}
+
+// turnBack reverses the move of a pod.
+func (h *history) turnBack(uid string) {
+	pod, _ := h.ledger.View().Pod(uid)
+	h.note("%s turns back", uid)
+	switch {
+	case pod.Move.SameAmounts && h.changed:
+		h.may(h.CancelMove(context.Background(), uid), errdefs.Refused)
+	case pod.Move.SameAmounts:
+		h.may(h.CancelMove(context.Background(), uid))
+	case pod.Move.Before != "":
+		got, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: amountsOf(h.before[uid])})
+		if h.may(err) && got.Outcome != admission.Admitted && !h.changed {
+			h.Fatalf("pod %s is not resized back: %s", uid, got.Message)
+		}
+	}
+}
+
+// step makes the next step of a pod's move, and returns whether there is none.
+func (h *history) step(uid string) bool {
+	m, err := h.Advance(context.Background(), uid, false)
+	if m.Step != nil {
+		h.note("%s", m.Step)
+	}
+	if h.changed {
+		return h.may(err, errdefs.Refused) && m.Done
+	}
+	return h.may(err) && m.Done
+}
+
+func (h *history) moving() (out []string) {
+	for p := range h.ledger.View().Pods() {
+		if p.Move != nil {
+			out = append(out, p.UID())
+		}
+	}
+	return out
+}
+
+// begin begins up to two moves of a plan for a pod.
+func (h *history) begin(p workload.Pod) {
+	plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: 3})
+	h.may(err, errdefs.Invalid)
+	for _, m := range plan.Moves[:min(len(plan.Moves), 2)] {
+		h.note("%s moves for %s", m.UID, p.UID)
+		if !h.may(h.Relocate(context.Background(), m, 0), errdefs.Refused) {
+			return // it holds what the first one has released
+		}
+	}
+}
+
+func (h *history) replaceLosses() {
+	for _, l := range admission.Losses(h.ledger.View()) {
+		h.note("%s: %s", l.UID, l)
+		plan, err := h.PlanReplacement(context.Background(), l)
+		if h.may(err, errdefs.Refused, errdefs.Conflict) {
+			h.may(h.Relocate(context.Background(), plan, 0), errdefs.Refused, errdefs.Conflict)
+		}
+	}
+}
+
+// restart opens the ledger again. The containers still run.
+func (h *history) restart() {
+	h.note("restart")
+	again := nodesUnder(h.r, h.policy, h.scope, h.journal.Reopen(), ledgertest.OpenChanging)
+	again.config, again.kernel = h.config, h.kernel
+	again.cgroups.pods, again.cgroups.containers = h.cgroups.pods, h.cgroups.containers
+	h.twoNodes = again
+	h.become(h.r, h.now)
+}
+
+func (h *history) change() {
+	switch rapid.IntRange(0, 3).Draw(h.r, "change") {
+	case 0, 1:
+		var offline cpuset.Builder
+		for range rapid.IntRange(0, 4).Draw(h.r, "offline") {
+			offline.Add(rapid.IntRange(1, h.now.CPUs().Union(h.now.Offline()).Len()-1).Draw(h.r, "cpu"))
+		}
+		h.on(offline.Set().String(), func() int64 { return rapid.SampledFrom([]int64{10, 10, 8, 6}).Draw(h.r, "gib") })
+		h.changed = true
+	case 2:
+		h.config.Topology.Policy = rapid.SampledFrom(policies).Draw(h.r, "policy")
+		h.note("policy %s", h.config.Topology.Policy)
+		h.become(h.r, h.now)
+		h.changed = true
+	default:
+		h.restart()
+	}
+}
+
+// happen does something that is drawn; uid is a new one.
+func (h *history) happen(uid string) {
+	moving := h.moving()
+	switch op := rapid.IntRange(0, 15).Draw(h.r, "operation"); {
+	case op <= 3:
+		v, err := h.Admit(context.Background(), admission.Request{Pod: h.pod(uid)})
+		h.note("admission of %s: %s %s", uid, v.Outcome, v.Message)
+		h.may(err, errdefs.Invalid)
+	case op == 4:
+		h.note("a removal")
+		h.removeOne(h.r)
+	case op <= 6:
+		h.resizeAny()
+	case op == 7:
+		h.change()
+	case op == 8:
+		h.begin(h.pod(uid))
+	case op == 9:
+		h.replaceLosses()
+	case len(moving) == 0:
+	case op == 10:
+		h.turnBack(rapid.SampledFrom(moving).Draw(h.r, "turns back"))
+	default:
+		h.step(rapid.SampledFrom(moving).Draw(h.r, "moves on"))
+	}
+}
+
+// check compares the ledger with the invariants. The containers follow it.
+func (h *history) check() {
+	view := h.ledger.View()
+	for _, f := range ledger.Check(view) {
+		if f.Kind == ledger.Structural || !h.changed {
+			h.Fatalf("%s", f.Text)
+		}
+	}
+	for p := range view.Pods() {
+		for i := range p.Claims {
+			c := &p.Claims[i]
+			if container := p.Pod.Container(c.Owner.Container); container != nil {
+				h.hasRequest(c, container.Requests)
+			}
+		}
+	}
+	h.kernel.Follow(h, view)
+}
+
+// hasRequest fails if a claim is smaller than the request.
+func (h *history) hasRequest(c *ledger.Claim, q workload.Quantities) {
+	has, wants := uint64(0), uint64(q[workload.Resource(c.Resource)])
+	switch {
+	case c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPodExclusive):
+		has = uint64(c.CPUs.Set.Len()) * 1000
+	case c.Memory != nil:
+		for _, b := range c.Memory {
+			has += b.Bytes
+		}
+	default:
+		return
+	}
+	if has < wants {
+		h.Fatalf("%s has %s, and requests %d", c.Owner, c.Content(), wants)
+	}
+}
+
+// TestRandomHistories: on random histories of admissions, removals, resizes, moves, replacements, restarts and changes of the
+// machine and the policy, on random machines and between the steps of moves, the invariants hold after each commit:
+// no CPU has two owners, no container runs on exclusive CPUs of another one, and no container has less than it requests. Nothing
+// fails otherwise than by a refusal, and each move ends.
+func TestRandomHistories(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		h := newHistory(r)
+		for i := range rapid.IntRange(8, 40).Draw(r, "operations") {
+			h.happen(fmt.Sprint("p", i))
+			h.check()
+		}
+		for _, uid := range h.moving() {
+			for n := 0; !h.step(uid); n++ {
+				if h.check(); n > 50 {
+					h.Fatalf("pod %s does not arrive", uid)
+				}
+			}
+			h.check()
+		}
+	})
+}
