@@ -60,7 +60,9 @@ func full(t *testing.T) *bundle.Bundle {
 		PriorityClassName: "secretclass",
 		Containers: []workload.Container{{
 			Name: container, Limits: workload.Quantities{workload.CPU: 1000},
-			ExternalDevices: []workload.ExternalDevice{{Resource: "example.com/nic", ID: deviceID + "2"}},
+			ExternalDevices: []workload.ExternalDevice{{Resource: "example.com/nic", ID: deviceID + "2", Claim: &workload.ExternalClaim{
+				Name: "secretclaim", Driver: "secretdriver", Pool: host, Device: deviceID, CDI: []string{"secretcdi"},
+			}}},
 		}},
 	}
 	digest, err := pod.Digest()

@@ -269,7 +269,7 @@ func (m *mask) pod(p *workload.Pod) *workload.Pod {
 		c.ExternalDevices = slices.Clone(c.ExternalDevices)
 		for j := range c.ExternalDevices {
 			d := &c.ExternalDevices[j]
-			d.ID = m.device(d.Resource, d.ID)
+			d.ID, d.Claim = m.device(d.Resource, d.ID), nil // no decision depends on the claim
 		}
 	}
 	return &out

@@ -14,6 +14,8 @@ const (
 	maxExternalDevices = 256
 	// maxExternalID bounds the name of a device.
 	maxExternalID = 1024
+	// maxExternalClaim bounds the texts of the claim of a device together, in bytes.
+	maxExternalClaim = 2048
 )
 
 // ReadExternalDevices adds the devices that another program has allocated to the containers
@@ -46,7 +48,7 @@ func ReadExternalDevices(pod *workload.Pod, list []*admissionv1.ExternalDevices)
 }
 
 func readExternal(path string, list []*typesv1.ExternalDevice, vs *errdefs.Violations) (out []workload.ExternalDevice) {
-	type device struct{ resource, id string }
+	type device struct{ resource, id, claim string }
 	seen := map[device]bool{}
 	for i, m := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -57,7 +59,8 @@ func readExternal(path string, list []*typesv1.ExternalDevice, vs *errdefs.Viola
 		if d.ID == "" || len(d.ID) > maxExternalID {
 			vs.Addf(at+".id", "has %d bytes, expected 1 to %d", len(d.ID), maxExternalID)
 		}
-		if key := (device{d.Resource, d.ID}); seen[key] {
+		d.Claim, d.Unlisted = readExternalClaim(at+".claim", m.GetClaim(), vs), m.GetUnlisted()
+		if key := (device{d.Resource, d.ID, m.GetClaim().GetName()}); seen[key] {
 			vs.Addf(at+".id", "%.80q of %.80q is given twice", d.ID, d.Resource)
 		} else {
 			seen[key] = true
@@ -67,10 +70,45 @@ func readExternal(path string, list []*typesv1.ExternalDevice, vs *errdefs.Viola
 	return out
 }
 
+// readExternalClaim reads the claim of a device; nil if it has none.
+func readExternalClaim(path string, m *typesv1.ExternalClaim, vs *errdefs.Violations) *workload.ExternalClaim {
+	if m == nil {
+		return nil
+	}
+	for _, f := range []struct{ field, value string }{
+		{"name", m.GetName()}, {"driver", m.GetDriver()}, {"pool", m.GetPool()}, {"device", m.GetDevice()},
+	} {
+		if f.value == "" {
+			vs.Addf(path+"."+f.field, "is required")
+		}
+	}
+	if n := ClaimTexts(m); n > maxExternalClaim {
+		vs.Addf(path, "its texts have %d bytes together, expected at most %d", n, maxExternalClaim)
+		return nil
+	}
+	return &workload.ExternalClaim{
+		Name: m.GetName(), Driver: m.GetDriver(), Pool: m.GetPool(), Device: m.GetDevice(), Share: m.GetShareId(), CDI: m.GetCdiDevices(),
+	}
+}
+
+// ClaimTexts returns how many bytes all texts of the claim of a device have together. A CDI device counts one more, so that
+// their number is bounded, too.
+func ClaimTexts(m *typesv1.ExternalClaim) int {
+	n := len(m.GetName()) + len(m.GetDriver()) + len(m.GetPool()) + len(m.GetDevice()) + len(m.GetShareId())
+	for _, name := range m.GetCdiDevices() {
+		n += len(name) + 1
+	}
+	return n
+}
+
 // externalDevices returns the message form of external devices.
 func externalDevices(list []workload.ExternalDevice) (out []*typesv1.ExternalDevice) {
 	for _, d := range list {
-		out = append(out, &typesv1.ExternalDevice{Resource: d.Resource, Id: d.ID, NumaNodes: SomeNodes(d.Nodes)})
+		m := &typesv1.ExternalDevice{Resource: d.Resource, Id: d.ID, NumaNodes: SomeNodes(d.Nodes), Unlisted: d.Unlisted}
+		if c := d.Claim; c != nil {
+			m.Claim = &typesv1.ExternalClaim{Name: c.Name, Driver: c.Driver, Pool: c.Pool, Device: c.Device, ShareId: c.Share, CdiDevices: c.CDI}
+		}
+		out = append(out, m)
 	}
 	return out
 }

@@ -151,6 +151,24 @@ type ExternalDevice struct {
 	ID string `json:"id"`
 	// Nodes are the NUMA nodes that the device is near to; empty if it is near to none. The machine may not have them.
 	Nodes numa.Mask `json:"nodes,omitzero"`
+	// Claim is how the container has the device; nil for a device of a device plugin.
+	Claim *ExternalClaim `json:"claim,omitempty"`
+	// Unlisted means that the id is not the one of a device that readers can be told: it stands for several devices or
+	// for a long name, or it is not certain that the container has the device.
+	Unlisted bool `json:"unlisted,omitempty"`
+}
+
+// ExternalClaim is the claim on dynamic resources (KEP-4381), in the pod's namespace, by which a container has a device of
+// another program. All names are that program's.
+type ExternalClaim struct {
+	Name   string `json:"name"`
+	Driver string `json:"driver"`
+	Pool   string `json:"pool"`
+	Device string `json:"device"`
+	// Share is the id of a share of the device; empty for the whole device.
+	Share string `json:"share,omitempty"`
+	// CDI has the names of the CDI devices, in the order of the driver.
+	CDI []string `json:"cdi,omitempty"`
 }
 
 // HasExternal returns whether another program has allocated a device of a resource to the container.

@@ -2371,7 +2371,13 @@ type ExternalDevice struct {
 	// The device's name for the program that allocated it. Required.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// The NUMA nodes that the device is near to; absent: none.
-	NumaNodes     *NUMANodeSet `protobuf:"bytes,3,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	NumaNodes *NUMANodeSet `protobuf:"bytes,3,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	// The claim by which the container has the device; absent for a device of a device plugin.
+	// podresources has such a device in dynamic_resources.
+	Claim *ExternalClaim `protobuf:"bytes,4,opt,name=claim,proto3" json:"claim,omitempty"`
+	// True if id is no device that podresources can list: it stands for several devices or for one
+	// with a long name, or it is not certain that the container has the device.
+	Unlisted      bool `protobuf:"varint,5,opt,name=unlisted,proto3" json:"unlisted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2427,6 +2433,111 @@ func (x *ExternalDevice) GetNumaNodes() *NUMANodeSet {
 	return nil
 }
 
+func (x *ExternalDevice) GetClaim() *ExternalClaim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+func (x *ExternalDevice) GetUnlisted() bool {
+	if x != nil {
+		return x.Unlisted
+	}
+	return false
+}
+
+// ExternalClaim is the claim on dynamic resources (KEP-4381) by which a container has a device. It is
+// in the namespace of the pod. All texts together have at most 2048 bytes,
+// where each CDI device counts one more.
+type ExternalClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the ResourceClaim. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The driver, such as "gpu.example.com", the pool, and the device in it. All are required.
+	Driver string `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`
+	Pool   string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	Device string `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`
+	// The share of a device that several claims use; empty for the whole device.
+	ShareId string `protobuf:"bytes,5,opt,name=share_id,json=shareId,proto3" json:"share_id,omitempty"`
+	// The names of the CDI devices, such as "gpu.example.com/claim=a".
+	CdiDevices    []string `protobuf:"bytes,6,rep,name=cdi_devices,json=cdiDevices,proto3" json:"cdi_devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExternalClaim) Reset() {
+	*x = ExternalClaim{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExternalClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExternalClaim) ProtoMessage() {}
+
+func (x *ExternalClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExternalClaim.ProtoReflect.Descriptor instead.
+func (*ExternalClaim) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ExternalClaim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExternalClaim) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *ExternalClaim) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *ExternalClaim) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *ExternalClaim) GetShareId() string {
+	if x != nil {
+		return x.ShareId
+	}
+	return ""
+}
+
+func (x *ExternalClaim) GetCdiDevices() []string {
+	if x != nil {
+		return x.CdiDevices
+	}
+	return nil
+}
+
 // CPULocation is where a CPU is.
 type CPULocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2441,7 +2552,7 @@ type CPULocation struct {
 
 func (x *CPULocation) Reset() {
 	*x = CPULocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2564,7 @@ func (x *CPULocation) String() string {
 func (*CPULocation) ProtoMessage() {}
 
 func (x *CPULocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[26]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2577,7 @@ func (x *CPULocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPULocation.ProtoReflect.Descriptor instead.
 func (*CPULocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CPULocation) GetCpu() uint32 {
@@ -2503,7 +2614,7 @@ type NodeMemory struct {
 
 func (x *NodeMemory) Reset() {
 	*x = NodeMemory{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2626,7 @@ func (x *NodeMemory) String() string {
 func (*NodeMemory) ProtoMessage() {}
 
 func (x *NodeMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[27]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2639,7 @@ func (x *NodeMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMemory.ProtoReflect.Descriptor instead.
 func (*NodeMemory) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NodeMemory) GetResource() string {
@@ -2583,7 +2694,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2706,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[28]
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2719,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -2721,7 +2832,7 @@ type MovePlan struct {
 
 func (x *MovePlan) Reset() {
 	*x = MovePlan{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2844,7 @@ func (x *MovePlan) String() string {
 func (*MovePlan) ProtoMessage() {}
 
 func (x *MovePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2857,7 @@ func (x *MovePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePlan.ProtoReflect.Descriptor instead.
 func (*MovePlan) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MovePlan) GetSteps() []*MoveStep {
@@ -2805,7 +2916,7 @@ type MoveStep struct {
 
 func (x *MoveStep) Reset() {
 	*x = MoveStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +2928,7 @@ func (x *MoveStep) String() string {
 func (*MoveStep) ProtoMessage() {}
 
 func (x *MoveStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +2941,7 @@ func (x *MoveStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveStep.ProtoReflect.Descriptor instead.
 func (*MoveStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MoveStep) GetKind() MoveStepKind {
@@ -2920,7 +3031,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3043,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3056,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -3071,7 +3182,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3194,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3207,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TraceStep) GetKind() TraceStepKind {
@@ -3209,7 +3320,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3332,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3345,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Shortage) GetResource() string {
@@ -3319,7 +3430,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3442,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3455,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Suggestion) GetKind() SuggestionKind {
@@ -3405,7 +3516,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3528,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3541,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RequestChange) GetContainerName() string {
@@ -3497,7 +3608,7 @@ type LinuxResources struct {
 
 func (x *LinuxResources) Reset() {
 	*x = LinuxResources{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3620,7 @@ func (x *LinuxResources) String() string {
 func (*LinuxResources) ProtoMessage() {}
 
 func (x *LinuxResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3633,7 @@ func (x *LinuxResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxResources.ProtoReflect.Descriptor instead.
 func (*LinuxResources) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LinuxResources) GetCpusetCpus() *CPUSet {
@@ -3621,7 +3732,7 @@ type HugepageLimit struct {
 
 func (x *HugepageLimit) Reset() {
 	*x = HugepageLimit{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3633,7 +3744,7 @@ func (x *HugepageLimit) String() string {
 func (*HugepageLimit) ProtoMessage() {}
 
 func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3646,7 +3757,7 @@ func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugepageLimit.ProtoReflect.Descriptor instead.
 func (*HugepageLimit) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HugepageLimit) GetPageSizeBytes() uint64 {
@@ -3679,7 +3790,7 @@ type ContainerEdits struct {
 
 func (x *ContainerEdits) Reset() {
 	*x = ContainerEdits{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3691,7 +3802,7 @@ func (x *ContainerEdits) String() string {
 func (*ContainerEdits) ProtoMessage() {}
 
 func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3704,7 +3815,7 @@ func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerEdits.ProtoReflect.Descriptor instead.
 func (*ContainerEdits) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ContainerEdits) GetEnvs() map[string]string {
@@ -3754,7 +3865,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[39]
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3877,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[39]
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3890,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Mount) GetContainerPath() string {
@@ -3816,7 +3927,7 @@ type DeviceNode struct {
 
 func (x *DeviceNode) Reset() {
 	*x = DeviceNode{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	mi := &file_berth_types_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +3939,7 @@ func (x *DeviceNode) String() string {
 func (*DeviceNode) ProtoMessage() {}
 
 func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	mi := &file_berth_types_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +3952,7 @@ func (x *DeviceNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
 func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeviceNode) GetContainerPath() string {
@@ -3876,7 +3987,7 @@ type CDIDevice struct {
 
 func (x *CDIDevice) Reset() {
 	*x = CDIDevice{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[41]
+	mi := &file_berth_types_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3999,7 @@ func (x *CDIDevice) String() string {
 func (*CDIDevice) ProtoMessage() {}
 
 func (x *CDIDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[41]
+	mi := &file_berth_types_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +4012,7 @@ func (x *CDIDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDIDevice.ProtoReflect.Descriptor instead.
 func (*CDIDevice) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CDIDevice) GetName() string {
@@ -3927,7 +4038,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[42]
+	mi := &file_berth_types_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4050,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[42]
+	mi := &file_berth_types_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4063,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Moment) GetMoment() isMoment_Moment {
@@ -4152,12 +4263,22 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\vnode_memory\x18\n" +
 	" \x03(\v2\x1a.berth.types.v1.NodeMemoryR\n" +
 	"nodeMemory\x12I\n" +
-	"\x10external_devices\x18\v \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\x0fexternalDevices\"x\n" +
+	"\x10external_devices\x18\v \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\x0fexternalDevices\"\xc9\x01\n" +
 	"\x0eExternalDevice\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12:\n" +
 	"\n" +
-	"numa_nodes\x18\x03 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"P\n" +
+	"numa_nodes\x18\x03 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\x123\n" +
+	"\x05claim\x18\x04 \x01(\v2\x1d.berth.types.v1.ExternalClaimR\x05claim\x12\x1a\n" +
+	"\bunlisted\x18\x05 \x01(\bR\bunlisted\"\xa3\x01\n" +
+	"\rExternalClaim\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06device\x18\x04 \x01(\tR\x06device\x12\x19\n" +
+	"\bshare_id\x18\x05 \x01(\tR\ashareId\x12\x1f\n" +
+	"\vcdi_devices\x18\x06 \x03(\tR\n" +
+	"cdiDevices\"P\n" +
 	"\vCPULocation\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\rR\x04core\x12\x1b\n" +
@@ -4394,7 +4515,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(TopologyHintsKind)(0),        // 1: berth.types.v1.TopologyHintsKind
@@ -4431,52 +4552,53 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*HealthChange)(nil),          // 32: berth.types.v1.HealthChange
 	(*ContainerAllocation)(nil),   // 33: berth.types.v1.ContainerAllocation
 	(*ExternalDevice)(nil),        // 34: berth.types.v1.ExternalDevice
-	(*CPULocation)(nil),           // 35: berth.types.v1.CPULocation
-	(*NodeMemory)(nil),            // 36: berth.types.v1.NodeMemory
-	(*PodAllocation)(nil),         // 37: berth.types.v1.PodAllocation
-	(*MovePlan)(nil),              // 38: berth.types.v1.MovePlan
-	(*MoveStep)(nil),              // 39: berth.types.v1.MoveStep
-	(*Trace)(nil),                 // 40: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 41: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 42: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 43: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 44: berth.types.v1.RequestChange
-	(*LinuxResources)(nil),        // 45: berth.types.v1.LinuxResources
-	(*HugepageLimit)(nil),         // 46: berth.types.v1.HugepageLimit
-	(*ContainerEdits)(nil),        // 47: berth.types.v1.ContainerEdits
-	(*Mount)(nil),                 // 48: berth.types.v1.Mount
-	(*DeviceNode)(nil),            // 49: berth.types.v1.DeviceNode
-	(*CDIDevice)(nil),             // 50: berth.types.v1.CDIDevice
-	(*Moment)(nil),                // 51: berth.types.v1.Moment
-	nil,                           // 52: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 53: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 54: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 55: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 56: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 57: berth.types.v1.CapacityConstraint.WeightsEntry
-	nil,                           // 58: berth.types.v1.CapacityThreshold.WeightsEntry
-	nil,                           // 59: berth.types.v1.LinuxResources.UnifiedEntry
-	nil,                           // 60: berth.types.v1.ContainerEdits.EnvsEntry
-	nil,                           // 61: berth.types.v1.ContainerEdits.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*ExternalClaim)(nil),         // 35: berth.types.v1.ExternalClaim
+	(*CPULocation)(nil),           // 36: berth.types.v1.CPULocation
+	(*NodeMemory)(nil),            // 37: berth.types.v1.NodeMemory
+	(*PodAllocation)(nil),         // 38: berth.types.v1.PodAllocation
+	(*MovePlan)(nil),              // 39: berth.types.v1.MovePlan
+	(*MoveStep)(nil),              // 40: berth.types.v1.MoveStep
+	(*Trace)(nil),                 // 41: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 42: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 43: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 44: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 45: berth.types.v1.RequestChange
+	(*LinuxResources)(nil),        // 46: berth.types.v1.LinuxResources
+	(*HugepageLimit)(nil),         // 47: berth.types.v1.HugepageLimit
+	(*ContainerEdits)(nil),        // 48: berth.types.v1.ContainerEdits
+	(*Mount)(nil),                 // 49: berth.types.v1.Mount
+	(*DeviceNode)(nil),            // 50: berth.types.v1.DeviceNode
+	(*CDIDevice)(nil),             // 51: berth.types.v1.CDIDevice
+	(*Moment)(nil),                // 52: berth.types.v1.Moment
+	nil,                           // 53: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 54: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 55: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 56: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 57: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 58: berth.types.v1.CapacityConstraint.WeightsEntry
+	nil,                           // 59: berth.types.v1.CapacityThreshold.WeightsEntry
+	nil,                           // 60: berth.types.v1.LinuxResources.UnifiedEntry
+	nil,                           // 61: berth.types.v1.ContainerEdits.EnvsEntry
+	nil,                           // 62: berth.types.v1.ContainerEdits.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	10, // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	11, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	14, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	52, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	53, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	53, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	54, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	15, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	15, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	54, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	55, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	16, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	12, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
 	15, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
 	13, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
 	16, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	18, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	55, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	56, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	56, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	57, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	17, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
 	20, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 18: berth.types.v1.TopologyHints.kind:type_name -> berth.types.v1.TopologyHintsKind
@@ -4484,9 +4606,9 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	24, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
 	20, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
 	20, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
-	57, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
+	58, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
 	25, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
-	58, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
+	59, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
 	22, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
 	27, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	28, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
@@ -4499,57 +4621,58 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	20, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 36: berth.types.v1.Device.health:type_name -> berth.types.v1.Health
 	32, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	62, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	63, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
 	3,  // 39: berth.types.v1.HealthChange.health:type_name -> berth.types.v1.Health
 	5,  // 40: berth.types.v1.ContainerAllocation.role:type_name -> berth.types.v1.ContainerRole
 	19, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
 	22, // 42: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.TopologyHint
 	26, // 43: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
 	16, // 44: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
-	35, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
-	36, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
+	36, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
+	37, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
 	34, // 47: berth.types.v1.ContainerAllocation.external_devices:type_name -> berth.types.v1.ExternalDevice
 	20, // 48: berth.types.v1.ExternalDevice.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	0,  // 49: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	33, // 50: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	26, // 51: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	62, // 52: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
-	20, // 53: berth.types.v1.PodAllocation.resource_claim_nodes:type_name -> berth.types.v1.NUMANodeSet
-	39, // 54: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
-	26, // 55: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
-	6,  // 56: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
-	19, // 57: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
-	19, // 58: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
-	20, // 59: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
-	20, // 60: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
-	41, // 61: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	43, // 62: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	62, // 63: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
-	7,  // 64: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 65: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	22, // 66: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	22, // 67: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	26, // 68: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	42, // 69: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	20, // 70: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	21, // 71: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	8,  // 72: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	44, // 73: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	19, // 74: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 75: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	46, // 76: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	59, // 77: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	60, // 78: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	48, // 79: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	49, // 80: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	61, // 81: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	50, // 82: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	62, // 83: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
-	84, // [84:84] is the sub-list for method output_type
-	84, // [84:84] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	35, // 49: berth.types.v1.ExternalDevice.claim:type_name -> berth.types.v1.ExternalClaim
+	0,  // 50: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	33, // 51: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	26, // 52: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	63, // 53: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	20, // 54: berth.types.v1.PodAllocation.resource_claim_nodes:type_name -> berth.types.v1.NUMANodeSet
+	40, // 55: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
+	26, // 56: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
+	6,  // 57: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
+	19, // 58: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
+	19, // 59: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
+	20, // 60: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
+	20, // 61: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
+	42, // 62: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	44, // 63: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	63, // 64: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	7,  // 65: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 66: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	22, // 67: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	22, // 68: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 69: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	43, // 70: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	20, // 71: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	21, // 72: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	8,  // 73: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	45, // 74: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	19, // 75: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 76: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	47, // 77: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	60, // 78: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	61, // 79: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	49, // 80: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	50, // 81: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	62, // 82: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	51, // 83: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	63, // 84: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
+	85, // [85:85] is the sub-list for method output_type
+	85, // [85:85] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -4564,9 +4687,9 @@ func file_berth_types_v1_types_proto_init() {
 		(*Claim_Device)(nil),
 		(*Claim_Opaque)(nil),
 	}
-	file_berth_types_v1_types_proto_msgTypes[36].OneofWrappers = []any{}
 	file_berth_types_v1_types_proto_msgTypes[37].OneofWrappers = []any{}
-	file_berth_types_v1_types_proto_msgTypes[42].OneofWrappers = []any{
+	file_berth_types_v1_types_proto_msgTypes[38].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[43].OneofWrappers = []any{
 		(*Moment_Time)(nil),
 		(*Moment_Revision)(nil),
 	}
@@ -4576,7 +4699,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
