@@ -73,7 +73,7 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 				return nil, err
 			}
 			for _, id := range d.GetDeviceIds() {
-				if err := found.add(place{c.GetName(), d.GetResourceName(), id}, nodes); err != nil {
+				if err := found.add(place{container: c.GetName(), resource: d.GetResourceName(), id: id}, nodes, nil); err != nil {
 					return nil, fmt.Errorf("the devices of pod %s/%s: %w", namespace, name, err)
 				}
 			}
@@ -85,8 +85,8 @@ func (r *podResources) Devices(ctx context.Context, namespace, name string) (map
 // maxDevices bounds the devices of a pod. Plugins that count memory in devices have thousands.
 const maxDevices = 100_000
 
-// place is a device of a container.
-type place struct{ container, resource, id string }
+// place is a device of a container, which may have it by several claims.
+type place struct{ container, resource, id, claim string }
 
 // podDevices collects the devices of a pod.
 type podDevices struct {
@@ -98,8 +98,9 @@ func newPodDevices() *podDevices {
 	return &podDevices{places: map[place]*typesv1.ExternalDevice{}, lists: map[string][]*typesv1.ExternalDevice{}}
 }
 
-// add adds a device. Kubelets before 1.23 report a device once for each of its NUMA nodes.
-func (p *podDevices) add(at place, nodes numa.Mask) error {
+// add adds a device; claim is nil for one of a device plugin. Kubelets before 1.23 report a device once for each of its NUMA
+// nodes.
+func (p *podDevices) add(at place, nodes numa.Mask, claim *typesv1.ExternalClaim) error {
 	if d := p.places[at]; d != nil {
 		d.NumaNodes = convert.SomeNodes(convert.Nodes(d.GetNumaNodes()) | nodes)
 		return nil
@@ -107,7 +108,7 @@ func (p *podDevices) add(at place, nodes numa.Mask) error {
 	if len(p.places) == maxDevices {
 		return errdefs.Exhaustedf("the kubelet reports more than %d", maxDevices)
 	}
-	d := &typesv1.ExternalDevice{Resource: at.resource, Id: at.id, NumaNodes: convert.SomeNodes(nodes)}
+	d := &typesv1.ExternalDevice{Resource: at.resource, Id: at.id, NumaNodes: convert.SomeNodes(nodes), Claim: claim}
 	p.places[at] = d
 	p.lists[at.container] = append(p.lists[at.container], d)
 	return nil
@@ -124,8 +125,7 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	var names []string
 	type claimed struct {
 		container string
-		device    *podresourcesv1.ClaimResource
-		names     []string
+		by        *typesv1.ExternalClaim
 	}
 	var devices []claimed
 	for _, c := range pod.GetContainers() {
@@ -134,15 +134,19 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 			for _, d := range claim.GetClaimResources() {
 				own := ownNames(before[d.GetDriverName()], d.GetCdiDevices())
 				before[d.GetDriverName()] = d.GetCdiDevices()
+				by := &typesv1.ExternalClaim{
+					Name: claim.GetClaimName(), Driver: d.GetDriverName(), Pool: d.GetPoolName(), Device: d.GetDeviceName(), ShareId: d.GetShareId(), CdiDevices: own,
+				}
 				if parts := partsOfClaim(d.GetDriverName(), own); len(parts) > 0 {
 					for _, part := range parts {
-						if err := out.add(place{c.GetName(), policy.ClaimResource, part}, nodeOfClaim(d.GetDeviceName())); err != nil {
+						at := place{c.GetName(), policy.ClaimResource, part, claim.GetClaimName()}
+						if err := out.add(at, nodeOfClaim(d.GetDeviceName()), by); err != nil {
 							return err
 						}
 					}
 					continue
 				}
-				devices = append(devices, claimed{c.GetName(), d, own})
+				devices = append(devices, claimed{c.GetName(), by})
 				names = append(names, own...)
 			}
 		}
@@ -160,14 +164,14 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 	}
 	for _, p := range devices {
 		var mask numa.Mask
-		for _, name := range p.names {
+		for _, name := range p.by.GetCdiDevices() {
 			mask |= nodes[name]
 		}
-		id := p.device.GetPoolName() + "/" + p.device.GetDeviceName()
-		if share := p.device.GetShareId(); share != "" {
+		id := p.by.GetPool() + "/" + p.by.GetDevice()
+		if share := p.by.GetShareId(); share != "" {
 			id += "/" + share
 		}
-		if err := out.add(place{p.container, p.device.GetDriverName() + "/" + dynamicResource, id}, mask); err != nil {
+		if err := out.add(place{p.container, p.by.GetDriver() + "/" + dynamicResource, id, p.by.GetName()}, mask, p.by); err != nil {
 			return err
 		}
 	}

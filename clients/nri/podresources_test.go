@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/nri/cdi"
+	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -156,9 +157,15 @@ func TestDynamicDevices(t *testing.T) {
 		}
 		got := ""
 		for _, d := range out.lists["main"] {
-			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
+			claim := d.GetClaim()
+			got += fmt.Sprintf("%s %s %s of %s: %s %s %s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()),
+				claim.GetName(), claim.GetDriver(), claim.GetPool(), claim.GetDevice(), claim.GetShareId(), claim.GetCdiDevices())
 		}
-		if want := "gpu.example.com/dra n1/gpu-0 1\ngpu.example.com/dra n1/gpu-1/s 1\ngpu.example.com/dra n1/gpu-2 \ngpu.example.com/dra n1/gpu-3 \n"; got != want {
+		if want := `gpu.example.com/dra n1/gpu-0 1 of a: gpu.example.com n1 gpu-0  [gpu.example.com/claim=c1]
+gpu.example.com/dra n1/gpu-1/s 1 of a: gpu.example.com n1 gpu-1 s [gpu.example.com/claim=c1]
+gpu.example.com/dra n1/gpu-2  of b: gpu.example.com n1 gpu-2  [gpu.example.com/claim=gone]
+gpu.example.com/dra n1/gpu-3  of b: gpu.example.com n1 gpu-3  []
+`; got != want {
 			t.Errorf("got\n%swant\n%s", got, want)
 		}
 	}
@@ -230,6 +237,9 @@ func TestSeveralDevicesOfAClaim(t *testing.T) {
 		got := ""
 		for _, d := range out.lists["main"] {
 			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
+			if claim := d.GetClaim(); claim.GetName() != "a" || len(claim.GetCdiDevices()) == 0 || strings.HasSuffix(d.GetId(), claim.GetDevice()) == (d.GetResource() == policy.ClaimResource) {
+				t.Errorf("fixed %t: %v", fixed, d)
+			}
 		}
 		want := "dra.berthd.github.io/claim u:left 0\ndra.berthd.github.io/claim u:right 1\ndra.berthd.github.io/claim u:far \n" +
 			"dra.berthd.github.io/dra n1/numa-2 \ngpu.example.com/dra n1/gpu-0 0\ngpu.example.com/dra n1/gpu-1 1\ngpu.example.com/dra n1/gpu-2 0-1\n" +
@@ -246,12 +256,12 @@ func TestManyDevicesOfThePod(t *testing.T) {
 	found := newPodDevices()
 	for i := range maxDevices {
 		for _, nodes := range []numa.Mask{1, 2} {
-			if err := found.add(place{"main", "example.com/memory", fmt.Sprint(i)}, nodes); err != nil {
+			if err := found.add(place{container: "main", resource: "example.com/memory", id: fmt.Sprint(i)}, nodes, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	err := found.add(place{"main", "example.com/memory", "more"}, 0)
+	err := found.add(place{container: "main", resource: "example.com/memory", id: "more"}, 0, nil)
 	if errdefs.ClassOf(err) != errdefs.Exhausted || len(found.lists["main"]) != maxDevices {
 		t.Errorf("%d devices, then %v", len(found.lists["main"]), err)
 	}

@@ -45,10 +45,7 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 		if len(list) == 0 {
 			continue
 		}
-		long := func(d *typesv1.ExternalDevice) bool { return len(d.GetId()) > maxDeviceID }
-		if len(list) > maxDevices || slices.ContainsFunc(list, long) {
-			list = grouped(list)
-		}
+		list = bounded(list)
 		out = append(out, &admissionv1.ExternalDevices{ContainerName: c.GetName(), Devices: list})
 		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(), "devices", fmt.Sprint(list))
 	}
@@ -56,12 +53,12 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 }
 
 // partsOf returns the parts of all claims on CPUs that containers of a pod use. The kubelet does not list the devices of init
-// containers that end.
+// containers that end, so it is not known which of these an init container uses.
 func partsOf(byContainer map[string][]*typesv1.ExternalDevice) (parts []*typesv1.ExternalDevice) {
 	for _, name := range slices.Sorted(maps.Keys(byContainer)) {
 		for _, d := range byContainer[name] {
 			if isClaim(d) && !slices.ContainsFunc(parts, func(o *typesv1.ExternalDevice) bool { return o.GetId() == d.GetId() }) {
-				parts = append(parts, d)
+				parts = append(parts, &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: d.GetNumaNodes(), Unlisted: true})
 			}
 		}
 	}
@@ -81,7 +78,7 @@ func (s *sandbox) nearClaims(list []*typesv1.ExternalDevice) []*typesv1.External
 	out := slices.Clone(list)
 	for i, d := range out {
 		if isClaim(d) {
-			out[i] = &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: convert.SomeNodes(nodes)}
+			out[i] = &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: convert.SomeNodes(nodes), Claim: d.GetClaim(), Unlisted: d.GetUnlisted()}
 		}
 	}
 	return out
@@ -100,16 +97,41 @@ func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*
 	return byContainer, nil
 }
 
-// maxDevices is how many devices of a container berthd takes, maxDeviceID the bytes of an id.
+// Bounds of what berthd takes.
 const (
-	maxDevices  = 256
-	maxDeviceID = 1024
+	maxDevices  = 256  // of a container
+	maxDeviceID = 1024 // bytes
+	maxClaim    = 2048 // bytes of all texts of a device's claim
 )
 
-// grouped combines the devices that are of the same resource and on the same NUMA nodes. Plugins that
-// share a device, or count its memory, have thousands of ids, and their NUMA nodes are what matters. A
-// group has the id of its first device and the number of the others. Parts of claims on CPUs stay as they are, because their ids say
-// which claims the container uses, unless there are too many of them.
+// bounded returns the devices of a container within berthd's bounds. If there are too many, those of device plugins are
+// combined first: plugins that share a device, or count its memory, have thousands of ids. The devices of claims stay, unless
+// they alone are too many.
+func bounded(list []*typesv1.ExternalDevice) []*typesv1.ExternalDevice {
+	long := func(d *typesv1.ExternalDevice) bool {
+		return len(d.GetId()) > maxDeviceID || convert.ClaimTexts(d.GetClaim()) > maxClaim
+	}
+	many := len(list) > maxDevices
+	var combined, out []*typesv1.ExternalDevice
+	for _, d := range list {
+		if long(d) || many && d.GetClaim() == nil {
+			combined = append(combined, d)
+		} else {
+			out = append(out, d)
+		}
+	}
+	if len(combined) == 0 && !many {
+		return list
+	}
+	if out = append(out, grouped(combined)...); len(out) > maxDevices {
+		return grouped(list)
+	}
+	return out
+}
+
+// grouped combines the devices that are of the same resource and on the same NUMA nodes, which are what matters for the placement. A
+// group has the id of its first device and the number of the others. Parts of claims on CPUs stay apart, because their ids say which claims
+// the container uses, unless there are too many of them.
 func grouped(list []*typesv1.ExternalDevice) (out []*typesv1.ExternalDevice) {
 	type kind struct{ resource, nodes, claim string }
 	groups := map[kind][]string{}
@@ -127,11 +149,15 @@ func grouped(list []*typesv1.ExternalDevice) (out []*typesv1.ExternalDevice) {
 		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.claim, b.claim))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(groups), order) {
+		if d := first[k]; len(groups[k]) == 1 && len(d.GetId()) <= maxDeviceID && convert.ClaimTexts(d.GetClaim()) <= maxClaim {
+			out = append(out, d)
+			continue
+		}
 		id := fmt.Sprintf("%.200s", slices.Min(groups[k])) // characters, which are of up to 4 bytes
 		if more := len(groups[k]) - 1; more > 0 {
 			id = fmt.Sprintf("%s and %d more", id, more)
 		}
-		out = append(out, &typesv1.ExternalDevice{Resource: k.resource, Id: id, NumaNodes: first[k].GetNumaNodes()})
+		out = append(out, &typesv1.ExternalDevice{Resource: k.resource, Id: id, NumaNodes: first[k].GetNumaNodes(), Unlisted: true})
 	}
 	return out
 }

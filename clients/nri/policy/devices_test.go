@@ -116,9 +116,15 @@ func TestManyDevices(t *testing.T) {
 		}
 	}
 	devices.devices["many"] = append(devices.devices["many"], &typesv1.ExternalDevice{Resource: "example.com/nic", Id: "nic"})
+	byClaim := func(cdi string) *typesv1.ExternalDevice {
+		return &typesv1.ExternalDevice{Resource: "gpu.example.com/dra", Id: "n1/" + cdi[:5], NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Claim: &typesv1.ExternalClaim{
+			Name: "claim", Driver: "gpu.example.com", Pool: "n1", Device: cdi[:5], CdiDevices: []string{cdi},
+		}}
+	}
+	devices.devices["many"] = append(devices.devices["many"], byClaim("gpu-0"), byClaim("gpu-1"+strings.Repeat("x", maxClaim)))
 	devices.devices["long"] = []*typesv1.ExternalDevice{gpu(strings.Repeat("ü", maxDeviceID), 1)}
 	e := newEngine(t, Config{Client: d.Client, Devices: devices})
-	for name, want := range map[string][]string{"few": nil, "long": {strings.Repeat("ü", 200)}, "many": {"gpu-00001 and 19999 more", "nic"}} {
+	for name, want := range map[string][]string{"few": nil, "long": {strings.Repeat("ü", 200)}, "many": {"n1/gpu-0", "gpu-00001 and 19999 more", "nic", "n1/gpu-1"}} {
 		p := pod(name, "guaranteed")
 		c := container(p, "main", name+"-1", 1000, gib)
 		if cpus := e.run(p, c); !strings.Contains("4 5 6 7", cpus) {
@@ -135,6 +141,9 @@ func TestManyDevices(t *testing.T) {
 		var ids []string
 		for _, d := range list {
 			ids = append(ids, d.GetId())
+			if wanted := d.GetId() != "nic" && d.GetId() != "n1/gpu-0"; d.GetUnlisted() != wanted || (d.GetClaim() != nil) != (d.GetId() == "n1/gpu-0") {
+				t.Errorf("%s: %v, want unlisted %t", name, d, wanted)
+			}
 		}
 		if !slices.Equal(ids, want) {
 			t.Errorf("%s: %d devices, %.10q", name, len(ids), ids)
