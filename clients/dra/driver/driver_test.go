@@ -129,7 +129,7 @@ privileges: {dropCapabilities: false, landlock: false, seccomp: false}
 	if err := c.ApplyBerth("test", []byte(text)); err != nil {
 		p.t.Fatal(err)
 	}
-	c.Listen, c.StateDir = p.root+"/berth.sock", p.root+"/state"
+	c.Listen, c.StateDir, c.PodResourcesDir = p.root+"/berth.sock", p.root+"/state", new(p.root+"/pod-resources")
 	p.stop = servertest.Start(p.t, c)
 }
 

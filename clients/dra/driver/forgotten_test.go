@@ -17,17 +17,7 @@ import (
 // usedBy admits a pod whose container uses a claim, as berth-nri does.
 func (p *place) usedBy(pod, claim string) {
 	p.t.Helper()
-	answer, err := p.Client.Admission().Admit(p.t.Context(), &admissionv1.AdmitRequest{
-		Owner: "kubernetes",
-		Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
-			Metadata: &typesv1.PodMetadata{Uid: pod, Namespace: "default", Name: pod},
-			Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
-		}},
-		ExternalDevices: []*admissionv1.ExternalDevices{{ContainerName: "main", Devices: []*typesv1.ExternalDevice{{Resource: Kind, Id: claim + ":place"}}}},
-	})
-	if err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
-		p.t.Fatal(answer, err)
-	}
+	p.admitPod(pod, []*admissionv1.ExternalDevices{{ContainerName: "main", Devices: []*typesv1.ExternalDevice{{Resource: Kind, Id: claim + ":place"}}}}, &typesv1.Container{Name: "main"})
 }
 
 // TestForgottenClaims: a claim that the API server does not have, and that no container uses, is released after a while, whether it has

@@ -276,7 +276,10 @@ const (
 func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }
 
 // key names a container in berthd that is admitted apart.
-func (s *sandbox) key(name string) string { return s.uid + "." + name }
+func (s *sandbox) key(name string) string {
+	uid, _ := workload.Apart(s.uid, s.name, name)
+	return uid
+}
 
 // lists reports whether the pod's specification has a container.
 func (s *sandbox) lists(name string) bool {

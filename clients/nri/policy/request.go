@@ -150,9 +150,10 @@ func (m *member) apart() (*typesv1.Pod, error) {
 	if m.ofPod {
 		resources, qos = nil, string(workload.BestEffort)
 	}
+	uid, name := workload.Apart(s.uid, s.name, m.name)
 	return &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{
-			Name: s.name + "." + m.name, Namespace: s.namespace, Uid: s.key(m.name),
+			Name: name, Namespace: s.namespace, Uid: uid,
 			Annotations: s.annotationsFor("container"),
 		},
 		Spec:   &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},

@@ -2,6 +2,8 @@ package podresources
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -10,32 +12,37 @@ import (
 	"github.com/berthd/berth/managers/device"
 )
 
-// MissingHeader is the metadata of an answer to GetAllocatableResources that was
-// given although plugins are still expected back: the names of their resources.
+// MissingHeader is the metadata of an answer without some devices: the names of their resources. In List and Get these are
+// external devices whose ids are not known; in GetAllocatableResources those of plugins that are still expected back, and those
+// that another program's plugins have.
 const MissingHeader = "berth-missing-resources"
+
+// name puts the names of missing resources into the metadata of an answer.
+func name(ctx context.Context, missing map[string]bool) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	md := metadata.MD{}
+	md.Append(MissingHeader, slices.Sorted(maps.Keys(missing))...)
+	return grpc.SetHeader(ctx, md)
+}
 
 // margin is the part of a caller's deadline that is reserved for the answer.
 const margin = time.Second
 
 // complete returns the devices after every plugin from before a start of berthd is back. It waits
-// within berthd's and the caller's deadlines. Some readers call only once, and would never see
-// the devices.
-func (s *service) complete(ctx context.Context) (*device.Snapshot, error) {
+// within berthd's and the caller's deadlines, and then also returns the resources of the others. Some readers call only once,
+// and would never see the devices.
+func (s *service) complete(ctx context.Context) (snap *device.Snapshot, missing map[string]bool) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-margin))
 		defer cancel()
 	}
 	for waiting := true; ; {
-		snap := s.Inventory.Inventory()
-		missing := awaited(snap)
-		if len(missing) == 0 {
-			return snap, nil
-		}
-		if !waiting {
-			md := metadata.MD{}
-			md.Append(MissingHeader, missing...)
-			return snap, grpc.SetHeader(ctx, md)
+		snap = s.Inventory.Inventory()
+		if missing = awaited(snap); len(missing) == 0 || !waiting {
+			return snap, missing
 		}
 		select {
 		case <-snap.Superseded():
@@ -48,10 +55,11 @@ func (s *service) complete(ctx context.Context) (*device.Snapshot, error) {
 }
 
 // awaited lists the resources whose plugins are expected to come back.
-func awaited(snap *device.Snapshot) (names []string) {
+func awaited(snap *device.Snapshot) map[string]bool {
+	names := map[string]bool{}
 	for r := range snap.Resources() {
 		if r.Awaited() {
-			names = append(names, r.Name)
+			names[r.Name] = true
 		}
 	}
 	return names

@@ -32,6 +32,13 @@ func container(p *ledger.Pod, name string) *v1.ContainerResources {
 			out.Devices = append(out.Devices, devices(c.Resource, c.Devices.Devices)...)
 		}
 	}
+	if c := p.Pod.Container(name); c != nil && len(c.ExternalDevices) > 0 {
+		for resource, list := range external(c) {
+			out.Devices = append(out.Devices, devices(resource, list)...)
+		}
+		slices.SortStableFunc(out.Devices, func(a, b *v1.ContainerDevices) int { return cmp.Compare(a.ResourceName, b.ResourceName) })
+		out.DynamicResources = dynamic(p.Pod.Namespace, c)
+	}
 	return out
 }
 

@@ -1,9 +1,7 @@
 package podresources
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -49,43 +47,49 @@ func New(parts Parts, features workload.Features) v1.PodResourcesListerServer {
 }
 
 // List implements PodResourcesLister.
-func (s *service) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
+func (s *service) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
 	s.count(ListRequests)
-	pods := active(s.Ledger.View())
+	pods, missing := active(s.Ledger.View()), map[string]bool{}
 	out := &v1.ListPodResourcesResponse{PodResources: make([]*v1.PodResources, len(pods))}
 	for i, p := range pods {
-		out.PodResources[i] = s.pod(p)
+		out.PodResources[i] = s.pod(p, missing)
 	}
-	return out, nil
+	return out, name(ctx, missing)
 }
 
 // Get implements PodResourcesLister. The status of a pod that is not there is
 // the kubelet's: clients match on it.
-func (s *service) Get(_ context.Context, req *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
+func (s *service) Get(ctx context.Context, req *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	s.count(GetRequests)
-	p := newest(s.Ledger.View(), req.GetPodNamespace(), req.GetPodName())
+	p, missing := newest(s.Ledger.View(), req.GetPodNamespace(), req.GetPodName()), map[string]bool{}
 	if p == nil {
 		s.Counter.Count(GetErrors, V1)
 		return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
 	}
-	return &v1.GetPodResourcesResponse{PodResources: s.pod(p)}, nil
+	out := &v1.GetPodResourcesResponse{PodResources: s.pod(p, missing)}
+	return out, name(ctx, missing)
 }
 
-// GetAllocatableResources implements PodResourcesLister. It returns all allocatable resources,
-// used or not. Soon after a start it waits for the plugins.
+// GetAllocatableResources implements PodResourcesLister. It returns all resources that pods may have by their requests, used or not.
+// What resource claims may have, or hold if there is one pool, is not part of it. Soon after a start it waits for the plugins.
 func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	s.count(AllocatableRequests)
-	out := &v1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs.Allocatable())}
-	for _, m := range s.Ledger.View().Rules().Memory {
+	snap, missing := s.complete(ctx)
+	view := s.Ledger.View()
+	out := &v1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs.Allocatable().Minus(view.ResourceClaimCPUs()))}
+	claimed := view.ResourceClaimMemory()
+	for _, m := range view.Rules().Memory {
+		if view.Rules().OnePool {
+			m.Allocatable -= min(m.Allocatable, claimed.Held(m.Resource)[m.Node])
+		}
 		if m.Allocatable > 0 {
 			out.Memory = append(out.Memory, &v1.ContainerMemory{
 				MemoryType: m.Resource, Size: m.Allocatable, Topology: &v1.TopologyInfo{Nodes: []*v1.NUMANode{{ID: int64(m.Node)}}},
 			})
 		}
 	}
-	snap, err := s.complete(ctx)
-	if err != nil {
-		return nil, err
+	for p := range view.Pods() {
+		notAllocatable(missing, p)
 	}
 	for r := range snap.Resources() {
 		var list []ledger.Device
@@ -96,7 +100,7 @@ func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.Allocatable
 		}
 		out.Devices = append(out.Devices, devices(r.Name, list)...)
 	}
-	return out, nil
+	return out, name(ctx, missing)
 }
 
 // count counts a call of v1.
@@ -105,39 +109,22 @@ func (s *service) count(m Metric) {
 	s.Counter.Count(m, V1)
 }
 
-// pod returns what a pod and its containers hold.
-func (s *service) pod(p *ledger.Pod) *v1.PodResources {
-	out := &v1.PodResources{Name: p.Pod.Name, Namespace: p.Pod.Namespace}
-	for _, c := range p.Pod.Walk() {
-		if c.Role != workload.Init {
-			out.Containers = append(out.Containers, container(p, c.Name))
+// pod returns what a pod and its containers hold, and adds the resources of devices that it cannot list.
+func (s *service) pod(p *listed, missing map[string]bool) *v1.PodResources {
+	out := &v1.PodResources{Name: p.name, Namespace: p.namespace}
+	for _, record := range p.records {
+		for _, c := range record.Pod.Walk() {
+			if c.Role != workload.Init {
+				out.Containers = append(out.Containers, container(record, c.Name))
+			}
 		}
-	}
-	if s.features.PodLevelResourceManagers {
-		for _, c := range heldBy(p, "") {
-			out.CpuIds = append(out.CpuIds, cpus(c)...)
-			out.Memory = append(out.Memory, memory(c)...)
+		if s.features.PodLevelResourceManagers {
+			for _, c := range heldBy(record, "") {
+				out.CpuIds = append(out.CpuIds, cpus(c)...)
+				out.Memory = append(out.Memory, memory(c)...)
+			}
 		}
+		unlisted(missing, record)
 	}
 	return out
-}
-
-// active returns the pods by namespace and name. Resource claims are no pods.
-func active(view *ledger.View) []*ledger.Pod {
-	pods := slices.SortedStableFunc(view.Pods(), func(a, b *ledger.Pod) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
-	})
-	return slices.DeleteFunc(pods, func(p *ledger.Pod) bool { return p.Pod.ResourceClaim != nil })
-}
-
-// newest finds a pod by its name, nil if there is none. A pod and its successor of the same name
-// can exist at once; the later one counts.
-func newest(view *ledger.View, namespace, name string) *ledger.Pod {
-	var found *ledger.Pod
-	for p := range view.Pods() {
-		if p.Pod.ResourceClaim == nil && p.Pod.Namespace == namespace && p.Pod.Name == name && (found == nil || p.AdmittedAt.After(found.AdmittedAt)) {
-			found = p
-		}
-	}
-	return found
 }

@@ -26,10 +26,12 @@ func (s *alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alp
 	s.counter.Count(Requests, V1Alpha1)
 	out := &v1alpha1.ListPodResourcesResponse{}
 	for _, p := range active(s.ledger.View()) {
-		pod := &v1alpha1.PodResources{Name: p.Pod.Name, Namespace: p.Pod.Namespace}
-		for _, c := range p.Pod.Walk() {
-			if c.Role == workload.App {
-				pod.Containers = append(pod.Containers, alphaContainer(p, c.Name))
+		pod := &v1alpha1.PodResources{Name: p.name, Namespace: p.namespace}
+		for _, record := range p.records {
+			for _, c := range record.Pod.Walk() {
+				if c.Role == workload.App {
+					pod.Containers = append(pod.Containers, alphaContainer(record, c.Name))
+				}
 			}
 		}
 		out.PodResources = append(out.PodResources, pod)
@@ -39,13 +41,8 @@ func (s *alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alp
 
 func alphaContainer(p *ledger.Pod, name string) *v1alpha1.ContainerResources {
 	out := &v1alpha1.ContainerResources{Name: name}
-	for _, c := range heldBy(p, name) {
-		if c.Devices == nil {
-			continue
-		}
-		for _, e := range entries(c.Devices.Devices) {
-			out.Devices = append(out.Devices, &v1alpha1.ContainerDevices{ResourceName: c.Resource, DeviceIds: []string{e.id}})
-		}
+	for _, d := range container(p, name).GetDevices() {
+		out.Devices = append(out.Devices, &v1alpha1.ContainerDevices{ResourceName: d.GetResourceName(), DeviceIds: d.GetDeviceIds()})
 	}
 	return out
 }
