@@ -12,7 +12,8 @@ import (
 const Kubelet = "kubelet"
 
 // BesideKubelet sets the defaults of a node with a kubelet. The kubelet serves the sockets of
-// device plugins and podresources. The kubelet and the runtime write the cgroups. The kubelet
+// device plugins, and its own podresources socket, so berthd's is in a directory of berthd: PodResourcesDir is left unset, and
+// its default is below that of berth's socket. The kubelet and the runtime write the cgroups. The kubelet
 // checks whether a pod fits and what the machine is like, and it allocates every device that
 // berthd does not know. Policies from a kubelet's file are the kubelet's and must be off; the
 // notes name the others.
@@ -31,7 +32,7 @@ func (c *Config) BesideKubelet() (notes []string) {
 	}
 	c.CPU, c.Topology = d.CPU, d.Topology
 	c.Memory.Policy = d.Memory.Policy
-	c.DevicePluginDir, c.PluginRegistryDir, c.PodResourcesDir = new(""), new(""), new("")
+	c.DevicePluginDir, c.PluginRegistryDir, c.PodResourcesDir = new(""), new(""), nil
 	c.Cgroups.Tree = TreeMemory
 	c.Node.NodeFit, c.Node.FailSwapOn, c.Node.FailCgroupV1 = false, false, false
 	c.Node.KernelTunables = TunablesIgnore

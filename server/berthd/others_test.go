@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -87,28 +88,30 @@ func TestSocketsOfOthers(t *testing.T) {
 	}
 }
 
-// TestBesideKubelet starts a daemon where a kubelet serves its sockets and owns the cgroups: the daemon
-// decides about pods and touches none of them.
+// TestBesideKubelet starts a daemon where a kubelet serves the socket of device plugins and owns the cgroups: the daemon decides
+// about pods and touches none of them. It serves podresources in a directory of its own, which lets in only root.
 func TestBesideKubelet(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	var kubelets []string
-	for _, name := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
-		path := filepath.Join(n.root, name)
-		l, err := socket.Listen(path, socket.Options{DirMode: 0o750})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = l.Close() })
-		kubelets = append(kubelets, path)
+	kubelets := filepath.Join(n.root, "device-plugins/kubelet.sock")
+	l, err := socket.Listen(kubelets, socket.Options{DirMode: 0o750})
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() })
 	d := n.start("--beside=kubelet", "--cgroup-tree=memory")
 	d.admitted(withDevice("a", "example.com/kubelets"))
+	list, err := d.readers().List(d.ctx(), &podresourcesv1.ListPodResourcesRequest{})
+	if err != nil || len(list.GetPodResources()) != 1 {
+		t.Errorf("podresources lists %v, %v; want the pod", list, err)
+	}
+	info, err := os.Stat(filepath.Join(n.root, "pod-resources"))
+	if err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("the directory of podresources: %v, %v; want mode 0750", info, err)
+	}
 	d.stop()
-	for _, path := range kubelets {
-		if err := socket.Unserved(path); err == nil {
-			t.Errorf("%s is no longer the kubelet's", path)
-		}
+	if err := socket.Unserved(kubelets); err == nil {
+		t.Errorf("%s is no longer the kubelet's", kubelets)
 	}
 	if _, err := os.Stat(filepath.Join(n.root, "plugins_registry")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the kubelet's plugin registry: %v", err)

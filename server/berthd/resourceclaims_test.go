@@ -37,7 +37,6 @@ func TestResourceClaims(t *testing.T) {
 		text := `apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
 beside: kubelet
-podResourcesDir: ` + n.root + `/pod-resources
 cpu: {policy: static}
 topology: {policy: best-effort}
 reserved: {cpus: "0-5,16-21", system: {memory: 20Gi}, evictionHard: {}}

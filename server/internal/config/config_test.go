@@ -83,8 +83,8 @@ func TestBesideKubelet(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if c.DevicePluginSocket() != "" || c.PodResourcesSocket() != "" || *c.PluginRegistryDir != "" {
-			t.Errorf("%s: berthd serves the kubelet's sockets: %q, %q, %q", name, c.DevicePluginSocket(), c.PodResourcesSocket(), *c.PluginRegistryDir)
+		if c.DevicePluginSocket() != "" || c.PodResourcesSocket() != "/run/berth/pod-resources/kubelet.sock" || *c.PluginRegistryDir != "" {
+			t.Errorf("%s: berthd serves the kubelet's sockets, or not its own of podresources: %q, %q, %q", name, c.DevicePluginSocket(), c.PodResourcesSocket(), *c.PluginRegistryDir)
 		}
 		if c.Cgroups.Tree != document.TreeMemory || c.Node.NodeFit || c.Node.FailSwapOn || !slices.Equal(c.Devices.Elsewhere, []string{"*"}) {
 			t.Errorf("%s: got tree %s, node fit %v, swap %v, elsewhere %v", name, c.Cgroups.Tree, c.Node.NodeFit, c.Node.FailSwapOn, c.Devices.Elsewhere)
@@ -97,8 +97,15 @@ func TestBesideKubelet(t *testing.T) {
 		}
 	}
 	c, _, err := load(t, "", "", "--beside=kubelet", "--device-plugin-dir", "/run/plugins", "--node-fit", "--devices-elsewhere", "example.com")
-	if err != nil || c.DevicePluginSocket() != "/run/plugins/kubelet.sock" || c.PodResourcesSocket() != "" || !c.Node.NodeFit || c.Devices.Elsewhere[0] != "example.com" {
+	if err != nil || c.DevicePluginSocket() != "/run/plugins/kubelet.sock" || c.PodResourcesSocket() != "/run/berth/pod-resources/kubelet.sock" || !c.Node.NodeFit || c.Devices.Elsewhere[0] != "example.com" {
 		t.Errorf("settings of one's own: got %+v, %v", c, err)
+	}
+	for want, args := range map[string][]string{
+		"": {"--pod-resources-dir", ""}, "/run/readers/kubelet.sock": {"--pod-resources-dir", "/run/readers"}, "/run/try/pod-resources/kubelet.sock": {"--root-dir", "/run/try"},
+	} {
+		if c, _, err := load(t, "", "", append(args, "--beside=kubelet")...); err != nil || c.PodResourcesSocket() != want {
+			t.Errorf("beside a kubelet with %q: podresources is served at %q, want %q, %v", args, c.PodResourcesSocket(), want, err)
+		}
 	}
 	if c, _, err := load(t, "", "", "--pod-resources-dir", ""); err != nil || c.PodResourcesSocket() != "" || c.DevicePluginSocket() == "" {
 		t.Errorf("only one socket is off: got %q, %q, %v", c.PodResourcesSocket(), c.DevicePluginSocket(), err)

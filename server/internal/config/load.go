@@ -139,6 +139,10 @@ func fillPaths(c *config.Config) error {
 		c.RootDir = root
 		run, state, kubelet = root, filepath.Join(root, "state"), root
 	}
+	readers := kubelet
+	if c.Beside == config.Kubelet {
+		readers = run // a kubelet serves its own socket
+	}
 	for _, p := range []struct {
 		field    *string
 		fallback string
@@ -147,7 +151,7 @@ func fillPaths(c *config.Config) error {
 		{&c.StateDir, state},
 		{directory(&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")), ""},
 		{directory(&c.PluginRegistryDir, filepath.Join(kubelet, "plugins_registry")), ""},
-		{directory(&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")), ""},
+		{directory(&c.PodResourcesDir, filepath.Join(readers, "pod-resources")), ""},
 	} {
 		if *p.field == "" {
 			*p.field = p.fallback
