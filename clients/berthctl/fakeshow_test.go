@@ -565,6 +565,10 @@ func (f fakeLister) podResources() []*podresourcesv1.PodResources {
 				Name: "app", CpuIds: []int64{2, 1},
 				Devices: []*podresourcesv1.ContainerDevices{{ResourceName: "example.com/gpu", DeviceIds: []string{"gpu-0", "gpu-1"}, Topology: zero}},
 				Memory:  []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: zero}},
+				DynamicResources: []*podresourcesv1.DynamicResource{{ClaimName: "train", ClaimNamespace: "default", ClaimResources: []*podresourcesv1.ClaimResource{
+					{DriverName: "dra.berthd.github.io", PoolName: "n1", DeviceName: "numa-0", CdiDevices: []*podresourcesv1.CDIDevice{{Name: "dra.berthd.github.io/claim=u:left"}}},
+					{DriverName: "dra.berthd.github.io", PoolName: "n1", DeviceName: "numa-1", CdiDevices: []*podresourcesv1.CDIDevice{{Name: "dra.berthd.github.io/claim=u:right"}}},
+				}}},
 			},
 		}},
 		{Namespace: "shop", Name: "twin", CpuIds: []int64{4, 5}, Containers: []*podresourcesv1.ContainerResources{{Name: "c", CpuIds: []int64{4}}}},

@@ -14,7 +14,8 @@ import (
 )
 
 const podResourcesLong = `Read the kubelet's podresources API, as exporters do. berthd serves it on its main socket, and for unmodified clients on
-kubelet.sock in podResourcesDir (default /var/lib/kubelet/pod-resources). --socket names that socket, or a kubelet's.`
+kubelet.sock in podResourcesDir (default /var/lib/kubelet/pod-resources, and /run/berth/pod-resources beside a kubelet). --socket names that
+socket, or a kubelet's.`
 
 func (c *ctl) podResources() *cobra.Command {
 	var socket string
@@ -100,7 +101,7 @@ func (c *ctl) podResourcesAllocatable(socket *string) *cobra.Command {
 
 // resourcesTable has a row for each container, and for each pod that has something as a whole.
 func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
-	t := table.New("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES")
+	t := table.New("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES", "CLAIMS")
 	for _, p := range pods {
 		if len(p.GetCpuIds()) > 0 || len(p.GetMemory()) > 0 {
 			t.Row(p.GetNamespace(), p.GetName(), "(pod)", cpuIDs(p.GetCpuIds()), memoryIDs(p.GetMemory()))
@@ -110,7 +111,15 @@ func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
 			for _, d := range c.GetDevices() {
 				devices = append(devices, d.GetResourceName()+"="+strings.Join(d.GetDeviceIds(), "+"))
 			}
-			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), cpuIDs(c.GetCpuIds()), memoryIDs(c.GetMemory()), joined(devices))
+			var claims []string
+			for _, claim := range c.GetDynamicResources() {
+				var names []string
+				for _, d := range claim.GetClaimResources() {
+					names = append(names, d.GetDriverName()+"/"+d.GetDeviceName())
+				}
+				claims = append(claims, claim.GetClaimName()+"="+strings.Join(names, "+"))
+			}
+			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), cpuIDs(c.GetCpuIds()), memoryIDs(c.GetMemory()), joined(devices), joined(claims))
 		}
 	}
 	return t
