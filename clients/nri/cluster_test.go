@@ -186,6 +186,7 @@ func TestClusterDevice(t *testing.T) {
 	if err != nil || !strings.Contains(described, "example.com/gpu") || !strings.Contains(described, "gpu0") {
 		t.Errorf("berthd does not know the device: %v\n%s", err, described)
 	}
+	k.readersAgree("trainer")
 	if text, err := k.berthctl("ledger", "check"); err != nil {
 		t.Errorf("check of the ledger: %v: %s", err, text)
 	}
@@ -245,6 +246,7 @@ func TestClusterClaim(t *testing.T) {
 	if text := k.Log("berth-nri").String(); strings.Contains(text, "the NUMA nodes of some devices of claims are unknown") {
 		t.Errorf("the device's NUMA node was not found:\n%s", text)
 	}
+	k.readersAgree("claimer")
 }
 
 // requirePlugin is the configuration of docs/kubernetes.md.

@@ -171,6 +171,7 @@ func TestClusterClaims(t *testing.T) {
 		out, err := k.berthctl("get", "claims", "first", "--no-headers")
 		return err == nil && strings.Contains(out, "default/first/main") && !strings.Contains(out, "default/first/other")
 	})
+	k.readersAgree("first")
 	if out, err := k.berthctl("explain", "claim", "first"); err != nil || !strings.Contains(out, "claim default/first admitted") {
 		t.Errorf("explain claim: %v: %s", err, out)
 	}
@@ -224,6 +225,7 @@ func TestClusterClaimBesideDevice(t *testing.T) {
 			{"name": "main", "image": %[2]q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"], "resources": {"claims": [{"name": "place"}]}}]}}`, name, containerd.ProbeImage))
 		if name == "first" {
 			k.checkBesideDevice(name)
+			k.readersAgree(name)
 		}
 	}
 	k.Eventually("the second pod waits, although devices on another NUMA node are free", func() bool {

@@ -131,6 +131,8 @@ func TestClusterClaimUses(t *testing.T) {
 			t.Errorf("%s, which does not use the claim, runs on %s with the variable %q", of, on, cpus)
 		}
 	}
+	k.readersAgree("first")
+	k.readersAgree("second")
 	k.restartsWithoutPods("second", "main", cdi)
 	k.ends("first")
 	if on, err := k.berthctl("get", "claims", "shared", "--no-headers"); err != nil || !strings.Contains(on, "default/second/main") {
@@ -146,6 +148,7 @@ func TestClusterClaimUses(t *testing.T) {
 	if on, env := k.printed("extended", "main"); on != last || env["BERTH_CPUS"] != last.String() {
 		t.Errorf("the container with an extended resource runs on %s, want %s; its variable says %q", on, last, env["BERTH_CPUS"])
 	}
+	k.readersAgree("extended")
 	k.ends("extended")
 	k.nothingLeft(cdi)
 }
