@@ -3,12 +3,14 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,15 +20,23 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
 // newPool is a place where pods and claims have one pool: 7 CPUs, 53 GiB and 64 pages of 2 MiB of each NUMA node.
 func newPool(t *testing.T) *place {
 	t.Helper()
+	return newPoolOf(t, func(*place) {})
+}
+
+// newPoolOf is newPool with a change.
+func newPoolOf(t *testing.T, change func(*place)) *place {
+	t.Helper()
 	return newPlaceOf(t, "", func(p *place) {
 		p.dra, p.machine, p.reserved = "{from: allocatable}", "2s4c2t,mem=64Gi,huge=2Mi:64", `cpus: "0,4", system: {memory: 20Gi}`
 		p.gates, p.sold, p.soldMemory = []string{"Other", gate}, "14", "107Gi"
 		p.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p"}}
+		change(p)
 	})
 }
 
@@ -281,4 +291,56 @@ func TestOnePoolFollowsPods(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// TestDevicesFollowTheMachine: CPUs go offline and come back, and a NUMA node is plugged in and out, while berthd runs. The devices are what
+// is there, and a claim gets CPUs of a new one.
+func TestDevicesFollowTheMachine(t *testing.T) {
+	t.Parallel()
+	become := func(p *place, shape string, options ...machinetest.Option) {
+		t.Helper()
+		text, err := machinetest.Build(shape, options...).Marshal()
+		if err == nil {
+			err = errors.Join(os.WriteFile(p.machine+".new", text, 0o600), os.Rename(p.machine+".new", p.machine))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const two, three = "2s4c1t,mem=64Gi", "3s4c1t,mem=64Gi"
+	p := newPoolOf(t, func(p *place) {
+		p.machine, p.reserved, p.sold = filepath.Join(p.root, "machine.json"), `cpus: "0,4", system: {memory: 20Gi}`, "3"
+		become(p, two)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	all, ended := make(published), make(chan struct{})
+	go func() { defer close(ended); p.Follow(ctx, all) }()
+	defer func() { cancel(); <-ended }()
+	want := func(what, devices string) {
+		t.Helper()
+		for got := ""; got != devices; {
+			select {
+			case r := <-all:
+				got = amountsOf(r)
+			case <-ctx.Done():
+				t.Fatalf("%s: %q is published, want %q", what, got, devices)
+			}
+		}
+	}
+	want("at first", "numa-0 3 54Gi 0, numa-1 3 54Gi 0")
+	become(p, two, machinetest.Offline("5,6"))
+	want("CPUs are offline", "numa-0 3 54Gi 0, numa-1 1 54Gi 0")
+	become(p, two, machinetest.Offline("5-7"))
+	want("all CPUs of a node are", "numa-0 3 54Gi 0")
+	become(p, three)
+	want("a node is plugged in", "numa-0 3 54Gi 0, numa-1 3 54Gi 0, numa-2 4 64Gi 0")
+	c := allocated("a", 2, 3, "1Gi")
+	p.counts(c)
+	if r := p.prepared(c); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	p.want("on the new node", "a: 8-10")
+	p.unprepare("a")
+	become(p, two)
+	want("and out", "numa-0 3 54Gi 0, numa-1 3 54Gi 0")
 }
