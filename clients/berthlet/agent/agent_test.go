@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/container"
 )
@@ -269,6 +270,22 @@ func TestVerdicts(t *testing.T) {
 			h.want(web("a"))
 			h.pass(time.Second)
 			h.expect("a", "Running, main#0 running")
+		})
+	})
+	t.Run("the same pod after a resize", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *fixture) {
+			h.want(web("a"))
+			h.expect("a", "Running, main#0 running")
+			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
+			h.node.restart(false)
+			h.pass(time.Minute)
+			h.runtime.Exit(h.id("a", "main"), 1)
+			h.pass(time.Minute)
+			h.expect("a", "Running, main#1 running")
+			if got := h.node.said("Remove"); len(got) != 0 {
+				t.Errorf("%q", got)
+			}
 		})
 	})
 	t.Run("what an agent cannot give", func(t *testing.T) {

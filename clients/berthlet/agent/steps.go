@@ -11,6 +11,7 @@ import (
 	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
@@ -106,6 +107,8 @@ func (w *worker) admit(ctx context.Context) error {
 			return removeErr
 		}
 		return err
+	case known && berth.HasReason(err, errorsv1.ErrorReason_POD_SPEC_DIFFERS):
+		return w.keepResized(ctx)
 	case berth.IsStateUncertain(err):
 		w.requestSync()
 		return err
@@ -113,6 +116,16 @@ func (w *worker) admit(ctx context.Context) error {
 		return err
 	}
 	return w.heedVerdict(ctx, answer)
+}
+
+// keepResized continues with a pod that berthd has with other amounts than its manifest: somebody has resized it.
+func (w *worker) keepResized(ctx context.Context) error {
+	if err := w.bindAgain(ctx); err != nil {
+		return err
+	}
+	w.log.Info("the pod was resized, and keeps its amounts")
+	w.rec.Verdict, w.rec.Reason, w.rec.Message = lifecycle.Admitted, "", ""
+	return nil
 }
 
 // neverRan reports whether no container of the pod was ever made.
