@@ -33,9 +33,9 @@ type history struct {
 	now    *machine.Topology
 	// before are the pods before the resize that moves them.
 	before map[string]workload.Pod
-	// changed is whether the machine or the policy has ever changed.
-	changed bool
-	log     []string
+	// changed is whether the machine or the policy has ever changed, and failing is whether the next commit fails.
+	changed, failing bool
+	log              []string
 }
 
 var (
@@ -97,8 +97,8 @@ func (h *history) may(err error, classes ...errdefs.Class) bool {
 	if err == nil {
 		return true
 	}
-	for _, c := range classes {
-		if errdefs.ClassOf(err) == c {
+	for _, c := range append(classes, errdefs.Unavailable) {
+		if errdefs.ClassOf(err) == c && (h.failing || c != errdefs.Unavailable) {
 			h.note("  %v", err)
 			return false
 		}
@@ -175,6 +175,9 @@ func (h *history) resizeAny() {
 			c.Requests, c.Limits = q, q
 		}
 	}
+	if pod.Move == nil {
+		h.before[pod.UID()] = pod.Pod
+	}
 	got, err := h.Resize(context.Background(), req)
 	h.note("resize of %s to %v: %s %s", pod.UID(), req.Changes, got.Outcome, got.Message)
 	if !h.may(err, errdefs.Invalid) {
@@ -182,9 +185,6 @@ func (h *history) resizeAny() {
 	}
 	if now, _ := h.ledger.View().Pod(pod.UID()); got.Outcome != admission.Admitted && now != pod {
 		h.Fatalf("a resize that was refused has changed the pod")
-	}
-	if got.Outcome == admission.Admitted && got.Plan != nil {
-		h.before[pod.UID()] = pod.Pod
 	}
 }
 
@@ -277,6 +277,25 @@ func (h *history) change() {
 	}
 }
 
+// crash lets the next commit fail, before or after it is written, while something happens. Then berthd starts again, or goes on
+// if nothing was written.
+func (h *history) crash(uid string) {
+	h.failing = true
+	commits := h.journal.Commits()
+	wrote := rapid.Bool().Draw(h.r, "the commit is written")
+	h.note("the next commit fails, written: %v", wrote)
+	if wrote {
+		h.journal.LoseNext(1, errdefs.Unavailablef("crash"))
+	} else {
+		h.journal.FailNext(1, errdefs.Unavailablef("crash"))
+	}
+	h.happen(uid)
+	h.failing = false
+	if wrote || h.journal.Commits() == commits || rapid.Bool().Draw(h.r, "restart") {
+		h.restart()
+	}
+}
+
 // happen does something that is drawn; uid is a new one.
 func (h *history) happen(uid string) {
 	moving := h.moving()
@@ -286,11 +305,13 @@ func (h *history) happen(uid string) {
 		h.note("admission of %s: %s %s", uid, v.Outcome, v.Message)
 		h.may(err, errdefs.Invalid)
 	case op == 4:
-		h.note("a removal")
-		h.removeOne(h.r)
+		uid := h.drawPod(h.r, "removed")
+		h.note("removal of %q", uid)
+		_, _, err := h.Remove(context.Background(), uid, admission.Scope{})
+		h.may(err)
 	case op <= 6:
 		h.resizeAny()
-	case op == 7:
+	case op == 7 && !h.failing:
 		h.change()
 	case op == 8:
 		h.begin(h.pod(uid))
@@ -350,7 +371,11 @@ func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		h := newHistory(r)
 		for i := range rapid.IntRange(8, 40).Draw(r, "operations") {
-			h.happen(fmt.Sprint("p", i))
+			if uid := fmt.Sprint("p", i); rapid.IntRange(0, 11).Draw(r, "crash") == 0 {
+				h.crash(uid)
+			} else {
+				h.happen(uid)
+			}
 			h.check()
 		}
 		for _, uid := range h.moving() {

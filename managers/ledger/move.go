@@ -72,16 +72,23 @@ func (p *Pod) HeldMemory(resource string) (more NodeBytes) {
 	if p.Move == nil {
 		return more
 	}
-	resting := *p
-	resting.Move = nil
-	var now, held memoryHeld
-	now.change(&resting, true)
+	var held memoryHeld
 	held.change(p, true)
-	a, b := now.use().Held(resource), held.use().Held(resource)
+	a, b := p.ClaimedMemory(resource), held.use().Held(resource)
 	for i := range more {
 		more[i] = b[i] - min(a[i], b[i])
 	}
 	return more
+}
+
+// ClaimedMemory returns the memory of each NUMA node that counts for a pod's claims: what an init container passes on counts
+// once.
+func (p *Pod) ClaimedMemory(resource string) NodeBytes {
+	resting := *p
+	resting.Move = nil
+	var claimed memoryHeld
+	claimed.change(&resting, true)
+	return claimed.use().Held(resource)
 }
 
 // MemoryNodes returns the NUMA nodes that a container may use memory of; none means all, for a container

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/transition"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // world is the view of a machine with two NUMA nodes of 4 CPUs and 100 bytes each. CPU 0 is reserved.
@@ -252,6 +253,30 @@ func TestMoveOntoLessMemory(t *testing.T) {
 					t.Errorf("%s: it has %s, want %s", name, got.Content(), want)
 				}
 			}
+		}
+	}
+}
+
+// An app container uses the memory that an init container passes on, so both move back to a node that has room for one of them.
+func TestInitContainersPassMemoryOn(t *testing.T) {
+	t.Parallel()
+	mem := func(c, nodes string) ledger.Claim { return ledgertest.Memory(c, "memory", nodes, 80) }
+	on := func(nodes string) *ledger.Pod {
+		p := ledgertest.With(ledgertest.Pod("a", "i", "c"), mem("i", nodes), mem("c", nodes))
+		p.Pod.Containers[0].Role = workload.Init
+		return p
+	}
+	view := world(t, on("1"))
+	plan, err := planned(view, to("a", on("0").Claims...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range plan.Steps {
+		d := ledger.NewDraft(view)
+		plan.Steps[i].Apply(d)
+		view = d.View()
+		if held := view.MemoryUse().Held("memory"); held[0] > 100 || held[1] > 100 {
+			t.Errorf("%s: %v", plan.Steps[i].String(), held[:2])
 		}
 	}
 }

@@ -297,12 +297,27 @@ func (p *planner) short(u *unit, claims []ledger.Claim) string {
 			if p.beyond && more <= ahead[id] {
 				continue
 			}
-			if more > 0 && more > limit[id]-min(limit[id], held[id]) {
+			if free := limit[id] - min(limit[id], held[id]); more > 0 && more > free && grows(pod, claims, c.Resource)[id] > free {
 				return fmt.Sprintf("%d bytes of %s on NUMA node %d, where %d are free", more, c.Resource, id, limit[id]-min(limit[id], held[id]))
 			}
 		}
 	}
 	return ""
+}
+
+// grows returns how much more memory of each NUMA node counts for a pod with some claims. Init containers pass memory on,
+// so it may be less than the claims are larger.
+func grows(pod *ledger.Pod, claims []ledger.Claim, resource string) (more ledger.NodeBytes) {
+	next := *pod
+	next.Claims = slices.Clone(pod.Claims)
+	for i := range claims {
+		next.Claims[find(pod, &claims[i])] = claims[i]
+	}
+	now, then := pod.ClaimedMemory(resource), next.ClaimedMemory(resource)
+	for id := range more {
+		more[id] = then[id] - min(then[id], now[id])
+	}
+	return more
 }
 
 // handOver lets a unit give back CPUs for which others wait, as long as it has enough. If there is none, a
