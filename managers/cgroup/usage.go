@@ -37,6 +37,21 @@ type Throttling struct {
 	Time               time.Duration
 }
 
+// HugeBytes are huge pages in bytes, by page size in bytes and by NUMA node.
+type HugeBytes map[int64]map[int]uint64
+
+// Add adds the pages of another map.
+func (h HugeBytes) Add(more HugeBytes) {
+	for size, nodes := range more {
+		if h[size] == nil {
+			h[size] = map[int]uint64{}
+		}
+		for id, bytes := range nodes {
+			h[size][id] += bytes
+		}
+	}
+}
+
 // Meter reads what cgroups use. A tree that is not the kernel's has none.
 type Meter interface {
 	// Usage is an error of class NotFound for an absent cgroup.
