@@ -18,6 +18,7 @@ const (
 	Kill            Capability = unix.CAP_KILL
 	NetBindService  Capability = unix.CAP_NET_BIND_SERVICE
 	SysNice         Capability = unix.CAP_SYS_NICE
+	SysPtrace       Capability = unix.CAP_SYS_PTRACE
 	SysResource     Capability = unix.CAP_SYS_RESOURCE
 	setPCap         Capability = unix.CAP_SETPCAP
 	secbitNoRoot               = 1 << 0 // SECBIT_NOROOT of linux/securebits.h

@@ -11,6 +11,7 @@ const (
 	Kill
 	NetBindService
 	SysNice
+	SysPtrace
 	SysResource
 )
 
@@ -24,6 +25,9 @@ func Enter(p Plan) (r Report, err error) {
 	}
 	return r, nil
 }
+
+// CloseOthers is for Linux only.
+func CloseOthers() error { return nil }
 
 // Effective is for Linux only.
 func Effective() (Set, error) { return ^Set(0), nil }

@@ -1,11 +1,14 @@
 // Package confine removes rights from this process: capabilities, access to files that it
 // does not need (Landlock), and system calls that it does not make (seccomp).
 //
+// Before that, it can start a second process of the same program, for what the restrictions forbid.
+//
 // Words:
 //
 //   - capability: a part of root's rights, capabilities(7).
 //   - rules: the files and ports that the process may use, landlock(7).
 //   - filter: the system calls that the process may make, seccomp(2).
+//   - helper: the second process. It restricts itself, by a call of Enter of its own.
 //
 // Capabilities and rules belong to a thread and survive execve(2). So Enter sets them on
 // one thread and executes the program again. Afterwards every thread has them. The filter
@@ -15,7 +18,10 @@
 // reported and skipped. Any other failure is an error.
 package confine
 
-import "strings"
+import (
+	"os"
+	"strings"
+)
 
 // Plan lists the privileges to drop and to keep.
 type Plan struct {
@@ -26,6 +32,8 @@ type Plan struct {
 	Rules *Rules
 	// Filter sets the filter of system calls.
 	Filter bool
+	// Helper are the arguments of the helper; empty for none.
+	Helper []string
 }
 
 // Rules list the accessible files and ports. Everything else is refused.
@@ -73,6 +81,8 @@ type Report struct {
 	Landlock int
 	// Filter means that system calls are filtered.
 	Filter bool
+	// Helper is a socket to the helper; nil without one.
+	Helper *os.File
 	// Missing names requested restrictions that this kernel does not support.
 	Missing []string
 }
