@@ -24,6 +24,7 @@ type process struct {
 	nature Nature
 	group  *group
 	frozen bool
+	huge   hugePages
 	// cpuset is where v1 has moved it in the hierarchy of cpuset alone; nil for group.
 	cpuset *group
 }

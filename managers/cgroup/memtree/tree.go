@@ -23,6 +23,7 @@ type Tree struct {
 	root    *group
 	procs   map[int]*process
 	lastPID int
+	free    cgroup.HugeBytes // huge pages
 }
 
 var _ cgroup.Tree = (*Tree)(nil)
@@ -147,11 +148,15 @@ func (t *Tree) Ensure(ctx context.Context, node cgroup.Node) (created bool, err 
 			g.inherit()
 		}
 	}
+	before := g.values.Mems
 	if err := g.write(node.Values, t.facts, t.machine); err != nil {
 		if created {
 			delete(g.parent.children, node.Name.Base())
 		}
 		return false, err
+	}
+	if g.values.Mems != before {
+		t.migrate(g)
 	}
 	return created, nil
 }
