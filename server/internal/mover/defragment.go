@@ -12,8 +12,13 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// progressEvery is how often the progress of a move is read.
-const progressEvery = 100 * time.Millisecond
+// How often the ledger is compared with the end of a move, and the progress is read. The factor is by how much a pause
+// between two looks at the progress is longer than the look before it: to read where huge pages are takes long for
+// processes with much memory.
+const (
+	progressEvery  = 100 * time.Millisecond
+	progressFactor = 10
+)
 
 // Defragmenter makes room for pods by moves of others: one after the other, each planned on what
 // there is then. It keeps nothing: after a crash, the moves of the ledger end, and a new request plans the rest.
@@ -95,6 +100,7 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	var last admission.MoveProgress
+	var due time.Time
 	for {
 		pod, ok := d.View().Pod(r.UID)
 		switch {
@@ -107,11 +113,14 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 		case pod.Move.Canceled:
 			return errdefs.Conflictf("the move of pod %s was canceled", r.UID)
 		}
-		now := d.progress(ctx, pod)
-		if now != last {
-			last = now
-			if err := tell(admission.DefragmentEvent{Progress: &now}); err != nil {
-				return err
+		if looks := d.Now(); !looks.Before(due) {
+			now := d.progress(ctx, pod)
+			due = d.Now().Add(progressFactor * d.Now().Sub(looks))
+			if now != last {
+				last = now
+				if err := tell(admission.DefragmentEvent{Progress: &now}); err != nil {
+					return err
+				}
 			}
 		}
 		select {

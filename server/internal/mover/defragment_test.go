@@ -160,3 +160,26 @@ func TestDefragmentEndsEarly(t *testing.T) {
 		time.Sleep(time.Second) // the pods arrive
 	})
 }
+
+// A look at the progress that takes long, as while the kernel moves memory, does not delay the end of the move.
+func TestSlowLooks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRooms(t, planOf("a"), planOf())
+		const look = 10 * time.Second
+		r.Use = func(context.Context, *ledger.View, string) admission.PodUse {
+			time.Sleep(look)
+			return admission.PodUse{}
+		}
+		var took time.Duration
+		err := r.Defragment(t.Context(), admission.DefragmentRequest{MaxMoves: 1}, 0, false, func(e admission.DefragmentEvent) error {
+			if e.Moved != nil {
+				took = e.Moved.Took
+			}
+			return nil
+		})
+		if err != nil || took < 2*look || took > 2*look+progressEvery { // one look before the move, and one meanwhile
+			t.Errorf("%v: it took %s", err, took)
+		}
+	})
+}
