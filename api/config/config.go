@@ -368,10 +368,13 @@ func (c Config) KeptReserved(reserved cpuset.Set) cpuset.Set {
 	return reserved
 }
 
-// Moves limits what moves of containers to other NUMA nodes disturb.
+// Moves configures moves of running containers to other NUMA nodes.
 type Moves struct {
 	// BytesPerSecond is how much memory moves in a second, on average; 0 is no limit.
 	BytesPerSecond uint64 `json:"bytesPerSecond"`
+	// HugePages lets berthd move the huge pages of running containers. It then has a second process, which reads
+	// where the huge pages of other processes are.
+	HugePages bool `json:"hugePages"`
 }
 
 // Features are what the kubelet has behind feature gates of the same names.

@@ -56,10 +56,10 @@ vm -cgroup v2 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|
 vm -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
-# A container moves to another NUMA node with its memory, or within its nodes.
-moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine)$'
-vm -cgroup v2 -nodes 2 -cpus 8 "$moves"
-vm -cgroup v1 -nodes 2 -cpus 8 "$moves"
+# A container moves to another NUMA node with its memory and its huge pages, or within its nodes.
+moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine|TestMoveHugePagesOnTheMachine|TestDefragHugePagesOnTheMachine|TestReaderOfHugePages)$'
+vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
+vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 crash='./server/berthd:^TestCrashDuringAMoveOnTheMachine$'
 vm -cgroup v2 -nodes 2 -cpus 8 -timeout 40m "$crash"
 vm -cgroup v1 -nodes 2 -cpus 8 -timeout 40m "$crash"

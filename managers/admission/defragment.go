@@ -306,7 +306,7 @@ func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledge
 		p, err = e.steps(ctx, now, c.pod, m, nil, &ledger.Trace{})
 	}
 	if err == nil && e.Mover != nil && p.Cost.Bytes > 0 {
-		err = e.Mover.CheckMove(ctx, now, uid)
+		err = e.Mover.CheckMove(ctx, now, uid, m)
 	}
 	if err != nil {
 		if errdefs.ClassOf(err) != errdefs.Refused {

@@ -19,8 +19,8 @@ import (
 // Mover reads where the containers of moving pods run, and where their memory is.
 type Mover interface {
 	// CheckMove refuses a move of a pod's memory if the memory of a running container cannot be
-	// observed. A refusal is of class Refused.
-	CheckMove(ctx context.Context, view *ledger.View, uid string) error
+	// observed, or if the kernel has too few free huge pages for it. A refusal is of class Refused.
+	CheckMove(ctx context.Context, view *ledger.View, uid string, m *ledger.Move) error
 	// Settled returns nil once all running containers of a pod are on the CPUs and memory nodes that
 	// the view has for them, and the memory of migrating ones is there, too. Until then the error
 	// is of class Unavailable.
@@ -291,7 +291,7 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 	d := r.disturbance(old, p)
 	allowed := tooMuch(d, limit, nil) == nil
 	if e.Mover != nil && p.Cost.Bytes > 0 {
-		if err := e.Mover.CheckMove(ctx, view, record.UID()); err != nil {
+		if err := e.Mover.CheckMove(ctx, view, record.UID(), &p.move); err != nil {
 			if !allowed && errdefs.ClassOf(err) == errdefs.Refused {
 				return refused
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/placement/placementtest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -34,9 +35,13 @@ const gi = int64(1) << 30
 type mover struct {
 	refuses, settled error
 	views            []*ledger.View // that were compared
+	checked          []*ledger.Move
 }
 
-func (m *mover) CheckMove(context.Context, *ledger.View, string) error { return m.refuses }
+func (m *mover) CheckMove(_ context.Context, _ *ledger.View, _ string, move *ledger.Move) error {
+	m.checked = append(m.checked, move)
+	return m.refuses
+}
 
 func (m *mover) Settled(_ context.Context, v *ledger.View, _ string) error {
 	m.views = append(m.views, v)
@@ -496,5 +501,69 @@ func TestResizeBackReversesMove(t *testing.T) {
 				ledgertest.Check(t, h.ledger)
 			})
 		}
+	}
+}
+
+// Huge pages move with the rest of the memory, count in what moves, and are compared with the kernel's before that.
+func TestMoveOfHugePages(t *testing.T) {
+	t.Parallel()
+	const pages, mi = "hugepages-2Mi", int64(1) << 20
+	pod := func(uid string, cpus int64) workload.Pod {
+		p := movable(podOf(uid, [2]int64{cpus, 2}), workload.MovableAnywhere)
+		p.Containers[0].Requests[pages], p.Containers[0].Limits[pages] = 16*mi, 16*mi
+		return p
+	}
+	withPages := []machinetest.Option{machinetest.HugePages(0, 2048, 32), machinetest.HugePages(1, 2048, 32)}
+	for name, move := range map[string]func(t *testing.T, h *twoNodes) (bytes uint64){
+		"resize": func(t *testing.T, h *twoNodes) uint64 {
+			got, err := h.Resize(t.Context(), resizeTo(pod("a", 6), false))
+			must(t, err)
+			if got.Outcome != admission.Admitted || got.Plan == nil {
+				t.Fatalf("%+v", got.Verdict)
+			}
+			h.advance(t, "a")
+			return got.Plan.Cost.Bytes
+		},
+		"defragmentation": func(t *testing.T, h *twoNodes) uint64 {
+			h.admit(t, podOf("c", [2]int64{6, 1}))
+			plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{3, 1}), MaxMoves: 1})
+			must(t, err)
+			if len(plan.Moves) != 1 || plan.Moves[0].UID != "a" {
+				t.Fatalf("moves %v: %s", plan.Moves, plan.Why)
+			}
+			h.carryOut(t, plan.Moves)
+			return plan.Moves[0].Plan.Cost.Bytes
+		},
+		"replacement": func(t *testing.T, h *twoNodes) uint64 {
+			h.become(t, twoNodesOf(append(slices.Clone(withPages), machinetest.Offline("1,2,7"))...))
+			losses := admission.Losses(h.ledger.View())
+			if len(losses) != 1 {
+				t.Fatalf("losses %v", losses)
+			}
+			plan, err := h.PlanReplacement(t.Context(), losses[0])
+			must(t, err)
+			must(t, h.Relocate(t.Context(), plan, 0))
+			h.advance(t, "a")
+			return plan.Plan.Cost.Bytes
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
+			h.become(t, twoNodesOf(withPages...))
+			h.admit(t, pod("a", 2), podOf("b", [2]int64{4, 1}))
+			if bytes := move(t, h); bytes != uint64(2*gi+16*mi) {
+				t.Errorf("%d bytes move", bytes)
+			}
+			have, _ := h.ledger.View().Pod("a")
+			if c, ok := have.Claim("c0", pages); !ok || c.Memory[0].Nodes != numa.Of(1) || have.Move != nil {
+				t.Errorf("it has %+v, moves %v", c, have.Move)
+			}
+			if len(h.mover.checked) == 0 || !slices.ContainsFunc(h.mover.checked[0].To, func(c ledger.Claim) bool {
+				return c.Resource == pages && c.Memory[0].Nodes == numa.Of(1)
+			}) {
+				t.Errorf("compared: %+v", h.mover.checked)
+			}
+		})
 	}
 }

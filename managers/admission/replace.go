@@ -153,7 +153,7 @@ func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss)
 		return fail(errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would get what it has", &pod.Pod))
 	}
 	if e.Mover != nil && p.Cost.Bytes > 0 {
-		if err := e.Mover.CheckMove(ctx, view, l.UID); err != nil {
+		if err := e.Mover.CheckMove(ctx, view, l.UID, m); err != nil {
 			return fail(err)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // stays refuses moves of memory.
 type stays struct{}
 
-func (stays) CheckMove(context.Context, *ledger.View, string) error {
+func (stays) CheckMove(context.Context, *ledger.View, string, *ledger.Move) error {
 	return errdefs.Refuse(errdefs.Infeasible, "its cgroup is not known")
 }
 

@@ -494,6 +494,7 @@ func (d *daemon) expectDevices(n int) {
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
+	in  io.WriteCloser
 	out *bufio.Reader
 }
 
@@ -511,8 +512,16 @@ func work(mib string) {
 	for i := 0; i < len(used); i += os.Getpagesize() {
 		used[i] = 1
 	}
+	release, err := useHugePages(os.Getenv(asHuge))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 	fmt.Println("works")
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		release()
+		fmt.Println("released")
+	}
 	runtime.KeepAlive(used)
 }
 
@@ -532,7 +541,7 @@ func (n *node) stoppedWith(mib int, env ...string) *process {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	p.out = bufio.NewReader(out)
+	p.in, p.out = in, bufio.NewReader(out)
 	if err := p.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}

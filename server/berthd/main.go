@@ -73,7 +73,10 @@ func command() *cobra.Command {
 		}
 		return run(cmd.Context(), *sources, hook)
 	}
-	root.AddCommand(configCommand(sources), version.Command("berthd"))
+	root.AddCommand(configCommand(sources), version.Command("berthd"), &cobra.Command{
+		Use: app.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(*cobra.Command, []string) error { return app.ReadHugePages(os.Stdin, os.DirFS("/proc")) },
+	})
 	version.AddFlag(root)
 	manual.Add(root, "8")
 	return root
@@ -95,7 +98,8 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	if err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, traces, log); err != nil {
+	reader, err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, traces, log)
+	if err != nil {
 		return err
 	}
 	tracer, err := tracing.Start(ctx, traces, log)
@@ -125,7 +129,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	}
 	a, err := app.Build(ctx, c, app.Environment{
 		Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer,
-		Load: func() (apiconfig.Config, []string, error) { return config.Load(sources) }, LogLevel: level, Reloads: reloads,
+		Load: func() (apiconfig.Config, []string, error) { return config.Load(sources) }, LogLevel: level, Reloads: reloads, Reader: reader,
 	})
 	if err != nil {
 		return err

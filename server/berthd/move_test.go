@@ -46,6 +46,12 @@ func (d *daemon) cpusOf(p *typesv1.PodAllocation) cpuset.Set {
 // are the CPUs of each node, and lowest is the first node with memory.
 func twoNodes(t *testing.T) (n *node, d *daemon, shared *process, counts map[int]int, lowest int) {
 	t.Helper()
+	return twoNodesWith(t, "")
+}
+
+// twoNodesWith is twoNodes with a part of a configuration file.
+func twoNodesWith(t *testing.T, settings string) (n *node, d *daemon, shared *process, counts map[int]int, lowest int) {
+	t.Helper()
 	nodes := hostNodes(t)
 	if nodes.Len() < 2 {
 		t.Skipf("a move needs two NUMA nodes with memory; this machine has memory on node %s only", nodes)
@@ -53,6 +59,7 @@ func twoNodes(t *testing.T) (n *node, d *daemon, shared *process, counts map[int
 	lowest, _ = nodes.Lowest()
 	n = newNode(t, append(staticMemory(lowest, "64Mi"), "--topology-manager-policy", "single-numa-node")...)
 	n.needKernel()
+	n.configure(settings)
 	d = n.start()
 	machine, err := nodev1.NewNodeServiceClient(d.conn).GetMachine(d.ctx(), &nodev1.GetMachineRequest{})
 	if err != nil {

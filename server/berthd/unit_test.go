@@ -108,6 +108,13 @@ func TestUnderItsUnit(t *testing.T) {
 				t.Errorf("%v, %v: the kernel has %d huge pages, and had %d", got, err, now, before)
 			}
 		}},
+		{"node: {nodeFit: false}\n" + movesHugePages, noRefusal, []string{"huge-page-moves.conf"}, func(t *testing.T, d *daemon) {
+			want := mask(t, unix.CAP_SYS_PTRACE)
+			d.eventually("berthd's reader has its capability, and berthd has not", func() bool {
+				pids := readers("")
+				return len(pids) == 1 && threads(t, pids[0])[0]["CapEff"] == want
+			})
+		}},
 	} {
 		name := row.dropIns[len(row.dropIns)-1]
 		if row.without != noRefusal {

@@ -89,6 +89,8 @@ type Environment struct {
 	Service *service.Manager
 	// Tracer makes spans of calls and steps; nil for none.
 	Tracer *tracing.Tracer
+	// Reader is the connection to the reader of huge pages; nil without one.
+	Reader *os.File
 	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	Stage     *Stage
@@ -347,6 +349,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if a.runtime != nil {
 		parts.Runtime = a.runtime
 	}
+	parts.HugePages = a.hugePages()
 	parts.Listed = a.listed()
 	if parts.Plain, err = a.plainTree(); err != nil {
 		return err

@@ -311,14 +311,17 @@ func httpPort(c config.Config) (port uint16, ok bool) {
 }
 
 // Confine takes away from this process what a configuration does not need. It replaces the
-// program by itself, and returns in the new one.
-func Confine(ctx context.Context, c config.Config, files []string, traces tracing.Settings, log *slog.Logger) error {
+// program by itself, and returns in the new one. The file is the connection to the reader of huge pages; nil without one.
+func Confine(ctx context.Context, c config.Config, files []string, traces tracing.Settings, log *slog.Logger) (*os.File, error) {
 	a := &App{Config: c}
 	if err := a.checkDirectories(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	p := c.Privileges
 	plan := confine.Plan{DropCapabilities: p.DropCapabilities, Filter: p.Seccomp}
+	if c.Moves.HugePages && realCgroups(c) {
+		plan.Helper = []string{ReaderCommand}
+	}
 	for _, n := range needs {
 		if n.wanted(c) {
 			plan.Capabilities |= confine.Of(n.capability)
@@ -327,7 +330,7 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 	if p.Landlock {
 		rules, err := a.rules(append(files, traces.Files...))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if traces.On {
 			rules.ConnectPorts = []uint16{traces.Port}
@@ -339,7 +342,7 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 	}
 	report, err := confine.Enter(plan)
 	if err != nil {
-		return fmt.Errorf("%w; privileges.dropCapabilities, privileges.landlock and privileges.seccomp (--drop-capabilities, --landlock, --seccomp) turn this off", err)
+		return nil, fmt.Errorf("%w; privileges.dropCapabilities, privileges.landlock and privileges.seccomp (--drop-capabilities, --landlock, --seccomp) turn this off", err)
 	}
 	capabilities := "as they were"
 	if p.DropCapabilities {
@@ -352,7 +355,7 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 	for _, line := range lacking(c, report.Capabilities) {
 		log.WarnContext(ctx, line)
 	}
-	return nil
+	return report.Helper, nil
 }
 
 // authorities are the directories in which systems keep certificates.

@@ -268,12 +268,7 @@ func (a *App) policyLine() string {
 
 // freePages implements memory.Pages.
 func (a *App) freePages() ([]memory.FreePages, *ledger.View, error) {
-	sys, err := os.OpenRoot("/sys")
-	if err != nil {
-		return nil, nil, errdefs.Unavailablef("read free huge pages: %w", err)
-	}
-	defer sys.Close()
-	nodes, err := sysfs.FreeHugePages(sys.FS())
+	nodes, err := freeHugePages()
 	var out []memory.FreePages
 	for _, n := range nodes {
 		for _, p := range n.HugePages {
@@ -281,6 +276,16 @@ func (a *App) freePages() ([]memory.FreePages, *ledger.View, error) {
 		}
 	}
 	return out, a.Ledger.View(), err
+}
+
+// freeHugePages reads the kernel's free huge pages by NUMA node.
+func freeHugePages() ([]machine.Node, error) {
+	sys, err := os.OpenRoot("/sys")
+	if err != nil {
+		return nil, errdefs.Unavailablef("read free huge pages: %w", err)
+	}
+	defer sys.Close()
+	return sysfs.FreeHugePages(sys.FS())
 }
 
 // kernelFree reads what the kernel has free of memory and huge pages; nil if the machine is

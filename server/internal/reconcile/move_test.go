@@ -45,7 +45,7 @@ func TestCheckMove(t *testing.T) {
 			if row.runs != "" {
 				b.update(func(d *ledger.Draft) { d.Bind(bound) })
 			}
-			err := b.CheckMove(t.Context(), b.ledger.View(), "p")
+			err := b.CheckMove(t.Context(), b.ledger.View(), "p", &ledger.Move{})
 			switch {
 			case row.refusal == "" && err != nil:
 				t.Error(err)
@@ -56,26 +56,29 @@ func TestCheckMove(t *testing.T) {
 	}
 }
 
-// Huge pages are not seen to move, and those of a runtime's container on v1 do not.
+// Huge pages move if the configuration allows it, and the memory of a runtime's container on v1 does not.
 func TestMemoryThatStays(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		facts cgroup.Facts
 		huge  string // their container; none without
 		own   bool
+		moves bool // moves.hugePages
 		stays bool
 	}{
-		"own on v1":             {memtree.V1(), "none", true, false},
-		"own on v2":             {memtree.V2(), "none", true, false},
-		"a runtime's on v1":     {memtree.V1(), "none", false, true},
-		"a runtime's on v2":     {memtree.V2(), "none", false, false},
-		"huge pages":            {memtree.V2(), "c", true, true},
-		"huge pages of the pod": {memtree.V2(), "", true, true},
-		"those of another":      {memtree.V2(), "d", true, false},
+		"own on v1":             {memtree.V1(), "none", true, false, false},
+		"own on v2":             {memtree.V2(), "none", true, false, false},
+		"a runtime's on v1":     {memtree.V1(), "none", false, true, true},
+		"a runtime's on v2":     {memtree.V2(), "none", false, false, false},
+		"huge pages":            {memtree.V2(), "c", true, false, true},
+		"huge pages, allowed":   {memtree.V2(), "c", true, true, false},
+		"the same on v1":        {memtree.V1(), "c", true, true, false},
+		"huge pages of the pod": {memtree.V2(), "", true, false, true},
+		"those of another":      {memtree.V2(), "d", true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, row.facts, func(c *Config) { c.Runtime = &fakeRuntime{} })
+			b := newBench(t, row.facts, func(c *Config) { c.Runtime, c.HugePages.Move = &fakeRuntime{}, row.moves })
 			bound := box("p", "p")
 			b.locate(bound.ID, cgroup.Name{"p"})
 			if bound.Own = row.own; row.own {

@@ -1,0 +1,293 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// HugePages are what moves of running containers with huge pages need. The kernel moves such a page to a free one
+// of the new NUMA nodes. If there is none, a page of 2 MiB becomes one that the kernel makes of other memory there, and
+// a page of 1 GiB stays where it is, and neither is an error. So free pages are compared before a move, and the pages of
+// the processes after it.
+type HugePages struct {
+	// Move allows such moves.
+	Move bool
+	// Check returns whether the huge pages of a process can be read, and Read reads them, as
+	// numamaps.Client does. nil if the tree shows no processes: then all of them have arrived.
+	Check func(ctx context.Context, pid int) error
+	Read  func(ctx context.Context, pid int) (cgroup.HugeBytes, error)
+	// Free reads the free huge pages of the machine; nil if it is not this one.
+	Free func() (cgroup.HugeBytes, error)
+}
+
+const (
+	// readTimeout bounds how long the processes of a container are read. A process can make the kernel wait.
+	readTimeout = 5 * time.Second
+	// maxProcesses bounds how many processes of a container are read.
+	maxProcesses = 4096
+	// listings bounds how often processes are listed that were started while others were read.
+	listings = 3
+	// attemptEvery is the pause between two attempts to move what has stayed.
+	attemptEvery = 30 * time.Second
+)
+
+// hasHugePages returns whether a container has huge pages, or its pod as a whole.
+func hasHugePages(pod *ledger.Pod, owner ledger.Owner) bool {
+	return slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool {
+		return c.Memory != nil && workload.Resource(c.Resource).IsHugePages() && (c.Owner == owner || c.Owner.Container == "")
+	})
+}
+
+// readable refuses a move of huge pages that could not be seen to arrive.
+func (l *Loop) readable(ctx context.Context, c runningContainer) error {
+	if !c.huge || l.HugePages.Check == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	pids, err := l.Tree.Procs(ctx, c.name)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		switch err := l.HugePages.Check(ctx, pid); errdefs.ClassOf(err) {
+		case errdefs.NotFound:
+			continue // it has just ended
+		case errdefs.Unsupported:
+			return errdefs.Refuse(errdefs.Infeasible, "the huge pages of container %s cannot move while it runs: %w", c.Owner, err)
+		default:
+			if err != nil {
+				return errdefs.Refuse(errdefs.ResizeDeferred, "the huge pages of container %s cannot move now: %w", c.Owner, err)
+			}
+		}
+		break // one says enough: a container's processes differ little
+	}
+	return nil
+}
+
+// hugePages reads where the huge pages of a container's processes are. A process that is started meanwhile has no
+// other pages than the one that has started it.
+func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeBytes, error) {
+	out := cgroup.HugeBytes{}
+	if l.HugePages.Read == nil {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	read := map[int]bool{}
+	for range listings {
+		pids, err := l.Tree.Procs(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		pids = slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return read[pid] })
+		if len(pids) == 0 {
+			break
+		}
+		if len(read)+len(pids) > maxProcesses {
+			return nil, errdefs.Unavailablef("cgroup %s has more than %d processes, of which berthd reads the huge pages of none", name, maxProcesses)
+		}
+		for _, pid := range pids {
+			read[pid] = true
+			pages, err := l.HugePages.Read(ctx, pid)
+			if errdefs.ClassOf(err) == errdefs.NotFound {
+				continue // it has just ended
+			}
+			if err != nil {
+				return nil, err
+			}
+			out.Add(pages)
+		}
+	}
+	return l.once(ctx, name, out), nil
+}
+
+// once lowers amounts in which pages count once for each process that has mapped them. The kernel's counter of the
+// cgroup has the sum. No node with pages gets none.
+func (l *Loop) once(ctx context.Context, name cgroup.Name, pages cgroup.HugeBytes) cgroup.HugeBytes {
+	meter, ok := l.Tree.(cgroup.Meter)
+	if !ok {
+		return pages
+	}
+	d, err := meter.Details(ctx, name)
+	if err != nil {
+		return pages
+	}
+	for size, nodes := range pages {
+		var mapped uint64
+		for _, bytes := range nodes {
+			mapped += bytes
+		}
+		used, page := d.HugePageBytes[size], uint64(size)
+		if used < page || mapped <= used {
+			continue
+		}
+		for id, bytes := range nodes {
+			hi, lo := bits.Mul64(bytes, used)
+			part, _ := bits.Div64(hi, lo, mapped) // less than used, because bytes is at most mapped
+			nodes[id] = (part + page - 1) / page * page
+		}
+	}
+	return pages
+}
+
+// on returns how many bytes of some pages are on some nodes.
+func on(pages map[int]uint64, nodes numa.Mask) (sum uint64) {
+	for id, bytes := range pages {
+		if nodes.Contains(id) {
+			sum += bytes
+		}
+	}
+	return sum
+}
+
+// pagesArrived returns which huge pages of a container are not on its memory nodes; empty if all are.
+func (l *Loop) pagesArrived(ctx context.Context, c runningContainer) (stays string, err error) {
+	pages, err := l.hugePages(ctx, c.name)
+	if err != nil {
+		return "", err
+	}
+	var stay []string
+	for _, size := range slices.Sorted(maps.Keys(pages)) {
+		for _, id := range slices.Sorted(maps.Keys(pages[size])) {
+			if bytes := pages[size][id]; bytes > 0 && !c.mems.Contains(id) {
+				stay = append(stay, fmt.Sprintf("%d of %s on NUMA node %d", bytes/uint64(size), cgroup.HugePageLabel(size), id))
+			}
+		}
+	}
+	if len(stay) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("huge pages of container %s stay where they are, and are not on NUMA nodes %s: %s. "+
+		"These nodes have too few free ones, or a device has pinned them", c.Owner, c.mems, strings.Join(stay, ", ")), nil
+}
+
+// checkRoom refuses a move to NUMA nodes where the kernel has too few free huge pages for the amounts of running
+// containers. Their pages that are there already need no others.
+func (l *Loop) checkRoom(ctx context.Context, m *ledger.Move, running []runningContainer) error {
+	if l.HugePages.Free == nil || !slices.ContainsFunc(running, func(c runningContainer) bool { return c.huge }) {
+		return nil
+	}
+	var free cgroup.HugeBytes
+	for i := range m.To {
+		to := &m.To[i]
+		size, err := workload.HugePageSize(workload.Resource(to.Resource))
+		if err != nil || to.Memory == nil || partOfPod(m, to) {
+			continue
+		}
+		owners := slices.DeleteFunc(slices.Clone(running), func(c runningContainer) bool { return to.Owner.Container != "" && c.Owner != to.Owner })
+		nodes, need := arrives(m.From[i].Memory, to.Memory)
+		if need == 0 || len(owners) == 0 {
+			continue
+		}
+		if free == nil {
+			if free, err = l.HugePages.Free(); err != nil {
+				return err
+			}
+		}
+		have := on(free[size], nodes)
+		if need > have {
+			need = l.lacks(ctx, owners, size, nodes, to.Memory)
+		}
+		if need > have {
+			return errdefs.Refuse(errdefs.ResizeDeferred, "%s would move to NUMA nodes %s: %d free pages of %s are needed there, and the kernel has %d, because other programs use the rest",
+				to.Owner, nodes, need/uint64(size), to.Resource, have/uint64(size))
+		}
+		take(free[size], nodes, need)
+	}
+	return nil
+}
+
+// partOfPod returns whether a claim is a part of one that its pod has as a whole.
+func partOfPod(m *ledger.Move, c *ledger.Claim) bool {
+	return c.Owner.Container != "" && slices.ContainsFunc(m.To, func(o ledger.Claim) bool {
+		return o.Owner.Container == "" && o.Resource == c.Resource && o.Memory != nil
+	})
+}
+
+// arrives returns on which nodes the blocks of a claim get more, and how much.
+func arrives(from, to []ledger.Block) (nodes numa.Mask, bytes uint64) {
+	amount := func(blocks []ledger.Block, id int) (sum uint64) {
+		for _, b := range blocks {
+			if b.Nodes.Contains(id) {
+				sum += b.On(numa.Of(id))
+			}
+		}
+		return sum
+	}
+	for _, b := range to {
+		nodes = nodes.Union(b.Nodes)
+	}
+	for id := range nodes.All() {
+		now, then := amount(from, id), amount(to, id)
+		bytes += then - min(then, now)
+	}
+	return nodes, bytes
+}
+
+// lacks returns how many bytes of some blocks are not used on their nodes by processes of some containers.
+func (l *Loop) lacks(ctx context.Context, owners []runningContainer, size int64, nodes numa.Mask, blocks []ledger.Block) (bytes uint64) {
+	for _, b := range blocks {
+		bytes += b.Bytes
+	}
+	for _, c := range owners {
+		if pages, err := l.hugePages(ctx, c.name); err == nil {
+			bytes -= min(bytes, on(pages[size], nodes))
+		}
+	}
+	return bytes
+}
+
+// take lowers what is free on some nodes.
+func take(free map[int]uint64, nodes numa.Mask, bytes uint64) {
+	for id := range nodes.All() {
+		n := min(free[id], bytes)
+		if n > 0 {
+			free[id] -= n
+			bytes -= n
+		}
+	}
+}
+
+// migrateAgain lets the kernel move again what has stayed, by another change of the container's memory nodes: it moves
+// pages only then, and leaves those that something uses for a moment. The next pass corrects the nodes if one of the
+// two changes fails.
+func (l *Loop) migrateAgain(ctx context.Context, c runningContainer) {
+	if l.enter(ctx) != nil {
+		return
+	}
+	defer l.mu.Unlock()
+	now := l.Now()
+	if last, tried := l.attempts[c.Owner]; tried && now.Sub(last) < attemptEvery || c.held.IsSubsetOf(c.mems) {
+		return
+	}
+	for owner, last := range l.attempts {
+		if now.Sub(last) > 2*attemptEvery {
+			delete(l.attempts, owner) // it does not move any more
+		}
+	}
+	l.attempts[c.Owner] = now
+	for _, mems := range []numa.Mask{c.held.Union(c.mems), c.mems} {
+		if _, err := l.Tree.Ensure(ctx, cgroup.Node{Name: c.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{Mems: mems}}}); err != nil {
+			l.Log.DebugContext(ctx, "move memory again", "container", c.Owner.String(), "error", err)
+		}
+	}
+}
+
+// forgetAttempts is called when the memory of a container has arrived.
+func (l *Loop) forgetAttempts(owner ledger.Owner) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.attempts, owner)
+}
