@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -18,7 +19,9 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/host/numamaps"
 	"github.com/berthd/berth/server/internal/host/sysfs"
 )
 
@@ -368,6 +371,53 @@ func TestReaderOfHugePages(t *testing.T) {
 	}
 	d.kill()
 	n.eventually("the reader has ended", func() bool { return len(readers(n.root)) == 0 })
+}
+
+// TestReaderNeedsItsCapability: the reader reads processes of other users with its capability, and says what is missing
+// without it.
+func TestReaderNeedsItsCapability(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	if none := mask(t); mask(t, unix.CAP_SYS_PTRACE) == none {
+		t.Skip("needs CAP_SYS_PTRACE, which this process does not have")
+	}
+	n := newNode(t)
+	other := n.stoppedWith(1, asUser+"=1234")
+	for capability, refused := range map[string]bool{"": false, strconv.Itoa(unix.CAP_SYS_PTRACE): true} {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SetNonblock(ends[0], true); err != nil { // else its end waits for the read of the client
+			t.Fatal(err)
+		}
+		mine, theirs := os.NewFile(uintptr(ends[0]), "reader"), os.NewFile(uintptr(ends[1]), "berthd")
+		cmd := exec.Command(os.Args[0], app.ReaderCommand)
+		cmd.Env = append(os.Environ(), asDaemon+"=1", without+"="+capability)
+		cmd.Stdin, cmd.Stderr = theirs, os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = theirs.Close()
+		c := numamaps.NewClient(mine)
+		for _, err := range []error{c.Check(n.ctx(), other.pid()), read(n.ctx(), c, other.pid())} {
+			if (err != nil) != refused || refused && errdefs.ClassOf(err) != errdefs.Unsupported {
+				t.Errorf("without capability %q: %v", capability, err)
+			}
+		}
+		// The end of the connection ends it.
+		if err := mine.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func read(ctx context.Context, c *numamaps.Client, pid int) error {
+	_, err := c.Read(ctx, pid)
+	return err
 }
 
 // readerOf marks the reader of a node by its environment.
