@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -175,6 +176,9 @@ func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.O
 		if len(c.Requests)+len(c.Limits) > 0 {
 			out.Resources = requirements(c.Requests, c.Limits, c.Excess)
 		}
+	}
+	if now := cgroup.ContainerCpuset(view, owner).Mems; pod.Move != nil || now != pod.MemoryNodes(name) {
+		out.MemoryNodes = SomeNodes(now)
 	}
 	for i := range pod.Claims {
 		c := &pod.Claims[i]

@@ -137,6 +137,11 @@ func onCgroups(reason errorsv1.ErrorReason, name string, but ...string) (rows []
 	return rows
 }
 
+// memoryOn0 is the report of a container that may use memory of NUMA node 0.
+func memoryOn0(id string, revision uint64) proto.Message {
+	return &lifecyclev1.ReportMemoryRequest{ContainerId: id, Revision: revision, MemoryNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}}
+}
+
 // invalids have an invalid request for every method that can have one.
 func invalids() (rows []failure) {
 	policy := &topologyv1.SetPolicyRequest{TopologyPolicy: ptr("loose")}
@@ -155,6 +160,7 @@ func invalids() (rows []failure) {
 		"AllocationService/Watch":             &allocationv1.WatchRequest{Types: []allocationv1.EventType{99}},
 		"LifecycleService/PreStartContainer":  &lifecyclev1.PreStartContainerRequest{},
 		"LifecycleService/PostStopContainer":  &lifecyclev1.PostStopContainerRequest{},
+		"LifecycleService/ReportMemory":       &lifecyclev1.ReportMemoryRequest{},
 		"CPUService/GetTopologyHints":         &cpuv1.GetTopologyHintsRequest{},
 		"MemoryService/GetTopologyHints":      &memoryv1.GetTopologyHintsRequest{},
 		"DeviceService/GetTopologyHints":      &devicev1.GetTopologyHintsRequest{},
@@ -543,6 +549,8 @@ func healthy() []failure {
 			}},
 			{method: "LifecycleService/PreStartContainer", reason: notOwner, agent: true, request: is(start("a", "main", "c4"))},
 			{method: "LifecycleService/PostStopContainer", reason: notOwner, agent: true, request: is(&lifecyclev1.PostStopContainerRequest{ContainerId: "c1"})},
+			{method: "LifecycleService/ReportMemory", reason: notOwner, agent: true, request: is(&lifecyclev1.ReportMemoryRequest{ContainerId: "c1"})},
+			{method: "LifecycleService/ReportMemory", reason: unknown, request: func(n *node) proto.Message { return memoryOn0("c1", later(n)) }},
 			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PLUGIN_FAILED, request: func(n *node) proto.Message {
 				p, _ := n.pluginWith(script.Config{Resource: "example.com/sour", PreStart: true})
 				p.Behave(script.PreStart, script.Refuse)

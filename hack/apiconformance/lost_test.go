@@ -120,6 +120,15 @@ var mutations = map[string]mutation{
 		request: func(*node) proto.Message { return &lifecyclev1.PostStopContainerRequest{ContainerId: "c1"} },
 		answer:  changed(func(m *lifecyclev1.PostStopContainerResponse) { m.Found = false }),
 	},
+	"/berth.lifecycle.v1.LifecycleService/ReportMemory": {
+		before: func(n *node) {
+			n.admitted(guaranteed("a", "2", "1"))
+			if _, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(), start("a", "main", "c1")); err != nil {
+				n.t.Fatal(err)
+			}
+		},
+		request: func(n *node) proto.Message { return memoryOn0("c1", n.revision()) },
+	},
 	"/berth.topology.v1.TopologyService/SetPolicy": {
 		request: func(*node) proto.Message { return &topologyv1.SetPolicyRequest{TopologyPolicy: ptr("restricted")} },
 		answer:  changed(func(m *topologyv1.SetPolicyResponse) { m.Changed = false }),

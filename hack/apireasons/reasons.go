@@ -78,6 +78,7 @@ var Methods = map[string][]e.ErrorReason{
 		notOwner, condition, failed, away, uncertain, noLedger,
 	},
 	"berth.lifecycle.v1.LifecycleService/PostStopContainer": {invalid, notOwner, noLedger},
+	"berth.lifecycle.v1.LifecycleService/ReportMemory":      {invalid, notOwner, unknown},
 
 	"berth.cpu.v1.CPUService/GetState":               {invalid, notKept, unknown, corrupt},
 	"berth.cpu.v1.CPUService/GetTopologyHints":       {invalid, unsupported},

@@ -334,7 +334,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		return err
 	}
 	parts := reconcile.Config{
-		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
+		Records: records, Unseen: !a.keepsPods(), Reported: memoryIsReported(a.Config), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,
 		DriftPolicy: reconcile.DriftPolicy(a.Config.Cgroups.DriftPolicy),
 		View:        a.Ledger.View, InFlight: a.lock.InFlight, Bindings: a.lock,

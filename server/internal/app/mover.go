@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/mover"
+	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
@@ -46,6 +47,34 @@ func (a *App) buildReplacer() {
 func (a *App) defragmenter() *mover.Defragmenter {
 	return &mover.Defragmenter{
 		Plan: a.Engine.PlanDefragment, Begin: a.Engine.Relocate, Cancel: a.Engine.CancelMove,
-		View: a.Ledger.View, Use: a.reconcile.Use, Now: a.Now, Away: rpc.Away,
+		View: a.Ledger.View, Use: a.podUse, Now: a.Now, Away: rpc.Away,
 	}
+}
+
+// podUse is what the containers of a pod have used, with the memory that their agents have reported.
+func (a *App) podUse(ctx context.Context, view *ledger.View, uid string) admission.PodUse {
+	out := a.reconcile.Use(ctx, view, uid)
+	a.reconcile.AddReported(view, uid, &out)
+	return out
+}
+
+// memoryIsReported returns whether agents report where the memory of containers is. A tree in memory does not show
+// it, except on a simulated machine, on which no container has memory.
+func memoryIsReported(c config.Config) bool {
+	return c.Cgroups.Tree == config.TreeMemory && (c.Machine == "" || c.Beside == config.Kubelet)
+}
+
+// ReportMemory implements lifecycle.Memory.
+func (a *App) ReportMemory(id string, r reconcile.MemoryReport) bool {
+	found, news := a.reconcile.ReportMemory(id, r)
+	if news && a.replacer != nil {
+		a.replacer.Wake() // the pod may move now
+	}
+	view := a.Ledger.View()
+	if b, ok := view.Binding(id); ok && found {
+		if pod, ok := view.Pod(b.Owner.Pod); ok && pod.Move != nil {
+			a.mover.Retry(pod.UID())
+		}
+	}
+	return found
 }

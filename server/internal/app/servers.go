@@ -108,7 +108,7 @@ func (a *App) buildServers(context.Context) error {
 				a.Log.Warn("device plugins contradict each other", "part", "deviceplugin", "container", owner.String(), "used", text)
 			},
 		}))
-	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger))
+	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger, a))
 	states := state.Parts{Ledger: a.Ledger, Hinter: a.Engine, Read: read}
 	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
 	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryAt, a.kernelFree()))

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
@@ -47,6 +48,10 @@ type Mover struct {
 	// again.
 	tries map[string]*try
 	quiet time.Time
+
+	mu sync.Mutex
+	// soon are the pods whose next step may be possible now. Guarded by mu.
+	soon map[string]bool
 }
 
 // try is a step that was not possible.
@@ -58,7 +63,7 @@ type try struct {
 
 // New returns a mover. It starts nothing.
 func New(cfg Config) *Mover {
-	return &Mover{Config: cfg, wake: make(chan struct{}, 1), tries: map[string]*try{}}
+	return &Mover{Config: cfg, wake: make(chan struct{}, 1), tries: map[string]*try{}, soon: map[string]bool{}}
 }
 
 // Wake requests a look at the ledger. It never blocks.
@@ -67,6 +72,26 @@ func (m *Mover) Wake() {
 	case m.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Retry requests another try of a pod's next step without the rest of its pause. It never blocks.
+func (m *Mover) Retry(uid string) {
+	m.mu.Lock()
+	m.soon[uid] = true
+	m.mu.Unlock()
+	m.Wake()
+}
+
+// endPauses ends the pauses of the pods that Retry has named.
+func (m *Mover) endPauses() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.soon {
+		if t := m.tries[uid]; t != nil {
+			t.next = m.Now()
+		}
+	}
+	clear(m.soon)
 }
 
 // Run carries out moves until ctx ends.
@@ -89,6 +114,7 @@ func (m *Mover) Run(ctx context.Context) error {
 
 // Turn makes all steps that are possible now. It returns the time until others may be; 0 if no pod moves.
 func (m *Mover) Turn(ctx context.Context) (wait time.Duration) {
+	m.endPauses()
 	moving := map[string]bool{}
 	for p := range m.View().Pods() {
 		if p.Move == nil {

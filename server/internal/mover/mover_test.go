@@ -96,6 +96,23 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A retry ends the pause of its pod, and not the time that the limit of bytes requires.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	not := errdefs.Unavailablef("memory of container a/c is on node 0")
+	s := newScene(t, 50, map[string][]error{"a": {not, nil, nil}, "b": {not, nil}})
+	s.Turn(t.Context())
+	s.Retry("a")
+	s.Retry("none")
+	if wait := s.Turn(t.Context()); wait != firstPause || s.made() != "a" {
+		t.Errorf("%s, again in %s", s.made(), wait)
+	}
+	s.Retry("a")
+	if s.Turn(t.Context()); s.made() != "a" || len(s.soon) != 0 {
+		t.Errorf("within the limit of bytes: %s; left %v", s.made(), s.soon)
+	}
+}
+
 // The rate is an average: the next memory moves when the last one has had its time.
 func TestLimitOfBytes(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,9 @@ type Config struct {
 	Records cgroup.Records
 	// Unseen means that the tree is not the kernel's, so it shows no processes.
 	Unseen bool
+	// Reported means that the tree does not show the memory of containers, so that agents report where it
+	// is (ReportMemory).
+	Reported bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	// DriftPolicy is the reaction to values that another program changed; empty means RepairDrift.
@@ -162,6 +165,8 @@ type Loop struct {
 
 	// attempts are when memory that had stayed was last moved again, by container; guarded by mu.
 	attempts map[ledger.Owner]time.Time
+	// reports are where agents have seen the memory of containers.
+	reports memoryReports
 
 	// ending are the cgroups that are being removed.
 	ending endings

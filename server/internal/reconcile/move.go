@@ -54,7 +54,7 @@ func (l *Loop) movable(ctx context.Context, view *ledger.View, uid string) (runn
 		return nil, view.NotAdmitted(uid)
 	}
 	for b := range view.BindingsOf(uid) {
-		if l.tracks(b) && !l.mayRun(l.key(b)) {
+		if !l.reported(b) && l.tracks(b) && !l.mayRun(l.key(b)) {
 			continue
 		}
 		if why := l.staysBecause(pod, b); why != "" {
@@ -69,10 +69,13 @@ func (l *Loop) movable(ctx context.Context, view *ledger.View, uid string) (runn
 // staysBecause returns why the memory of a running container cannot move, or cannot be seen to move; empty
 // if it can. The caller holds mu.
 func (l *Loop) staysBecause(pod *ledger.Pod, b ledger.Binding) string {
+	if l.reported(b) {
+		return l.reportsNoMove(pod, b)
+	}
 	facts := &l.QoS.Cgroup.Facts
 	_, known := l.cgroupOf(b)
 	switch {
-	case !known || !l.tracks(b):
+	case !known:
 		return "berthd does not know its cgroup, so it cannot see where its memory is"
 	case !facts.MovesMemory:
 		return "with cgroup v2, the kernel moves memory to other NUMA nodes from Linux 5.15 on"
@@ -94,6 +97,9 @@ func (l *Loop) cgroupOf(b ledger.Binding) (cgroup.Name, bool) {
 
 // Settled implements admission.Mover.
 func (l *Loop) Settled(ctx context.Context, view *ledger.View, uid string) error {
+	if err := l.reportsSettled(view, uid); err != nil {
+		return err
+	}
 	if err := l.Follow(ctx); err != nil {
 		l.Log.DebugContext(ctx, "follow the ledger for a move", "uid", uid, "error", err) // the comparison shows whether it matters
 	}

@@ -28,7 +28,7 @@ func TestCheckMove(t *testing.T) {
 		"v2":                         {memtree.V2(), "own", ""},
 		"an old kernel":              {old, "own", "from Linux 5.15 on"},
 		"an old kernel, not running": {old, "", ""},
-		"an agent's container":       {memtree.V2(), "runtime", "berthd does not know its cgroup"},
+		"an agent's container":       {memtree.V2(), "runtime", "its agent has not reported where its memory is"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -75,6 +75,7 @@ func TestActsFor(t *testing.T) {
 		for method, req := range map[string]any{
 			lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: &lifecyclev1.PreStartContainerRequest{PodUid: row.name, ContainerId: "id-" + row.name},
 			lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: &lifecyclev1.PostStopContainerRequest{ContainerId: "id-" + row.name},
+			lifecyclev1.LifecycleService_ReportMemory_FullMethodName:      &lifecyclev1.ReportMemoryRequest{ContainerId: "id-" + row.name},
 		} {
 			if err := a.authorize(called(row.uid), method, req); (err == nil) != row.want || err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
 				t.Errorf("uid %d calls %s for pod %s: %v", row.uid, method, row.name, err)

@@ -118,6 +118,7 @@ func TestRolesOfChanges(t *testing.T) {
 		allocationv1.AllocationService_Allocate_FullMethodName:        access.Agent,
 		lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: access.Agent,
 		lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: access.Agent,
+		lifecyclev1.LifecycleService_ReportMemory_FullMethodName:      access.Agent,
 		inspectv1.InspectService_Dump_FullMethodName:                  access.Admin,
 		inspectv1.InspectService_GetTrace_FullMethodName:              access.Read,
 		allocationv1.AllocationService_List_FullMethodName:            access.Read,

@@ -270,6 +270,138 @@ func (x *PostStopContainerResponse) GetRevision() uint64 {
 	return 0
 }
 
+// ReportMemoryRequest is what the kernel shows of the memory of a container.
+type ReportMemoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The runtime's id. Required.
+	ContainerId string `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	// A revision of the ledger that the caller knew before it read the kernel's files. A move goes on
+	// only after a report with the revision of its last step, or a later one. Required.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The NUMA nodes that the container's cgroup may use memory of. Required, unless
+	// immovable_reason is set.
+	MemoryNodes *v1.NUMANodeSet `protobuf:"bytes,3,opt,name=memory_nodes,json=memoryNodes,proto3" json:"memory_nodes,omitempty"`
+	// The anonymous memory of the container's processes on each NUMA node: of the resource "memory",
+	// each node at most once. Nodes without memory may be left out.
+	NodeMemory []*v1.NodeMemory `protobuf:"bytes,4,rep,name=node_memory,json=nodeMemory,proto3" json:"node_memory,omitempty"`
+	// Why the memory cannot move while the container runs, or why the caller cannot see where the
+	// memory is, in at most 256 bytes. Empty if the memory can move and the caller can see it.
+	ImmovableReason string `protobuf:"bytes,5,opt,name=immovable_reason,json=immovableReason,proto3" json:"immovable_reason,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ReportMemoryRequest) Reset() {
+	*x = ReportMemoryRequest{}
+	mi := &file_berth_lifecycle_v1_lifecycle_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportMemoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportMemoryRequest) ProtoMessage() {}
+
+func (x *ReportMemoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_lifecycle_v1_lifecycle_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportMemoryRequest.ProtoReflect.Descriptor instead.
+func (*ReportMemoryRequest) Descriptor() ([]byte, []int) {
+	return file_berth_lifecycle_v1_lifecycle_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReportMemoryRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ReportMemoryRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ReportMemoryRequest) GetMemoryNodes() *v1.NUMANodeSet {
+	if x != nil {
+		return x.MemoryNodes
+	}
+	return nil
+}
+
+func (x *ReportMemoryRequest) GetNodeMemory() []*v1.NodeMemory {
+	if x != nil {
+		return x.NodeMemory
+	}
+	return nil
+}
+
+func (x *ReportMemoryRequest) GetImmovableReason() string {
+	if x != nil {
+		return x.ImmovableReason
+	}
+	return ""
+}
+
+// ReportMemoryResponse has whether the report was used.
+type ReportMemoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the container's id is bound.
+	Found         bool `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportMemoryResponse) Reset() {
+	*x = ReportMemoryResponse{}
+	mi := &file_berth_lifecycle_v1_lifecycle_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportMemoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportMemoryResponse) ProtoMessage() {}
+
+func (x *ReportMemoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_lifecycle_v1_lifecycle_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportMemoryResponse.ProtoReflect.Descriptor instead.
+func (*ReportMemoryResponse) Descriptor() ([]byte, []int) {
+	return file_berth_lifecycle_v1_lifecycle_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReportMemoryResponse) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
 var File_berth_lifecycle_v1_lifecycle_proto protoreflect.FileDescriptor
 
 const file_berth_lifecycle_v1_lifecycle_proto_rawDesc = "" +
@@ -292,10 +424,20 @@ const file_berth_lifecycle_v1_lifecycle_proto_rawDesc = "" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"M\n" +
 	"\x19PostStopContainerResponse\x12\x14\n" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision2\xf6\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xfc\x01\n" +
+	"\x13ReportMemoryRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12>\n" +
+	"\fmemory_nodes\x18\x03 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\vmemoryNodes\x12;\n" +
+	"\vnode_memory\x18\x04 \x03(\v2\x1a.berth.types.v1.NodeMemoryR\n" +
+	"nodeMemory\x12)\n" +
+	"\x10immovable_reason\x18\x05 \x01(\tR\x0fimmovableReason\",\n" +
+	"\x14ReportMemoryResponse\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found2\xd9\x02\n" +
 	"\x10LifecycleService\x12p\n" +
 	"\x11PreStartContainer\x12,.berth.lifecycle.v1.PreStartContainerRequest\x1a-.berth.lifecycle.v1.PreStartContainerResponse\x12p\n" +
-	"\x11PostStopContainer\x12,.berth.lifecycle.v1.PostStopContainerRequest\x1a-.berth.lifecycle.v1.PostStopContainerResponseB<Z:github.com/berthd/berth/api/berth/lifecycle/v1;lifecyclev1b\x06proto3"
+	"\x11PostStopContainer\x12,.berth.lifecycle.v1.PostStopContainerRequest\x1a-.berth.lifecycle.v1.PostStopContainerResponse\x12a\n" +
+	"\fReportMemory\x12'.berth.lifecycle.v1.ReportMemoryRequest\x1a(.berth.lifecycle.v1.ReportMemoryResponseB<Z:github.com/berthd/berth/api/berth/lifecycle/v1;lifecyclev1b\x06proto3"
 
 var (
 	file_berth_lifecycle_v1_lifecycle_proto_rawDescOnce sync.Once
@@ -309,27 +451,34 @@ func file_berth_lifecycle_v1_lifecycle_proto_rawDescGZIP() []byte {
 	return file_berth_lifecycle_v1_lifecycle_proto_rawDescData
 }
 
-var file_berth_lifecycle_v1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_berth_lifecycle_v1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_berth_lifecycle_v1_lifecycle_proto_goTypes = []any{
 	(*PreStartContainerRequest)(nil),  // 0: berth.lifecycle.v1.PreStartContainerRequest
 	(*PreStartContainerResponse)(nil), // 1: berth.lifecycle.v1.PreStartContainerResponse
 	(*PostStopContainerRequest)(nil),  // 2: berth.lifecycle.v1.PostStopContainerRequest
 	(*PostStopContainerResponse)(nil), // 3: berth.lifecycle.v1.PostStopContainerResponse
-	(*v1.CPUSet)(nil),                 // 4: berth.types.v1.CPUSet
-	(*v1.NUMANodeSet)(nil),            // 5: berth.types.v1.NUMANodeSet
+	(*ReportMemoryRequest)(nil),       // 4: berth.lifecycle.v1.ReportMemoryRequest
+	(*ReportMemoryResponse)(nil),      // 5: berth.lifecycle.v1.ReportMemoryResponse
+	(*v1.CPUSet)(nil),                 // 6: berth.types.v1.CPUSet
+	(*v1.NUMANodeSet)(nil),            // 7: berth.types.v1.NUMANodeSet
+	(*v1.NodeMemory)(nil),             // 8: berth.types.v1.NodeMemory
 }
 var file_berth_lifecycle_v1_lifecycle_proto_depIdxs = []int32{
-	4, // 0: berth.lifecycle.v1.PreStartContainerResponse.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	5, // 1: berth.lifecycle.v1.PreStartContainerResponse.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	0, // 2: berth.lifecycle.v1.LifecycleService.PreStartContainer:input_type -> berth.lifecycle.v1.PreStartContainerRequest
-	2, // 3: berth.lifecycle.v1.LifecycleService.PostStopContainer:input_type -> berth.lifecycle.v1.PostStopContainerRequest
-	1, // 4: berth.lifecycle.v1.LifecycleService.PreStartContainer:output_type -> berth.lifecycle.v1.PreStartContainerResponse
-	3, // 5: berth.lifecycle.v1.LifecycleService.PostStopContainer:output_type -> berth.lifecycle.v1.PostStopContainerResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 0: berth.lifecycle.v1.PreStartContainerResponse.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	7, // 1: berth.lifecycle.v1.PreStartContainerResponse.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	7, // 2: berth.lifecycle.v1.ReportMemoryRequest.memory_nodes:type_name -> berth.types.v1.NUMANodeSet
+	8, // 3: berth.lifecycle.v1.ReportMemoryRequest.node_memory:type_name -> berth.types.v1.NodeMemory
+	0, // 4: berth.lifecycle.v1.LifecycleService.PreStartContainer:input_type -> berth.lifecycle.v1.PreStartContainerRequest
+	2, // 5: berth.lifecycle.v1.LifecycleService.PostStopContainer:input_type -> berth.lifecycle.v1.PostStopContainerRequest
+	4, // 6: berth.lifecycle.v1.LifecycleService.ReportMemory:input_type -> berth.lifecycle.v1.ReportMemoryRequest
+	1, // 7: berth.lifecycle.v1.LifecycleService.PreStartContainer:output_type -> berth.lifecycle.v1.PreStartContainerResponse
+	3, // 8: berth.lifecycle.v1.LifecycleService.PostStopContainer:output_type -> berth.lifecycle.v1.PostStopContainerResponse
+	5, // 9: berth.lifecycle.v1.LifecycleService.ReportMemory:output_type -> berth.lifecycle.v1.ReportMemoryResponse
+	7, // [7:10] is the sub-list for method output_type
+	4, // [4:7] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_berth_lifecycle_v1_lifecycle_proto_init() }
@@ -343,7 +492,7 @@ func file_berth_lifecycle_v1_lifecycle_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_lifecycle_v1_lifecycle_proto_rawDesc), len(file_berth_lifecycle_v1_lifecycle_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

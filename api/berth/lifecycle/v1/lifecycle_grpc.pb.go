@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	LifecycleService_PreStartContainer_FullMethodName = "/berth.lifecycle.v1.LifecycleService/PreStartContainer"
 	LifecycleService_PostStopContainer_FullMethodName = "/berth.lifecycle.v1.LifecycleService/PostStopContainer"
+	LifecycleService_ReportMemory_FullMethodName      = "/berth.lifecycle.v1.LifecycleService/ReportMemory"
 )
 
 // LifecycleServiceClient is the client API for LifecycleService service.
@@ -41,6 +42,14 @@ type LifecycleServiceClient interface {
 	PreStartContainer(ctx context.Context, in *PreStartContainerRequest, opts ...grpc.CallOption) (*PreStartContainerResponse, error)
 	// PostStopContainer forgets the id of a container that has ended.
 	PostStopContainer(ctx context.Context, in *PostStopContainerRequest, opts ...grpc.CallOption) (*PostStopContainerResponse, error)
+	// ReportMemory reports on which NUMA nodes the memory of a running container is. Agents call it
+	// for containers whose cgroups berthd does not read, as beside a kubelet. Without a report, berthd
+	// does not move the memory of such a container. Call it after the container has started, after
+	// the connection to berthd was lost, and repeatedly while the pod is moving.
+	//
+	// berthd keeps only the last report of a container, in memory. A report of a container that is not
+	// bound is ignored.
+	ReportMemory(ctx context.Context, in *ReportMemoryRequest, opts ...grpc.CallOption) (*ReportMemoryResponse, error)
 }
 
 type lifecycleServiceClient struct {
@@ -71,6 +80,16 @@ func (c *lifecycleServiceClient) PostStopContainer(ctx context.Context, in *Post
 	return out, nil
 }
 
+func (c *lifecycleServiceClient) ReportMemory(ctx context.Context, in *ReportMemoryRequest, opts ...grpc.CallOption) (*ReportMemoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportMemoryResponse)
+	err := c.cc.Invoke(ctx, LifecycleService_ReportMemory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LifecycleServiceServer is the server API for LifecycleService service.
 // All implementations must embed UnimplementedLifecycleServiceServer
 // for forward compatibility.
@@ -89,6 +108,14 @@ type LifecycleServiceServer interface {
 	PreStartContainer(context.Context, *PreStartContainerRequest) (*PreStartContainerResponse, error)
 	// PostStopContainer forgets the id of a container that has ended.
 	PostStopContainer(context.Context, *PostStopContainerRequest) (*PostStopContainerResponse, error)
+	// ReportMemory reports on which NUMA nodes the memory of a running container is. Agents call it
+	// for containers whose cgroups berthd does not read, as beside a kubelet. Without a report, berthd
+	// does not move the memory of such a container. Call it after the container has started, after
+	// the connection to berthd was lost, and repeatedly while the pod is moving.
+	//
+	// berthd keeps only the last report of a container, in memory. A report of a container that is not
+	// bound is ignored.
+	ReportMemory(context.Context, *ReportMemoryRequest) (*ReportMemoryResponse, error)
 	mustEmbedUnimplementedLifecycleServiceServer()
 }
 
@@ -104,6 +131,9 @@ func (UnimplementedLifecycleServiceServer) PreStartContainer(context.Context, *P
 }
 func (UnimplementedLifecycleServiceServer) PostStopContainer(context.Context, *PostStopContainerRequest) (*PostStopContainerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PostStopContainer not implemented")
+}
+func (UnimplementedLifecycleServiceServer) ReportMemory(context.Context, *ReportMemoryRequest) (*ReportMemoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportMemory not implemented")
 }
 func (UnimplementedLifecycleServiceServer) mustEmbedUnimplementedLifecycleServiceServer() {}
 func (UnimplementedLifecycleServiceServer) testEmbeddedByValue()                          {}
@@ -162,6 +192,24 @@ func _LifecycleService_PostStopContainer_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LifecycleService_ReportMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportMemoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LifecycleServiceServer).ReportMemory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LifecycleService_ReportMemory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LifecycleServiceServer).ReportMemory(ctx, req.(*ReportMemoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LifecycleService_ServiceDesc is the grpc.ServiceDesc for LifecycleService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -176,6 +224,10 @@ var LifecycleService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PostStopContainer",
 			Handler:    _LifecycleService_PostStopContainer_Handler,
+		},
+		{
+			MethodName: "ReportMemory",
+			Handler:    _LifecycleService_ReportMemory_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

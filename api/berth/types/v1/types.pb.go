@@ -2251,8 +2251,11 @@ type ContainerAllocation struct {
 	NodeMemory []*NodeMemory `protobuf:"bytes,10,rep,name=node_memory,json=nodeMemory,proto3" json:"node_memory,omitempty"`
 	// The devices that another program has allocated to the container.
 	ExternalDevices []*ExternalDevice `protobuf:"bytes,11,rep,name=external_devices,json=externalDevices,proto3" json:"external_devices,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The NUMA nodes that the container's processes may use memory of now, if the pod is moving or the
+	// machine has lost some of them. Absent otherwise: they are those of the claims, or all.
+	MemoryNodes   *NUMANodeSet `protobuf:"bytes,12,opt,name=memory_nodes,json=memoryNodes,proto3" json:"memory_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerAllocation) Reset() {
@@ -2358,6 +2361,13 @@ func (x *ContainerAllocation) GetNodeMemory() []*NodeMemory {
 func (x *ContainerAllocation) GetExternalDevices() []*ExternalDevice {
 	if x != nil {
 		return x.ExternalDevices
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetMemoryNodes() *NUMANodeSet {
+	if x != nil {
+		return x.MemoryNodes
 	}
 	return nil
 }
@@ -4249,7 +4259,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"n\n" +
 	"\fHealthChange\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12.\n" +
-	"\x06health\x18\x02 \x01(\x0e2\x16.berth.types.v1.HealthR\x06health\"\xde\x04\n" +
+	"\x06health\x18\x02 \x01(\x0e2\x16.berth.types.v1.HealthR\x06health\"\x9e\x05\n" +
 	"\x13ContainerAllocation\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x121\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1d.berth.types.v1.ContainerRoleR\x04role\x12*\n" +
@@ -4263,7 +4273,8 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\vnode_memory\x18\n" +
 	" \x03(\v2\x1a.berth.types.v1.NodeMemoryR\n" +
 	"nodeMemory\x12I\n" +
-	"\x10external_devices\x18\v \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\x0fexternalDevices\"\xc9\x01\n" +
+	"\x10external_devices\x18\v \x03(\v2\x1e.berth.types.v1.ExternalDeviceR\x0fexternalDevices\x12>\n" +
+	"\fmemory_nodes\x18\f \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\vmemoryNodes\"\xc9\x01\n" +
 	"\x0eExternalDevice\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12:\n" +
@@ -4631,48 +4642,49 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	36, // 45: berth.types.v1.ContainerAllocation.cpu_locations:type_name -> berth.types.v1.CPULocation
 	37, // 46: berth.types.v1.ContainerAllocation.node_memory:type_name -> berth.types.v1.NodeMemory
 	34, // 47: berth.types.v1.ContainerAllocation.external_devices:type_name -> berth.types.v1.ExternalDevice
-	20, // 48: berth.types.v1.ExternalDevice.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	35, // 49: berth.types.v1.ExternalDevice.claim:type_name -> berth.types.v1.ExternalClaim
-	0,  // 50: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	33, // 51: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	26, // 52: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	63, // 53: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
-	20, // 54: berth.types.v1.PodAllocation.resource_claim_nodes:type_name -> berth.types.v1.NUMANodeSet
-	40, // 55: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
-	26, // 56: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
-	6,  // 57: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
-	19, // 58: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
-	19, // 59: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
-	20, // 60: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
-	20, // 61: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
-	42, // 62: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	44, // 63: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	63, // 64: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
-	7,  // 65: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 66: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	22, // 67: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	22, // 68: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	26, // 69: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	43, // 70: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	20, // 71: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	21, // 72: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	8,  // 73: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	45, // 74: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	19, // 75: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 76: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	47, // 77: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	60, // 78: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	61, // 79: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	49, // 80: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	50, // 81: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	62, // 82: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	51, // 83: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	63, // 84: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	20, // 48: berth.types.v1.ContainerAllocation.memory_nodes:type_name -> berth.types.v1.NUMANodeSet
+	20, // 49: berth.types.v1.ExternalDevice.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	35, // 50: berth.types.v1.ExternalDevice.claim:type_name -> berth.types.v1.ExternalClaim
+	0,  // 51: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	33, // 52: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	26, // 53: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	63, // 54: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	20, // 55: berth.types.v1.PodAllocation.resource_claim_nodes:type_name -> berth.types.v1.NUMANodeSet
+	40, // 56: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
+	26, // 57: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
+	6,  // 58: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
+	19, // 59: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
+	19, // 60: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
+	20, // 61: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
+	20, // 62: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
+	42, // 63: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	44, // 64: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	63, // 65: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	7,  // 66: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 67: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	22, // 68: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	22, // 69: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 70: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	43, // 71: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	20, // 72: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	21, // 73: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	8,  // 74: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	45, // 75: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	19, // 76: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 77: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	47, // 78: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	60, // 79: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	61, // 80: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	49, // 81: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	50, // 82: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	62, // 83: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	51, // 84: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	63, // 85: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
+	86, // [86:86] is the sub-list for method output_type
+	86, // [86:86] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }

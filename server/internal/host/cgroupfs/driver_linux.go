@@ -168,16 +168,8 @@ func (d *Driver) detectV2() error {
 	if err := unix.Uname(&kernel); err != nil {
 		return errdefs.Unsupportedf("uname: %w", err)
 	}
-	d.facts.MovesMemory = movesMemoryV2(unix.ByteSliceToString(kernel.Release[:]))
+	d.facts.MovesMemory = cgroup.MovesMemoryV2(unix.ByteSliceToString(kernel.Release[:]))
 	return nil
-}
-
-// movesMemoryV2 reports whether a kernel moves memory with the memory nodes of a cgroup of v2, by its
-// release: no file shows it, and the kernel accepts the nodes in any case.
-func movesMemoryV2(release string) bool {
-	var major, minor int
-	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return err == nil && (major > 5 || major == 5 && minor >= 15)
 }
 
 // swapLimitsV2 reports whether the kernel has swap limits. The root cgroup has no file for them,

@@ -5,6 +5,8 @@ package lifecycle
 import (
 	"context"
 	"regexp"
+	"strings"
+	"unicode"
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/api/convert"
@@ -12,6 +14,9 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/reconcile"
 )
 
 // Engine follows containers; *admission.Engine is the one there is.
@@ -25,15 +30,22 @@ type Engine interface {
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
 
+// Memory stores where agents have seen the memory of containers.
+type Memory interface {
+	// ReportMemory returns false if the id is not bound.
+	ReportMemory(id string, r reconcile.MemoryReport) (found bool)
+}
+
 type service struct {
 	lifecyclev1.UnimplementedLifecycleServiceServer
 	engine Engine
 	ledger Ledger
+	memory Memory
 }
 
 // New makes the service.
-func New(engine Engine, l Ledger) lifecyclev1.LifecycleServiceServer {
-	return &service{engine: engine, ledger: l}
+func New(engine Engine, l Ledger, m Memory) lifecyclev1.LifecycleServiceServer {
+	return &service{engine: engine, ledger: l, memory: m}
 }
 
 // containerID is what runtimes make up: mostly 64 hexadecimal digits.
@@ -81,3 +93,61 @@ func (s *service) PostStopContainer(ctx context.Context, req *lifecyclev1.PostSt
 	}
 	return &lifecyclev1.PostStopContainerResponse{Found: found, Revision: s.ledger.View().Revision()}, nil
 }
+
+// maxImmovable limits the text of a report that the memory cannot move.
+const maxImmovable = 256
+
+// ReportMemory implements LifecycleService.
+func (s *service) ReportMemory(_ context.Context, req *lifecyclev1.ReportMemoryRequest) (*lifecyclev1.ReportMemoryResponse, error) {
+	r, err := readReport(req)
+	if err != nil {
+		return nil, err
+	}
+	view := s.ledger.View()
+	if first, now := view.RevisionOf(0), view.Revision(); r.Revision < first || r.Revision > now {
+		return nil, errdefs.Preconditionf("revision %d is not a revision of this ledger, which has %d to %d: "+
+			"read the revision again, then the memory", r.Revision, first, now).Coded(errdefs.RevisionUnknown)
+	}
+	return &lifecyclev1.ReportMemoryResponse{Found: s.memory.ReportMemory(req.GetContainerId(), r)}, nil
+}
+
+// readReport reads a request, of which nothing is larger than a machine can have.
+func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport, err error) {
+	var vs errdefs.Violations
+	checkID(req.GetContainerId(), &vs)
+	nodes, err := convert.ReadMask("memory_nodes", req.GetMemoryNodes())
+	if err != nil {
+		return r, err
+	}
+	if nodes.IsEmpty() && req.GetImmovableReason() == "" {
+		vs.Addf("memory_nodes", "is required, unless immovable_reason is set")
+	}
+	if n := len(req.GetImmovableReason()); n > maxImmovable {
+		vs.Addf("immovable_reason", "%d bytes: expected at most %d", n, maxImmovable)
+	} else if text := req.GetImmovableReason(); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		vs.Addf("immovable_reason", "%q: expected printable characters", text)
+	}
+	bytes := map[int]uint64{}
+	for _, m := range req.GetNodeMemory() {
+		_, twice := bytes[int(m.GetNumaNode())]
+		switch {
+		case m.GetResource() != string(workload.Memory):
+			vs.Addf("node_memory.resource", "%.40q: expected %s", m.GetResource(), workload.Memory)
+		case m.GetNumaNode() >= numa.MaxNodes:
+			vs.Addf("node_memory.numa_node", "%d: expected 0 to %d", m.GetNumaNode(), numa.MaxNodes-1)
+		case twice:
+			vs.Addf("node_memory.numa_node", "%d: expected each node once", m.GetNumaNode())
+		case m.GetBytes() > maxNodeBytes:
+			vs.Addf("node_memory.bytes", "%d: expected at most %d", m.GetBytes(), uint64(maxNodeBytes))
+		default:
+			bytes[int(m.GetNumaNode())] = m.GetBytes()
+		}
+		if len(vs) > 0 {
+			return r, vs.Err("request") // a request may have many wrong ones
+		}
+	}
+	return reconcile.MemoryReport{Revision: req.GetRevision(), Nodes: nodes, Bytes: bytes, Immovable: req.GetImmovableReason()}, vs.Err("request")
+}
+
+// maxNodeBytes is so small that the sum over all nodes does not overflow.
+const maxNodeBytes = 1 << 57

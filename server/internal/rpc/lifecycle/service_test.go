@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -17,6 +18,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
 	"github.com/berthd/berth/server/internal/rpc/rpctest"
 )
@@ -25,8 +28,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // engine binds ids in a ledger and gives every container the same cgroup.
 type engine struct {
-	ledger *ledger.Ledger
-	pid    int
+	ledger  *ledger.Ledger
+	pid     int
+	reports map[string]reconcile.MemoryReport
+}
+
+func (e *engine) ReportMemory(id string, r reconcile.MemoryReport) bool {
+	if _, ok := e.ledger.View().Binding(id); !ok {
+		return false
+	}
+	if e.reports == nil {
+		e.reports = map[string]reconcile.MemoryReport{}
+	}
+	e.reports[id] = r
+	return true
 }
 
 func (e *engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (admission.Started, error) {
@@ -59,7 +74,7 @@ func serve(t *testing.T) (lifecyclev1.LifecycleServiceClient, *engine) {
 		t.Fatal(err)
 	}
 	return lifecyclev1.NewLifecycleServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		lifecyclev1.RegisterLifecycleServiceServer(s, lifecycle.New(e, e.ledger))
+		lifecyclev1.RegisterLifecycleServiceServer(s, lifecycle.New(e, e.ledger, e))
 	})), e
 }
 
@@ -131,4 +146,48 @@ func TestFailures(t *testing.T) {
 			Message: `request is invalid: container_id: "": expected 1 to 128 letters, digits, '-', '_' and '.'`,
 		}.Check(t, err)
 	})
+}
+
+// A report is stored if its container is bound. One that no kernel could show, or that is about another ledger, is refused.
+func TestReportMemory(t *testing.T) {
+	t.Parallel()
+	client, e := serve(t)
+	if _, err := client.PreStartContainer(t.Context(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	now := e.ledger.View().Revision()
+	node := func(id uint32, bytes uint64) *typesv1.NodeMemory {
+		return &typesv1.NodeMemory{Resource: "memory", NumaNode: id, Bytes: bytes}
+	}
+	on1 := &typesv1.NUMANodeSet{Ids: []uint32{1}}
+	for name, row := range map[string]struct {
+		req   *lifecyclev1.ReportMemoryRequest
+		found bool
+		code  codes.Code
+		field string
+	}{
+		"stored":        {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(0, 0), node(1, 7)}}, true, codes.OK, ""},
+		"not bound":     {&lifecyclev1.ReportMemoryRequest{ContainerId: "c2", Revision: now, MemoryNodes: on1}, false, codes.OK, ""},
+		"immovable":     {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: "with cgroup v1"}, true, codes.OK, ""},
+		"no id":         {&lifecyclev1.ReportMemoryRequest{Revision: now, MemoryNodes: on1}, false, codes.InvalidArgument, "container_id"},
+		"no nodes":      {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now}, false, codes.InvalidArgument, "memory_nodes"},
+		"a high node":   {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(64, 1)}}, false, codes.InvalidArgument, "node_memory.numa_node"},
+		"a node twice":  {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(1, 1), node(1, 2)}}, false, codes.InvalidArgument, "node_memory.numa_node"},
+		"much":          {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(1, 1<<57+1)}}, false, codes.InvalidArgument, "node_memory.bytes"},
+		"huge pages":    {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{{Resource: "hugepages-2Mi"}}}, false, codes.InvalidArgument, "node_memory.resource"},
+		"a long reason": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: strings.Repeat("x", 257)}, false, codes.InvalidArgument, "immovable_reason"},
+		"control codes": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: "\x1b[2J"}, false, codes.InvalidArgument, "immovable_reason"},
+		"no revision":   {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", MemoryNodes: on1, Revision: now + 1}, false, codes.FailedPrecondition, "not a revision of this ledger"},
+	} {
+		got, err := client.ReportMemory(t.Context(), row.req)
+		if status.Code(err) != row.code || got.GetFound() != row.found || err != nil && !strings.Contains(err.Error(), row.field) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if _, err := client.ReportMemory(t.Context(), &lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(1, 7)}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := e.reports["c1"]; r.Revision != now || r.Nodes != numa.Of(1) || r.Bytes[1] != 7 || r.Immovable != "" {
+		t.Errorf("stored: %v", r)
+	}
 }

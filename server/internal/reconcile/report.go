@@ -1,0 +1,151 @@
+package reconcile
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// This file is about containers whose cgroups berthd does not read. Beside a kubelet, berthd has no access to the
+// kernel's cgroups, and needs none: berth-nri has it, changes the memory nodes, and reports where the memory is.
+// Reports are kept in memory only. After a start of berthd a move goes on when the agent has reported again.
+
+// MemoryReport is where an agent has seen the memory of a container.
+type MemoryReport struct {
+	// Revision is one that the agent knew before it read the kernel's files.
+	Revision uint64
+	// Nodes are the NUMA nodes that the container may use memory of, and Bytes its anonymous memory by node.
+	Nodes numa.Mask
+	Bytes map[int]uint64
+	// Immovable is why the memory cannot move, or cannot be seen; empty if it can.
+	Immovable string
+}
+
+// memoryReports are the last reports, by container id.
+type memoryReports struct {
+	mu   sync.Mutex
+	byID map[string]MemoryReport
+}
+
+func (m *memoryReports) of(id string) (MemoryReport, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.byID[id]
+	return r, ok
+}
+
+func (m *memoryReports) forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byID, id)
+}
+
+// ReportMemory stores the report of a container. found is false if the id is not bound, and news is true if the report may
+// allow a move that was refused before. It does not wait for a turn.
+func (l *Loop) ReportMemory(id string, r MemoryReport) (found, news bool) {
+	l.reports.mu.Lock()
+	defer l.reports.mu.Unlock()
+	// The view is read under the lock: a report that is stored is forgotten when the id is unbound.
+	if _, found = l.View().Binding(id); !found {
+		return false, false
+	}
+	before, known := l.reports.byID[id]
+	if l.reports.byID == nil {
+		l.reports.byID = map[string]MemoryReport{}
+	}
+	l.reports.byID[id] = r
+	return true, !known || before.Immovable != r.Immovable
+}
+
+// reported returns whether only reports show the memory of a container.
+func (l *Loop) reported(b ledger.Binding) bool { return l.Reported || !l.tracks(b) }
+
+// reportsNoMove is staysBecause for a container with reports.
+func (l *Loop) reportsNoMove(pod *ledger.Pod, b ledger.Binding) string {
+	if pod.MemoryNodes(b.Owner.Container).IsEmpty() {
+		return "" // it may use all nodes, before and after
+	}
+	switch r, known := l.reports.of(b.ID); {
+	case !known:
+		return "its agent has not reported where its memory is (ReportMemory); berth-nri reports it as soon as berth-nri is connected to berthd and the runtime"
+	case r.Immovable != "":
+		return r.Immovable
+	case hasHugePages(pod, b.Owner):
+		return "it has huge pages, whose NUMA nodes its agent does not report"
+	}
+	return ""
+}
+
+// reportsSettled is Settled for the memory of the containers with reports. A report that the agent made before the
+// last step does not count.
+func (l *Loop) reportsSettled(view *ledger.View, uid string) error {
+	pod, ok := view.Pod(uid)
+	if !ok || pod.Move == nil {
+		return nil
+	}
+	for b := range view.BindingsOf(uid) {
+		if !l.reported(b) || !leavesNodes(pod, b.Owner) {
+			continue
+		}
+		if err := l.reportSettled(view, pod, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Loop) reportSettled(view *ledger.View, pod *ledger.Pod, b ledger.Binding) error {
+	want := cgroup.ContainerCpuset(view, b.Owner).Mems
+	if want.IsEmpty() {
+		return nil
+	}
+	r, known := l.reports.of(b.ID)
+	switch least := view.RevisionOf(pod.ChangedGeneration); {
+	case !known || r.Revision < least:
+		return errdefs.Unavailablef("the agent of container %s has not reported where its memory is at revision %d", b.Owner, least)
+	case r.Immovable != "":
+		return errdefs.Unavailablef("the memory of container %s cannot be seen to move: %s", b.Owner, r.Immovable)
+	case r.Nodes != want:
+		return errdefs.Unavailablef("container %s may use memory of NUMA nodes %s, and not of %s only", b.Owner, r.Nodes, want)
+	case !slices.Contains(pod.Move.Migrating, b.Owner.Container):
+		return nil
+	}
+	var elsewhere, all uint64
+	for id, bytes := range r.Bytes {
+		if all += bytes; !want.Contains(id) {
+			elsewhere += bytes
+		}
+	}
+	if elsewhere > max(fewBytes, all/64) {
+		return errdefs.Unavailablef("%d of %d bytes of container %s are not on NUMA nodes %s: pages that a device has pinned cannot move",
+			elsewhere, all, b.Owner, want)
+	}
+	return nil
+}
+
+// leavesNodes returns whether a move takes NUMA nodes of its memory from a container.
+func leavesNodes(pod *ledger.Pod, owner ledger.Owner) bool {
+	nodes := func(claims []ledger.Claim) numa.Mask {
+		return (&ledger.Pod{Claims: claims}).MemoryNodes(owner.Container)
+	}
+	return !nodes(pod.Move.From).IsSubsetOf(nodes(pod.Move.To))
+}
+
+// AddReported adds the memory of a pod's containers with reports to what the pod uses.
+func (l *Loop) AddReported(view *ledger.View, uid string, to *admission.PodUse) {
+	for b := range view.BindingsOf(uid) {
+		if r, known := l.reports.of(b.ID); known && l.reported(b) {
+			for id, bytes := range r.Bytes {
+				if to.NodeBytes == nil {
+					to.NodeBytes = map[int]uint64{}
+				}
+				to.NodeBytes[id] += bytes
+			}
+		}
+	}
+}
