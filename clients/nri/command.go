@@ -92,7 +92,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.DurationVar(&o.publishSpread, "publish-spread", publish.DefaultSpread, "longest delay of a write of that object that other nodes may make at the same time: the first one, or after another configuration; pods' changes are written after at most a second")
 	f.StringVar(&o.release, "release-at-end", releaseNever, releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
-	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota; with an empty path pods keep their quotas")
+	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota, and the memory of containers is seen to move; with an empty path pods keep their quotas, and the memory of running containers does not move")
 	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-nri"))
@@ -152,12 +152,8 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused, Prepared: names.PreparedCPUs,
 	}
-	if o.cgroups != "" {
-		quota, err := newPodQuota(o.cgroups)
-		if err != nil {
-			return err
-		}
-		c.PodQuota = quota.set
+	if err := o.useCgroups(&c); err != nil {
+		return err
 	}
 	if server != nil {
 		c.Allocatable, c.Excess = server.counted, server.take
@@ -205,6 +201,23 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	<-ended
 	watching.Wait()
 	return err
+}
+
+// useCgroups configures what reads and writes cgroups, if the flag names their directory.
+func (o *options) useCgroups(c *policy.Config) error {
+	if o.cgroups == "" {
+		return nil
+	}
+	quota, err := newPodQuota(o.cgroups)
+	if err != nil {
+		return err
+	}
+	memory, err := newMemoryReader(o.cgroups)
+	if err != nil {
+		return err
+	}
+	c.PodQuota, c.Memory = quota.set, memory.of
+	return nil
 }
 
 // check checks the flags.

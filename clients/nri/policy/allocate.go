@@ -222,11 +222,11 @@ func (p *Policy) bind(ctx context.Context, m *member) error {
 	if m.key == "" || m.bound {
 		return nil
 	}
-	_, err := p.Client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key, ContainerName: m.name, ContainerId: m.id})
+	answer, err := p.Client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key, ContainerName: m.name, ContainerId: m.id})
 	if err != nil {
 		return err
 	}
-	m.bound = true
+	m.bindTo(answer)
 	return nil
 }
 
@@ -335,13 +335,19 @@ func (p *Policy) live() []*member {
 // member without a quota on its own CPUs loses the one that it may have. Any other member gets the quota
 // that an earlier berth-nri has removed.
 func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
+	u := updateCPUs(m, cpus)
+	if m.mems != "" {
+		u.SetLinuxCPUSetMems(m.mems)
+	}
+	return u
+}
+
+// updateCPUs is update without the memory nodes.
+func updateCPUs(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(m.id)
 	if !cpus.IsEmpty() {
 		u.SetLinuxCPUSetCPUs(cpus.String())
-	}
-	if m.mems != "" {
-		u.SetLinuxCPUSetMems(m.mems)
 	}
 	if m.free {
 		u.SetLinuxCPUQuota(-1)

@@ -195,6 +195,9 @@ func (p *Policy) withClaims(ctx context.Context, m *member, a *allocationv1.Allo
 
 // memoryNodesOf returns the NUMA nodes of a container's memory; empty if it has no memory of certain nodes.
 func memoryNodesOf(c *typesv1.ContainerAllocation) (nodes numa.Mask) {
+	if now := convert.Nodes(c.GetMemoryNodes()); !now.IsEmpty() {
+		return now // its pod moves, or nodes are gone
+	}
 	for _, claim := range c.GetClaims() {
 		for _, b := range claim.GetMemory().GetBlocks() {
 			nodes = nodes.Union(convert.Nodes(b.GetNumaNodes()))

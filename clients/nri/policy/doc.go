@@ -26,6 +26,8 @@
 //     update that is requested later. It reports no failure of a response. A container
 //     that is not stored yet is skipped, and a starting container has read its CPUs
 //     already. Only the process shows whether the CPUs were applied.
+//   - report: the memory nodes of a member's cgroup and where its memory is, as the kernel shows them. Berthd
+//     needs reports for moves of memory.
 //   - size: a member's requests of cpu and memory, which a resize changes.
 //
 // Pods that are admitted apart lack three things. They are not aligned as a whole (topology scope
@@ -51,6 +53,7 @@
 //   - While berthd does not have a prepared claim, as after the loss of its ledger, no other member gets the claim's CPUs.
 //   - A running member loses exclusive CPUs only by a decision of berthd. After any other failure it stays
 //     where it is, and is compared again.
+//   - No member starts with memory nodes that a move of its pod has taken from it.
 //   - No member is resized without berthd's consent, unless it is unmanaged.
 //   - No lock is held over a call into the runtime, because the runtime holds a lock of
 //     its own over its calls of this package.

@@ -86,7 +86,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	if p.released {
 		return nil, nil, nil
 	}
-	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources()}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(), cgroup: c.GetLinux().GetCgroupsPath()}
 	m.readParts(c)
 	m.pod.stopped, m.pod.leaving = false, false
 	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
@@ -96,7 +96,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, parts: m.parts, cdi: m.cdi, match: denied, room: room}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi, match: denied, room: room}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
 		p.unreconciled = p.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
@@ -220,8 +220,13 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 			err = p.want(ctx)
 		}
 	}
+	mems := m.mems
+	m.unstarted = false
 	if err == nil {
 		err = p.bind(ctx, m)
+	}
+	if err == nil {
+		err = p.inNodes(m, mems)
 	}
 	if err == nil {
 		err = p.vacate(m)
@@ -230,6 +235,7 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 		p.apply(m, placement.Allow, cpuset.Set{})
 		return nil
 	}
+	m.unstarted = m.pid == 0
 	p.Log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
 	return refusal("start container "+m.name, err)
 }

@@ -85,7 +85,7 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 	s.names[c.GetName()] = false
 	r := c.GetLinux().GetResources()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), match: unplaced}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), match: unplaced}
 	m.readParts(c)
 	if known != nil {
 		m.allowed = known.allowed
@@ -217,6 +217,7 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 	defer p.followed.Store(false)
 	connected()
 	p.room.Add(1) // events may have been lost before
+	p.reportAgain()
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -297,6 +298,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 			answered = append(answered, m)
 		}
 	}
+	p.reportMemory(ctx)
 	for _, w := range p.writable(everyone) {
 		m := p.members[w.ID]
 		p.apply(m, placement.Sent, w.CPUs)
@@ -407,10 +409,13 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 }
 
 // kickLater lets Follow compare after a pause. The caller holds mu.
-func (p *Policy) kickLater() {
+func (p *Policy) kickLater() { p.kickIn(pause) }
+
+// kickIn lets Follow compare after some time.
+func (p *Policy) kickIn(d time.Duration) {
 	if p.retry == nil {
-		p.retry = time.AfterFunc(pause, p.kick)
+		p.retry = time.AfterFunc(d, p.kick)
 	} else {
-		p.retry.Reset(pause)
+		p.retry.Reset(d)
 	}
 }

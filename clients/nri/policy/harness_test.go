@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/servertest"
 )
@@ -128,6 +130,9 @@ type engine struct {
 	calls sync.Mutex // held over every event, and over requests of the policy
 	mu    sync.Mutex // guards what is below
 	cpus  map[string]string
+	mems  map[string]string    // memory nodes by container
+	where map[string]numa.Mask // where the memory of containers is
+	pins  bool                 // memory does not move
 	pids  map[int]string
 	pods  map[string]string // sandboxes by containers
 	next  int
@@ -151,7 +156,7 @@ func newEngine(t *testing.T, c Config) *engine {
 // newEngineOf makes a runtime that the policy is not connected to yet.
 func newEngineOf(t *testing.T, c Config) *engine {
 	t.Helper()
-	e := &engine{t: t, cpus: map[string]string{}, pids: map[int]string{}, pods: map[string]string{}}
+	e := &engine{t: t, cpus: map[string]string{}, mems: map[string]string{}, where: map[string]numa.Mask{}, pids: map[int]string{}, pods: map[string]string{}}
 	c.CPUsOf = e.cpusOf
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -215,7 +220,42 @@ func (e *engine) apply(updates []*api.ContainerUpdate) {
 		if _, ok := e.cpus[u.GetContainerId()]; ok && !e.stuck && cpus != "" {
 			e.cpus[u.GetContainerId()] = cpus
 		}
+		if mems := u.GetLinux().GetResources().GetCpu().GetMems(); mems != "" && !e.stuck {
+			e.pin(u.GetContainerId(), mems)
+		}
 	}
+}
+
+// pin sets the memory nodes of a container. Its memory moves to the first one of them if it has to.
+func (e *engine) pin(id, mems string) {
+	nodes, err := numa.Parse(mems)
+	if err != nil {
+		e.t.Error(err)
+	}
+	e.mems[id] = mems
+	if at, some := nodes.Lowest(); some && !e.pins && !e.where[id].IsSubsetOf(nodes) || e.where[id].IsEmpty() {
+		e.where[id] = numa.Of(at)
+	}
+}
+
+// usedBytes is the memory of each container of memoryOf.
+const usedBytes = 256 << 20
+
+// memoryOf implements Config.Memory. The last part of a cgroup is the id of its container.
+func (e *engine) memoryOf(cgroup string, _ int) (m Memory, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	id := path.Base(cgroup)
+	nodes, ok := e.mems[id]
+	if _, there := e.cpus[id]; !ok || !there {
+		return m, fs.ErrNotExist
+	}
+	m.Bytes = map[int]uint64{}
+	for node := range e.where[id].All() {
+		m.Bytes[node] = usedBytes
+	}
+	m.Nodes, err = numa.Parse(nodes)
+	return m, err
 }
 
 // sandboxPID is the process of every sandbox.
@@ -237,7 +277,7 @@ func container(p *api.PodSandbox, name, id string, milli, memory int64) *api.Con
 		r.Memory = &api.LinuxMemory{Limit: api.Int64(memory)}
 		r.Cpu.Quota, r.Cpu.Period = api.Int64(milli*100), api.UInt64(uint64(100_000))
 	}
-	return &api.Container{Id: id, Name: name, PodSandboxId: p.GetId(), Linux: &api.LinuxContainer{Resources: r}}
+	return &api.Container{Id: id, Name: name, PodSandboxId: p.GetId(), Linux: &api.LinuxContainer{Resources: r, CgroupsPath: p.GetLinux().GetCgroupParent() + "/" + id}}
 }
 
 // create makes a container, and returns what the policy adjusts.
@@ -252,6 +292,9 @@ func (e *engine) create(p *api.PodSandbox, c *api.Container) (*api.ContainerAdju
 	e.apply(updates)
 	e.mu.Lock()
 	e.cpus[c.GetId()], e.pods[c.GetId()] = adjust.GetLinux().GetResources().GetCpu().GetCpus(), p.GetId()
+	if mems := adjust.GetLinux().GetResources().GetCpu().GetMems(); mems != "" {
+		e.pin(c.GetId(), mems)
+	}
 	e.mu.Unlock()
 	return adjust, e.policy.PostCreateContainer(e.t.Context(), p, c)
 }

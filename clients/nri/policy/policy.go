@@ -63,6 +63,9 @@ type Config struct {
 	// PodQuota sets the CPU quota of a pod's cgroup in microseconds of each period, -1 for none, and
 	// returns the one before. With 0 it changes nothing. nil if pods keep their quotas; fs.ErrNotExist if the cgroup has gone.
 	PodQuota func(cgroup string, quota int64) (before int64, err error)
+	// Memory reads where the memory of a container is. cgroup is its cgroup as NRI names it, and pid a process that must be in
+	// it, 0 for none. nil if cgroups are not read. An error is why the memory cannot move, or cannot be seen.
+	Memory func(cgroup string, pid int) (Memory, error)
 	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
 	// unknown, nil if there is no API server. Excess is called with berthd's sentences about it, each
 	// time that berthd gets the list of living pods.
@@ -110,6 +113,7 @@ type Policy struct {
 	awaited      map[string]awaited // berthd's pods without a sandbox, by their uids
 	connecting   *hearing           // during Synchronize: the kubelet's pods
 	unheard      bool               // it is in the log that the kubelet does not list its pods
+	ledger       listing            // berthd's last list
 	askAt        time.Time          // when the kubelet may be called about the awaited pods again
 }
 
@@ -233,8 +237,10 @@ type member struct {
 	// own are the exclusive CPUs. free means that the container must have no quota.
 	own  cpuset.Set
 	free bool
-	// mems are the memory nodes that were sent to the runtime last.
-	mems string
+	// mems are the memory nodes that were sent to the runtime last. cgroup is the container's, as NRI names it.
+	mems, cgroup string
+	// reportAt is when the memory is reported to berthd again, unless the pod moves.
+	reportAt time.Time
 	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
 	// are the CPUs in a requested update that has not returned. behind means that the response
 	// was sent while that update was in progress.
@@ -245,6 +251,8 @@ type member struct {
 	bound            bool
 	// ofPod means that its resources are the pod's; see sharesPod.
 	ofPod bool
+	// unstarted means that the start was refused, so that it has no process.
+	unstarted bool
 	// allowed means that it has exclusive CPUs, and was permitted to start on them.
 	allowed bool
 	// stopped means that the runtime has reported the end, at the time ended. The member is kept

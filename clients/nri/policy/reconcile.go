@@ -97,6 +97,7 @@ func (p *Policy) searchAgain(ctx context.Context) {
 
 // listing is the content of berthd's ledger at one moment.
 type listing struct {
+	revision   uint64
 	pods       map[string]*typesv1.PodAllocation       // by uid
 	containers map[string]*typesv1.ContainerAllocation // by uid/name
 }
@@ -131,7 +132,7 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	if p.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
 		return l, errdefs.Internalf("shared CPUs: %w", err)
 	}
-	l = listing{map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}}
+	l = listing{answer.GetRevision(), map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}}
 	living, err := p.living(answer.GetPods())
 	for _, pod := range answer.GetPods() {
 		l.pods[pod.GetUid()] = pod
@@ -146,6 +147,7 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	// berthd shares the CPUs of claims that it has lost, until berth-dra has admitted them again.
 	p.claimed = p.prepared(func(uid string) bool { return l.pods[uid] != nil })
 	p.shared = p.shared.Minus(p.claimed)
+	p.ledger = l
 	return l, nil
 }
 

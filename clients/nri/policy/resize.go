@@ -48,10 +48,10 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		}
 		m.resources = wanted
 	}
-	// The runtime applies this update after it has continued with other events. CPUs in this
-	// update could therefore replace those of a later update. Without CPUs the container keeps
-	// the last CPUs that were sent to the runtime.
-	u := update(m, m.own.Intersect(own))
+	// The runtime applies this update after it has continued with other events. CPUs and memory
+	// nodes in this update could therefore replace those of a later update. Without them the
+	// container keeps the last ones that were sent to the runtime, and Follow sends others.
+	u := updateCPUs(m, m.own.Intersect(own))
 	if m.own != own {
 		// An update by Follow adds CPUs, when others have left them.
 		p.send(m, m.own.Intersect(own))
@@ -61,7 +61,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	}
 	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
 		t, _ := p.tracker.Get(m.id)
-		u = update(m, t.WantedCPUs)
+		u = updateCPUs(m, t.WantedCPUs)
 		p.send(m, t.WantedCPUs)
 	}
 	if u.GetLinux() == nil {
