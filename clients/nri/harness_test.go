@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ type node struct {
 	runtime        criv1.RuntimeServiceClient
 	slices         *servertest.Slices // nil where cgroupfs is the driver
 	built          string             // where the programs are
+	topology       string             // the topology policy; empty for best-effort
 }
 
 func (n *node) path(elements ...string) string {
@@ -120,7 +122,7 @@ func (n *node) startBerthd() {
 	n.t.Helper()
 	n.berthd = nodetest.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
 		"--root-dir", n.path("berthd-root"), "--beside", "kubelet",
-		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
+		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", cmp.Or(n.topology, "best-effort"),
 		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"), n.log("berthd"))
 	if err := n.berth.WaitReady(n.ctx()); err != nil {
 		n.t.Fatal(err)
@@ -207,14 +209,17 @@ func (n *node) cgroupOf(steps ...string) (path string) {
 }
 
 // pod starts a sandbox, in a cgroup as the kubelet names it; the tier is empty for
-// a guaranteed one.
-func (n *node) pod(name, tier string) *pod {
+// a guaranteed one. It may have annotations.
+func (n *node) pod(name, tier string, annotations ...map[string]string) *pod {
 	n.t.Helper()
 	p := &pod{node: n, name: name, config: &criv1.PodSandboxConfig{
 		Metadata:     &criv1.PodSandboxMetadata{Name: name, Uid: name + "-uid", Namespace: "default"},
 		LogDirectory: n.path("logs", name),
 		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: n.cgroupOf("kubepods", tier, "pod"+name)},
 	}}
+	for _, a := range annotations {
+		p.config.Annotations = a
+	}
 	if err := os.MkdirAll(p.config.LogDirectory, 0o755); err != nil {
 		n.t.Fatal(err)
 	}

@@ -39,11 +39,13 @@ fi
 mkdir -p "$programs/berth/root"
 CGO_ENABLED=0 go build -o "$programs/berth/berthd" ./server/berthd
 CGO_ENABLED=0 go build -o "$programs/berth/root/probe" ./hack/probe
-go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m \
-	-add "$programs/built:/opt/containerd" -env BERTH_CONTAINERD=/opt/containerd \
-	-add "$programs/berth:/opt/berth" -env BERTH_BUILT=/opt/berth \
-	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
-	'./clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices'
+vm=(go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m
+	-add "$programs/built:/opt/containerd" -env BERTH_CONTAINERD=/opt/containerd
+	-add "$programs/berth:/opt/berth" -env BERTH_BUILT=/opt/berth
+	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}")
+"${vm[@]}" './clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices(Release)?$'
+# A container moves to another NUMA node with its memory.
+"${vm[@]}" -cpus 8 './clients/nri:^TestContainerdSlicesMoveMemory$'
 [ "${1:-}" != vm ] || exit 0
 
 for name in containerd containerd-shim-runc-v2 ctr runc; do

@@ -16,6 +16,7 @@
 //	                  namespaces, variables, the values of its cgroup
 //	device FILE       opens a device for reading and writing, and prints its numbers
 //	fill              uses memory until there is none
+//	hold MIB          uses so much memory, and keeps it
 //	spin              uses a CPU until SIGTERM
 //	burn CPU TIME     uses the named CPU for a time, as in "5ms"
 //	pulse TIME        uses a CPU for a moment again and again, with a time in between,
@@ -116,7 +117,13 @@ func do(task []string, terminated <-chan os.Signal) error {
 	case "device":
 		return showDevice(arg(0))
 	case "fill":
-		fill()
+		fill(1 << 16) // 64 GiB, and still there
+	case "hold":
+		mib, err := strconv.Atoi(arg(0))
+		if err != nil {
+			return err
+		}
+		held = append(held, fill(mib)...)
 	case "spin":
 		spin(terminated)
 	case "burn":
@@ -145,20 +152,20 @@ func do(task []string, terminated <-chan os.Signal) error {
 }
 
 // fill takes memory and touches each page of it.
-func fill() {
+func fill(chunks int) (held [][]byte) {
 	const chunk = 1 << 20
-	var held [][]byte
-	for {
+	for range chunks {
 		block := make([]byte, chunk)
 		for i := 0; i < chunk; i += os.Getpagesize() {
 			block[i] = 1
 		}
 		held = append(held, block)
-		if len(held) > 1<<16 { // 64 GiB, and still there
-			return
-		}
 	}
+	return held
 }
+
+// held is the memory of the verb hold.
+var held [][]byte
 
 // spin keeps one thread busy.
 func spin(terminated <-chan os.Signal) {
