@@ -58,7 +58,9 @@ type Mover struct {
 type try struct {
 	next  time.Time
 	pause time.Duration
-	text  string
+	// text is the last warning, and said when it was logged.
+	text string
+	said time.Time
 }
 
 // New returns a mover. It starts nothing.
@@ -167,7 +169,8 @@ func (m *Mover) step(ctx context.Context, p *ledger.Pod) bool {
 	return !done.Done
 }
 
-// again notes when a step is tried again, and reports its error once.
+// again notes when a step is tried again, and reports its error once. The text of an error may have amounts that change
+// with each try, and Retry may request many.
 func (m *Mover) again(ctx context.Context, p *ledger.Pod, err error) {
 	t := m.tries[p.UID()]
 	if t == nil {
@@ -175,12 +178,13 @@ func (m *Mover) again(ctx context.Context, p *ledger.Pod, err error) {
 		m.tries[p.UID()] = t
 	}
 	t.pause = min(2*t.pause, lastPause)
-	t.next = m.Now().Add(t.pause)
+	now := m.Now()
+	t.next = now.Add(t.pause)
 	passes := errdefs.ClassOf(err) == errdefs.Unavailable || errdefs.ClassOf(err) == errdefs.Conflict
-	if passes && t.pause < time.Second || t.text == err.Error() || ctx.Err() != nil {
+	if passes && t.pause < time.Second || t.text == err.Error() || now.Sub(t.said) < lastPause || ctx.Err() != nil {
 		m.Log.DebugContext(ctx, "a pod waits for its next step", "pod", p.Pod.String(), "error", err)
 		return
 	}
-	t.text = err.Error()
+	t.text, t.said = err.Error(), now
 	m.Log.WarnContext(ctx, "a moving pod cannot make its next step; berthd tries again", "pod", p.Pod.String(), "error", err)
 }

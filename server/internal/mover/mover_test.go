@@ -96,6 +96,25 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Retries whose errors differ, as with the memory that is left, are in the log now and then only.
+func TestLogOfRetries(t *testing.T) {
+	t.Parallel()
+	var errs []error
+	for i := range 200 {
+		errs = append(errs, errdefs.Unavailablef("%d bytes are on node 0", 200-i))
+	}
+	s := newScene(t, 0, map[string][]error{"a": errs, "b": {nil}})
+	const every = lastPause / 50
+	for range errs {
+		s.Retry("a")
+		s.Turn(t.Context())
+		s.now = s.now.Add(every)
+	}
+	if n := strings.Count(s.log.String(), "cannot make its next step"); n != 4 {
+		t.Errorf("%d warnings in %s", n, time.Duration(len(errs))*every)
+	}
+}
+
 // A retry ends the pause of its pod, and not the time that the limit of bytes requires.
 func TestRetry(t *testing.T) {
 	t.Parallel()
