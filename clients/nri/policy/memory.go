@@ -50,6 +50,9 @@ func (p *Policy) reportMemory(ctx context.Context) {
 		if !moves && p.Now().Before(m.reportAt) {
 			continue
 		}
+		if m.pid == 0 && p.Memory != nil {
+			continue
+		}
 		if done++; !moves && done > mostReports {
 			p.kick() // events are handled in between
 			continue
@@ -75,7 +78,8 @@ func (p *Policy) reportOf(ctx context.Context, m *member) error {
 	switch {
 	case p.Memory == nil:
 		req.ImmovableReason = "berth-nri does not read cgroups, because --cgroups is empty"
-	case m.pid == 0 || !p.read(m, req):
+	case !p.read(m, req):
+		m.reportAt = p.Now().Add(pause)
 		return nil
 	}
 	answer, err := p.Client.Lifecycle().ReportMemory(ctx, req)

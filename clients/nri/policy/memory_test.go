@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -206,4 +207,27 @@ func (e *engine) restart(p *api.PodSandbox, c *api.Container) {
 		e.t.Fatal(err)
 	}
 	e.apply(updates)
+}
+
+// Containers without a process, or whose process has just ended, are not read again without a pause, however many there are.
+func TestNothingToReport(t *testing.T) {
+	t.Parallel()
+	for name, pid := range map[string]int{"not started": 0, "ended": 1} {
+		gone := func(string, int) (Memory, error) { return Memory{}, fs.ErrNotExist }
+		p := newEngineOf(t, Config{Client: startBerthdWith(t, pinned).Client, Memory: gone}).policy
+		for i := range 2 * mostReports {
+			id := fmt.Sprintf("id-%d", i)
+			p.members[id] = &member{id: id, key: "uid", pod: &sandbox{}, mems: "0", bound: true, match: compared, pid: pid}
+		}
+		for passes := range 3 {
+			p.reportMemory(t.Context())
+			select {
+			case <-p.kicked:
+				if passes > 1 {
+					t.Errorf("%s: another pass follows pass %d at once", name, passes)
+				}
+			default:
+			}
+		}
+	}
 }
