@@ -54,6 +54,9 @@ func (c Config) validateBeside(vs *errdefs.Violations) {
 	case c.RuntimeEndpoint != "":
 		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri call the runtime (beside: kubelet)")
 	}
+	if c.Beside == Kubelet && c.Moves.HugePages {
+		vs.Addf("moves.hugePages", "expected false, because berth-nri does not report where huge pages are (beside: kubelet)")
+	}
 	for _, d := range []struct {
 		field string
 		dir   *string

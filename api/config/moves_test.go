@@ -16,3 +16,21 @@ func TestRateOfMoves(t *testing.T) {
 		}
 	}
 }
+
+// Beside a kubelet, nothing shows where huge pages are.
+func TestHugePagesBesideAKubelet(t *testing.T) {
+	t.Parallel()
+	for beside, ok := range map[string]bool{"": true, Kubelet: false} {
+		c := Default()
+		if beside != "" {
+			c.BesideKubelet()
+		}
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		c.Moves.HugePages = true
+		if err := c.Validate(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "moves.hugePages") {
+			t.Errorf("beside %q: %v", beside, err)
+		}
+	}
+}
