@@ -34,17 +34,65 @@ func TestParse(t *testing.T) {
 		want  cgroup.HugeBytes
 		fails bool
 	}{
-		"mappings":        {sample, cgroup.HugeBytes{2 * mi: {0: 12 * mi, 1: 4 * mi}, 1 << 30: {1: 1 << 30}}, false},
-		"none":            {"", cgroup.HugeBytes{}, false},
-		"no size":         {"7f default huge N0=1\n", nil, true},
-		"no number":       {"7f default huge N0=x kernelpagesize_kB=2048\n", nil, true},
-		"no such node":    {"7f default huge N1024=1 kernelpagesize_kB=2048\n", nil, true},
-		"too many":        {"7f default huge N0=9223372036854775807 kernelpagesize_kB=2048\n", nil, true},
-		"a line too long": {strings.Repeat("x", maxLine+1), nil, true},
+		"mappings":     {sample, cgroup.HugeBytes{2 * mi: {0: 12 * mi, 1: 4 * mi}, 1 << 30: {1: 1 << 30}}, false},
+		"none":         {"", cgroup.HugeBytes{}, false},
+		"no size":      {"7f default huge N0=1\n", nil, true},
+		"no number":    {"7f default huge N0=x kernelpagesize_kB=2048\n", nil, true},
+		"no such node": {"7f default huge N1024=1 kernelpagesize_kB=2048\n", nil, true},
+		"too many":     {"7f default huge N0=9223372036854775807 kernelpagesize_kB=2048\n", nil, true},
+		// A container chooses the paths of its files. The kernel escapes blanks, tabs, line ends and "=" only.
+		"other blanks in a path": {"7f default file=/a\vhuge\fhuge\u00a0huge\u2003huge\rhuge mapped=1 N0=1 kernelpagesize_kB=4\n", cgroup.HugeBytes{}, false},
+		"a long path":            {"7f default file=/" + strings.Repeat("x", 1<<20) + " huge N1=1 kernelpagesize_kB=2048\n", cgroup.HugeBytes{2 * mi: {1: 2 * mi}}, false},
+		"a node in a path":       {"7f default file=N0 huge N1=1 kernelpagesize_kB=2048\n", cgroup.HugeBytes{2 * mi: {1: 2 * mi}}, false},
+		"a long number":          {"7f default huge N0=" + strings.Repeat("1", 1<<10) + " kernelpagesize_kB=2048\n", nil, true},
+		"no end of line":         {"7f default huge N0=1 kernelpagesize_kB=2048", cgroup.HugeBytes{2 * mi: {0: 2 * mi}}, false},
 	} {
-		got, err := parse(strings.NewReader(row.text))
+		got, _, err := parse(strings.NewReader(row.text), maxText)
 		if (err != nil) != row.fails || err == nil && !maps.EqualFunc(got, row.want, maps.Equal) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, row.want)
+		}
+	}
+}
+
+// endless is a text without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// A process with very many mappings of files with long paths does not occupy the reader for ever.
+func TestTextIsBounded(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	if _, n, err := parse(endless{}, most); err == nil || n > most+1 {
+		t.Errorf("%d bytes were read, %v", n, err)
+	}
+}
+
+// The first thread of a process may have ended, and the others have its memory. The kernel shows none of the first one:
+// nothing, or since some version an error.
+func TestFirstThreadHasEnded(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]*fstest.MapFile{"empty": {}, "no file": nil} {
+		proc := fstest.MapFS{
+			"7/task/7/numa_maps": {}, "7/task/8/numa_maps": {}, "7/task/9/numa_maps": {Data: []byte(sample)},
+			"8/task/8/numa_maps": {}, // it is not waited for
+		}
+		if first != nil {
+			proc["7/numa_maps"], proc["8/numa_maps"] = first, first
+		}
+		if a := read(proc, 7, false); a.Error != "" || a.Gone || a.Pages[2<<20][0] != 6*(2<<20) {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if a := read(proc, 7, true); a.Error != "" || a.Gone {
+			t.Errorf("%s: checked: %+v", name, a)
+		}
+		if a := read(proc, 8, false); a.Error != "" || len(a.Pages) != 0 || a.Gone != (first == nil) {
+			t.Errorf("%s: nothing is left: %+v", name, a)
 		}
 	}
 }
@@ -53,7 +101,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(sample)
 	f.Add("7f default huge N0=1 kernelpagesize_kB=18446744073709551615\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		pages, err := parse(strings.NewReader(text))
+		pages, _, err := parse(strings.NewReader(text), maxText)
 		for size, nodes := range pages {
 			for id, bytes := range nodes {
 				if err == nil && (size <= 0 || id < 0 || id >= maxNodes || bytes%uint64(size) != 0) {

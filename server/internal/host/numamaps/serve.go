@@ -103,22 +103,61 @@ func (s *server) work(batch []request) {
 // reply sends an answer. An error is one of the next request, too. The caller holds mu.
 func (s *server) reply(a answer) { _ = s.to.Encode(a) }
 
+// maxThreads bounds how many other threads are read if the first one has ended. One of them is enough, unless it ends meanwhile.
+const maxThreads = 8
+
 // read reads one process, or only checks that it can be read. A process without memory of its own, as one that has ended
-// and was not waited for, has no pages.
+// and was not waited for, has no pages. If the first thread of a process has ended, the kernel shows the memory only at the
+// others.
 func read(proc fs.FS, pid int, check bool) answer {
-	f, err := proc.Open(path.Join(strconv.Itoa(pid), "numa_maps"))
+	dir := strconv.Itoa(pid)
+	a, shown := readFile(proc, path.Join(dir, "numa_maps"), check)
+	if shown || !a.Gone && a.Error != "" {
+		return a
+	}
+	for _, thread := range threads(proc, path.Join(dir, "task")) {
+		if thread == dir {
+			continue
+		}
+		if b, shown := readFile(proc, path.Join(dir, "task", thread, "numa_maps"), check); shown || !b.Gone && b.Error != "" {
+			return b
+		}
+	}
+	return a
+}
+
+// threads lists some threads of a process; none if it has ended.
+func threads(proc fs.FS, dir string) (names []string) {
+	f, err := proc.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	if d, ok := f.(fs.ReadDirFile); ok {
+		list, _ := d.ReadDir(1 + maxThreads)
+		for _, e := range list {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// readFile reads a numa_maps. shown is whether it shows memory, or for a check whether it can be opened.
+func readFile(proc fs.FS, name string, check bool) (a answer, shown bool) {
+	f, err := proc.Open(name)
 	if err == nil {
 		defer func() { _ = f.Close() }()
 		if check {
-			return answer{}
+			return answer{}, true
 		}
 		var pages cgroup.HugeBytes
-		if pages, err = parse(f); err == nil {
-			return answer{Pages: pages}
+		var n int
+		if pages, n, err = parse(f, maxText); err == nil {
+			return answer{Pages: pages}, n > 0
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return answer{Gone: true}
+		return answer{Gone: true}, false
 	}
-	return answer{Denied: errors.Is(err, fs.ErrPermission), Error: err.Error()}
+	return answer{Denied: errors.Is(err, fs.ErrPermission), Error: err.Error()}, false
 }
