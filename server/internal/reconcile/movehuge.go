@@ -60,10 +60,12 @@ func (l *Loop) readable(ctx context.Context, c runningContainer) error {
 	if err != nil {
 		return err
 	}
+	gone := map[int]bool{}
 	for _, pid := range pids {
 		switch err := l.HugePages.Check(ctx, pid); errdefs.ClassOf(err) {
 		case errdefs.NotFound:
-			continue // it has just ended
+			gone[pid] = true
+			continue
 		case errdefs.Unsupported:
 			return errdefs.Refuse(errdefs.Infeasible, "the huge pages of container %s cannot move while it runs: %w", c.Owner, err)
 		default:
@@ -71,7 +73,24 @@ func (l *Loop) readable(ctx context.Context, c runningContainer) error {
 				return errdefs.Refuse(errdefs.ResizeDeferred, "the huge pages of container %s cannot move now: %w", c.Owner, err)
 			}
 		}
-		break // one says enough: a container's processes differ little
+		return nil // one says enough: a container's processes differ little
+	}
+	if pids, err = l.Tree.Procs(ctx, c.name); err != nil {
+		return err
+	}
+	if err := notHidden(c.name, pids, gone); err != nil {
+		return errdefs.Refuse(errdefs.ResizeDeferred, "the huge pages of container %s cannot move now: %w", c.Owner, err)
+	}
+	return nil
+}
+
+// notHidden checks that none of a cgroup's processes is one that /proc did not show. Such a process has ended, unless the
+// cgroup still has it: with another pid namespace, or with the option hidepid, /proc does not show all processes.
+func notHidden(name cgroup.Name, pids []int, gone map[int]bool) error {
+	for _, pid := range pids {
+		if gone[pid] {
+			return errdefs.Unavailablef("cgroup %s has process %d, which /proc does not show to berthd's second process", name, pid)
+		}
 	}
 	return nil
 }
@@ -85,9 +104,12 @@ func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeByte
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	read := map[int]bool{}
+	read, gone := map[int]bool{}, map[int]bool{}
 	for range listings {
 		pids, err := l.Tree.Procs(ctx, name)
+		if err == nil {
+			err = notHidden(name, pids, gone)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +124,8 @@ func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeByte
 			read[pid] = true
 			pages, err := l.HugePages.Read(ctx, pid)
 			if errdefs.ClassOf(err) == errdefs.NotFound {
-				continue // it has just ended
+				gone[pid] = true
+				continue
 			}
 			if err != nil {
 				return nil, err

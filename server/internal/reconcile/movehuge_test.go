@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -64,6 +65,19 @@ func newHugeBench(t *testing.T, facts cgroup.Facts) *hugeBench {
 	h.update(func(d *ledger.Draft) { d.Bind(start.Binding) })
 	h.pass()
 	return h
+}
+
+// errEnded is the error of a process that ends before it is read.
+var errEnded = errdefs.NotFoundf("it has ended")
+
+// fails returns a reader whose reads fail.
+func (h *hugeBench) fails(err error) func(context.Context, int) (cgroup.HugeBytes, error) {
+	return func(_ context.Context, pid int) (cgroup.HugeBytes, error) {
+		if errors.Is(err, errEnded) {
+			h.tree.Kill(pid)
+		}
+		return nil, err
+	}
 }
 
 func claimsOn(nodes string) []ledger.Claim {
@@ -147,15 +161,20 @@ func TestHugePagesMove(t *testing.T) {
 			})
 			t.Run("not readable", func(t *testing.T) {
 				h := newHugeBench(t, facts)
-				h.read = func(context.Context, int) (cgroup.HugeBytes, error) { return nil, errdefs.Unavailablef("it hangs") }
+				h.read = h.fails(errdefs.Unavailablef("it hangs"))
 				h.want(h.migrates(), "it hangs")
 			})
 			t.Run("the process has ended", func(t *testing.T) {
 				h := newHugeBench(t, facts)
-				h.read = func(context.Context, int) (cgroup.HugeBytes, error) { return nil, errdefs.NotFoundf("gone") }
+				h.read = h.fails(errEnded)
 				if err := h.migrates(); err != nil {
 					t.Error(err)
 				}
+			})
+			t.Run("the process is hidden", func(t *testing.T) {
+				h := newHugeBench(t, facts)
+				h.read = h.fails(errdefs.NotFoundf("no such file"))
+				h.want(h.migrates(), "/proc does not show")
 			})
 		})
 	}
@@ -179,7 +198,8 @@ func TestRoomForHugePages(t *testing.T) {
 		"some are there, and too few": {nodePages(6, 2), nodePages(0, 5), "0-1", nil, errdefs.ResizeDeferred, "6 free pages of hugepages-2Mi are needed there, and the kernel has 5"},
 		"nobody may read":             {nodePages(8), nodePages(0, 8), "0", errdefs.Unsupportedf("permission denied"), errdefs.Infeasible, "permission denied"},
 		"it hangs":                    {nodePages(8), nodePages(0, 8), "0", errdefs.Unavailablef("it hangs"), errdefs.ResizeDeferred, "it hangs"},
-		"it has ended":                {nodePages(8), nodePages(0, 8), "0", errdefs.NotFoundf("gone"), "", ""},
+		"it has ended":                {nodePages(8), nodePages(0, 8), "0", errEnded, "", ""},
+		"it is hidden":                {nodePages(8), nodePages(0, 8), "0", errdefs.NotFoundf("no such file"), errdefs.ResizeDeferred, "/proc does not show"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +208,7 @@ func TestRoomForHugePages(t *testing.T) {
 			h.tree.MapHugePages(h.pid, row.mapped, nil)
 			h.tree.SetFreeHugePages(row.free)
 			if row.unreadable != nil {
-				h.read = func(context.Context, int) (cgroup.HugeBytes, error) { return nil, row.unreadable }
+				h.read = h.fails(row.unreadable)
 			}
 			m := &ledger.Move{From: claimsOn(row.from), To: claimsOn("1")}
 			err := h.CheckMove(t.Context(), h.ledger.View(), "p", m)
