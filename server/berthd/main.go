@@ -75,7 +75,11 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(configCommand(sources), version.Command("berthd"), &cobra.Command{
 		Use: app.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
-		RunE: func(*cobra.Command, []string) error { return app.ReadHugePages(os.Stdin, os.DirFS("/proc")) },
+		RunE: func(*cobra.Command, []string) error {
+			// It ends with its connection. Service managers send signals to all processes of a service.
+			signal.Ignore(append(unsupported, os.Interrupt, syscall.SIGTERM)...)
+			return app.ReadHugePages(os.Stdin, os.DirFS("/proc"))
+		},
 	})
 	version.AddFlag(root)
 	manual.Add(root, "8")

@@ -405,6 +405,15 @@ func TestReaderNeedsItsCapability(t *testing.T) {
 				t.Errorf("without capability %q: %v", capability, err)
 			}
 		}
+		// Signals for the whole service, as of 'systemctl kill --signal=HUP berthd', do not end it.
+		for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := c.Check(n.ctx(), other.pid()); (err != nil) != refused || refused && errdefs.ClassOf(err) != errdefs.Unsupported {
+			t.Errorf("after signals, without capability %q: %v", capability, err)
+		}
 		// The end of the connection ends it.
 		if err := mine.Close(); err != nil {
 			t.Fatal(err)
