@@ -15,6 +15,9 @@ import (
 // kernel's cgroups, and needs none: berth-nri has it, changes the memory nodes, and reports where the memory is.
 // Reports are kept in memory only. After a start of berthd a move goes on when the agent has reported again.
 
+// MaxNodeBytes is the most memory of a NUMA node in a report. The sum over all nodes does not overflow.
+const MaxNodeBytes = 1 << 57
+
 // MemoryReport is where an agent has seen the memory of a container.
 type MemoryReport struct {
 	// Revision is one that the agent knew before it read the kernel's files.
@@ -137,6 +140,7 @@ func leavesNodes(pod *ledger.Pod, owner ledger.Owner) bool {
 }
 
 // AddReported adds the memory of a pod's containers with reports to what the pod uses.
+// An agent may report for each of many containers what only a whole machine has.
 func (l *Loop) AddReported(view *ledger.View, uid string, to *admission.PodUse) {
 	for b := range view.BindingsOf(uid) {
 		if r, known := l.reports.of(b.ID); known && l.reported(b) {
@@ -144,7 +148,7 @@ func (l *Loop) AddReported(view *ledger.View, uid string, to *admission.PodUse) 
 				if to.NodeBytes == nil {
 					to.NodeBytes = map[int]uint64{}
 				}
-				to.NodeBytes[id] += bytes
+				to.NodeBytes[id] = min(to.NodeBytes[id]+bytes, MaxNodeBytes)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -130,5 +131,25 @@ func TestReportsAreForgotten(t *testing.T) {
 	}
 	if len(b.reports.byID) > 0 {
 		t.Errorf("left: %v", b.reports.byID)
+	}
+}
+
+// What the containers of a pod use together stays a number, whatever their agent reports: all nodes together, too.
+func TestReportedSumsDoNotOverflow(t *testing.T) {
+	t.Parallel()
+	b := reporting(t, true)
+	const ids = 200
+	b.update(func(d *ledger.Draft) {
+		for i := range ids {
+			d.Bind(ledger.Binding{ID: fmt.Sprint("more", i), Owner: ledger.Owner{Pod: "p", Container: "c"}, Sequence: uint64(3 + i)})
+		}
+	})
+	for i := range ids {
+		b.ReportMemory(fmt.Sprint("more", i), MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: MaxNodeBytes, 1: 1}})
+	}
+	use := admission.PodUse{NodeBytes: map[int]uint64{0: 1}}
+	b.AddReported(b.ledger.View(), "p", &use)
+	if use.NodeBytes[0] != MaxNodeBytes || use.NodeBytes[1] != ids {
+		t.Errorf("used: %v", use.NodeBytes)
 	}
 }

@@ -137,8 +137,8 @@ func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport,
 			vs.Addf("node_memory.numa_node", "%d: expected 0 to %d", m.GetNumaNode(), numa.MaxNodes-1)
 		case twice:
 			vs.Addf("node_memory.numa_node", "%d: expected each node once", m.GetNumaNode())
-		case m.GetBytes() > maxNodeBytes:
-			vs.Addf("node_memory.bytes", "%d: expected at most %d", m.GetBytes(), uint64(maxNodeBytes))
+		case m.GetBytes() > reconcile.MaxNodeBytes:
+			vs.Addf("node_memory.bytes", "%d: expected at most %d", m.GetBytes(), uint64(reconcile.MaxNodeBytes))
 		default:
 			bytes[int(m.GetNumaNode())] = m.GetBytes()
 		}
@@ -148,6 +148,3 @@ func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport,
 	}
 	return reconcile.MemoryReport{Revision: req.GetRevision(), Nodes: nodes, Bytes: bytes, Immovable: req.GetImmovableReason()}, vs.Err("request")
 }
-
-// maxNodeBytes is so small that the sum over all nodes does not overflow.
-const maxNodeBytes = 1 << 57
