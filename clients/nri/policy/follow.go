@@ -388,8 +388,8 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 		}
 		if became != nil {
 			names = append(names, m.title())
-		} else if u.GetLinux().GetResources().GetCpu().GetMems() == m.mems {
-			m.moved = false
+		} else if m.moved && u.GetLinux().GetResources().GetCpu().GetMems() == m.mems {
+			m.moved, m.reportAt = false, time.Time{} // the kernel has moved the memory, or never will
 		}
 		again = again || !m.answered.IsEmpty()
 		p.outcome(m, sent, became)

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -28,51 +29,65 @@ type Memory struct {
 	Bytes map[int]uint64
 }
 
-// moveInterval is the interval of reports of a container whose pod moves.
+// moveInterval is the interval of reports of a container whose pod moves. It grows up to pause while the move makes no
+// step: pinned memory can stay for ever, and each pass reads the whole ledger.
 const moveInterval = 200 * time.Millisecond
 
-// mostReports limits the reports of one pass, except those of pods that move.
+// mostReports limits the reports of one pass.
 const mostReports = 32
 
 // maxImmovable is the most of a reason that berthd takes.
 const maxImmovable = 256
 
-// reportMemory reports the memory of members that is bound to nodes: when they are new to berthd, now and then,
-// and in each pass while their pod moves. A failed report is repeated by a later pass. The caller holds mu.
+// reportMemory reports the memory of members that is bound to nodes: when they are new to berthd, now and then, and often
+// while their pod moves. Nothing is reported of one without a process: it may be starting, with memory nodes that were read before
+// a change. A failed report is repeated by a later pass. The caller holds mu.
 func (p *Policy) reportMemory(ctx context.Context) {
-	moving, done := false, 0
+	moving, done, now := false, 0, p.Now()
+	next := now.Add(pause)
 	for _, m := range p.live() {
-		if m.mems == "" || m.key == "" || !m.bound || len(m.claims) > 0 || m.match == unplaced {
+		if m.mems == "" || m.key == "" || !m.bound || len(m.claims) > 0 || m.match == unplaced || p.Memory != nil && m.pid == 0 {
 			continue
 		}
-		moves := p.ledger.pods[m.key].GetMoving()
-		moving = moving || moves
-		if !moves && p.Now().Before(m.reportAt) {
+		pod := p.ledger.pods[m.key]
+		moving = moving || pod.GetMoving()
+		stepped := pod.GetMoving() && !proto.Equal(pod, m.step)
+		if !stepped && now.Before(m.reportAt) {
+			next = earlier(next, m.reportAt)
 			continue
 		}
-		if m.pid == 0 && p.Memory != nil {
-			continue
-		}
-		if done++; !moves && done > mostReports {
+		if done++; done > mostReports {
 			p.kick() // events are handled in between
-			continue
+			break
+		}
+		if stepped {
+			m.step, m.steppedAt = pod, now
 		}
 		if err := p.reportOf(ctx, m); err != nil {
 			p.Log.Debug("report the memory of a container", "container", m.title(), "error", err)
+			m.reportAt = now.Add(pause) // the others have their turn
 			p.kickLater()
 			if undecided(err) {
 				return // berthd does not answer
 			}
 		}
+		next = earlier(next, m.reportAt)
 	}
 	if moving {
 		p.forgetEnded(ctx)
-		p.kickIn(moveInterval)
+		p.kickIn(max(next.Sub(now), moveInterval))
 	}
 }
 
-// reportOf reports the memory of a member. Nothing is reported of one without a process: it may be starting, with memory nodes
-// that were read before a change.
+// earlier returns the earlier of two times.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// reportOf reports the memory of a member, unless the member has ended.
 func (p *Policy) reportOf(ctx context.Context, m *member) error {
 	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: p.ledger.revision}
 	switch {
@@ -87,7 +102,11 @@ func (p *Policy) reportOf(ctx context.Context, m *member) error {
 		return err // an older berthd moves no memory
 	}
 	m.reportAt = p.Now().Add(pause)
-	if err != nil || answer.GetFound() {
+	switch {
+	case p.ledger.pods[m.key].GetMoving():
+		const share = 8 // of the time since the last step
+		m.reportAt = p.Now().Add(min(max(p.Now().Sub(m.steppedAt)/share, moveInterval), pause))
+	case err != nil || answer.GetFound():
 		m.reportAt = p.Now().Add(compareInterval)
 	}
 	return nil

@@ -257,3 +257,50 @@ func TestStartWithoutALostNode(t *testing.T) {
 	become("1s2n4c1t,mem=4Gi")
 	eventually(t, "the runtime gets the node that is back", func() bool { e.policy.kick(); return e.memsOf("trainer-2") == "0,1" })
 }
+
+// Memory that stays for long is reported less often: each pass reads berthd's whole ledger. As soon as some of it has moved, reports
+// are frequent again.
+func TestReportsOfMemoryThatStays(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	d, e, p, c := moving(t, func(c *Config, _ *engine) {
+		read := c.Memory
+		c.Memory = func(cgroup string, pid int) (Memory, error) {
+			if pid != 0 {
+				reads++
+			}
+			return read(cgroup, pid)
+		}
+	})
+	now := time.Now()
+	e.policy.Now = func() time.Time { return now }
+	pass := func() {
+		t.Helper()
+		now = now.Add(moveInterval)
+		if err := e.policy.push(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.mu.Lock()
+	e.pins = true
+	e.mu.Unlock()
+	eventually(t, "berthd allows the move", func() bool {
+		pass()
+		_, err := e.resize(p, c, size(4000, 4000, 0))
+		return err == nil
+	})
+	eventually(t, "the container may only use memory of node 1", func() bool { pass(); return e.memsOf("trainer-1") == "1" })
+	const second = int(time.Second / moveInterval)
+	for range 5 * second {
+		pass()
+	}
+	reads = 0
+	for range 10 * second {
+		pass()
+	}
+	if reads < 9 || reads > 11 {
+		t.Errorf("%d reports in 10 seconds", reads)
+	}
+	e.release()
+	eventually(t, "the move ends", func() bool { pass(); return !d.moves("trainer-uid.main") })
+}

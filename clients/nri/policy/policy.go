@@ -239,8 +239,10 @@ type member struct {
 	free bool
 	// mems are the memory nodes that were sent to the runtime last. cgroup is the container's, as NRI names it.
 	mems, cgroup string
-	// reportAt is when the memory is reported to berthd again, unless the pod moves.
-	reportAt time.Time
+	// reportAt is when the memory is reported to berthd again. step is the pod after the last step of its move that a report
+	// followed, at the time steppedAt.
+	reportAt, steppedAt time.Time
+	step                *typesv1.PodAllocation
 	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
 	// are the CPUs in a requested update that has not returned. behind means that the response
 	// was sent while that update was in progress.
