@@ -14,16 +14,28 @@ import (
 
 // MissingHeader is the metadata of an answer without some devices: the names of their resources. In List and Get these are
 // external devices whose ids are not known; in GetAllocatableResources those of plugins that are still expected back, and those
-// that another program's plugins have.
-const MissingHeader = "berth-missing-resources"
+// that another program's plugins have. Further names that do not fit are MoreMissing.
+const (
+	MissingHeader = "berth-missing-resources"
+	MoreMissing   = "*"
+)
+
+// maxMetadata bounds the names in bytes. Readers with another gRPC than Go's accept 8 KiB of metadata.
+const maxMetadata = 4 << 10
 
 // name puts the names of missing resources into the metadata of an answer.
 func name(ctx context.Context, missing map[string]bool) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	md := metadata.MD{}
-	md.Append(MissingHeader, slices.Sorted(maps.Keys(missing))...)
+	md, room := metadata.MD{}, maxMetadata-len(MissingHeader)-len(MoreMissing)
+	for _, resource := range slices.Sorted(maps.Keys(missing)) {
+		if room -= len(MissingHeader) + len(resource); room < 0 {
+			md.Append(MissingHeader, MoreMissing)
+			break
+		}
+		md.Append(MissingHeader, resource)
+	}
 	return grpc.SetHeader(ctx, md)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // heldBy returns the claims of a container by resource; with an empty name the claims of the pod
@@ -22,8 +23,8 @@ func heldBy(p *ledger.Pod, container string) []*ledger.Claim {
 	return out
 }
 
-// container returns what one container holds.
-func container(p *ledger.Pod, name string) *v1.ContainerResources {
+// container returns what one container holds, on a machine with some NUMA nodes.
+func container(p *ledger.Pod, name string, nodes numa.Mask) *v1.ContainerResources {
 	out := &v1.ContainerResources{Name: name}
 	for _, c := range heldBy(p, name) {
 		out.CpuIds = append(out.CpuIds, cpus(c)...)
@@ -33,7 +34,7 @@ func container(p *ledger.Pod, name string) *v1.ContainerResources {
 		}
 	}
 	if c := p.Pod.Container(name); c != nil && len(c.ExternalDevices) > 0 {
-		for resource, list := range external(c) {
+		for resource, list := range external(c, nodes) {
 			out.Devices = append(out.Devices, devices(resource, list)...)
 		}
 		slices.SortStableFunc(out.Devices, func(a, b *v1.ContainerDevices) int { return cmp.Compare(a.ResourceName, b.ResourceName) })

@@ -9,15 +9,18 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
-// external yields the devices that another program's device plugins have for a container, by resource and then by id.
-func external(c *workload.Container) iter.Seq2[string, []ledger.Device] {
+// external yields the devices that another program's device plugins have for a container, by resource and then by id. Each node of a
+// device is an entry, so nodes that the machine does not have are left out.
+func external(c *workload.Container, nodes numa.Mask) iter.Seq2[string, []ledger.Device] {
 	byResource := map[string][]ledger.Device{}
 	for _, d := range c.ExternalDevices {
 		if d.Claim == nil && !d.Unlisted {
-			byResource[d.Resource] = append(byResource[d.Resource], ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: !d.Nodes.IsEmpty()})
+			at := d.Nodes.Intersect(nodes)
+			byResource[d.Resource] = append(byResource[d.Resource], ledger.Device{ID: d.ID, Nodes: at, Topology: !at.IsEmpty()})
 		}
 	}
 	return func(yield func(string, []ledger.Device) bool) {

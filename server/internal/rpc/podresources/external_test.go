@@ -1,7 +1,9 @@
 package podresources_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +118,35 @@ func TestUnlistedDevices(t *testing.T) {
 	if _, err := c.v1.GetAllocatableResources(t.Context(), &v1.AllocatableResourcesRequest{}, grpc.Header(&header)); err != nil ||
 		!slices.Equal(header.Get(podresources.MissingHeader), []string{"dra.berthd.github.io/claim", "example.com/memory", "example.com/nic"}) {
 		t.Errorf("GetAllocatableResources: missing %q, %v", header.Get(podresources.MissingHeader), err)
+	}
+}
+
+// TestReadersGetNoMoreThanFits: an agent cannot make the answers and their metadata larger than what readers accept, by names of
+// resources or by NUMA nodes that the machine does not have.
+func TestReadersGetNoMoreThanFits(t *testing.T) {
+	t.Parallel()
+	p := beside()
+	many := []workload.ExternalDevice{{Resource: "example.com/nic", ID: "a", Nodes: numa.Of(1, 2, 40, 63)}, {Resource: "example.com/nic", ID: "b", Nodes: numa.Of(63)}}
+	for i := range 200 {
+		many = append(many, workload.ExternalDevice{Resource: fmt.Sprintf("%s.example.com/r%03d", strings.Repeat("a", 60), i), ID: "x", Unlisted: true})
+	}
+	p.Pod.Containers[1].ExternalDevices = many
+	c := serve(t, put(t, p), empty(), workload.Features{})
+	header := metadata.MD{}
+	list, err := c.v1.List(t.Context(), &v1.ListPodResourcesRequest{}, grpc.Header(&header))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*v1.ContainerDevices{one("example.com/gpu", "own", nil), one("example.com/nic", "b", nil), one("example.com/nic", "a", on(1))}
+	if got := list.GetPodResources()[0].GetContainers()[0].GetDevices(); !slices.EqualFunc(got, want, func(a, b *v1.ContainerDevices) bool { return proto.Equal(a, b) }) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	bytes, missing := 0, header.Get(podresources.MissingHeader)
+	for _, name := range missing {
+		bytes += len(podresources.MissingHeader) + len(name)
+	}
+	if len(missing) < 10 || missing[0] != many[2].Resource || missing[len(missing)-1] != podresources.MoreMissing || bytes > 4<<10 {
+		t.Errorf("%d bytes of metadata: %q", bytes, missing)
 	}
 }
 

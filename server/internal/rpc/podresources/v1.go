@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -49,10 +50,11 @@ func New(parts Parts, features workload.Features) v1.PodResourcesListerServer {
 // List implements PodResourcesLister.
 func (s *service) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
 	s.count(ListRequests)
-	pods, missing := active(s.Ledger.View()), map[string]bool{}
+	view, missing := s.Ledger.View(), map[string]bool{}
+	pods := active(view)
 	out := &v1.ListPodResourcesResponse{PodResources: make([]*v1.PodResources, len(pods))}
 	for i, p := range pods {
-		out.PodResources[i] = s.pod(p, missing)
+		out.PodResources[i] = s.pod(p, view.Machine().NodeMask(), missing)
 	}
 	return out, name(ctx, missing)
 }
@@ -61,12 +63,13 @@ func (s *service) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.
 // the kubelet's: clients match on it.
 func (s *service) Get(ctx context.Context, req *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	s.count(GetRequests)
-	p, missing := newest(s.Ledger.View(), req.GetPodNamespace(), req.GetPodName()), map[string]bool{}
+	view, missing := s.Ledger.View(), map[string]bool{}
+	p := newest(view, req.GetPodNamespace(), req.GetPodName())
 	if p == nil {
 		s.Counter.Count(GetErrors, V1)
 		return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
 	}
-	out := &v1.GetPodResourcesResponse{PodResources: s.pod(p, missing)}
+	out := &v1.GetPodResourcesResponse{PodResources: s.pod(p, view.Machine().NodeMask(), missing)}
 	return out, name(ctx, missing)
 }
 
@@ -109,13 +112,13 @@ func (s *service) count(m Metric) {
 	s.Counter.Count(m, V1)
 }
 
-// pod returns what a pod and its containers hold, and adds the resources of devices that it cannot list.
-func (s *service) pod(p *listed, missing map[string]bool) *v1.PodResources {
+// pod returns what a pod and its containers hold on a machine with some NUMA nodes, and adds the resources of devices that it cannot list.
+func (s *service) pod(p *listed, nodes numa.Mask, missing map[string]bool) *v1.PodResources {
 	out := &v1.PodResources{Name: p.name, Namespace: p.namespace}
 	for _, record := range p.records {
 		for _, c := range record.Pod.Walk() {
 			if c.Role != workload.Init {
-				out.Containers = append(out.Containers, container(record, c.Name))
+				out.Containers = append(out.Containers, container(record, c.Name, nodes))
 			}
 		}
 		if s.features.PodLevelResourceManagers {

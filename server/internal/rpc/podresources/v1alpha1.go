@@ -6,6 +6,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -25,12 +26,13 @@ func NewV1Alpha1(ledger Ledger, counter Counter) v1alpha1.PodResourcesListerServ
 func (s *alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
 	s.counter.Count(Requests, V1Alpha1)
 	out := &v1alpha1.ListPodResourcesResponse{}
-	for _, p := range active(s.ledger.View()) {
+	view := s.ledger.View()
+	for _, p := range active(view) {
 		pod := &v1alpha1.PodResources{Name: p.name, Namespace: p.namespace}
 		for _, record := range p.records {
 			for _, c := range record.Pod.Walk() {
 				if c.Role == workload.App {
-					pod.Containers = append(pod.Containers, alphaContainer(record, c.Name))
+					pod.Containers = append(pod.Containers, alphaContainer(record, c.Name, view.Machine().NodeMask()))
 				}
 			}
 		}
@@ -39,9 +41,9 @@ func (s *alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alp
 	return out, nil
 }
 
-func alphaContainer(p *ledger.Pod, name string) *v1alpha1.ContainerResources {
+func alphaContainer(p *ledger.Pod, name string, nodes numa.Mask) *v1alpha1.ContainerResources {
 	out := &v1alpha1.ContainerResources{Name: name}
-	for _, d := range container(p, name).GetDevices() {
+	for _, d := range container(p, name, nodes).GetDevices() {
 		out.Devices = append(out.Devices, &v1alpha1.ContainerDevices{ResourceName: d.GetResourceName(), DeviceIds: d.GetDeviceIds()})
 	}
 	return out
