@@ -66,12 +66,12 @@ func memoryIsReported(c config.Config) bool {
 
 // ReportMemory implements lifecycle.Memory.
 func (a *App) ReportMemory(id string, r reconcile.MemoryReport) bool {
-	found, news := a.reconcile.ReportMemory(id, r)
+	found, used, news := a.reconcile.ReportMemory(id, r)
 	if news && a.replacer != nil {
 		a.replacer.Wake() // the pod may move now
 	}
 	view := a.Ledger.View()
-	if b, ok := view.Binding(id); ok && found {
+	if b, ok := view.Binding(id); ok && used {
 		if pod, ok := view.Pod(b.Owner.Pod); ok && pod.Move != nil {
 			a.mover.Retry(pod.UID())
 		}

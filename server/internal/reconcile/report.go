@@ -48,21 +48,22 @@ func (m *memoryReports) forget(id string) {
 	delete(m.byID, id)
 }
 
-// ReportMemory stores the report of a container. found is false if the id is not bound, and news is true if the report may
-// allow a move that was refused before. It does not wait for a turn.
-func (l *Loop) ReportMemory(id string, r MemoryReport) (found, news bool) {
+// ReportMemory stores the report of a container. found is false if the id is not bound, used is false if berthd reads the cgroup
+// itself, and news is true if the report may allow a move that was refused before. It does not wait for a turn.
+func (l *Loop) ReportMemory(id string, r MemoryReport) (found, used, news bool) {
 	l.reports.mu.Lock()
 	defer l.reports.mu.Unlock()
 	// The view is read under the lock: a report that is stored is forgotten when the id is unbound.
-	if _, found = l.View().Binding(id); !found {
-		return false, false
+	b, found := l.View().Binding(id)
+	if !found || !l.reported(b) {
+		return found, false, false
 	}
 	before, known := l.reports.byID[id]
 	if l.reports.byID == nil {
 		l.reports.byID = map[string]MemoryReport{}
 	}
 	l.reports.byID[id] = r
-	return true, !known || before.Immovable != r.Immovable
+	return true, true, !known || before.Immovable != r.Immovable
 }
 
 // reported returns whether only reports show the memory of a container.

@@ -58,10 +58,10 @@ func TestReportsBeforeAMove(t *testing.T) {
 	} {
 		b := reporting(t, false)
 		if row.report != nil {
-			if found, news := b.ReportMemory("id", *row.report); !found || !news {
+			if found, used, news := b.ReportMemory("id", *row.report); !found || !used || !news {
 				t.Errorf("%s: found %t, news %t", name, found, news)
 			}
-			if _, news := b.ReportMemory("id", *row.report); news {
+			if _, _, news := b.ReportMemory("id", *row.report); news {
 				t.Errorf("%s: the same report is news", name)
 			}
 		}
@@ -110,11 +110,27 @@ func TestReportsDuringAMove(t *testing.T) {
 	}
 }
 
+// Reports of containers whose cgroups berthd reads are not used: they neither take memory nor cause attempts.
+func TestReportsOfTrackedContainers(t *testing.T) {
+	t.Parallel()
+	b := reporting(t, true)
+	b.Reported = false
+	b.update(func(d *ledger.Draft) {
+		d.Bind(ledger.Binding{ID: "own", Owner: ledger.Owner{Pod: "p", Container: "c"}, Own: true, CgroupPath: "/kubepods/podp/c", Sequence: 3})
+	})
+	if found, used, news := b.ReportMemory("own", MemoryReport{Immovable: "it is my secret"}); !found || used || news || len(b.reports.byID) > 0 {
+		t.Errorf("found %t, used %t, news %t, stored %v", found, used, news, b.reports.byID)
+	}
+	if found, used, _ := b.ReportMemory("id", MemoryReport{}); !found || !used {
+		t.Errorf("a container that is not tracked: found %t, used %t", found, used)
+	}
+}
+
 // A report does not outlive its container's id. Reports show where the memory of a pod is.
 func TestReportsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := reporting(t, false)
-	if found, _ := b.ReportMemory("other", MemoryReport{}); found {
+	if found, _, _ := b.ReportMemory("other", MemoryReport{}); found {
 		t.Error("a container that is not bound has a report")
 	}
 	if err := b.Settled(t.Context(), b.ledger.View(), "p"); err != nil {
