@@ -25,6 +25,7 @@ var fixedGates = map[string]fixedGate{
 	"DRANodeAllocatableResources":             {false, "dra.from decides whether claims get allocatable resources"},
 	"DynamicResourceAllocation":               {false, "pods get no dynamic resources (resourceClaims)"},
 	"InPlacePodLevelResourcesVerticalScaling": {true, "pod-level resources can be resized in place"},
+	"InPlacePodVerticalScalingInitContainers": {true, "ordinary init containers can be resized in place"},
 	"KubeletPodResourcesDynamicResources":     {true, "podresources reports the dynamic resources of a container"},
 	"KubeletPodResourcesGet":                  {true, "podresources serves Get"},
 	"KubeletInUserNamespace":                  {false, "kernel settings are as kernelTunables of berth's own file says"},

@@ -75,6 +75,34 @@ func TestResize(t *testing.T) {
 	}
 }
 
+// TestResizeOfAnInitContainer: an ordinary init container is resized, unless it has exclusive CPUs.
+func TestResizeOfAnInitContainer(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	with := func(p workload.Pod, milliCPU int64) workload.Pod {
+		q := workload.Quantities{workload.CPU: milliCPU, workload.Memory: 1 << 20}
+		p.Containers = append([]workload.Container{{Name: "setup", Role: workload.Init, Requests: q, Limits: q}}, p.Containers...)
+		return p
+	}
+	h.admit(t, with(burstable("a", 500, 2<<20), 600))
+	got, err := h.Resize(t.Context(), resizeTo(with(burstable("a", 500, 2<<20), 900), false))
+	if err != nil || got.Outcome != admission.Admitted || len(got.Restarts) > 0 {
+		t.Fatalf("%+v, %v", got.Verdict, err)
+	}
+	if p, _ := h.ledger.View().Pod("a"); p.Pod.Containers[0].Requests[workload.CPU] != 900 || len(p.Claims) > 0 {
+		t.Errorf("the ledger has %+v", p)
+	}
+	h.admit(t, with(guaranteed("own", 2, 1), 2000))
+	before := h.ledger.View()
+	got, err = h.Resize(t.Context(), resizeTo(with(guaranteed("own", 2, 1), 3000), false))
+	if err != nil || got.Outcome != admission.Rejected || got.Reason != errdefs.Infeasible || !strings.Contains(got.Message, `"setup" is an ordinary init container`) {
+		t.Errorf("exclusive CPUs: %+v, %v", got.Verdict, err)
+	}
+	if h.ledger.View() != before {
+		t.Error("the ledger changed")
+	}
+}
+
 func TestResizeDry(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)

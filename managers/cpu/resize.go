@@ -25,7 +25,8 @@ var (
 // a resize has added, and then those that leave it the most whole cores. With full-pcpus-only it
 // keeps whole cores as long as it has some.
 //
-// A container cannot change between exclusive and shared CPUs. Without the feature
+// A container cannot change between exclusive and shared CPUs, and an ordinary init container keeps its
+// exclusive CPUs. Without the feature
 // ResizeExclusiveCPUs, another request for CPU is refused, in the kubelet's words, for all
 // Guaranteed pods under the static policy and all pods with exclusive CPUs.
 func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, w hint.Widening) ([]ledger.Claim, error) {
@@ -40,6 +41,12 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	}
 	if !m.features.ResizeExclusiveCPUs || m.policy != PolicyStatic {
 		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
+	}
+	for i := range wanted.Containers {
+		c := &wanted.Containers[i]
+		if from, to := had.of(old.Container(c.Name)), h.of(c); c.Role == workload.Init && from != to {
+			return nil, infeasible("container %q is an ordinary init container: its exclusive CPUs, %d and then %d, pass to later containers, so only an admission changes them", c.Name, from, to)
+		}
 	}
 	if h.podCPUs != nil {
 		return nil, &hint.OtherNodes{Err: infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())}

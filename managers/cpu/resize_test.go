@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -139,6 +140,113 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 				if f.Rule != ledger.RuleOffline {
 					t.Error(f)
 				}
+			}
+		})
+	}
+}
+
+// TestResizeBetweenSharedAndExclusiveCPUs: only an admission gives a container exclusive CPUs, or takes them away. Both are
+// refused, also below one CPU. Between amounts on shared CPUs, nothing is refused.
+func TestResizeBetweenSharedAndExclusiveCPUs(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("1s8c")
+	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Features: Features{ResizeExclusiveCPUs: true}}, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(milli int64) *workload.Pod {
+		q := workload.Quantities{workload.CPU: milli, workload.Memory: 1}
+		return &workload.Pod{UID: "a", QoS: workload.Guaranteed, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
+	}
+	for _, tt := range []struct {
+		have     string // exclusive CPUs
+		from, to int64
+		says     string
+	}{
+		{"", 1500, 2000, `container "c" shares CPUs, and would get 2 exclusive ones: only an admission does this`},
+		{"1-2", 2000, 1500, `container "c" has 2 exclusive CPUs, and would share CPUs: only an admission does this`},
+		{"1", 1000, 500, `container "c" has 1 exclusive CPUs, and would share CPUs: only an admission does this`},
+		{"", 1500, 1700, ""},
+	} {
+		d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
+		record := ledgertest.Pod("a", "c")
+		if tt.have != "" {
+			record = ledgertest.With(record, ledgertest.Exclusive("c", tt.have))
+		}
+		d.PutPod(record)
+		claims, err := m.Resize(t.Context(), d.View(), pod(tt.from), pod(tt.to), hint.Widening{})
+		reason, _ := errdefs.ReasonOf(err)
+		if _, message := errdefs.Verdict(err); tt.says != "" && (reason != errdefs.Infeasible || message != tt.says) {
+			t.Errorf("from %d to %d: %v, want %q", tt.from, tt.to, err, tt.says)
+		}
+		if len(claims) > 0 || tt.says == "" && err != nil {
+			t.Errorf("from %d to %d: %v, %v", tt.from, tt.to, claims, err)
+		}
+	}
+}
+
+// TestResizeOfAPodAsAWhole: without the feature, an amount of the pod alone is refused, too.
+func TestResizeOfAPodAsAWhole(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("1s8c")
+	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Features: Features{Features: workload.Features{PodLevelResources: true}}}, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(n int64) *workload.Pod {
+		q, all := workload.Quantities{workload.CPU: 2000, workload.Memory: 1}, workload.Quantities{workload.CPU: n, workload.Memory: 2}
+		return &workload.Pod{
+			UID: "a", QoS: workload.Guaranteed, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}},
+			Resources: &workload.Resources{Requests: all, Limits: all},
+		}
+	}
+	d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
+	d.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1-2")))
+	_, err = m.Resize(t.Context(), d.View(), pod(4000), pod(6000), hint.Widening{})
+	if reason, _ := errdefs.ReasonOf(err); reason != errdefs.Infeasible {
+		t.Errorf("got %v, want it infeasible", err)
+	}
+}
+
+// TestResizeOfInitContainersWithExclusiveCPUs: their CPUs pass to later containers, so only an admission changes them. Other
+// amounts change.
+func TestResizeOfInitContainersWithExclusiveCPUs(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("1s8c")
+	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Features: Features{ResizeExclusiveCPUs: true}}, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(class workload.QoSClass, milli, bytes int64) *workload.Pod {
+		q, app := workload.Quantities{workload.CPU: milli, workload.Memory: bytes}, workload.Quantities{workload.CPU: 500, workload.Memory: 1}
+		return &workload.Pod{UID: "a", QoS: class, Containers: []workload.Container{
+			{Name: "i", Role: workload.Init, Requests: q, Limits: q}, {Name: "c", Requests: app, Limits: app},
+		}}
+	}
+	for name, tt := range map[string]struct {
+		have        string
+		old, wanted *workload.Pod
+		says        string
+	}{
+		"more":                    {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 3000, 1), `container "i" is an ordinary init container`},
+		"after it has ended":      {"", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 3000, 1), `container "i" is an ordinary init container`},
+		"to shared CPUs":          {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 500, 1), `container "i" is an ordinary init container`},
+		"on shared CPUs":          {"", pod(workload.Guaranteed, 1500, 1), pod(workload.Guaranteed, 1700, 1), ""},
+		"memory alone":            {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 2000, 2), ""},
+		"of a pod of other class": {"", pod(workload.Burstable, 2000, 1), pod(workload.Burstable, 3000, 1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo, ReservedCPUs: set("0")}).View())
+			record := ledgertest.Pod("a", "i", "c")
+			if tt.have != "" {
+				record = ledgertest.With(record, ledgertest.Exclusive("i", tt.have))
+			}
+			d.PutPod(record)
+			claims, err := m.Resize(t.Context(), d.View(), tt.old, tt.wanted, hint.Widening{})
+			reason, _ := errdefs.ReasonOf(err)
+			if tt.says != "" && (reason != errdefs.Infeasible || !strings.Contains(err.Error(), tt.says)) || tt.says == "" && err != nil || len(claims) > 0 {
+				t.Errorf("%v, %v, want %q", claims, err, tt.says)
 			}
 		})
 	}

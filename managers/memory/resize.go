@@ -20,7 +20,7 @@ var _ hint.Resizer = (*Manager)(nil)
 // more stays on its nodes if they have enough. Else the nodes are extended as for an admission, if
 // the topology policy allows it, and its huge pages move to the wider nodes, too.
 //
-// Without ResizePinned, another request for memory is refused, in the kubelet's words, for all
+// An ordinary init container keeps its pinned memory. Without ResizePinned, another request for memory is refused, in the kubelet's words, for all
 // Guaranteed pods under the static policy and all pods with pinned memory.
 func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, w hint.Widening) ([]ledger.Claim, error) {
 	if !workload.RequestsChange(old, wanted, workload.Memory) {
@@ -35,7 +35,15 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	if !m.resizes || m.policy != PolicyStatic {
 		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", PolicyStatic)
 	}
-	if here && len(m.allocation(view, wanted).claims("")) > 0 {
+	h := m.allocation(view, wanted)
+	for i := range wanted.Containers {
+		c, before := &wanted.Containers[i], old.Container(wanted.Containers[i].Name)
+		if c.Role == workload.Init && before.Requests[workload.Memory] != c.Requests[workload.Memory] && len(h.of(c)) > 0 {
+			return nil, notInPlace(errdefs.Infeasible, errdefs.Preconditionf(
+				"container %q is an ordinary init container: its pinned memory passes to later containers, so only an admission changes it", c.Name))
+		}
+	}
+	if here && len(h.claims("")) > 0 {
 		return nil, &hint.OtherNodes{Err: notInPlace(errdefs.Infeasible, errdefs.Preconditionf("pod %s has pinned memory as a whole, and it cannot change in place", p.Pod.String()))}
 	}
 	draft := ledger.NewDraft(view)

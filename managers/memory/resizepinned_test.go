@@ -140,3 +140,22 @@ func TestGrowingBesideAnInitContainer(t *testing.T) {
 		})
 	}
 }
+
+// TestResizeOfInitContainersWithPinnedMemory: their memory passes to later containers, so only an admission changes it.
+func TestResizeOfInitContainersWithPinnedMemory(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{"2Gi", "4Gi"} {
+		n := newNode(t, nodesOf(8*gi, 8*gi))
+		n.must(n.admit(pod("a", "init:i=3Gi", "c=3Gi"), preferably(0)))
+		claims, err := n.Resize(t.Context(), n.View(), pod("a", "init:i=3Gi", "c=3Gi"), pod("a", "init:i="+to, "c=3Gi"), hint.Widening{})
+		if reason, _ := errdefs.ReasonOf(err); reason != errdefs.Infeasible || len(claims) > 0 || !strings.Contains(err.Error(), `container "i" is an ordinary init container`) {
+			t.Errorf("to %s: %v, %v", to, claims, err)
+		}
+	}
+	n := newNode(t, nodesOf(8*gi, 8*gi))
+	old, wanted := pod("a", "init:i=3Gi", "c=3Gi"), pod("a", "init:i=4Gi", "c=3Gi")
+	old.QoS, wanted.QoS = workload.Burstable, workload.Burstable
+	if claims, err := n.Resize(t.Context(), n.View(), old, wanted, hint.Widening{}); err != nil || len(claims) > 0 {
+		t.Errorf("not pinned: %v, %v", claims, err)
+	}
+}

@@ -35,7 +35,8 @@ func TestCheckResize(t *testing.T) {
 		{"pod", func(p *Pod) { p.Resources.Requests[CPU], p.Resources.Limits[CPU] = 5000, 5000 }, ""},
 		{"labels", func(p *Pod) { p.Labels["x"] = "2" }, ""},
 		{"added limit", func(p *Pod) { p.Containers[2].Limits[Memory] = 9 << 20 }, ""},
-		{"init", func(p *Pod) { set(&p.Containers[0], CPU, 500) }, "spec.initContainers[0].resources: ordinary init containers"},
+		{"init", func(p *Pod) { set(&p.Containers[0], CPU, 500); set(&p.Containers[0], Memory, 2<<20) }, ""},
+		{"removed request of init", func(p *Pod) { delete(p.Containers[0].Requests, CPU) }, `spec.initContainers[0].resources.requests["cpu"]: may be changed in place but not removed`},
 		{"device", func(p *Pod) { set(&p.Containers[2], "example.com/gpu", 2) }, "differs from the admitted pod in more than"},
 		{"overhead", func(p *Pod) { p.Overhead = Quantities{CPU: 1} }, "differs from the admitted pod in more than"},
 		{"another container", func(p *Pod) { p.Containers = append(p.Containers, Container{Name: "more"}) }, "differs from the admitted pod in more than"},
@@ -83,5 +84,23 @@ func TestWhatAResizeChanges(t *testing.T) {
 	pod.Resources.Requests[Memory] = 2 << 30
 	if !RequestsChange(&old, &pod, Memory) {
 		t.Error("the pod's own request changed")
+	}
+}
+
+// TestResizeOfAnInitContainerThatWouldRestart: an ordinary init container cannot start again for a resize.
+func TestResizeOfAnInitContainerThatWouldRestart(t *testing.T) {
+	t.Parallel()
+	pod := func(milli int64) *Pod {
+		p := sized()
+		p.Containers[0].ResizePolicy = map[Resource]string{Memory: RestartContainer}
+		p.Containers[0].Requests[CPU], p.Containers[0].Limits[CPU] = milli, milli
+		return &p
+	}
+	err := CheckResize(pod(1000), pod(500), Features{PodLevelResources: true}).Err("resize")
+	if want := "spec.initContainers[0].resources: an ordinary init container whose resizePolicy is RestartContainer cannot be resized in place"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if vs := CheckResize(pod(500), pod(500), Features{PodLevelResources: true}); len(vs) > 0 {
+		t.Error(vs)
 	}
 }

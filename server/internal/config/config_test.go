@@ -222,6 +222,7 @@ func TestGatesWithoutEffect(t *testing.T) {
 		"InPlacePodVerticalScalingExclusiveCPUs: true":   "",
 		"InPlacePodVerticalScalingExclusiveCPUs: false":  "",
 		"InPlacePodVerticalScalingExclusiveMemory: true": "",
+		"InPlacePodVerticalScalingInitContainers: false": "featureGates.InPlacePodVerticalScalingInitContainers: false has no effect: in berth ordinary init containers can be resized in place",
 		"DRANodeAllocatableResources: true":              "featureGates.DRANodeAllocatableResources: true has no effect: in berth dra.from decides whether claims get allocatable resources",
 		"KubeletPodResourcesListUseActivePods: false":    "featureGates.KubeletPodResourcesListUseActivePods: false has no effect",
 		"KubeletPodResourcesListUseActivePods: true":     "",
