@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -47,4 +48,28 @@ func TestResizeWaitsForMemoryOfItsPod(t *testing.T) {
 	if got.Outcome != admission.Deferred || !strings.Contains(got.Message, "one container after the other") || h.has("a") != "1@0 2@0" {
 		t.Errorf("%s %s; it has %s", got.Outcome, got.Message, h.has("a"))
 	}
+}
+
+// TestResizeWithinAPodAsAWhole: amounts of a container that shares what its pod has as a whole change in place.
+func TestResizeWithinAPodAsAWhole(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.PodScope)
+	sharing := func(milliCPU, bytes int64) workload.Pod {
+		p := asWhole("a", 4, 3)
+		p.Containers[1].Requests = workload.Quantities{workload.CPU: milliCPU, workload.Memory: bytes}
+		p.Containers[1].Limits = workload.Quantities{workload.CPU: 2 * milliCPU, workload.Memory: gi}
+		return p
+	}
+	h.admit(t, sharing(500, 1<<20))
+	before := h.has("a")
+	for _, p := range []workload.Pod{sharing(600, 1<<20), sharing(600, 2<<20), sharing(300, 1<<20)} {
+		req := resizeTo(p, false)
+		req.MaxMove = admission.NoDisruption
+		got, err := h.Resize(t.Context(), req)
+		must(t, err)
+		if got.Outcome != admission.Admitted || got.Disruption != admission.NoDisruption || got.Plan != nil || h.has("a") != before {
+			t.Errorf("%v %s: had %s, has %s, plan %+v", got.Outcome, got.Message, before, h.has("a"), got.Plan)
+		}
+	}
+	ledgertest.Check(t, h.ledger)
 }

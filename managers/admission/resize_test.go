@@ -211,6 +211,10 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	if got := to(1, admission.AnyDisruption); got.Outcome != admission.Admitted || h.cpus("own") != "1" {
 		t.Errorf("less: %+v, has %s", got.Verdict, h.cpus("own"))
 	}
+	// An agent that has started again admits its pods again, with their new size.
+	if v := h.admit(t, guaranteed("own", 1, 1)); !v.Repeated || h.cpus("own") != "1" {
+		t.Errorf("admitted again: %+v, has %s", v, h.cpus("own"))
+	}
 }
 
 // Memory of a Guaranteed pod may change where it is not pinned; its CPUs stay.

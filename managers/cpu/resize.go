@@ -42,11 +42,8 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	if !m.features.ResizeExclusiveCPUs || m.policy != PolicyStatic {
 		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
 	}
-	for i := range wanted.Containers {
-		c := &wanted.Containers[i]
-		if from, to := had.of(old.Container(c.Name)), h.of(c); c.Role == workload.Init && from != to {
-			return nil, infeasible("container %q is an ordinary init container: its exclusive CPUs, %d and then %d, pass to later containers, so only an admission changes them", c.Name, from, to)
-		}
+	if changed, err := resizes(had, m.demand(wanted)); !changed || err != nil {
+		return nil, err
 	}
 	if h.podCPUs != nil {
 		return nil, &hint.OtherNodes{Err: infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())}
@@ -78,6 +75,21 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 		}
 	}
 	return r.claims, r.empties()
+}
+
+// resizes returns whether a pod or its containers get another number of exclusive CPUs, and refuses it for an
+// ordinary init container.
+func resizes(had, gets demand) (changed bool, err error) {
+	changed = had.total() != gets.total()
+	for i := range gets.Pod.Containers {
+		c := &gets.Pod.Containers[i]
+		from, to := had.of(had.Pod.Container(c.Name)), gets.of(c)
+		if from != to && c.Role == workload.Init {
+			return true, infeasible("container %q is an ordinary init container: its exclusive CPUs, %d and then %d, pass to later containers, so only an admission changes them", c.Name, from, to)
+		}
+		changed = changed || from != to
+	}
+	return changed, nil
 }
 
 // Replace gives containers other CPUs for those that the machine no longer has or that are off line, by

@@ -35,15 +35,10 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	if !m.resizes || m.policy != PolicyStatic {
 		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", PolicyStatic)
 	}
-	h := m.allocation(view, wanted)
-	for i := range wanted.Containers {
-		c, before := &wanted.Containers[i], old.Container(wanted.Containers[i].Name)
-		if c.Role == workload.Init && before.Requests[workload.Memory] != c.Requests[workload.Memory] && len(h.of(c)) > 0 {
-			return nil, notInPlace(errdefs.Infeasible, errdefs.Preconditionf(
-				"container %q is an ordinary init container: its pinned memory passes to later containers, so only an admission changes it", c.Name))
-		}
+	if changed, err := resizes(m.demand(old), m.demand(wanted)); !changed || err != nil {
+		return nil, err
 	}
-	if here && len(h.claims("")) > 0 {
+	if here && len(m.allocation(view, wanted).claims("")) > 0 {
 		return nil, &hint.OtherNodes{Err: notInPlace(errdefs.Infeasible, errdefs.Preconditionf("pod %s has pinned memory as a whole, and it cannot change in place", p.Pod.String()))}
 	}
 	draft := ledger.NewDraft(view)
@@ -61,6 +56,23 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 				return nil, err
 			}
 			changed = append(changed, claims...)
+		}
+	}
+	return changed, nil
+}
+
+// resizes returns whether a pod or its containers get another amount of pinned memory, and refuses it for an
+// ordinary init container.
+func resizes(had, gets demand) (changed bool, err error) {
+	changed = !slices.Equal(had.total(), gets.total())
+	for i := range gets.Pod.Containers {
+		c := &gets.Pod.Containers[i]
+		if slices.Equal(had.of(had.Pod.Container(c.Name)), gets.of(c)) {
+			continue
+		}
+		if changed = true; c.Role == workload.Init {
+			return true, notInPlace(errdefs.Infeasible, errdefs.Preconditionf(
+				"container %q is an ordinary init container: its pinned memory passes to later containers, so only an admission changes it", c.Name))
 		}
 	}
 	return changed, nil
