@@ -153,7 +153,8 @@ func (r *recorder) close() error {
 		errs = append(errs, syscall.Rmdir(r.dir))
 	}
 	if r.mountedAt != "" {
-		err := syscall.Unmount(r.mountedAt, 0)
+		// A process that is being started may still have one of the files open.
+		err := syscall.Unmount(r.mountedAt, syscall.MNT_DETACH)
 		if errors.Is(err, syscall.EINVAL) {
 			err = nil // it could not be mounted
 		}
