@@ -158,6 +158,9 @@ const movesHugePages = "moves: {hugePages: true}\n"
 func twoNodesWithPages(t *testing.T) (n *node, d *daemon, shared *process, counts map[int]int, lowest int) {
 	t.Helper()
 	all, free := pools(t)
+	if len(all) != 2 {
+		t.Skipf("needs two NUMA nodes, so that there is one to move to; this machine has huge pages on %v", all)
+	}
 	for id := range hostNodes(t).All() {
 		const need = 16
 		if free[id] < need {
@@ -263,9 +266,6 @@ func (p *process) released() {
 // whole node fits.
 func TestDefragHugePagesOnTheMachine(t *testing.T) {
 	n, d, _, byNode, lowest := twoNodesWithPages(t)
-	if len(byNode) != 2 {
-		t.Skipf("needs two NUMA nodes; this machine has %v", byNode)
-	}
 	d.admitted(withMemory("first", byNode[lowest]-1, "1Mi"))
 	d.admitted(movable(withHugePages("a", 1)))
 	p := n.stoppedWith(1, asHuge+"=6 2 0")
