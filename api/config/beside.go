@@ -54,8 +54,8 @@ func (c Config) validateBeside(vs *errdefs.Violations) {
 	case c.RuntimeEndpoint != "":
 		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri call the runtime (beside: kubelet)")
 	}
-	if c.Beside == Kubelet && c.Moves.HugePages {
-		vs.Addf("moves.hugePages", "expected false, because berth-nri does not report where huge pages are (beside: kubelet)")
+	if c.Cgroups.Tree == TreeMemory && c.Moves.HugePages {
+		vs.Addf("moves.hugePages", "expected false, because berthd does not see where huge pages are (cgroups.tree: %s), and no agent reports it", TreeMemory)
 	}
 	for _, d := range []struct {
 		field string

@@ -17,20 +17,25 @@ func TestRateOfMoves(t *testing.T) {
 	}
 }
 
-// Beside a kubelet, nothing shows where huge pages are.
-func TestHugePagesBesideAKubelet(t *testing.T) {
+// Without the kernel's cgroups, as beside a kubelet, nothing shows where huge pages are.
+func TestHugePagesWithoutCgroups(t *testing.T) {
 	t.Parallel()
-	for beside, ok := range map[string]bool{"": true, Kubelet: false} {
+	for name, row := range map[string]struct {
+		change func(c *Config)
+		ok     bool
+	}{
+		"the kernel's tree": {func(*Config) {}, true},
+		"a tree in memory":  {func(c *Config) { c.Cgroups.Tree = TreeMemory }, false},
+		"beside a kubelet":  {func(c *Config) { c.BesideKubelet() }, false},
+	} {
 		c := Default()
-		if beside != "" {
-			c.BesideKubelet()
-		}
+		row.change(&c)
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		c.Moves.HugePages = true
-		if err := c.Validate(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "moves.hugePages") {
-			t.Errorf("beside %q: %v", beside, err)
+		if err := c.Validate(); (err == nil) != row.ok || err != nil && !strings.Contains(err.Error(), "moves.hugePages") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -409,13 +409,13 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 }
 
 // kickLater lets Follow compare after a pause. The caller holds mu.
-func (p *Policy) kickLater() { p.kickIn(pause) }
+func (p *Policy) kickLater() { p.kickIn(&p.retry, pause) }
 
-// kickIn lets Follow compare after some time.
-func (p *Policy) kickIn(d time.Duration) {
-	if p.retry == nil {
-		p.retry = time.AfterFunc(d, p.kick)
+// kickIn lets Follow compare after some time. The caller holds mu.
+func (p *Policy) kickIn(timer **time.Timer, d time.Duration) {
+	if *timer == nil {
+		*timer = time.AfterFunc(d, p.kick)
 	} else {
-		p.retry.Reset(d)
+		(*timer).Reset(d)
 	}
 }

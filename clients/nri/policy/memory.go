@@ -75,7 +75,7 @@ func (p *Policy) reportMemory(ctx context.Context) {
 	}
 	if moving {
 		p.forgetEnded(ctx)
-		p.kickIn(max(next.Sub(now), moveInterval))
+		p.kickIn(&p.reporting, max(next.Sub(now), moveInterval))
 	}
 }
 

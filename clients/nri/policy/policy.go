@@ -103,6 +103,7 @@ type Policy struct {
 	searchAt     time.Time          // when reconcile may search for specifications again
 	deniedAt     time.Time          // when denied members may be due again
 	retry        *time.Timer        // kicks after a failure
+	reporting    *time.Timer        // kicks for the next report of a move; a failure does not delay it
 	failing      string             // the failure that is in the log
 	quotaFailing string             // the same for the quotas of pods
 	barred       error              // berthd manages the containers of a runtime itself

@@ -47,8 +47,8 @@ type LifecycleServiceClient interface {
 	// does not move the memory of such a container. Call it after the container has started, after
 	// the connection to berthd was lost, and repeatedly while the pod is moving.
 	//
-	// berthd keeps only the last report of a container, in memory. A report of a container that is not
-	// bound is ignored.
+	// berthd keeps only the last report of a container, in memory. Ignored are reports of a container that
+	// is not bound, and of one whose cgroup berthd reads itself.
 	ReportMemory(ctx context.Context, in *ReportMemoryRequest, opts ...grpc.CallOption) (*ReportMemoryResponse, error)
 }
 
@@ -113,8 +113,8 @@ type LifecycleServiceServer interface {
 	// does not move the memory of such a container. Call it after the container has started, after
 	// the connection to berthd was lost, and repeatedly while the pod is moving.
 	//
-	// berthd keeps only the last report of a container, in memory. A report of a container that is not
-	// bound is ignored.
+	// berthd keeps only the last report of a container, in memory. Ignored are reports of a container that
+	// is not bound, and of one whose cgroup berthd reads itself.
 	ReportMemory(context.Context, *ReportMemoryRequest) (*ReportMemoryResponse, error)
 	mustEmbedUnimplementedLifecycleServiceServer()
 }
