@@ -60,9 +60,10 @@ vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine|TestMoveHugePagesOnTheMachine|TestDefragHugePagesOnTheMachine|TestReaderOfHugePages)$'
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
+vm -cgroup v2 -nodes 2 -cpus 8 -memory 4096 -hugepages '1G=1,1' './server/berthd:^TestMoveGiantPagesOnTheMachine$'
 crash='./server/berthd:^TestCrashDuringAMoveOnTheMachine$'
-vm -cgroup v2 -nodes 2 -cpus 8 -timeout 40m "$crash"
-vm -cgroup v1 -nodes 2 -cpus 8 -timeout 40m "$crash"
+vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
+vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
 
 # CPUs and memory are plugged in and taken out.
 vm -cgroup v2 -shape n3plug './server/berthd:IsPlugged'

@@ -41,6 +41,11 @@ func (d *daemon) agrees(uid string, p *process) (cpus cpuset.Set, nodes numa.Mas
 				elsewhere += pages
 			}
 		}
+		for node := range p.hugePages() {
+			if !nodes.Contains(node) {
+				return false
+			}
+		}
 		return elsewhere*os.Getpagesize() <= few
 	})
 	return cpus, nodes
@@ -54,6 +59,8 @@ func TestCrashDuringAMoveOnTheMachine(t *testing.T) {
 		// place admits the pod a, so that request moves it.
 		place   func(d *daemon, counts map[int]int)
 		request func(ctx context.Context, d *daemon, counts map[int]int) error
+		// settings are of the configuration, and pages are the huge pages of the container.
+		settings, pages string
 		// both means that a move whose begin was not committed leaves the pod what it had and would get: the agent was
 		// not answered, and repeats its call.
 		both bool
@@ -65,6 +72,14 @@ func TestCrashDuringAMoveOnTheMachine(t *testing.T) {
 				return err
 			},
 			both: true,
+		},
+		"resize with huge pages": {
+			place: func(d *daemon, _ map[int]int) { d.admitted(withHugePages("a", 1)) },
+			request: func(ctx context.Context, d *daemon, counts map[int]int) error {
+				_, err := d.admission.Resize(ctx, berth.ResizeTo(withHugePages("a", counts[1])))
+				return err
+			},
+			settings: movesHugePages, pages: "5 3 0 0", both: true,
 		},
 		"defrag": {
 			place: func(d *daemon, counts map[int]int) {
@@ -79,11 +94,14 @@ func TestCrashDuringAMoveOnTheMachine(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, d, shared, counts, lowest := twoNodes(t)
+			if kind.pages != "" {
+				needPages(t)
+			}
+			n, d, shared, counts, lowest := twoNodesWith(t, kind.settings)
 			if len(counts) != 2 || lowest != 0 || counts[0] < 3 {
 				t.Skipf("needs two NUMA nodes with three CPUs each; this machine has %v", counts)
 			}
-			crashDuringMoves(t, n, d, shared, kind.both, func(d *daemon) { kind.place(d, counts) }, func(d *daemon) error {
+			crashDuringMoves(t, n, d, shared, kind.pages, kind.both, func(d *daemon) { kind.place(d, counts) }, func(d *daemon) error {
 				ctx, cancel := context.WithTimeout(context.Background(), moveTimeout)
 				defer cancel()
 				return kind.request(ctx, d, counts)
@@ -92,7 +110,7 @@ func TestCrashDuringAMoveOnTheMachine(t *testing.T) {
 	}
 }
 
-func crashDuringMoves(t *testing.T, n *node, d *daemon, shared *process, both bool, place func(*daemon), request func(*daemon) error) {
+func crashDuringMoves(t *testing.T, n *node, d *daemon, shared *process, pages string, both bool, place func(*daemon), request func(*daemon) error) {
 	const used = 24 // MiB
 	d.admitted(withMemory("stays", 1, "64Mi"))
 	c := &clashes{t: t, shared: shared, stays: d.started(n, "stays")}
@@ -104,7 +122,7 @@ func crashDuringMoves(t *testing.T, n *node, d *daemon, shared *process, both bo
 	for _, point := range []string{store.BeforeCommit, store.AfterCommit} {
 		for hit := 1; hit <= 8; hit++ {
 			place(d)
-			a := n.stoppedWith(used)
+			a := n.stoppedWith(used, asHuge+"="+pages)
 			d.run(a, "a", "main", "c-a")
 			a.works()
 			was, from := d.agrees("a", a)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,35 +26,46 @@ import (
 	"github.com/berthd/berth/server/internal/host/sysfs"
 )
 
-// asHuge has how many huge pages of 2 MiB a process uses for itself, shares with others, and pins until it gets a line,
-// as "5 3 0".
+// asHuge has how many huge pages of 2 MiB a process uses for itself, shares with others, and pins until it gets a line, and
+// how many of 1 GiB it uses: as "5 3 0 0".
 const asHuge = "BERTHD_TEST_HUGE"
 
-// flags of mmap(2) for pages of 2 MiB.
-const hugeTLB = syscall.MAP_ANON | syscall.MAP_HUGETLB | syscall.MAP_POPULATE | 21<<26
+const pageOf1Gi = 1 << 30
+
+// mapHuge maps huge pages of a size.
+func mapHuge(size, count, flag int) ([]byte, error) {
+	flag |= syscall.MAP_ANON | syscall.MAP_HUGETLB | syscall.MAP_POPULATE | bits.TrailingZeros(uint(size))<<26
+	m, err := syscall.Mmap(-1, 0, count*size, syscall.PROT_READ|syscall.PROT_WRITE, flag)
+	if err != nil {
+		return nil, fmt.Errorf("map %d huge pages of %d bytes: %w", count, size, err)
+	}
+	return m, nil
+}
 
 // useHugePages maps huge pages. A page in a pipe is pinned: the kernel cannot move it before it is out.
 func useHugePages(counts string) (release func(), err error) {
 	if counts == "" {
 		return func() {}, nil
 	}
-	var private, shared, pinned int
-	if _, err := fmt.Sscan(counts, &private, &shared, &pinned); err != nil {
+	var private, shared, pinned, giant int
+	if _, err := fmt.Sscan(counts, &private, &shared, &pinned, &giant); err != nil {
 		return nil, err
 	}
-	for flag, count := range map[int]int{syscall.MAP_PRIVATE: private, syscall.MAP_SHARED: shared} {
-		if count > 0 {
-			if _, err := syscall.Mmap(-1, 0, count*pageOf2Mi, syscall.PROT_READ|syscall.PROT_WRITE, hugeTLB|flag); err != nil {
-				return nil, fmt.Errorf("map %d huge pages: %w", count, err)
+	for _, m := range []struct{ size, count, flag int }{
+		{pageOf2Mi, private, syscall.MAP_PRIVATE}, {pageOf2Mi, shared, syscall.MAP_SHARED}, {pageOf1Gi, giant, syscall.MAP_PRIVATE},
+	} {
+		if m.count > 0 {
+			if _, err := mapHuge(m.size, m.count, m.flag); err != nil {
+				return nil, err
 			}
 		}
 	}
 	if pinned == 0 {
 		return func() {}, nil
 	}
-	page, err := syscall.Mmap(-1, 0, pinned*pageOf2Mi, syscall.PROT_READ|syscall.PROT_WRITE, hugeTLB|syscall.MAP_PRIVATE)
+	page, err := mapHuge(pageOf2Mi, pinned, syscall.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("map %d huge pages: %w", pinned, err)
+		return nil, err
 	}
 	var ends [2]int
 	if err := unix.Pipe(ends[:]); err != nil {
@@ -90,8 +102,8 @@ func (p *process) hugePages() map[int]int {
 	return counts
 }
 
-// pools are how many huge pages of 2 MiB the nodes have, and how many of them are free.
-func pools(t *testing.T) (all, free map[int]int) {
+// pools are how many huge pages of a size the nodes have, and how many of them are free.
+func pools(t *testing.T, size int) (all, free map[int]int) {
 	t.Helper()
 	all, free = map[int]int{}, map[int]int{}
 	nodes, err := sysfs.FreeHugePages(os.DirFS("/sys"))
@@ -100,9 +112,9 @@ func pools(t *testing.T) (all, free map[int]int) {
 	}
 	for _, node := range nodes {
 		for _, p := range node.HugePages {
-			if p.SizeKiB == pageOf2Mi>>10 {
+			if int(p.SizeKiB) == size>>10 {
 				free[node.ID] = int(p.Count)
-				text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages", node.ID))
+				text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", node.ID, p.SizeKiB))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,8 +125,8 @@ func pools(t *testing.T) (all, free map[int]int) {
 	return all, free
 }
 
-// takePages maps huge pages of a node until back is called.
-func takePages(t *testing.T, node, count int) (back func()) {
+// takePages maps huge pages of a size of a node until back is called.
+func takePages(t *testing.T, size, node, count int) (back func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -123,12 +135,12 @@ func takePages(t *testing.T, node, count int) (back func()) {
 	if _, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, bind, uintptr(unsafe.Pointer(&mask)), 64); errno != 0 {
 		t.Fatal(errno)
 	}
-	taken, err := syscall.Mmap(-1, 0, count*pageOf2Mi, syscall.PROT_READ|syscall.PROT_WRITE, hugeTLB|syscall.MAP_PRIVATE)
+	taken, err := mapHuge(size, count, syscall.MAP_PRIVATE)
 	if _, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, 0, 0, 0); errno != 0 {
 		t.Fatal(errno)
 	}
 	if err != nil {
-		t.Fatalf("take %d huge pages of node %d: %v", count, node, err)
+		t.Fatalf("node %d: %v", node, err)
 	}
 	return func() { _ = syscall.Munmap(taken) }
 }
@@ -157,7 +169,14 @@ const movesHugePages = "moves: {hugePages: true}\n"
 // twoNodesWithPages is twoNodes on a machine whose nodes have free huge pages.
 func twoNodesWithPages(t *testing.T) (n *node, d *daemon, shared *process, counts map[int]int, lowest int) {
 	t.Helper()
-	all, free := pools(t)
+	needPages(t)
+	return twoNodesWith(t, movesHugePages)
+}
+
+// needPages skips a test of a machine without two NUMA nodes that have free huge pages of 2 MiB.
+func needPages(t *testing.T) {
+	t.Helper()
+	all, free := pools(t, pageOf2Mi)
 	if len(all) != 2 {
 		t.Skipf("needs two NUMA nodes, so that there is one to move to; this machine has huge pages on %v", all)
 	}
@@ -167,7 +186,6 @@ func twoNodesWithPages(t *testing.T) (n *node, d *daemon, shared *process, count
 			t.Skipf("a move needs %d free huge pages of 2 MiB on each NUMA node; this machine has %v, and %v are free", need, all, free)
 		}
 	}
-	return twoNodesWith(t, movesHugePages)
 }
 
 // movesTo resizes pod a, with huge pages, so that it moves.
@@ -194,8 +212,8 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 		all    int
 		pinned int
 	}{
-		{"all move", "5 3 0", 8, 0},
-		{"one is pinned", "4 0 1", 5, 1},
+		{"all move", "5 3 0 0", 8, 0},
+		{"one is pinned", "4 0 1 0", 5, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d.admitted(withHugePages("a", 1))
@@ -211,7 +229,7 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 			if before[from] != row.all {
 				t.Fatalf("huge pages by node %v, and it may use node %d", before, from)
 			}
-			pool, free := pools(t)
+			pool, free := pools(t, pageOf2Mi)
 			to := 0
 			for id := range pool {
 				if id != from {
@@ -219,10 +237,10 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 				}
 			}
 			// Without free pages there, it does not move, and the kernel makes no pages of other memory.
-			back := takePages(t, to, free[to]-2)
+			back := takePages(t, pageOf2Mi, to, free[to]-2)
 			resp := d.movesTo(most)
 			back()
-			if resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(resp.GetMessage(), "16 free pages of hugepages-2Mi are needed there, and the kernel has 2") {
+			if resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(resp.GetMessage(), "free pages of hugepages-2Mi needed there: 16; the kernel has 2") {
 				t.Fatalf("without free pages: %v", resp)
 			}
 			resp = d.movesTo(most)
@@ -243,10 +261,52 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 			if after[from] != 0 || after[to] != row.all {
 				t.Errorf("huge pages by node: %v before, %v after", before, after)
 			}
-			if now, _ := pools(t); now[from] != pool[from] || now[to] != pool[to] {
+			if now, _ := pools(t, pageOf2Mi); now[from] != pool[from] || now[to] != pool[to] {
 				t.Errorf("the nodes have %v huge pages, had %v", now, pool)
 			}
 		})
+	}
+	d.check()
+}
+
+// TestMoveGiantPagesOnTheMachine: pages of 1 GiB move to free pages of the new NUMA node, and there are no others to move to.
+func TestMoveGiantPagesOnTheMachine(t *testing.T) {
+	pool, free := pools(t, pageOf1Gi)
+	if len(pool) != 2 || free[0] == 0 || free[1] == 0 {
+		t.Skipf("needs two NUMA nodes with a free huge page of 1 GiB each; this machine has %v, and %v are free", pool, free)
+	}
+	n, d, _, byNode, lowest := twoNodesWith(t, movesHugePages)
+	wants := func(cpus int) *typesv1.Pod {
+		r := map[string]string{"cpu": strconv.Itoa(cpus), "memory": "64Mi", "hugepages-1Gi": "1Gi"}
+		return pod("a", r, r)
+	}
+	d.admitted(wants(1))
+	p := n.stoppedWith(1, asHuge+"=0 0 0 1")
+	d.run(p, "a", "main", "c-a")
+	p.works()
+	from := lowest
+	to := 1 - from
+	if before := p.hugePages(); before[from] != 1 {
+		t.Fatalf("huge pages by node %v, and it has node %d", before, from)
+	}
+	back := takePages(t, pageOf1Gi, to, free[to])
+	resp, err := d.admission.Resize(d.ctx(), berth.ResizeTo(wants(byNode[to])))
+	back()
+	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(resp.GetMessage(), "free pages of hugepages-1Gi needed there: 1; the kernel has 0") {
+		t.Fatalf("without free pages: %v, %v", resp, err)
+	}
+	resp, err = d.admission.Resize(d.ctx(), berth.ResizeTo(wants(byNode[to])))
+	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	cpus, _ := d.agrees("a", p)
+	after := p.hugePages()
+	t.Logf("huge pages by node after: %v; CPUs %s", after, cpus)
+	if after[from] != 0 || after[to] != 1 {
+		t.Errorf("huge pages by node after: %v", after)
+	}
+	if now, _ := pools(t, pageOf1Gi); now[from] != pool[from] || now[to] != pool[to] {
+		t.Errorf("the nodes have %v huge pages, had %v", now, pool)
 	}
 	d.check()
 }
@@ -268,7 +328,7 @@ func TestDefragHugePagesOnTheMachine(t *testing.T) {
 	n, d, _, byNode, lowest := twoNodesWithPages(t)
 	d.admitted(withMemory("first", byNode[lowest]-1, "1Mi"))
 	d.admitted(movable(withHugePages("a", 1)))
-	p := n.stoppedWith(1, asHuge+"=6 2 0")
+	p := n.stoppedWith(1, asHuge+"=6 2 0 0")
 	d.run(p, "a", "main", "c-a")
 	p.works()
 	from, err := strconv.Atoi(p.status("Mems_allowed_list"))

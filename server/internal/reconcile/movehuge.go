@@ -224,8 +224,8 @@ func (l *Loop) checkRoom(ctx context.Context, m *ledger.Move, running []runningC
 			need = l.lacks(ctx, owners, size, nodes, to.Memory)
 		}
 		if need > have {
-			return errdefs.Refuse(errdefs.ResizeDeferred, "%s would move to NUMA nodes %s: %d free pages of %s are needed there, and the kernel has %d, because other programs use the rest",
-				to.Owner, nodes, need/uint64(size), to.Resource, have/uint64(size))
+			return errdefs.Refuse(errdefs.ResizeDeferred, "%s would move to NUMA nodes %s: free pages of %s needed there: %d; the kernel has %d, because other programs use the rest",
+				to.Owner, nodes, to.Resource, need/uint64(size), have/uint64(size))
 		}
 		take(free[size], nodes, need)
 	}

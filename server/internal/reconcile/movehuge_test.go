@@ -191,11 +191,11 @@ func TestRoomForHugePages(t *testing.T) {
 		text         string
 	}{
 		"enough":                      {nodePages(8), nodePages(0, 8), "0", nil, "", ""},
-		"too few":                     {nodePages(8), nodePages(0, 7), "0", nil, errdefs.ResizeDeferred, "8 free pages of hugepages-2Mi are needed there, and the kernel has 7"},
-		"not used yet, but promised":  {nodePages(), nodePages(0, 7), "0", nil, errdefs.ResizeDeferred, "8 free pages"},
+		"too few":                     {nodePages(8), nodePages(0, 7), "0", nil, errdefs.ResizeDeferred, "free pages of hugepages-2Mi needed there: 8; the kernel has 7"},
+		"not used yet, but promised":  {nodePages(), nodePages(0, 7), "0", nil, errdefs.ResizeDeferred, "needed there: 8"},
 		"from both nodes":             {nodePages(4, 4), nodePages(0, 4), "0-1", nil, "", ""},
 		"some are there already":      {nodePages(2, 6), nodePages(0, 2), "0-1", nil, "", ""},
-		"some are there, and too few": {nodePages(6, 2), nodePages(0, 5), "0-1", nil, errdefs.ResizeDeferred, "6 free pages of hugepages-2Mi are needed there, and the kernel has 5"},
+		"some are there, and too few": {nodePages(6, 2), nodePages(0, 5), "0-1", nil, errdefs.ResizeDeferred, "free pages of hugepages-2Mi needed there: 6; the kernel has 5"},
 		"nobody may read":             {nodePages(8), nodePages(0, 8), "0", errdefs.Unsupportedf("permission denied"), errdefs.Infeasible, "permission denied"},
 		"it hangs":                    {nodePages(8), nodePages(0, 8), "0", errdefs.Unavailablef("it hangs"), errdefs.ResizeDeferred, "it hangs"},
 		"it has ended":                {nodePages(8), nodePages(0, 8), "0", errEnded, "", ""},
