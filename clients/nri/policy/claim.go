@@ -198,6 +198,11 @@ func memoryNodesOf(c *typesv1.ContainerAllocation) (nodes numa.Mask) {
 	if now := convert.Nodes(c.GetMemoryNodes()); !now.IsEmpty() {
 		return now // its pod moves, or nodes are gone
 	}
+	return claimedNodes(c)
+}
+
+// claimedNodes returns the NUMA nodes of all memory that berthd holds for a container.
+func claimedNodes(c *typesv1.ContainerAllocation) (nodes numa.Mask) {
 	for _, claim := range c.GetClaims() {
 		for _, b := range claim.GetMemory().GetBlocks() {
 			nodes = nodes.Union(convert.Nodes(b.GetNumaNodes()))

@@ -303,7 +303,11 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 		m := p.members[w.ID]
 		p.apply(m, placement.Sent, w.CPUs)
 		m.pushed = w.CPUs
-		updates = append(updates, update(m, w.CPUs))
+		u := update(m, w.CPUs)
+		if wide := m.wide.Intersect(m.held); !wide.IsEmpty() {
+			u.SetLinuxCPUSetMems(wide.Commas())
+		}
+		updates = append(updates, u)
 	}
 	return updates, answered, nil
 }
@@ -389,8 +393,10 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 		if became != nil {
 			names = append(names, m.title())
 		} else if m.moved && u.GetLinux().GetResources().GetCpu().GetMems() == m.mems {
-			m.moved, m.reportAt = false, time.Time{} // the kernel has moved the memory, or never will
+			m.moved, m.reportAt = false, time.Time{} // the kernel has moved the memory, or tryAgain lets it try again
 		}
+		again = again || !m.wide.IsEmpty() // the nodes that it may use are sent next
+		m.wide = 0
 		again = again || !m.answered.IsEmpty()
 		p.outcome(m, sent, became)
 	}

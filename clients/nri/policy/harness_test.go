@@ -226,13 +226,19 @@ func (e *engine) apply(updates []*api.ContainerUpdate) {
 	}
 }
 
-// pin sets the memory nodes of a container. Its memory moves to the first one of them if it has to.
+// pin sets the memory nodes of a container. If they are others, its memory moves to the first one of them if it has to.
 func (e *engine) pin(id, mems string) {
-	nodes, err := numa.Parse(mems)
+	if e.mems[id] != mems {
+		e.mems[id] = mems
+		e.migrate(id)
+	}
+}
+
+func (e *engine) migrate(id string) {
+	nodes, err := numa.Parse(e.mems[id])
 	if err != nil {
 		e.t.Error(err)
 	}
-	e.mems[id] = mems
 	if at, some := nodes.Lowest(); some && !e.pins && !e.where[id].IsSubsetOf(nodes) || e.where[id].IsEmpty() {
 		e.where[id] = numa.Of(at)
 	}

@@ -33,6 +33,9 @@ type Memory struct {
 // step: pinned memory can stay for ever, and each pass reads the whole ledger.
 const moveInterval = 200 * time.Millisecond
 
+// attemptEvery is how often the kernel may try again to move memory that has stayed: something may have used the pages for a moment.
+const attemptEvery = 30 * time.Second
+
 // mostReports limits the reports of one pass.
 const mostReports = 32
 
@@ -136,7 +139,26 @@ func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
 	if now.Nodes.Commas() != m.mems && m.pushed.IsEmpty() {
 		m.moved = true
 	}
+	p.tryAgain(m, now)
 	return true
+}
+
+// tryAgain makes an update of a member due that lets the kernel move what has stayed. The kernel moves memory only when the
+// memory nodes change, so the member gets the nodes with the rest in addition, as long as its pod holds them, and right after that only those that it may use.
+func (p *Policy) tryAgain(m *member, now Memory) {
+	wide := now.Nodes
+	for id, bytes := range now.Bytes {
+		if bytes > 0 && m.held.Contains(id) {
+			wide = wide.With(id)
+		}
+	}
+	switch at := p.Now(); {
+	case wide == now.Nodes || m.moved || !m.pushed.IsEmpty():
+	case m.attempt.IsZero():
+		m.attempt = at
+	case at.Sub(m.attempt) >= attemptEvery:
+		m.attempt, m.wide, m.moved = at, wide, true
+	}
 }
 
 // forgetEnded makes berthd forget the ids of containers that have ended in pods that move: a failed start leaves one, and berthd

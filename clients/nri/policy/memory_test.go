@@ -33,8 +33,8 @@ func (e *engine) release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pins = false
-	for id, mems := range e.mems {
-		e.pin(id, mems)
+	for id := range e.mems {
+		e.migrate(id)
 	}
 }
 

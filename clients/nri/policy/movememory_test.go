@@ -304,3 +304,57 @@ func TestReportsOfMemoryThatStays(t *testing.T) {
 	e.release()
 	eventually(t, "the move ends", func() bool { pass(); return !d.moves("trainer-uid.main") })
 }
+
+// Memory that something has used for a moment when its nodes changed moves later, by another change of the nodes.
+func TestMemoryThatStaysMovesLater(t *testing.T) {
+	t.Parallel()
+	d, e, p, c := moving(t, func(*Config, *engine) {})
+	now := time.Now()
+	e.policy.Now = func() time.Time { return now }
+	pass := func() {
+		t.Helper()
+		now = now.Add(moveInterval)
+		if err := e.policy.push(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.mu.Lock()
+	e.pins = true
+	var sent []string
+	e.before = func(updates []*api.ContainerUpdate) {
+		for _, u := range updates {
+			if u.GetContainerId() == "trainer-1" {
+				sent = append(sent, u.GetLinux().GetResources().GetCpu().GetMems())
+			}
+		}
+	}
+	e.mu.Unlock()
+	eventually(t, "berthd allows the move", func() bool {
+		pass()
+		_, err := e.resize(p, c, size(4000, 4000, 0))
+		return err == nil
+	})
+	eventually(t, "the container may only use memory of node 1", func() bool { pass(); return e.memsOf("trainer-1") == "1" })
+	began := now
+	for range int(attemptEvery/moveInterval) / 2 {
+		pass()
+	}
+	sent = nil
+	// The second attempt finds the memory as before, and the third one moves it.
+	for now.Sub(began) < attemptEvery*3/2 {
+		pass()
+	}
+	if got := strings.Join(sent, " "); got != "0,1 1" {
+		t.Errorf("memory nodes after half of the interval, in order: %q", got)
+	}
+	e.mu.Lock()
+	e.pins = false
+	e.mu.Unlock()
+	eventually(t, "the move ends", func() bool { pass(); return !d.moves("trainer-uid.main") })
+	if e.at("trainer-1") != numa.Of(1) || e.memsOf("trainer-1") != "1" {
+		t.Errorf("memory on nodes %s of %s", e.at("trainer-1"), e.memsOf("trainer-1"))
+	}
+	if passed := now.Sub(began); passed < 2*attemptEvery {
+		t.Errorf("it has moved after %s", passed)
+	}
+}

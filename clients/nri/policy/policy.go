@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -267,6 +268,11 @@ type member struct {
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
 	moved bool
+	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use. attempt is
+	// when the kernel has last tried to move what stays on them, and wide are the nodes of the next update if the kernel is to try again. See tryAgain.
+	held    numa.Mask
+	attempt time.Time
+	wide    numa.Mask
 	// back means that the runtime has confirmed an update to all CPUs.
 	back bool
 	// unlisted means that the runtime's last list did not contain the member.

@@ -68,8 +68,9 @@ func (p *Policy) want(ctx context.Context) error {
 			m.own = cpus // a resize may have changed them
 		}
 		if now := pinnedNodes(c); now != "" && now != m.mems {
-			m.mems, m.moved = now, true
+			m.mems, m.moved, m.attempt = now, true, time.Time{}
 		}
+		m.held = claimedNodes(c)
 		p.tracker.Want(m.id, cpus, m.own)
 	}
 	p.moveSandboxes()
