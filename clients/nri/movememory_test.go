@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,7 +21,7 @@ import (
 )
 
 // TestContainerdSlicesMoveMemory: in a real containerd, a container with memory of one NUMA node moves to the other one with its
-// memory, by a kubelet's resize and by a defragmentation. Meanwhile berthd and berth-nri are killed, one after the other and
+// memory, by a kubelet's resize and by a defragmentation, also with memory that is pinned at first. Meanwhile berthd and berth-nri are killed, one after the other and
 // both.
 func TestContainerdSlicesMoveMemory(t *testing.T) {
 	t.Parallel()
@@ -36,11 +37,11 @@ func TestContainerdSlicesMoveMemory(t *testing.T) {
 	n.topology = "single-numa-node"
 	n.startBerthd()
 	p := n.pod("trainer", "", map[string]string{"nri.berthd.github.io/max-move-disruption": "move-memory", workload.MovableAnnotation: "anywhere"})
-	const used = 24 // MiB: an emulated machine moves few pages in a second
+	const used, pinned = 24, 6 // MiB: an emulated machine moves few pages in a second
 	pid := p.run(1000, 128*mib, func(c *criv1.ContainerConfig) {
-		c.Command = []string{"/probe", "hold", strconv.Itoa(used), ",", "print", "holds", ",", "wait"}
+		c.Command = []string{"/probe", "hold", strconv.Itoa(used - pinned), ",", "pin", strconv.Itoa(pinned), ",", "wait"}
 	})
-	n.eventually("the container has its memory", func() bool { return strings.Contains(p.text(), "holds") })
+	n.eventually("the container has its memory", func() bool { return strings.Contains(p.text(), "pins") })
 	if got := mems(t, pid); got != "0" {
 		t.Fatalf("the container may use memory of nodes %s", got)
 	}
@@ -69,6 +70,17 @@ func TestContainerdSlicesMoveMemory(t *testing.T) {
 	_ = n.plugin.End(os.Kill)
 	n.startBerthd()
 	n.startPlugin()
+
+	// Pinned memory stays, and moves after it is free, by another attempt of berth-nri.
+	n.eventually("the rest of its memory is on node 1", func() bool {
+		return mems(t, pid) == "1" && pagesOf(t, pid)[1] >= (used-pinned)<<20/os.Getpagesize()
+	})
+	if now := pagesOf(t, pid); now[0] < pinned<<20/os.Getpagesize() || !n.moves(p) {
+		t.Errorf("pages by node: %v; the pod moves: %v", now, n.moves(p))
+	}
+	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
 	n.arrived(p, pid, "1", cpuset.Of(4, 5, 6, 7), before, used)
 
 	// A pod that needs all of node 1 gets it: this one moves back.

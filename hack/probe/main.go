@@ -17,6 +17,7 @@
 //	device FILE       opens a device for reading and writing, and prints its numbers
 //	fill              uses memory until there is none
 //	hold MIB          uses so much memory, and keeps it
+//	pin MIB           has so much of its memory pinned until SIGUSR1, so that the kernel cannot move it
 //	spin              uses a CPU until SIGTERM
 //	burn CPU TIME     uses the named CPU for a time, as in "5ms"
 //	pulse TIME        uses a CPU for a moment again and again, with a time in between,
@@ -124,6 +125,12 @@ func do(task []string, terminated <-chan os.Signal) error {
 			return err
 		}
 		held = append(held, fill(mib)...)
+	case "pin":
+		mib, err := strconv.Atoi(arg(0))
+		if err != nil {
+			return err
+		}
+		return pin(fill(mib))
 	case "spin":
 		spin(terminated)
 	case "burn":
