@@ -155,6 +155,14 @@ func TestClusterOnePool(t *testing.T) {
 	if text := k.Log("berth-dra").String(); strings.Contains(text, "level=ERROR") {
 		t.Errorf("errors of berth-dra:\n%s", text)
 	}
+	k.ends("classic")
+	k.capacities("1 16Mi")
+
+	// Kubernetes 1.37.2 does not schedule pods with extended resources of the class.
+	k.apply("extended", `{"limits": {"deviceclass.resource.kubernetes.io/cpu-memory.berthd.github.io": "1"}}`)
+	k.unscheduled("extended", "<extended-resources>")
+	k.ends("extended")
+	k.nothingLeft(cdi)
 
 	// Without the gate in the kubelet, nothing is published.
 	k.kubelet(map[string]any{"featureGates": map[string]bool{}})
