@@ -60,7 +60,7 @@ vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine|TestMoveHugePagesOnTheMachine|TestDefragHugePagesOnTheMachine|TestReaderOfHugePages)$'
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
-vm -cgroup v2 -nodes 2 -cpus 8 -memory 4096 -hugepages '1G=1,1' './server/berthd:^TestMoveGiantPagesOnTheMachine$'
+vm -cgroup v2 -nodes 2 -cpus 8 -memory 8192 -hugepages '1G=1,1' './server/berthd:^TestMoveGiantPagesOnTheMachine$'
 crash='./server/berthd:^TestCrashDuringAMoveOnTheMachine$'
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
