@@ -75,6 +75,7 @@ func TestContainerdSlicesMoveMemory(t *testing.T) {
 	n.eventually("the rest of its memory is on node 1", func() bool {
 		return mems(t, pid) == "1" && pagesOf(t, pid)[1] >= (used-pinned)<<20/os.Getpagesize()
 	})
+	n.eventually("berthd says what stays", func() bool { return strings.Contains(n.log("berthd").String(), "are not on NUMA nodes 1") })
 	if now := pagesOf(t, pid); now[0] < pinned<<20/os.Getpagesize() || !n.moves(p) {
 		t.Errorf("pages by node: %v; the pod moves: %v", now, n.moves(p))
 	}
