@@ -278,7 +278,7 @@ func (p *Policy) updates(writes []placement.Write) (out []*api.ContainerUpdate) 
 		m := p.members[w.ID]
 		u := update(m, w.CPUs)
 		u.SetIgnoreFailure()
-		m.moved = false
+		m.moved, m.wide = false, 0
 		p.send(m, w.CPUs)
 		out = append(out, u)
 	}
