@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
@@ -76,6 +77,41 @@ func TestAdmissionFollowsTheMemory(t *testing.T) {
 	t.Log(h.contents("a"))
 	for _, f := range ledger.Check(h.ledger.View()) {
 		t.Error(f)
+	}
+}
+
+// A pod that has lost a CPU has not lost it again when only the shared CPUs change, on which it runs.
+func TestALossIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	h := setup{shape: "1s1n8c1t", policy: topology.None}.open(t)
+	whole := h.ledger.View().Machine()
+	if v := h.admit(t, guaranteed("a", 2, 0)); v.Outcome != admission.Admitted {
+		t.Fatalf("%v %s", v.Outcome, v.Message)
+	}
+	for _, row := range []struct {
+		offline cpuset.Set
+		want    []string
+	}{
+		{cpuset.Of(1), []string{"CPUs 1 of a/main are off line: it runs on 2"}},
+		{cpuset.Of(1, 2), []string{"CPUs 1-2 of a/main are off line: it runs on 0,3-7"}},
+		{cpuset.Of(1, 2, 5), nil},
+		{cpuset.Set{}, nil},
+	} {
+		less, err := whole.Without(row.offline)
+		must(t, err)
+		rules := h.ledger.View().Rules()
+		rules.Machine = less
+		outlook, err := h.ChangeMachine(t.Context(), rules)
+		must(t, err)
+		var got []string
+		for _, p := range outlook.Pods {
+			for _, f := range p.Findings {
+				got = append(got, f.Text)
+			}
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("off line %s: %q, want %q", row.offline, got, row.want)
+		}
 	}
 }
 

@@ -174,7 +174,7 @@ func newFindings(before, after *ledger.View) map[string][]ledger.Finding {
 	old := ledger.Check(before)
 	out := map[string][]ledger.Finding{}
 	for _, f := range ledger.Check(after) {
-		if !slices.Contains(old, f) {
+		if !slices.ContainsFunc(old, f.Same) {
 			out[f.Owner.Pod] = append(out[f.Owner.Pod], f)
 		}
 	}

@@ -124,6 +124,15 @@ func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format
 	})
 }
 
+// lost adds a finding about CPUs that an owner cannot run on any more.
+func (c *checker) lost(rule Rule, claim *Claim, cpus cpuset.Set, why string) {
+	subject := fmt.Sprintf("CPUs %s of %s are %s", cpus, claim.Owner, why)
+	c.findings = append(c.findings, Finding{
+		Kind: Policy, Rule: rule, Owner: claim.Owner, Resource: claim.Resource,
+		Text: fmt.Sprintf("%s: it runs on %s", subject, c.view.RunsOn(claim.Owner)), subject: subject,
+	})
+}
+
 func (c *checker) record(p *Pod) {
 	uid := p.UID()
 	if uid == "" || strings.Contains(uid, "/") {
@@ -257,12 +266,10 @@ func (c *checker) sharing() {
 func (c *checker) external(p *Pod, claim *Claim) {
 	m, set := c.view.rules.Machine, claim.CPUs.Set
 	if gone := set.Minus(m.CPUs()).Minus(m.Offline()); !gone.IsEmpty() {
-		c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
-			"CPUs %s of %s are not on this machine: it runs on %s", gone, claim.Owner, c.view.RunsOn(claim.Owner))
+		c.lost(RuleVanished, claim, gone, "not on this machine")
 	}
 	if off := set.Intersect(m.Offline()); !off.IsEmpty() {
-		c.add(Policy, RuleOffline, claim.Owner, Owner{}, claim.Resource,
-			"CPUs %s of %s are off line: it runs on %s", off, claim.Owner, c.view.RunsOn(claim.Owner))
+		c.lost(RuleOffline, claim, off, "off line")
 	}
 	if p.Pod.ResourceClaim != nil {
 		if foreign := set.Intersect(m.CPUs()).Minus(c.view.rules.ClaimCPUs); !foreign.IsEmpty() {

@@ -81,6 +81,19 @@ type Finding struct {
 	Resource string `json:"resource,omitempty"`
 	// Text describes the finding in a sentence, with owners and amounts.
 	Text string `json:"text"`
+	// subject is the part of Text that says what was found, without what follows from it at the moment; empty if that is all of it.
+	subject string
+}
+
+// Same returns whether two findings are about the same. CPUs on which an owner runs instead of lost ones may differ.
+func (f Finding) Same(o Finding) bool {
+	for _, x := range []*Finding{&f, &o} {
+		if x.subject != "" {
+			x.Text = x.subject
+		}
+		x.subject = ""
+	}
+	return f == o
 }
 
 // String returns kind, rule and text.
