@@ -172,6 +172,8 @@ type Reserved struct {
 	CPUs cpuset.Set `json:"cpus,omitzero"`
 	// IsolatedCPUs also reserves the CPUs that the kernel isolates (isolcpus=).
 	IsolatedCPUs bool `json:"isolatedCPUs,omitempty"`
+	// NoHZFullCPUs also reserves the CPUs without a periodic tick (nohz_full=).
+	NoHZFullCPUs bool `json:"nohzFullCPUs,omitempty"`
 	// EvictionHard is how little may be left before pods are evicted, by eviction
 	// signal, as {"memory.available": "100Mi"}. Absent: the kubelet's defaults;
 	// empty: none.

@@ -280,6 +280,9 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	if c.Reserved.IsolatedCPUs {
 		cpus.AlsoReserved = m.Isolated()
 	}
+	if c.Reserved.NoHZFullCPUs {
+		cpus.AlsoReserved = cpus.AlsoReserved.Union(m.NoHZFull())
+	}
 	mem, err := c.MemoryConfig(m)
 	if err != nil {
 		return managerset.Config{}, err
