@@ -81,19 +81,19 @@ type Finding struct {
 	Resource string `json:"resource,omitempty"`
 	// Text describes the finding in a sentence, with owners and amounts.
 	Text string `json:"text"`
-	// subject is the part of Text that says what was found, without what follows from it at the moment; empty if that is all of it.
+	// subject is the part of Text that says what was found, without what follows from it at the moment. It is
+	// empty if that is all of Text.
 	subject string
 }
 
 // Same returns whether two findings are about the same. CPUs on which an owner runs instead of lost ones may differ.
-func (f Finding) Same(o Finding) bool {
-	for _, x := range []*Finding{&f, &o} {
-		if x.subject != "" {
-			x.Text = x.subject
-		}
-		x.subject = ""
+func (f Finding) Same(o Finding) bool { return f.bare() == o.bare() }
+
+func (f Finding) bare() Finding {
+	if f.subject != "" {
+		f.Text, f.subject = f.subject, ""
 	}
-	return f == o
+	return f
 }
 
 // String returns kind, rule and text.

@@ -144,7 +144,8 @@ func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
 }
 
 // tryAgain makes an update of a member due that lets the kernel move what has stayed. The kernel moves memory only when the
-// memory nodes change, so the member gets the nodes with the rest in addition, as long as its pod holds them, and right after that only those that it may use.
+// memory nodes change. So the member gets the nodes with the rest in addition, which its pod holds, and right after that only
+// those that it may use.
 func (p *Policy) tryAgain(m *member, now Memory) {
 	wide := now.Nodes
 	for id, bytes := range now.Bytes {

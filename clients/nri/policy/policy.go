@@ -268,9 +268,10 @@ type member struct {
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
 	// CPUs.
 	moved bool
-	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use. attempt is
-	// when the kernel has last tried to move what stays on them, and wide are the nodes of the next update if the kernel is to try again. See tryAgain.
-	held    numa.Mask
+	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use.
+	held numa.Mask
+	// attempt is when the kernel has last tried to move memory that stays on held nodes, and wide are the nodes of the next
+	// update if the kernel is to try again. See tryAgain.
 	attempt time.Time
 	wide    numa.Mask
 	// back means that the runtime has confirmed an update to all CPUs.
