@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/transition"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -342,5 +343,33 @@ func TestDefragmentWithinNodes(t *testing.T) {
 		}
 		h.admit(t, wants)
 		ledgertest.Check(t, h.ledger)
+	}
+}
+
+// TestMoveOffOneOfTwoNodes: a container with memory of two NUMA nodes leaves one of them. Its pages may be on either, whatever
+// the ledger counts by node: so all of them count as moving, and it is compared whether they can.
+func TestMoveOffOneOfTwoNodes(t *testing.T) {
+	t.Parallel()
+	for name, gib := range map[string]int64{"the ledger counts it on the node that stays": 2, "the ledger counts it on both": 9} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := changing(t, topology.Restricted, hint.ContainerScope)
+			h.admit(t, movable(podOf("a", [2]int64{10, 12}), workload.MovableAnywhere))
+			got, err := h.Resize(t.Context(), resizeTo(movable(podOf("a", [2]int64{3, gib}), workload.MovableAnywhere), false))
+			must(t, err)
+			if got.Outcome != admission.Admitted {
+				t.Fatalf("%v %s", got.Outcome, got.Message)
+			}
+			plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{8, 9}), MaxMoves: 1})
+			must(t, err)
+			if len(plan.Moves) != 1 || plan.Moves[0].Plan.Cost.Bytes != uint64(gib)<<30 || len(h.mover.checked) == 0 {
+				t.Fatalf("moves %+v, compared %d times", plan.Moves, len(h.mover.checked))
+			}
+			for _, s := range plan.Moves[0].Plan.Steps {
+				if s.Kind == transition.Migrate && s.Bytes != uint64(gib)<<30 {
+					t.Errorf("%s", s.String())
+				}
+			}
+		})
 	}
 }

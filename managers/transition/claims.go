@@ -78,12 +78,15 @@ func bytesOf(blocks []ledger.Block) (out ledger.NodeBytes) {
 	return out
 }
 
-// leaving returns the bytes of claims on nodes that the claims will not have.
-func leaving(have, want []ledger.Claim) (sum uint64) {
+// leaving returns the most bytes that claims may have on nodes that they will not have. from are the claims before the first
+// step. Memory of several nodes may be on any of them: the amounts of the ledger by node only count it.
+func leaving(from, have, want []ledger.Claim) (sum uint64) {
 	for i := range have {
-		bytes := bytesOf(have[i].Memory)
-		for id := range nodes(have[i].Memory).Minus(nodes(want[i].Memory)).All() {
-			sum += bytes[id]
+		if nodes(have[i].Memory).IsSubsetOf(nodes(want[i].Memory)) {
+			continue
+		}
+		for _, b := range from[i].Memory {
+			sum += b.Bytes
 		}
 	}
 	return sum

@@ -181,7 +181,7 @@ func (p *planner) add(c Change, cost *Cost) error {
 		}
 		u.from, u.want = append(u.from, c.From[i]), append(u.want, *want)
 		if !same(have, want) {
-			cost.add(pod, u, have, want, touched)
+			cost.add(pod, u, &c.From[i], have, want, touched)
 		}
 	}
 	cost.Containers += len(touched)
@@ -189,7 +189,7 @@ func (p *planner) add(c Change, cost *Cost) error {
 }
 
 // add adds the cost of one claim. Of a pod as a whole, all containers are touched.
-func (c *Cost) add(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touched map[string]bool) {
+func (c *Cost) add(pod *ledger.Pod, u *unit, from, have, want *ledger.Claim, touched map[string]bool) {
 	if u.owner.Container != "" {
 		touched[u.owner.Container] = true
 	} else {
@@ -201,6 +201,6 @@ func (c *Cost) add(pod *ledger.Pod, u *unit, have, want *ledger.Claim, touched m
 		c.CPUs += want.CPUs.Set.Minus(have.CPUs.Set).Len()
 	}
 	if !u.part {
-		c.Bytes += leaving([]ledger.Claim{*have}, []ledger.Claim{*want})
+		c.Bytes += leaving([]ledger.Claim{*from}, []ledger.Claim{*have}, []ledger.Claim{*want})
 	}
 }

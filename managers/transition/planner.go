@@ -202,7 +202,7 @@ func (p *planner) narrow(u *unit) bool {
 func (p *planner) release(next *ledger.View, u *unit, from, to []ledger.Claim) {
 	if nodes := nodesOf(to); u.owner.Container != "" && !nodesOf(from).IsSubsetOf(nodes) {
 		p.made = append(p.made, Step{
-			Kind: Migrate, Owner: u.owner, Before: from, After: from, To: nodes, Bytes: leaving(from, to),
+			Kind: Migrate, Owner: u.owner, Before: from, After: from, To: nodes, Bytes: leaving(u.from, from, to),
 		})
 	}
 	p.step(next, u, Narrow, from, to)

@@ -239,7 +239,8 @@ func partOfPod(m *ledger.Move, c *ledger.Claim) bool {
 	})
 }
 
-// arrives returns on which nodes the blocks of a claim get more, and how much.
+// arrives returns the nodes of the blocks of a claim, and the most that they may get more. Pages of several nodes may be on any of
+// them, so all may arrive if the blocks leave a node.
 func arrives(from, to []ledger.Block) (nodes numa.Mask, bytes uint64) {
 	amount := func(blocks []ledger.Block, id int) (sum uint64) {
 		for _, b := range blocks {
@@ -249,8 +250,13 @@ func arrives(from, to []ledger.Block) (nodes numa.Mask, bytes uint64) {
 		}
 		return sum
 	}
+	var all uint64
 	for _, b := range to {
 		nodes = nodes.Union(b.Nodes)
+		all += b.Bytes
+	}
+	if slices.ContainsFunc(from, func(b ledger.Block) bool { return !b.Nodes.IsSubsetOf(nodes) }) {
+		return nodes, all
 	}
 	for id := range nodes.All() {
 		now, then := amount(from, id), amount(to, id)
