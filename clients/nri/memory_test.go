@@ -40,7 +40,7 @@ func reader(t *testing.T, own string, files map[string]string) *memoryReader {
 	return r
 }
 
-const numaStat = "anon N0=4096 N1=25165824\nfile N0=1 N1=2\nanon_thp N0=9 N1=9\n"
+const numaStat = "anon N0=4096 N1=25165824\nfile N0=1 N1=2\nanon_thp N0=9 N1=9\nshmem N0=100 N1=20\nfile_mapped N0=40 N1=30\n"
 
 // The cgroup of a container is found with both drivers. One that does not show the memory of the process is an error.
 func TestMemoryOfContainers(t *testing.T) {
@@ -86,7 +86,7 @@ func TestMemoryOfContainers(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), row.failure) {
 				t.Errorf("%s: %v, %v", name, got, err)
 			}
-		case err != nil || got.Nodes != row.nodes || !maps.Equal(got.Bytes, map[int]uint64{0: 4096, 1: 24 << 20}):
+		case err != nil || got.Nodes != row.nodes || !maps.Equal(got.Bytes, map[int]uint64{0: 4096 + 40, 1: 24<<20 + 20}):
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -124,7 +124,7 @@ func FuzzMemory(f *testing.F) {
 	f.Add(numaStat, "kubepods-poda.slice:cri-containerd:c1")
 	f.Add("anon N64=1", "/a/../b")
 	f.Fuzz(func(t *testing.T, text, literal string) {
-		if bytes, err := anonymous(text); err == nil {
+		if bytes, err := mapped(text); err == nil {
 			for id := range bytes {
 				if id < 0 || id >= numa.MaxNodes {
 					t.Errorf("node %d", id)

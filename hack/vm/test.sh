@@ -57,7 +57,7 @@ vm -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
 # A container moves to another NUMA node with its memory and its huge pages, or within its nodes.
-moves='./server/berthd:^(TestMoveOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine|TestMoveHugePagesOnTheMachine|TestDefragHugePagesOnTheMachine|TestReaderOfHugePages)$'
+moves='./server/berthd:^(TestMoveOnTheMachine|TestMoveEachKindOnTheMachine|TestDefragOnTheMachine|TestDefragWithinNodesOnTheMachine|TestMoveHugePagesOnTheMachine|TestDefragHugePagesOnTheMachine|TestReaderOfHugePages)$'
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 vm -cgroup v2 -nodes 2 -cpus 8 -memory 8192 -hugepages '1G=1,1' './server/berthd:^TestMoveGiantPagesOnTheMachine$'

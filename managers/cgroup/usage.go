@@ -22,8 +22,12 @@ type Details struct {
 	Quota *Throttling
 	// NUMABytes is the memory on each NUMA node, by node id.
 	NUMABytes map[int]uint64
-	// AnonymousBytes are the part of them that belongs to processes and to no file.
-	AnonymousBytes map[int]uint64
+	// MappedBytes are the part of them that processes have mapped and that is of no file on a disk. This memory moves when
+	// the memory nodes change.
+	MappedBytes map[int]uint64
+	// UnmappedBytes is how much of MappedBytes, on whichever nodes, may be files of a tmpfs that no process has mapped. The
+	// kernel does not move these, and cgroup v1 counts both together.
+	UnmappedBytes uint64
 	// HugePageBytes are the huge pages in use, by page size in bytes.
 	HugePageBytes map[int64]uint64
 	// CPUPressure, MemoryPressure and IOPressure are the times in which at least one process

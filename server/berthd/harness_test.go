@@ -517,6 +517,10 @@ func work(mib string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	if err := useKinds(os.Getenv(asKinds)); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 	fmt.Println("works")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		release()

@@ -24,7 +24,8 @@ import (
 
 // Memory is where the memory of a container is.
 type Memory struct {
-	// Nodes are the NUMA nodes that its cgroup may use memory of, and Bytes the anonymous memory of its processes by node.
+	// Nodes are the NUMA nodes that its cgroup may use memory of, and Bytes the memory by node that its processes have mapped and
+	// that is of no file on a disk.
 	Nodes numa.Mask
 	Bytes map[int]uint64
 }

@@ -211,11 +211,12 @@ func (l *Loop) migrated(ctx context.Context, c runningContainer) (stays string, 
 		return "", err
 	}
 	var elsewhere, all uint64
-	for id, bytes := range d.AnonymousBytes {
+	for id, bytes := range d.MappedBytes {
 		if all += bytes; !c.mems.Contains(id) {
 			elsewhere += bytes
 		}
 	}
+	elsewhere -= min(elsewhere, d.UnmappedBytes)
 	if elsewhere > max(fewBytes, all/64) {
 		return fmt.Sprintf("%d of %d bytes of container %s are not on NUMA nodes %s: pages that a device has pinned cannot move",
 			elsewhere, all, c.Owner, c.mems), nil
@@ -260,7 +261,7 @@ func (l *Loop) Use(ctx context.Context, view *ledger.View, uid string) (out admi
 		if err != nil {
 			continue // it has just ended
 		}
-		for id, bytes := range d.AnonymousBytes {
+		for id, bytes := range d.MappedBytes {
 			put(id, bytes)
 		}
 		if d.Quota != nil {

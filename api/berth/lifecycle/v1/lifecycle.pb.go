@@ -281,8 +281,8 @@ type ReportMemoryRequest struct {
 	// The NUMA nodes that the container's cgroup may use memory of. Required, unless
 	// immovable_reason is set.
 	MemoryNodes *v1.NUMANodeSet `protobuf:"bytes,3,opt,name=memory_nodes,json=memoryNodes,proto3" json:"memory_nodes,omitempty"`
-	// The anonymous memory of the container's processes on each NUMA node: of the resource "memory",
-	// each node at most once. Nodes without memory may be left out.
+	// The memory on each NUMA node that the container's processes have mapped and that is of no file on a
+	// disk: of the resource "memory", each node at most once. Nodes without memory may be left out.
 	NodeMemory []*v1.NodeMemory `protobuf:"bytes,4,rep,name=node_memory,json=nodeMemory,proto3" json:"node_memory,omitempty"`
 	// Why the memory cannot move while the container runs, or why the caller cannot see where the
 	// memory is, in at most 256 bytes. Empty if the memory can move and the caller can see it.

@@ -22,10 +22,14 @@ func (d *Driver) Details(ctx context.Context, name cgroup.Name) (out cgroup.Deta
 	if text, ok := d.readOptional("memory", name, "memory.numa_stat"); ok {
 		if v2 {
 			out.NUMABytes = numaBytes(text, 1, "anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable")
-			out.AnonymousBytes = numaBytes(text, 1, "anon")
+			out.MappedBytes = mappedBytes(text)
 		} else {
 			page := uint64(max(0, d.facts.PageBytes))
-			out.NUMABytes, out.AnonymousBytes = numaBytes(text, page, "hierarchical_total"), numaBytes(text, page, "hierarchical_anon")
+			out.NUMABytes = numaBytes(text, page, "hierarchical_total")
+			out.MappedBytes = numaBytes(text, page, "hierarchical_anon", "hierarchical_unevictable") // locked pages are in the second one
+			if text, ok := d.readOptional("memory", name, "memory.stat"); ok {
+				out.UnmappedBytes = statBytes(text, "total_shmem")
+			}
 		}
 	}
 	for _, size := range d.facts.HugePageSizes {
@@ -117,6 +121,28 @@ func numaBytes(text string, unit uint64, keys ...string) map[int]uint64 {
 		}
 	}
 	return out
+}
+
+// mappedBytes returns what processes have mapped, from memory.numa_stat of cgroup v2. shmem also has files of a tmpfs that no process
+// has mapped, and file_mapped also has mapped files of disks. So the lower one of them is the most that mapped shared memory can be.
+func mappedBytes(text string) map[int]uint64 {
+	out := numaBytes(text, 1, "anon")
+	mapped := numaBytes(text, 1, "file_mapped")
+	for id, bytes := range numaBytes(text, 1, "shmem") {
+		out[id] += min(bytes, mapped[id])
+	}
+	return out
+}
+
+// statBytes returns a value of memory.stat; 0 if the kernel does not have it.
+func statBytes(text, key string) uint64 {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), key+" "); ok {
+			n, _ := strconv.ParseUint(value, 10, 63)
+			return n
+		}
+	}
+	return 0
 }
 
 // stalled reads the total of the line "some" of a pressure file (Documentation/accounting/psi.rst),
