@@ -66,6 +66,8 @@ const (
 	RuleFrozen Rule = "frozen"
 	// RuleUnbound: processes in the cgroup of a container belong to a container id.
 	RuleUnbound Rule = "unbound"
+	// RuleConfined: the kernel grants a cgroup the CPUs and memory nodes that are written.
+	RuleConfined Rule = "confined"
 	// RuleMemoryLimit: memory limits are written.
 	RuleMemoryLimit Rule = "memory-limit"
 )

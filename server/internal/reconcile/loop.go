@@ -122,6 +122,8 @@ type Loop struct {
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
 	// without processes; guarded by mu.
 	unbound, empty []unbound
+	// confined are the cgroups that the kernel granted less in the last pass, with what it did. See confinedAbove.
+	confined map[string]string
 	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
 	// come on line since the first one; guarded by mu.
 	machine  *machine.Topology

@@ -86,6 +86,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	}
 	l.noteSharers(view, p.seen)
 	l.noteSeen(p.containers, p.seen, true)
+	p.findings = append(p.findings, l.confinedAbove(p.seen)...)
 	p.desired = append(p.desired, l.sharingNodes(view, nil)...)
 	if l.NoPodCgroups {
 		p.desired = made(p.desired, p.seen)

@@ -1,0 +1,42 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// confinedAbove returns findings for cgroups with processes to which the kernel grants other CPUs or memory nodes than their own files
+// say: a cgroup above them, or a cpuset partition beside them, does not leave them enough. With cgroup v2 a write of such CPUs
+// succeeds, and the processes run on those of the parent. What the last pass did not find, too, may be a change in progress. The
+// caller holds mu.
+func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
+	m, now := l.View().Machine(), map[string]string{}
+	for i := range seen.Nodes {
+		o := &seen.Nodes[i]
+		if o.State != cgroup.Valid || !o.Populated {
+			continue
+		}
+		have, granted, text := o.Values.Cpuset, o.Effective, ""
+		// Without an online CPU or node of its own, a cgroup has those of its parent. That is a finding of the ledger.
+		if there := have.CPUs.Intersect(m.CPUs()); !there.IsEmpty() && (!granted.CPUs.IsSubsetOf(have.CPUs) || !there.IsSubsetOf(granted.CPUs)) {
+			text = fmt.Sprintf("its processes run on CPUs %s, and not on %s", granted.CPUs, there)
+		} else if there := have.Mems.Intersect(m.NodeMask()); !there.IsEmpty() && (!granted.Mems.IsSubsetOf(have.Mems) || !there.IsSubsetOf(granted.Mems)) {
+			text = fmt.Sprintf("its processes use memory of NUMA nodes %s, and not of %s", granted.Mems, there)
+		}
+		if text == "" {
+			continue
+		}
+		key := o.Name.String()
+		now[key] = text
+		if l.confined[key] == text {
+			found = append(found, ledger.Finding{
+				Kind: ledger.Kernel, Rule: ledger.RuleConfined, Owner: ledger.Owner{Pod: l.inPod(o.Name)},
+				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.spelt(o.Name), text),
+			})
+		}
+	}
+	l.confined = now
+	return found
+}
