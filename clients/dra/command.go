@@ -85,6 +85,8 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
+	// A claim takes up to three calls, and many pods may start at once. client-go's default is 5 calls a second.
+	c.QPS, c.Burst = 100, 200
 	api, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return err
@@ -138,7 +140,8 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return fmt.Errorf("--plugin-directory: %w", err)
 	}
 	helper, err := kubeletplugin.Start(ctx, count, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName), kubeletplugin.KubeClient(api),
-		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry))
+		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry),
+		kubeletplugin.Serialize(false)) // the driver lets calls wait only as long as their contexts
 	if err != nil {
 		return fmt.Errorf("register at the kubelet: %w", err)
 	}

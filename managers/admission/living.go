@@ -68,6 +68,9 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 	if err := onMachine(view, l.running); err != nil {
 		return draft, noVerdict(err)
 	}
+	if err := ofDevices(view, &record, claims); err != nil {
+		return draft, noVerdict(err)
+	}
 	record.Claims = claims
 	draft.PutPod(&record)
 	c.record = &record
@@ -100,6 +103,40 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 		return draft, noVerdict(err)
 	}
 	return draft, nil
+}
+
+// ofDevices compares what a running resource claim has with its devices: the amount of CPUs and memory that was requested, of the
+// NUMA node of the device. The place of a CPU that is offline is not known.
+func ofDevices(view *ledger.View, p *ledger.Pod, claims []ledger.Claim) error {
+	if p.Pod.ResourceClaim == nil {
+		return nil
+	}
+	var vs errdefs.Violations
+	for i := range p.Pod.Containers {
+		ctr := &p.Pod.Containers[i]
+		device, ok := p.Pod.ClaimDevice(i)
+		if !ok {
+			continue
+		}
+		elsewhere := view.Machine().CPUs().Minus(view.Machine().CPUsInNode(device.Node))
+		for j := range claims {
+			c := &claims[j]
+			switch {
+			case c.Owner.Container != ctr.Name:
+			case c.CPUs != nil && c.CPUs.Set.Len() != ctr.Requests.WholeCPUs():
+				vs.Addf("running_allocations", "device %s has CPUs %s, expected %d CPUs", ctr.Name, c.CPUs.Set, ctr.Requests.WholeCPUs())
+			case c.CPUs != nil && c.CPUs.Set.Overlaps(elsewhere):
+				vs.Addf("running_allocations", "device %s has CPUs %s, which are not on its NUMA node %d", ctr.Name, c.CPUs.Set.Intersect(elsewhere), device.Node)
+			}
+			for _, b := range c.Memory {
+				if c.Owner.Container == ctr.Name && (b.Nodes != numa.Of(device.Node) || int64(b.Bytes) > ctr.Requests[workload.Resource(c.Resource)]) {
+					vs.Addf("running_allocations", "device %s has %d bytes of %s on NUMA nodes %s, expected at most %d on node %d",
+						ctr.Name, b.Bytes, c.Resource, b.Nodes, ctr.Requests[workload.Resource(c.Resource)], device.Node)
+				}
+			}
+		}
+	}
+	return vs.Err("request")
 }
 
 // callersError is an error in the caller's data. It must not become a verdict, because the

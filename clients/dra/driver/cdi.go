@@ -116,7 +116,7 @@ func (f *files) write(c *claim) error {
 // hugePageMounts returns mounts of the size of the part's huge pages, which every user of the container may write to.
 func (p *part) hugePageMounts() (out []mount) {
 	for _, m := range p.mounts {
-		bytes, _ := p.amount(string(m.resource()))
+		bytes := p.mountBytes[string(m.resource())+m.Path]
 		size, _ := workload.HugePageSize(m.resource()) // checked when the parameters were read
 		out = append(out, mount{Source: "hugetlbfs", Path: m.Path, Type: "hugetlbfs", Options: []string{
 			"nosuid", "nodev", "mode=1777", fmt.Sprintf("pagesize=%d", size), fmt.Sprintf("size=%d", bytes),

@@ -39,6 +39,7 @@ type part struct {
 
 	request, pool, device, environment string
 	mounts                             []HugePageMount
+	mountBytes                         map[string]uint64 // of each mount, by page size and path
 	share                              *types.UID
 }
 
@@ -79,10 +80,33 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 	if len(out.Parts) == 0 {
 		return nil, errdefs.Unsupportedf("the claim has no device of %s", Name)
 	}
+	out.mountOnce()
 	if err := out.mountable(); err != nil {
 		return nil, err
 	}
 	return out, out.name()
+}
+
+// mountOnce leaves the mounts of a request with several devices to the first of them. A container that uses the request has all of
+// them, so the mount has the size of all their pages.
+func (c *claim) mountOnce() {
+	first := map[string]*part{}
+	for _, p := range c.Parts {
+		if len(p.mounts) == 0 {
+			continue
+		}
+		f := first[p.request]
+		if f == nil {
+			first[p.request], p.mountBytes = p, map[string]uint64{}
+			f = p
+		} else {
+			p.mounts = nil
+		}
+		for _, m := range f.mounts {
+			bytes, _ := p.amount(string(m.resource()))
+			f.mountBytes[string(m.resource())+m.Path] += bytes
+		}
+	}
 }
 
 // mountable returns which mount has no huge pages, or the path of another one.

@@ -75,6 +75,8 @@ type Driver struct {
 	unrestored map[string]error
 	// forgotten are the claims that the kubelet will not give back, by uid, with the time since when that is known.
 	forgotten map[string]time.Time
+	// differs are claims that berthd has with another allocation than the one that was to be prepared last, by uid.
+	differs map[string]bool
 	// onePool is set while claims get what pods may have, too.
 	onePool bool
 	// pools are what claims may have, by NUMA node; nil while berthd does not answer.
@@ -100,7 +102,7 @@ func New(c Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{
-		Config: c, files: f, unsure: true, limit: 10 * time.Second,
+		Config: c, files: f, unsure: true, limit: 10 * time.Second, differs: map[string]bool{},
 		gate: make(chan struct{}, 1), changed: make(chan struct{}, 1), measuredAgain: make(chan struct{}, 1),
 	}
 	var unread error
@@ -167,8 +169,9 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 		return nil, err
 	}
 	defer d.leave()
-	if have := d.prepared[wanted.UID]; have != nil {
-		wanted.has(have)
+	have := d.prepared[wanted.UID]
+	if have != nil && wanted.same(have) {
+		wanted.has(have) // one that is allocated again has nothing of its own yet
 	}
 	for again := false; ; again = true {
 		if err := d.restore(ctx); err != nil {
@@ -201,7 +204,11 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*cl
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.forgotten, wanted.UID)
+	delete(d.differs, wanted.UID)
 	d.prepared[wanted.UID] = wanted
+	if have == nil {
+		d.grow(wanted)
+	}
 	d.assess()
 	return wanted, nil
 }
@@ -338,6 +345,9 @@ func (d *Driver) Unrestored() int {
 func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 	answer, err := d.Client.Admission().Admit(ctx, c.admission(Owner))
 	if failed := new(berth.Error); errors.As(err, &failed) && failed.Reason == string(errdefs.PodSpecDiffers) {
+		d.mu.Lock()
+		d.differs[c.UID] = true
+		d.mu.Unlock()
 		return nil, fmt.Errorf("the claim was prepared with another allocation, which is released when no container has used it for %v: %w", grace, err)
 	}
 	if err != nil {
@@ -350,7 +360,7 @@ func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 	default:
 		return nil, errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", explanation(answer))
 	}
-	given := *c
+	given, all := *c, cpuset.Set{}
 	given.Parts = make([]*part, len(c.Parts))
 	for i, p := range c.Parts {
 		is := func(a *typesv1.ContainerAllocation) bool {
@@ -364,6 +374,10 @@ func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 		if err != nil {
 			return nil, errdefs.Internalf("berthd's answer for request %s: %w", p.Name, err)
 		}
+		if want, _ := p.amount(capacityCPU); uint64(set.Len()) != want || set.Overlaps(all) {
+			return nil, errdefs.Internalf("berthd's answer for request %s has CPUs %s, expected %d that no other request has", p.Name, set, want)
+		}
+		all = all.Union(set)
 		next := *p
 		next.CPUs, given.Parts[i] = set.String(), &next
 	}
@@ -434,6 +448,7 @@ func (d *Driver) remove(ctx context.Context, uid string) error {
 	d.mu.Lock()
 	delete(d.prepared, uid)
 	delete(d.forgotten, uid)
+	delete(d.differs, uid)
 	if d.unrestored[uid] != nil {
 		left := maps.Clone(d.unrestored)
 		delete(left, uid)

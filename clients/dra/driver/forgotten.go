@@ -130,8 +130,11 @@ func (d *Driver) gone(have *claim, c *resourceapi.ResourceClaim, err error) stri
 	}):
 		return "it is allocated on another node"
 	}
-	if now, err := read(c, d.NodeName); err == nil && !now.same(have) {
-		return "it is allocated on this node again, with other amounts or NUMA nodes"
+	d.mu.Lock()
+	differs := d.differs[have.UID]
+	d.mu.Unlock()
+	if now, err := read(c, d.NodeName); differs || err == nil && !now.same(have) {
+		return "it is allocated on this node again, with other amounts, NUMA nodes or parameters"
 	}
 	return ""
 }
@@ -176,12 +179,12 @@ func (d *Driver) giveBack(ctx context.Context, uid string) (released bool, err e
 func (d *Driver) compareClaims(ctx context.Context) {
 	tick := time.NewTicker(round)
 	defer tick.Stop()
-	for {
+	for now := time.Now(); ; {
+		if err := d.forget(ctx, now); err != nil && ctx.Err() == nil {
+			d.Log.Warn("claims are not compared with those at the API server", "error", err)
+		}
 		select {
-		case now := <-tick.C:
-			if err := d.forget(ctx, now); err != nil && ctx.Err() == nil {
-				d.Log.Warn("claims are not compared with those at the API server", "error", err)
-			}
+		case now = <-tick.C:
 		case <-ctx.Done():
 			return
 		}

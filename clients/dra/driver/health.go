@@ -64,6 +64,31 @@ func (h *health) get(now time.Time) (kubeletplugin.DeviceHealthReport, <-chan st
 	return out, h.changed
 }
 
+// grow adds what a new claim has to the pools, if they are what pods leave: the claim may have what a pod has left since the pools
+// were measured. The caller holds mu.
+func (d *Driver) grow(c *claim) {
+	if !d.onePool || d.pools == nil {
+		return
+	}
+	for _, p := range c.Parts {
+		has := d.pools[p.Node]
+		if set, err := cpuset.Parse(p.CPUs); err == nil {
+			has.cpus = has.cpus.Union(set)
+		}
+		held := uint64(0)
+		for _, other := range d.prepared {
+			for _, q := range other.Parts {
+				if q.Node == p.Node {
+					size, _ := q.bytes()
+					held += size
+				}
+			}
+		}
+		has.bytes = max(has.bytes, held)
+		d.pools[p.Node] = has
+	}
+}
+
 // assess computes the health of the devices from the pools and the prepared claims. The caller holds mu.
 func (d *Driver) assess() {
 	held := map[uint32]pool{}

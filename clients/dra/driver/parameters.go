@@ -84,16 +84,19 @@ func readParameters(configs []resourceapi.DeviceAllocationConfiguration, request
 	out := Parameters{Environment: "BERTH"}
 	var from resourceapi.AllocationConfigSource
 	for i, c := range configs {
-		if c.Opaque == nil || c.Opaque.Driver != Name || len(c.Requests) > 0 && !slices.Contains(c.Requests, request) && !slices.Contains(c.Requests, parent(request)) {
+		if c.Opaque == nil || c.Opaque.Driver != Name {
 			continue
 		}
 		at := fmt.Sprintf("config[%d].opaque.parameters", i)
-		if from == c.Source {
-			return out, errdefs.Invalidf("%s: there are two for request %q (%s); expected one", at, request, c.Source)
-		}
-		p, err := parseParameters(c.Opaque.Parameters)
+		p, err := parseParameters(c.Opaque.Parameters) // also those of other requests: nothing wrong is accepted
 		if err != nil {
 			return out, errdefs.Invalidf("%s: %w", at, err)
+		}
+		if len(c.Requests) > 0 && !slices.Contains(c.Requests, request) && !slices.Contains(c.Requests, parent(request)) {
+			continue
+		}
+		if from == c.Source {
+			return out, errdefs.Invalidf("%s: there are two for request %q (%s); expected one", at, request, c.Source)
 		}
 		if from == resourceapi.AllocationConfigSourceClaim {
 			continue // the class's cannot replace it

@@ -1,0 +1,154 @@
+package driver
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+)
+
+// A claim is prepared, and then allocated again on another NUMA node, while berthd has not got it any more. It gets CPUs of
+// the new node, and as many as it requests.
+func TestAllocatedAgainAfterALoss(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(p *place){
+		"berthd has lost it": (*place).lose,
+		"it was removed": func(p *place) {
+			if _, err := p.Client.Admission().RemovePod(p.t.Context(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: Owner}); err != nil {
+				p.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, "")
+			if r := p.prepared(allocated("a", 0, 2, "1Gi")); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			lose(p)
+			r := p.prepared(allocated("a", 1, 4, "1Gi"))
+			if got := p.held(); r.Err == nil && got != "a: 4-5,12-13" {
+				t.Errorf("a claim on 4 CPUs of NUMA node 1 has %q", got)
+			}
+		})
+	}
+}
+
+// A claim that is allocated again with other options of the CPU manager is released after some time, as one with other amounts, whether
+// or not it has a CDI file.
+func TestAllocatedAgainWithOtherOptions(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string]bool{"with its file": true, "without its file": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, "")
+			if r := p.prepared(allocated("a", 0, 2, "1Gi")); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			if !file {
+				if err := p.files.remove("a"); err != nil {
+					t.Fatal(err)
+				}
+				p.startDriver()
+			}
+			c := allocated("a", 0, 2, "1Gi")
+			c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClass, optionsOf("full-pcpus-only"))}
+			p.api.claims = map[string]*resourceapi.ResourceClaim{"default/claim-a": c}
+			for _, passed := range []time.Duration{0, grace - 1} {
+				if r := p.prepared(c); r.Err == nil || !strings.Contains(r.Err.Error(), "prepared with another allocation") {
+					t.Fatalf("after %s: %v", passed, r.Err)
+				}
+				if err := p.forget(t.Context(), time.Unix(1, 0).Add(passed)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.forget(t.Context(), time.Unix(1, 0).Add(grace)); err != nil {
+				t.Fatal(err)
+			}
+			if r := p.prepared(c); r.Err != nil {
+				t.Error(r.Err)
+			}
+		})
+	}
+}
+
+// A CDI file that does not fit its claim is not restored.
+func TestFilesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]part{
+		"CPUs of another NUMA node":    {Node: 1, CPUs: "1,9", Resources: map[string]string{"cpu": "2", "memory": "1Gi"}},
+		"more CPUs than the claim has": {Node: 0, CPUs: "1-3,9-11", Resources: map[string]string{"cpu": "1", "memory": "1Gi"}},
+		"fewer":                        {Node: 0, CPUs: "1", Resources: map[string]string{"cpu": "2", "memory": "1Gi"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, "")
+			one.Name, one.environment = "place", "BERTH"
+			if err := p.files.write(&claim{UID: "x", Namespace: "default", Name: "x", Parts: []*part{&one}}); err != nil {
+				t.Fatal(err)
+			}
+			p.startDriver()
+			_ = p.prepared(allocated("other", 1-int(one.Node), 1, "1Gi"))
+			if p.Unrestored() != 1 {
+				t.Errorf("%d claims are unrestored", p.Unrestored())
+			}
+		})
+	}
+}
+
+// With one pool, a claim may get CPUs and memory that a pod has just left. The device stays healthy.
+func TestHealthOfAGrownPool(t *testing.T) {
+	t.Parallel()
+	p := newPool(t)
+	p.admitted("web", "4", "8Gi")
+	if err := p.measure(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "web", Owner: "kubernetes"}); err != nil {
+		t.Fatal(err)
+	}
+	a := allocated("a", 0, 3, "1Gi")
+	p.counts(a)
+	if r := p.prepared(a); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	report, _ := p.health.get(time.Unix(1, 0))
+	if got := text(report); strings.Contains(got, "Unhealthy") {
+		t.Errorf("health: %s", got)
+	}
+}
+
+// A request with several devices has one mount, of the size of all their pages.
+func TestMountOfSeveralDevices(t *testing.T) {
+	t.Parallel()
+	c := paged(with(allocated("a", 0, 1, "1Gi"), allocated("a", 1, 1, "1Gi")), "2Mi")
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, mountsOf(`"2Mi"`, "/pages"))}
+	got, err := read(c, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []string
+	for _, p := range got.Parts {
+		for _, m := range p.hugePageMounts() {
+			sizes = append(sizes, m.Options[len(m.Options)-1])
+		}
+	}
+	if strings.Join(sizes, " ") != "size=4194304" {
+		t.Errorf("mounts with %q", sizes)
+	}
+}
+
+// Wrong parameters of this driver are refused, whichever request they are for.
+func TestParametersOfOtherRequests(t *testing.T) {
+	t.Parallel()
+	c := allocated("a", 0, 1, "1Gi")
+	o := opaque(resourceapi.AllocationConfigSourceClaim, `{"nonsense": true}`)
+	o.Requests = []string{"gpu"}
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{o}
+	if got, err := read(c, node); err == nil {
+		t.Errorf("got %+v", got)
+	}
+}
