@@ -67,6 +67,8 @@ test-all: ## Run the tests at full length under the race detector, 10 min of ran
 	hack/monitoring/test.sh
 	hack/cluster/test.sh
 	hack/cluster/test.sh vm
+	hack/cluster/test.sh vm claims
+	hack/cluster/test.sh vm claims 4
 	hack/release.sh same
 
 mutants: ## Add defects to the managers one by one; the recorded decisions must detect each one (about five minutes)
