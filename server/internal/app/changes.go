@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -287,7 +288,7 @@ func findMachine(fileOrShape string) (*machine.Topology, error) {
 		}
 		return machine.New(snapshot)
 	}
-	data, err := os.ReadFile(fileOrShape)
+	data, err := readMachine(fileOrShape)
 	if err == nil {
 		return machine.Load(data)
 	}
@@ -299,6 +300,23 @@ func findMachine(fileOrShape string) (*machine.Topology, error) {
 		return nil, errdefs.Invalidf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
 	}
 	return machine.New(snapshot)
+}
+
+// largestMachine is the most of a machine's file that is read; the one of 4,096 CPUs has less than 1 MiB.
+const largestMachine = 64 << 20
+
+// readMachine reads a machine's file, at every poll.
+func readMachine(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, largestMachine+1))
+	if err == nil && len(data) > largestMachine {
+		return nil, errdefs.Invalidf("the file has more than %d bytes", largestMachine)
+	}
+	return data, err
 }
 
 // machine returns the machine in use.
@@ -316,7 +334,7 @@ func (a *App) probeMachine() (text string, changes bool, err error) {
 		text, err := sysfs.ProbeHost(a.machine().CPUs())
 		return text, true, err
 	}
-	data, err := os.ReadFile(a.Config.Machine)
+	data, err := readMachine(a.Config.Machine)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil // a shape
 	}
@@ -388,6 +406,8 @@ func (a *App) followMachine(ctx context.Context) error {
 // An error is logged, unless it is the last one again. again is when to compare once more; the
 // zero time for the next event.
 func (a *App) compareMachine(ctx context.Context, w *machineWatch) (again time.Time) {
+	a.pages.following.Lock()
+	defer a.pages.following.Unlock()
 	text, _, err := a.probeMachine()
 	if err == nil && text == w.probed {
 		return time.Time{}

@@ -16,11 +16,16 @@ import (
 // pageChanges are changes of huge pages by calls.
 type pageChanges struct {
 	mu *sync.Mutex // held while pages are set
+	// following is held from the reading of a machine to its commit. Otherwise a machine that was read before the pages were set
+	// could come into force after them, and a CPU that went offline meanwhile could come back.
+	following *sync.Mutex
 	// made has an element after a change that berthd may not have noticed.
 	made chan struct{}
 }
 
-func newPageChanges() pageChanges { return pageChanges{new(sync.Mutex), make(chan struct{}, 1)} }
+func newPageChanges() pageChanges {
+	return pageChanges{new(sync.Mutex), new(sync.Mutex), make(chan struct{}, 1)}
+}
 
 // setHugePages implements node.Parts.
 func (a *App) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool) ([]node.PoolResult, error) {
@@ -89,6 +94,8 @@ func (a *App) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool
 
 // usePages changes the huge pages of the machine in use.
 func (a *App) usePages(ctx context.Context, changes []hugepages.Change) error {
+	a.pages.following.Lock()
+	defer a.pages.following.Unlock()
 	s := a.machine().Snapshot()
 	for _, c := range changes {
 		for i := range s.Nodes {

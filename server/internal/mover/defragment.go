@@ -58,7 +58,9 @@ func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentR
 	for ; len(plan.Moves) > 0 && moved < req.MaxMoves; moved++ {
 		next := plan.Moves[0]
 		if err := d.move(ctx, next, bytesPerSecond, tell); err != nil {
-			if errdefs.ClassOf(err) == errdefs.Refused || errdefs.ClassOf(err) == errdefs.Conflict || errdefs.ClassOf(err) == errdefs.NotFound {
+			class := errdefs.ClassOf(err)
+			// Unavailable: another operation on the pod is in progress.
+			if class == errdefs.Refused || class == errdefs.Conflict || class == errdefs.NotFound || class == errdefs.Unavailable && ctx.Err() == nil {
 				return tell(admission.DefragmentEvent{Result: &admission.DefragmentResult{Moved: moved, Why: err.Error()}})
 			}
 			return err

@@ -53,6 +53,9 @@ func newRooms(t *testing.T, plans ...admission.Defragmentation) *rooms {
 			if m.UID == "none" {
 				return errdefs.NotFoundf("pod none is not admitted")
 			}
+			if m.UID == "busy" {
+				return errdefs.Unavailablef("pod busy is being resized")
+			}
 			r.begun = append(r.begun, fmt.Sprint(m.UID, " ", rate))
 			put(m.UID, &ledger.Move{})
 			time.AfterFunc(250*time.Millisecond, func() { put(m.UID, nil) })
@@ -106,6 +109,8 @@ func TestDefragment(t *testing.T) {
 		"no more than allowed": {[]admission.Defragmentation{planOf("a"), planOf("b"), planOf("a")}, false, []string{"a 7", "b 7"},
 			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "progress of b", "b has moved in 300ms",
 				"{Fits:false Moved:2 Why:other pods have taken the room meanwhile: }"}},
+		"in use by another call": {[]admission.Defragmentation{planOf("a"), planOf("busy")}, false, []string{"a 7"},
+			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "{Fits:false Moved:1 Why:pod busy is being resized}"}},
 		"it has left": {[]admission.Defragmentation{planOf("none")}, false, nil, []string{"plan of 1", "{Fits:false Moved:0 Why:pod none is not admitted}"}},
 	} {
 		t.Run(name, func(t *testing.T) {
