@@ -32,26 +32,20 @@ const defragExample = `  berthctl defrag --for pod.yaml --dry-run
   berthctl defrag --for pod.yaml --max-moves 2 --rate 512Mi`
 
 func (c *ctl) defrag() *cobra.Command {
-	var pods manifest
-	var req admissionv1.DefragmentRequest
+	var d defragging
 	var rate string
+	var dryRun bool
 	var cmd *cobra.Command
 	cmd = c.local(about{
 		use:   "defrag --for FILE [--max-moves N] [--rate BYTES] [--dry-run]",
 		short: "Move other pods so that a pod fits",
 		long:  defragLong, example: defragExample,
 	}, func(ctx context.Context, _ []string) error {
-		if len(pods.files) == 0 {
-			return usagef("defrag", "--for is missing")
-		}
-		pods.generateUID = true
-		wanted, err := pods.load(c)
+		req, err := d.request(c, "defrag")
 		if err != nil {
 			return err
 		}
-		if len(wanted) != 1 {
-			return usagef("defrag", "--for: %s has %d pods, expected 1", pods.title(), len(wanted))
-		}
+		req.DryRun = dryRun
 		if rate != "" {
 			q, err := resource.ParseQuantity(rate)
 			if err != nil || q.Sign() <= 0 {
@@ -59,20 +53,47 @@ func (c *ctl) defrag() *cobra.Command {
 			}
 			req.BytesPerSecond = uint64(q.Value())
 		}
-		req.Pod = wanted[0]
 		if !cmd.Flags().Changed("timeout") {
 			c.timeout = 0
 		}
-		return c.connected(ctx, func(ctx context.Context, s *session) error { return s.defrag(ctx, &req) })
+		return c.connected(ctx, func(ctx context.Context, s *session) error { return s.defrag(ctx, req) })
 	})
+	d.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&pods.files, "for", nil, "file with the pod; '-' is the standard input")
-	pods.readingFlags(f)
-	f.Uint32Var(&req.MaxMoves, "max-moves", 4, "the most pods that move, 1 to 16")
 	f.StringVar(&rate, "rate", "", "the most memory that moves in a second on average, such as 512Mi; empty is the limit of the configuration")
-	f.BoolVar(&req.DryRun, "dry-run", false, "only show the moves")
-	f.StringVar(&req.Owner, "owner", "", "agent for which the pod is tried; empty is the default one")
+	f.BoolVar(&dryRun, "dry-run", false, "only show the moves")
 	return cmd
+}
+
+// defragging is for which pod other pods would move.
+type defragging struct {
+	pods     manifest
+	maxMoves uint32
+	owner    string
+}
+
+func (d *defragging) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&d.pods.files, "for", nil, "file with the pod; '-' is the standard input")
+	d.pods.readingFlags(f)
+	f.Uint32Var(&d.maxMoves, "max-moves", 4, "the most pods that move, 1 to 16")
+	f.StringVar(&d.owner, "owner", "", "agent for which the pod is tried; empty is the default one")
+}
+
+// request reads the pod.
+func (d *defragging) request(c *ctl, command string) (*admissionv1.DefragmentRequest, error) {
+	if len(d.pods.files) == 0 {
+		return nil, usagef(command, "--for is missing")
+	}
+	d.pods.generateUID = true
+	wanted, err := d.pods.load(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(wanted) != 1 {
+		return nil, usagef(command, "--for: %s has %d pods, expected 1", d.pods.title(), len(wanted))
+	}
+	return &admissionv1.DefragmentRequest{Pod: wanted[0], MaxMoves: d.maxMoves, Owner: d.owner}, nil
 }
 
 // defrag shows the events of a defragmentation.

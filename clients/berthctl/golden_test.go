@@ -237,6 +237,8 @@ var goldens = map[string][]step{
 		{args: "plan"}, {args: "plan resize web app --cpu 4"}, {args: "plan resize web app --cpu 4 --map --width 60"}, {args: "plan resize web app --cpu 4 -o json"},
 		{args: "plan resize " + twinUID + " --set c:limits.cpu=2"}, {args: "plan resize -f - --map", stdin: podYAML("big")}, {args: "plan resize web"},
 		{args: "resize web app --cpu 4"},
+		{args: "plan defrag --for - --map --width 60", stdin: podYAML("big")}, {args: "plan defrag --for -", stdin: podYAML("web")}, {args: "plan defrag --for -", stdin: podYAML("gone")},
+		{args: "plan defrag --for - -o json", stdin: podYAML("big")}, {args: "plan defrag"},
 	},
 	"defrag": {
 		{args: "defrag --for -", stdin: podYAML("web")}, {args: "defrag --for - --dry-run", stdin: podYAML("big")},

@@ -30,7 +30,84 @@ func (c *ctl) plan() *cobra.Command {
 		use:     "plan",
 		short:   "Show the steps of a change before it is made",
 		example: "  berthctl plan resize default/web app --cpu 8 --map",
-	}, c.planResize())
+	}, c.planResize(), c.planDefrag())
+}
+
+const planDefragLong = `Show which pods 'berthctl defrag' would move so that a pod fits, with each step and the cost, and change nothing. --map draws the
+machine before the moves and after them.
+
+The exit code is 3 if the pod does not fit.`
+
+const planDefragExample = `  berthctl plan defrag --for pod.yaml
+  berthctl plan defrag --for pod.yaml --max-moves 2 --map`
+
+func (c *ctl) planDefrag() *cobra.Command {
+	var d defragging
+	var draw mapFlags
+	cmd := c.verb(about{
+		use:   "defrag --for FILE [--max-moves N]",
+		short: "Show the steps of the moves of other pods after which a pod fits",
+		long:  planDefragLong, example: planDefragExample,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		o, err := draw.options(s.ctl)
+		if err != nil {
+			return err
+		}
+		req, err := d.request(s.ctl, "plan defrag")
+		if err != nil {
+			return err
+		}
+		req.DryRun = true
+		return s.planDefrag(ctx, req, draw.draw && !s.forPrograms(), o)
+	})
+	d.flags(cmd)
+	draw.declare(cmd, "draw the machine before and after the moves")
+	return cmd
+}
+
+func (s *session) planDefrag(ctx context.Context, req *admissionv1.DefragmentRequest, draw bool, o nodemap.Options) error {
+	events, err := s.Admission().Defragment(ctx, req)
+	if err != nil {
+		return err
+	}
+	answer, err := events.Recv()
+	if err != nil {
+		return err
+	}
+	plan, meta := answer.GetPlan(), req.GetPod().GetMetadata()
+	if err := s.show(answer, func(w io.Writer) {
+		showDefragPlan(w, meta.GetNamespace()+"/"+meta.GetName(), plan)
+		for i, m := range plan.GetMoves() {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			fmt.Fprintf(w, "%s/%s\n", m.GetNamespace(), m.GetName())
+			showPlan(w, m.GetPlan())
+		}
+	}); err != nil {
+		return err
+	}
+	if draw {
+		state, err := s.mapState(ctx, s.now())
+		if err != nil {
+			return err
+		}
+		after := state
+		for _, m := range plan.GetMoves() {
+			pod, err := s.byUID(ctx, m.GetPodUid())
+			if err != nil {
+				return err
+			}
+			after = afterMove(after, pod, pod.GetContainers(), m.GetPlan())
+		}
+		if err := s.showMaps(state, after, len(plan.GetMoves()) > 0, o); err != nil {
+			return err
+		}
+	}
+	if !plan.GetFits() {
+		return verdict(exitRejected)
+	}
+	return nil
 }
 
 func (c *ctl) planResize() *cobra.Command {
@@ -94,6 +171,11 @@ func (s *session) showSteps(w io.Writer, pod *typesv1.PodAllocation, answer *adm
 		fmt.Fprintf(w, "in place, in one step\n\n%v", s.allocations(answer.GetAllocations()))
 		return
 	}
+	showPlan(w, plan)
+}
+
+// showPlan prints the cost and the steps of a move.
+func showPlan(w io.Writer, plan *typesv1.MovePlan) {
 	fmt.Fprintf(w, "containers that move: %d, CPUs that get another owner: %d, memory that moves: at most %s\n\n",
 		plan.GetContainerCount(), plan.GetCpuCount(), table.Bytes(plan.GetBytes()))
 	t := table.New("STEP", "CONTAINER", "CPUS", "MEMORY NODES", "MOVES")
@@ -137,19 +219,25 @@ func (s *session) showMoved(ctx context.Context, pod *typesv1.PodAllocation, ans
 	if err != nil {
 		return err
 	}
+	changes := answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+	return s.showMaps(state, afterMove(state, pod, answer.GetAllocations(), answer.GetPlan()), changes, o)
+}
+
+// showMaps draws the machine before and, if something changes, after it.
+func (s *session) showMaps(before, after nodemap.State, changes bool, o nodemap.Options) error {
 	fmt.Fprint(s.out, "\nthe machine before:\n\n")
-	if err := s.showMap(state, o); err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+	if err := s.showMap(before, o); err != nil || !changes {
 		return err
 	}
 	fmt.Fprint(s.out, "\nthe machine after:\n\n")
-	return s.showMap(afterMove(state, pod, answer), o)
+	return s.showMap(after, o)
 }
 
-// afterMove returns a state of the machine after a resize of a pod.
-func afterMove(state nodemap.State, pod *typesv1.PodAllocation, answer *admissionv1.ResizeResponse) nodemap.State {
+// afterMove returns a state of the machine after a move, or a resize, of a pod, with what its containers have then.
+func afterMove(state nodemap.State, pod *typesv1.PodAllocation, containers []*typesv1.ContainerAllocation, plan *typesv1.MovePlan) nodemap.State {
 	planned := func(container string, claims []*typesv1.Claim) (out []*typesv1.Claim) {
 		for _, c := range claims {
-			for _, to := range answer.GetPlan().GetClaims() {
+			for _, to := range plan.GetClaims() {
 				if to.GetContainerName() == container && to.GetProvider() == c.GetProvider() && to.GetResource() == c.GetResource() {
 					c = to
 				}
@@ -159,7 +247,7 @@ func afterMove(state nodemap.State, pod *typesv1.PodAllocation, answer *admissio
 		return out
 	}
 	claims := planned("", pod.GetClaims())
-	for _, a := range answer.GetAllocations() {
+	for _, a := range containers {
 		claims = append(claims, planned(a.GetContainerName(), a.GetClaims())...)
 	}
 	old, moved := mapPod(pod.GetUid(), podName(pod), pod.GetClaims(), pod.GetContainers()), mapPod(pod.GetUid(), podName(pod), claims, nil)
