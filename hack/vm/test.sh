@@ -61,6 +61,7 @@ moves='./server/berthd:^(TestMoveOnTheMachine|TestMoveEachKindOnTheMachine|TestD
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' "$moves"
 vm -cgroup v2 -nodes 2 -cpus 8 -memory 8192 -hugepages '1G=1,1' './server/berthd:^TestMoveGiantPagesOnTheMachine$'
+vm -cgroup v2 -shape n4intel -env BERTH_TEST_OFFLINE=1 "./server/berthd:TestMoveOnTheMachine|TestDefragOnTheMachine|Offline|CPUsGo"
 crash='./server/berthd:^TestCrashDuringAMoveOnTheMachine$'
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
