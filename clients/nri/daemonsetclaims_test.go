@@ -31,7 +31,7 @@ const claimsPatch = `- target: {kind: DaemonSet, name: berth}
             resources: {requests: {cpu: "0"}}
 `
 
-// TestClusterDaemonSetClaims installs the overlay dra as docs/dra.md says: a claim works, the API server takes the examples, and
+// TestClusterDaemonSetClaims installs the overlays dra and dra-allocatable as docs/dra.md says: a claim works, the API server takes the examples, and
 // the service account writes the slices of its own node and driver only.
 func TestClusterDaemonSetClaims(t *testing.T) {
 	cluster.Need(t) // before something is built for it
@@ -43,22 +43,38 @@ func TestClusterDaemonSetClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := strconv.Itoa(runtime.NumCPU() - 1)
-	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{
-		"reservedSystemCPUs": "0-" + last, "systemReserved": map[string]string{"memory": "256Mi"},
-	}})
-	k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
-	k.prepareNode()
-	k.loadDRA()
-	cdi := k.overlayOfClaims(last)
+	for _, row := range []struct {
+		overlay, reserved, dra string
+		gates                  []string
+	}{
+		{"dra", "0-" + last, `{cpus: "` + last + `", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}`, nil},
+		{"dra-allocatable", "0-" + strconv.Itoa(runtime.NumCPU()-2), "{from: allocatable}", []string{"DRANodeAllocatableResources"}},
+	} {
+		t.Run(row.overlay, func(t *testing.T) {
+			c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), FeatureGates: row.gates, Kubelet: map[string]any{
+				"reservedSystemCPUs": row.reserved, "systemReserved": map[string]string{"memory": "256Mi"},
+			}})
+			k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
+			k.prepareNode()
+			k.loadDRA()
+			k.installsClaims(k.overlayOfClaims(row.overlay, row.dra), last)
+		})
+	}
+}
+
+// installsClaims applies and deletes an overlay with claims.
+func (k *kubernetes) installsClaims(cdi, last string) {
+	k.t.Helper()
+	c := k.Cluster
 	k.must("apply", "-k", c.Path("overlay"))
 	k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
 
 	k.claimed("first", "1")
 	if got := k.affinityOf("first", "main"); got != last {
-		t.Errorf("the container with the claim runs on %s, want %s", got, last)
+		k.t.Errorf("the container with the claim runs on %s, want %s", got, last)
 	}
 	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get", "claims"); !strings.Contains(text, "default/first/main") {
-		t.Errorf("berthctl in the pod lists\n%s", text)
+		k.t.Errorf("berthctl in the pod lists\n%s", text)
 	}
 	k.must("apply", "--dry-run=server", "-f", c.Path("kubernetes", "examples", "dra"))
 	k.writesOwnSlicesOnly()
@@ -81,9 +97,9 @@ func (k *kubernetes) loadDRA() {
 }
 
 // overlayOfClaims writes the overlay with a configuration for this machine, and returns the runtime's directory of CDI files.
-func (k *kubernetes) overlayOfClaims(cpus string) string {
+func (k *kubernetes) overlayOfClaims(name, dra string) string {
 	k.t.Helper()
-	config := k.Path("kubernetes", "overlays", "dra", "berthd.yaml")
+	config := k.Path("kubernetes", "overlays", name, "berthd.yaml")
 	text, err := os.ReadFile(config)
 	if err != nil {
 		k.t.Fatal(err)
@@ -94,10 +110,9 @@ func (k *kubernetes) overlayOfClaims(cpus string) string {
 	}
 	head += `memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 256Mi}}]}
 topology: {policy: best-effort}
-dra: {cpus: "` + cpus + `", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}
-`
+dra: ` + dra + "\n"
 	cdi := filepath.Join(filepath.Dir(k.Containerd.Socket), "cdi")
-	k.writeOverlay("kubernetes/overlays/dra", tagNewer)
+	k.writeOverlay("kubernetes/overlays/"+name, tagNewer)
 	path := k.Path("overlay", "kustomization.yaml")
 	overlay, err := os.ReadFile(path)
 	if err == nil {
