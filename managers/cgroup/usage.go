@@ -35,6 +35,13 @@ type Details struct {
 	CPUPressure, MemoryPressure, IOPressure *time.Duration
 }
 
+// fewBytes is how much memory of a container may be counted on other nodes after it has moved: the kernel counts by batches for
+// each CPU.
+const fewBytes = 4 << 20
+
+// Arrived returns whether memory counts as arrived on other NUMA nodes if a part of it is counted elsewhere.
+func Arrived(elsewhere, all uint64) bool { return elsewhere <= max(fewBytes, all/64) }
+
 // Throttling is what a CPU quota has cost a cgroup since it was created.
 type Throttling struct {
 	Periods, Throttled uint64

@@ -187,14 +187,11 @@ func (i *importing) noteOthers(record *ledger.Pod) {
 func (i *importing) check(ctx context.Context, outcomes map[string]string) error {
 	// The reservations of the pods in the file already count for them.
 	own := slices.Collect(maps.Keys(i.given))
-	before := map[ledger.Finding]bool{}
-	for _, f := range ledger.Check(i.engine.WithReservations(i.view, own...)) {
-		before[f] = true
-	}
+	before := ledger.Check(i.engine.WithReservations(i.view, own...))
 	var conflicts errdefs.Violations
 	for _, f := range ledger.Check(i.engine.WithReservations(i.draft.View(), own...)) {
 		switch {
-		case before[f]:
+		case slices.ContainsFunc(before, f.Same):
 		case f.Kind == ledger.Structural:
 			conflicts.Addf(f.Owner.String(), "%s", f.Text)
 		default:

@@ -267,8 +267,12 @@ var moves = []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_SHARED_CP
 func (p *Policy) push(ctx context.Context, runtime Updater) error {
 	for {
 		updates, answered, err := p.look(ctx)
-		if err != nil || len(updates) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(updates) == 0 {
+			p.tryAgain(runtime)
+			return nil
 		}
 		p.Log.Debug("containers move", "containers", len(updates))
 		failed, err := runtime.UpdateContainers(updates)
@@ -303,11 +307,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 		m := p.members[w.ID]
 		p.apply(m, placement.Sent, w.CPUs)
 		m.pushed = w.CPUs
-		u := update(m, w.CPUs)
-		if wide := m.wide.Intersect(m.held); !wide.IsEmpty() {
-			u.SetLinuxCPUSetMems(wide.Commas())
-		}
-		updates = append(updates, u)
+		updates = append(updates, update(m, w.CPUs))
 	}
 	return updates, answered, nil
 }
@@ -395,8 +395,6 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 		} else if m.moved && u.GetLinux().GetResources().GetCpu().GetMems() == m.mems {
 			m.moved, m.reportAt = false, time.Time{} // the kernel has moved the memory, or tryAgain lets it try again
 		}
-		again = again || !m.wide.IsEmpty() // the nodes that it may use are sent next
-		m.wide = 0
 		again = again || !m.answered.IsEmpty()
 		p.outcome(m, sent, became)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/containerd/nri/pkg/api"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
@@ -14,8 +15,10 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -93,6 +96,7 @@ func earlier(a, b time.Time) time.Time {
 
 // reportOf reports the memory of a member, unless the member has ended.
 func (p *Policy) reportOf(ctx context.Context, m *member) error {
+	m.wide = 0
 	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: p.ledger.revision}
 	switch {
 	case p.Memory == nil:
@@ -105,6 +109,7 @@ func (p *Policy) reportOf(ctx context.Context, m *member) error {
 	if old := (*berth.Error)(nil); err != nil && (!errors.As(err, &old) || old.Code != codes.Unimplemented) {
 		return err // an older berthd moves no memory
 	}
+	p.noteStaying(m, req)
 	m.reportAt = p.Now().Add(pause)
 	switch {
 	case p.ledger.pods[m.key].GetMoving():
@@ -140,26 +145,67 @@ func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
 	if now.Nodes.Commas() != m.mems && m.pushed.IsEmpty() {
 		m.moved = true
 	}
-	p.tryAgain(m, now)
 	return true
 }
 
-// tryAgain makes an update of a member due that lets the kernel move what has stayed. The kernel moves memory only when the
-// memory nodes change. So the member gets the nodes with the rest in addition, which its pod holds, and right after that only
-// those that it may use.
-func (p *Policy) tryAgain(m *member, now Memory) {
-	wide := now.Nodes
-	for id, bytes := range now.Bytes {
-		if bytes > 0 && m.held.Contains(id) {
+// noteStaying notes from a report that berthd has taken which memory of a member has stayed on nodes that it may not use any more.
+func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
+	now := convert.Nodes(req.GetMemoryNodes())
+	m.wide = 0
+	var elsewhere, all uint64
+	wide := now
+	for _, n := range req.GetNodeMemory() {
+		all += n.GetBytes()
+		if id := int(n.GetNumaNode()); !now.Contains(id) && n.GetBytes() > 0 {
+			elsewhere += n.GetBytes()
 			wide = wide.With(id)
 		}
 	}
+	wide = wide.Intersect(m.held)
 	switch at := p.Now(); {
-	case wide == now.Nodes || m.moved || !m.pushed.IsEmpty():
-	case m.attempt.IsZero():
-		m.attempt = at
-	case at.Sub(m.attempt) >= attemptEvery:
-		m.attempt, m.wide, m.moved = at, wide, true
+	case !p.ledger.pods[m.key].GetMoving() || now.Commas() != m.mems || wide.IsSubsetOf(now) || cgroup.Arrived(elsewhere, all):
+		m.stays = time.Time{}
+	case m.stays.IsZero():
+		m.stays = at
+	case at.Sub(m.stays) >= attemptEvery:
+		m.stays, m.wide = at, wide
+	}
+}
+
+// tryAgain lets the kernel move what has stayed. It moves memory only when the memory nodes change: so the runtime gets the nodes
+// with the rest in addition, and right after that only those that the member may use. berthd does not end the move meanwhile and gives
+// nobody these nodes: its last report of the member, and those of the time of attemptEvery, say that memory stays.
+// mu must be free, as for push.
+func (p *Policy) tryAgain(runtime Updater) {
+	var wide, narrow []*api.ContainerUpdate
+	p.mu.Lock()
+	for _, m := range p.live() {
+		nodes := m.wide
+		m.wide = 0
+		c, known := p.tracker.Get(m.id)
+		if nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() || c.Phase == placement.Starting {
+			continue
+		}
+		cpus := p.tracker.Grantable(m.id, c.WantedCPUs)
+		if cpus.IsEmpty() {
+			continue
+		}
+		p.apply(m, placement.Sent, cpus)
+		m.pushed, m.moved = cpus, true
+		u := update(m, cpus)
+		u.SetLinuxCPUSetMems(nodes.Commas())
+		wide, narrow = append(wide, u), append(narrow, update(m, cpus))
+	}
+	p.mu.Unlock()
+	if len(wide) == 0 {
+		return
+	}
+	if failed, err := runtime.UpdateContainers(wide); err != nil || len(failed) > 0 {
+		p.Log.Debug("memory nodes are not widened for another attempt", "containers", len(failed), "error", err)
+	}
+	failed, err := runtime.UpdateContainers(narrow)
+	if p.landed(narrow, failed, err, nil) {
+		p.kick()
 	}
 }
 

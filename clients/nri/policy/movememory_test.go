@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -305,47 +308,48 @@ func TestReportsOfMemoryThatStays(t *testing.T) {
 	eventually(t, "the move ends", func() bool { pass(); return !d.moves("trainer-uid.main") })
 }
 
-// Memory that something has used for a moment when its nodes changed moves later, by another change of the nodes.
-func TestMemoryThatStaysMovesLater(t *testing.T) {
-	t.Parallel()
-	d, e, p, c := moving(t, func(*Config, *engine) {})
-	now := time.Now()
-	e.policy.Now = func() time.Time { return now }
-	pass := func() {
-		t.Helper()
-		now = now.Add(moveInterval)
-		if err := e.policy.push(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
+// staying moves a container whose memory stays on node 0, and returns how to make a pass after moveInterval. sent are the memory nodes of
+// the container's updates.
+func staying(t *testing.T, change func(*Config, *engine)) (d *daemon, e *engine, now *time.Time, pass func(), sent *[]string) {
+	t.Helper()
+	d, e, p, c := moving(t, change)
+	now, sent = new(time.Now()), new([]string)
+	e.policy.Now = func() time.Time { return *now }
 	e.mu.Lock()
 	e.pins = true
-	var sent []string
 	e.before = func(updates []*api.ContainerUpdate) {
 		for _, u := range updates {
 			if u.GetContainerId() == "trainer-1" {
-				sent = append(sent, u.GetLinux().GetResources().GetCpu().GetMems())
+				*sent = append(*sent, u.GetLinux().GetResources().GetCpu().GetMems())
 			}
 		}
 	}
 	e.mu.Unlock()
+	pass = func() {
+		*now = now.Add(moveInterval)
+		_ = e.policy.push(t.Context(), e) // an error is one of berthd
+	}
 	eventually(t, "berthd allows the move", func() bool {
 		pass()
 		_, err := e.resize(p, c, size(4000, 4000, 0))
 		return err == nil
 	})
 	eventually(t, "the container may only use memory of node 1", func() bool { pass(); return e.memsOf("trainer-1") == "1" })
-	began := now
-	for range int(attemptEvery/moveInterval) / 2 {
-		pass()
-	}
-	sent = nil
-	// The second attempt finds the memory as before, and the third one moves it.
+	pass()
+	*sent = nil
+	return d, e, now, pass, sent
+}
+
+// Memory that something has used for a moment when its nodes changed moves later, by another change of the nodes.
+func TestMemoryThatStaysMovesLater(t *testing.T) {
+	t.Parallel()
+	d, e, now, pass, sent := staying(t, func(*Config, *engine) {})
+	began := *now
 	for now.Sub(began) < attemptEvery*3/2 {
 		pass()
 	}
-	if got := strings.Join(sent, " "); got != "0,1 1" {
-		t.Errorf("memory nodes after half of the interval, in order: %q", got)
+	if got := strings.Join(*sent, " "); got != "0,1 1" {
+		t.Errorf("memory nodes in order: %q", got)
 	}
 	e.mu.Lock()
 	e.pins = false
@@ -354,7 +358,58 @@ func TestMemoryThatStaysMovesLater(t *testing.T) {
 	if e.at("trainer-1") != numa.Of(1) || e.memsOf("trainer-1") != "1" {
 		t.Errorf("memory on nodes %s of %s", e.at("trainer-1"), e.memsOf("trainer-1"))
 	}
-	if passed := now.Sub(began); passed < 2*attemptEvery {
+	if passed := now.Sub(began); passed < 2*attemptEvery-2*time.Second {
 		t.Errorf("it has moved after %s", passed)
+	}
+}
+
+// A rest that berthd takes for arrived memory begins no other attempt: the move ends, and others may get the node.
+func TestFewBytesStay(t *testing.T) {
+	t.Parallel()
+	var few atomic.Bool
+	d, _, now, pass, sent := staying(t, func(c *Config, _ *engine) {
+		read := c.Memory
+		c.Memory = func(cgroup string, pid int) (Memory, error) {
+			m, err := read(cgroup, pid)
+			if err == nil && few.Load() {
+				m.Bytes = map[int]uint64{0: 1 << 20, 1: usedBytes}
+			}
+			return m, err
+		}
+	})
+	began := *now
+	for now.Sub(began) < attemptEvery-4*time.Second {
+		pass()
+	}
+	few.Store(true)
+	for now.Sub(began) < 2*attemptEvery {
+		pass()
+	}
+	if slices.Contains(*sent, "0,1") {
+		t.Errorf("memory nodes in order: %q", *sent)
+	}
+	eventually(t, "the move ends", func() bool { pass(); return !d.moves("trainer-uid.main") })
+}
+
+// An attempt ends although berthd goes away in the middle of it.
+func TestOutageInAnAttempt(t *testing.T) {
+	t.Parallel()
+	_, e, now, _, sent := staying(t, func(*Config, *engine) {})
+	ctx, goAway := context.WithCancel(t.Context())
+	e.mu.Lock()
+	before := e.before
+	e.before = func(updates []*api.ContainerUpdate) {
+		before(updates)
+		if slices.Contains(*sent, "0,1") {
+			goAway()
+		}
+	}
+	e.mu.Unlock()
+	for began := *now; now.Sub(began) < 2*attemptEvery && len(*sent) == 0; {
+		*now = now.Add(moveInterval)
+		_ = e.policy.push(ctx, e)
+	}
+	if got := strings.Join(*sent, " "); got != "0,1 1" || e.memsOf("trainer-1") != "1" {
+		t.Errorf("memory nodes in order: %q; it has %s", got, e.memsOf("trainer-1"))
 	}
 }

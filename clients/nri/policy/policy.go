@@ -270,10 +270,10 @@ type member struct {
 	moved bool
 	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use.
 	held numa.Mask
-	// attempt is when the kernel has last tried to move memory that stays on held nodes, and wide are the nodes of the next
-	// update if the kernel is to try again. See tryAgain.
-	attempt time.Time
-	wide    numa.Mask
+	// stays is since when all reports say that memory stays on held nodes, or when the kernel has last tried again to move it. wide
+	// are the nodes for another attempt that is due. See tryAgain.
+	stays time.Time
+	wide  numa.Mask
 	// back means that the runtime has confirmed an update to all CPUs.
 	back bool
 	// unlisted means that the runtime's last list did not contain the member.

@@ -68,7 +68,7 @@ func (p *Policy) want(ctx context.Context) error {
 			m.own = cpus // a resize may have changed them
 		}
 		if now := pinnedNodes(c); now != "" && now != m.mems {
-			m.mems, m.moved, m.attempt = now, true, time.Time{}
+			m.mems, m.moved, m.stays, m.wide = now, true, time.Time{}, 0
 		}
 		m.held = claimedNodes(c)
 		p.tracker.Want(m.id, cpus, m.own)
@@ -278,7 +278,7 @@ func (p *Policy) updates(writes []placement.Write) (out []*api.ContainerUpdate) 
 		m := p.members[w.ID]
 		u := update(m, w.CPUs)
 		u.SetIgnoreFailure()
-		m.moved, m.wide = false, 0
+		m.moved = false
 		p.send(m, w.CPUs)
 		out = append(out, u)
 	}

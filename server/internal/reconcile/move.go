@@ -198,10 +198,6 @@ func nodesOf(pod *ledger.Pod, owner ledger.Owner) (nodes numa.Mask) {
 	return nodes
 }
 
-// fewBytes is how much memory of a container may be counted on other nodes after it has moved: the kernel
-// counts by batches for each CPU.
-const fewBytes = 4 << 20
-
 // migrated returns which memory of a container's processes is not on its memory nodes; empty if it has arrived. The page cache may stay where
 // it is, because the kernel moves only pages that processes have mapped.
 func (l *Loop) migrated(ctx context.Context, c runningContainer) (stays string, err error) {
@@ -220,7 +216,7 @@ func (l *Loop) migrated(ctx context.Context, c runningContainer) (stays string, 
 		}
 	}
 	elsewhere -= min(elsewhere, d.UnmappedBytes)
-	if elsewhere > max(fewBytes, all/64) {
+	if !cgroup.Arrived(elsewhere, all) {
 		return fmt.Sprintf("%d of %d bytes of container %s are not on NUMA nodes %s: pages that a device has pinned cannot move",
 			elsewhere, all, c.Owner, c.mems), nil
 	}

@@ -125,7 +125,7 @@ func (l *Loop) reportSettled(view *ledger.View, pod *ledger.Pod, b ledger.Bindin
 			elsewhere += bytes
 		}
 	}
-	if elsewhere > max(fewBytes, all/64) {
+	if !cgroup.Arrived(elsewhere, all) {
 		return errdefs.Unavailablef("%d of %d bytes of container %s are not on NUMA nodes %s: pages that a device has pinned cannot move",
 			elsewhere, all, b.Owner, want)
 	}
