@@ -54,7 +54,7 @@ func (c Config) validateBeside(vs *errdefs.Violations) {
 	case c.RuntimeEndpoint != "":
 		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri call the runtime (beside: kubelet)")
 	}
-	if c.Cgroups.Tree == TreeMemory && c.Moves.HugePages {
+	if c.Cgroups.Tree == TreeMemory && c.Moves.HugePages && (c.Beside == Kubelet || c.Machine == "") { // simulated processes have huge pages
 		vs.Addf("moves.hugePages", "expected false, because berthd does not see where huge pages are (cgroups.tree: %s), and no agent reports it", TreeMemory)
 	}
 	for _, d := range []struct {
