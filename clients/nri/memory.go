@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/clients/nri/policy"
@@ -78,7 +77,7 @@ func (r *memoryReader) of(literal string, pid int) (out policy.Memory, err error
 	if text, err = r.root.ReadFile(path.Join(dir, "memory.numa_stat")); err != nil {
 		return out, err
 	}
-	out.Bytes, err = mapped(string(text))
+	out.Bytes, err = cgroup.MappedBytes(string(text))
 	return out, err
 }
 
@@ -97,35 +96,4 @@ func containerCgroup(literal string) (cgroup.Name, error) {
 		return nil, errdefs.Invalidf("cgroup %q: expected the name of a container's cgroup below another one", literal)
 	}
 	return name, name.Check()
-}
-
-// mapped returns what processes have mapped, from memory.numa_stat. shmem also has files of a tmpfs that no process has mapped, and
-// file_mapped also has mapped files of disks. So the lower one of them is the most that mapped shared memory can be.
-func mapped(text string) (map[int]uint64, error) {
-	lines := map[string]map[int]uint64{}
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] != "anon" && fields[0] != "shmem" && fields[0] != "file_mapped" {
-			continue
-		}
-		nodes := map[int]uint64{}
-		for _, field := range fields[1:] {
-			node, amount, _ := strings.Cut(field, "=")
-			id, err := strconv.Atoi(strings.TrimPrefix(node, "N"))
-			bytes, err2 := strconv.ParseUint(amount, 10, 62)
-			if err != nil || err2 != nil || id < 0 || id >= numa.MaxNodes {
-				return nil, errdefs.Internalf("memory.numa_stat has %.40q", field)
-			}
-			nodes[id] = bytes
-		}
-		lines[fields[0]] = nodes
-	}
-	out := lines["anon"]
-	if out == nil {
-		return nil, errdefs.Unsupportedf("memory.numa_stat has no line of anonymous memory")
-	}
-	for id, bytes := range lines["shmem"] {
-		out[id] += min(bytes, lines["file_mapped"][id])
-	}
-	return out, nil
 }

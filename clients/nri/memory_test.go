@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -124,7 +125,7 @@ func FuzzMemory(f *testing.F) {
 	f.Add(numaStat, "kubepods-poda.slice:cri-containerd:c1")
 	f.Add("anon N64=1", "/a/../b")
 	f.Fuzz(func(t *testing.T, text, literal string) {
-		if bytes, err := mapped(text); err == nil {
+		if bytes, err := cgroup.MappedBytes(text); err == nil {
 			for id := range bytes {
 				if id < 0 || id >= numa.MaxNodes {
 					t.Errorf("node %d", id)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/servertest"
@@ -156,25 +156,8 @@ func isOnNode(cpu, node int) bool {
 	return err == nil
 }
 
-var pagesOnNode = regexp.MustCompile(` N(\d+)=(\d+)`)
-
-// pagesOf counts the anonymous pages of a process on each NUMA node: proc_pid_numa_maps(5).
+// pagesOf counts the anonymous pages of a process on each NUMA node.
 func pagesOf(t *testing.T, pid int) map[int]int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts := map[int]int{}
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, " file=") {
-			continue
-		}
-		for _, m := range pagesOnNode.FindAllStringSubmatch(line, -1) {
-			node, _ := strconv.Atoi(m[1])
-			count, _ := strconv.Atoi(m[2])
-			counts[node] += count
-		}
-	}
-	return counts
+	return nodetest.Pages(t, pid, nodetest.OfNoFile)
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -565,29 +564,10 @@ func (p *process) works() {
 	}
 }
 
-// pagesOnNode is how many pages of a mapping are on a node, from numa_maps.
-var pagesOnNode = regexp.MustCompile(` N(\d+)=(\d+)`)
-
-// pages counts by node the pages that a process has and that belong to no file
-// (numa(7)): the first reader of a file has chosen their node.
+// pages counts by node the pages that a process has and that belong to no file.
 func (p *process) pages() map[int]int {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", p.pid()))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	counts := map[int]int{}
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, " file=") {
-			continue
-		}
-		for _, m := range pagesOnNode.FindAllStringSubmatch(line, -1) {
-			node, _ := strconv.Atoi(m[1])
-			n, _ := strconv.Atoi(m[2])
-			counts[node] += n
-		}
-	}
-	return counts
+	return nodetest.Pages(p.t, p.pid(), nodetest.OfNoFile)
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

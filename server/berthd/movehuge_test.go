@@ -84,22 +84,7 @@ func useHugePages(counts string) (release func(), err error) {
 // hugePages counts by node the huge pages that a process has mapped.
 func (p *process) hugePages() map[int]int {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", p.pid()))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	counts := map[int]int{}
-	for line := range strings.Lines(string(text)) {
-		if !strings.Contains(line, " huge ") {
-			continue
-		}
-		for _, m := range pagesOnNode.FindAllStringSubmatch(line, -1) {
-			node, _ := strconv.Atoi(m[1])
-			n, _ := strconv.Atoi(m[2])
-			counts[node] += n
-		}
-	}
-	return counts
+	return nodetest.Pages(p.t, p.pid(), func(mapping string) bool { return strings.Contains(mapping, " huge ") })
 }
 
 // pools are how many huge pages of a size the nodes have, and how many of them are free.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // asKinds has how many MiB of each other kind of memory a process uses: locked, shared, and of a file in a tmpfs that nobody has mapped.
@@ -50,22 +50,7 @@ func useKinds(mib string) error {
 // sharedPages counts by node the pages of shared memory that a process has mapped.
 func (p *process) sharedPages() map[int]int {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", p.pid()))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	counts := map[int]int{}
-	for line := range strings.Lines(string(text)) {
-		if !strings.Contains(line, " file=/dev/zero") {
-			continue
-		}
-		for _, m := range pagesOnNode.FindAllStringSubmatch(line, -1) {
-			node, _ := strconv.Atoi(m[1])
-			n, _ := strconv.Atoi(m[2])
-			counts[node] += n
-		}
-	}
-	return counts
+	return nodetest.Pages(p.t, p.pid(), func(mapping string) bool { return strings.Contains(mapping, " file=/dev/zero") })
 }
 
 // TestMoveEachKindOnTheMachine: locked and shared memory moves with its container, and files of a tmpfs that nobody has mapped do not

@@ -22,7 +22,7 @@ func (d *Driver) Details(ctx context.Context, name cgroup.Name) (out cgroup.Deta
 	if text, ok := d.readOptional("memory", name, "memory.numa_stat"); ok {
 		if v2 {
 			out.NUMABytes = numaBytes(text, 1, "anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable")
-			out.MappedBytes = mappedBytes(text)
+			out.MappedBytes, _ = cgroup.MappedBytes(text)
 		} else {
 			page := uint64(max(0, d.facts.PageBytes))
 			out.NUMABytes = numaBytes(text, page, "hierarchical_total")
@@ -119,17 +119,6 @@ func numaBytes(text string, unit uint64, keys ...string) map[int]uint64 {
 				out[id] += n * unit
 			}
 		}
-	}
-	return out
-}
-
-// mappedBytes returns what processes have mapped, from memory.numa_stat of cgroup v2. shmem also has files of a tmpfs that no process
-// has mapped, and file_mapped also has mapped files of disks. So the lower one of them is the most that mapped shared memory can be.
-func mappedBytes(text string) map[int]uint64 {
-	out := numaBytes(text, 1, "anon")
-	mapped := numaBytes(text, 1, "file_mapped")
-	for id, bytes := range numaBytes(text, 1, "shmem") {
-		out[id] += min(bytes, mapped[id])
 	}
 	return out
 }

@@ -62,11 +62,6 @@ func TestDetailTexts(t *testing.T) {
 	if got := numaBytes("total=9 N0=9\nhierarchical_total=3 N0=2 N1=1\n", 4096, "hierarchical_total"); !maps.Equal(got, map[int]uint64{0: 8192, 1: 4096}) {
 		t.Errorf("v1: %v", got)
 	}
-	// Of shared memory, only what is mapped counts: not files of a tmpfs, and not mapped files of disks.
-	shared := "anon N0=1 N1=2\nfile N0=500 N1=500\nshmem N0=100 N1=20\nfile_mapped N0=40 N1=30\n"
-	if got := mappedBytes(shared); !maps.Equal(got, map[int]uint64{0: 41, 1: 22}) {
-		t.Errorf("mapped: %v", got)
-	}
 	if got := statBytes("shmem 1\ntotal_shmem 4096\ntotal_shmem_x 5\n", "total_shmem"); got != 4096 {
 		t.Errorf("memory.stat: %d", got)
 	}
