@@ -60,6 +60,10 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 	if c.Status.Allocation == nil {
 		return nil, errdefs.Preconditionf("the claim is not allocated")
 	}
+	configs, err := readParameters(c.Status.Allocation.Devices.Config)
+	if err != nil {
+		return nil, err
+	}
 	out := &claim{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
@@ -70,7 +74,7 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 		if err != nil {
 			return nil, fmt.Errorf("request %s: %w", r.Request, err)
 		}
-		parameters, err := readParameters(c.Status.Allocation.Devices.Config, r.Request)
+		parameters, err := forRequest(configs, r.Request)
 		if err != nil {
 			return nil, err
 		}

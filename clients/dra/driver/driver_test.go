@@ -640,7 +640,7 @@ func opaque(source resourceapi.AllocationConfigSource, parameters string) resour
 	}}
 }
 
-// TestParameters: those of the claim replace those of the class, and those of other drivers and requests do not count.
+// TestParameters: those of the claim replace those of the class, and those of other drivers and requests do not count, if they are right.
 func TestParameters(t *testing.T) {
 	t.Parallel()
 	class, claim := resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim
@@ -655,8 +655,12 @@ func TestParameters(t *testing.T) {
 		"FIRST":  {opaque(claim, parametersOf("FIRST")), opaque(class, parametersOf("CLASS"))},
 		"NARROW": {narrow},
 	} {
+		all, err := readParameters(configs)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, request := range []string{"place", "place/first"} {
-			if p, err := readParameters(configs, request); err != nil || p.Environment != want {
+			if p, err := forRequest(all, request); err != nil || p.Environment != want {
 				t.Errorf("%q of %s: %v, want %s", p.Environment, request, err, want)
 			}
 		}

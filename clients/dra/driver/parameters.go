@@ -78,30 +78,43 @@ func (m HugePageMount) resource() workload.Resource {
 	return workload.Resource("hugepages-" + m.PageSize)
 }
 
-// readParameters reads the parameters of a request. The claim's parameters override those of its class.
-// Errors are of class Invalid.
-func readParameters(configs []resourceapi.DeviceAllocationConfiguration, request string) (Parameters, error) {
-	out := Parameters{Environment: "BERTH"}
-	var from resourceapi.AllocationConfigSource
+// configured are the parameters of one configuration of a claim: from its class or itself, for some requests or, if empty, for all.
+type configured struct {
+	Parameters
+	at       string // the field
+	source   resourceapi.AllocationConfigSource
+	requests []string
+}
+
+// readParameters reads all parameters of this driver, also those for requests of others: nothing wrong is accepted. Errors are of
+// class Invalid.
+func readParameters(configs []resourceapi.DeviceAllocationConfiguration) (out []configured, err error) {
 	for i, c := range configs {
 		if c.Opaque == nil || c.Opaque.Driver != Name {
 			continue
 		}
 		at := fmt.Sprintf("config[%d].opaque.parameters", i)
-		p, err := parseParameters(c.Opaque.Parameters) // also those of other requests: nothing wrong is accepted
+		p, err := parseParameters(c.Opaque.Parameters)
 		if err != nil {
-			return out, errdefs.Invalidf("%s: %w", at, err)
+			return nil, errdefs.Invalidf("%s: %w", at, err)
 		}
-		if len(c.Requests) > 0 && !slices.Contains(c.Requests, request) && !slices.Contains(c.Requests, parent(request)) {
-			continue
+		out = append(out, configured{p, at, c.Source, c.Requests})
+	}
+	return out, nil
+}
+
+// forRequest returns the parameters of a request. The claim's parameters override those of its class. Errors are of class Invalid.
+func forRequest(all []configured, request string) (Parameters, error) {
+	out := Parameters{Environment: "BERTH"}
+	var from resourceapi.AllocationConfigSource
+	for _, g := range all {
+		switch {
+		case len(g.requests) > 0 && !slices.Contains(g.requests, request) && !slices.Contains(g.requests, parent(request)):
+		case from == g.source:
+			return out, errdefs.Invalidf("%s: there are two for request %q (%s); expected one", g.at, request, g.source)
+		case from != resourceapi.AllocationConfigSourceClaim: // the class's cannot replace the claim's
+			out, from = g.Parameters, g.source
 		}
-		if from == c.Source {
-			return out, errdefs.Invalidf("%s: there are two for request %q (%s); expected one", at, request, c.Source)
-		}
-		if from == resourceapi.AllocationConfigSourceClaim {
-			continue // the class's cannot replace it
-		}
-		out, from = p, c.Source
 	}
 	return out, nil
 }

@@ -151,7 +151,6 @@ func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
 // noteStaying notes from a report that berthd has taken which memory of a member has stayed on nodes that it may not use any more.
 func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
 	now := convert.Nodes(req.GetMemoryNodes())
-	m.wide = 0
 	var elsewhere, all uint64
 	wide := now
 	for _, n := range req.GetNodeMemory() {

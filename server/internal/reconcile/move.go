@@ -209,6 +209,9 @@ func (l *Loop) migrated(ctx context.Context, c runningContainer) (stays string, 
 	if err != nil {
 		return "", err
 	}
+	if d.MappedBytes == nil {
+		return "", errdefs.Unavailablef("the kernel does not show where the memory of container %s is (memory.numa_stat)", c.Owner)
+	}
 	var elsewhere, all uint64
 	for id, bytes := range d.MappedBytes {
 		if all += bytes; !c.mems.Contains(id) {

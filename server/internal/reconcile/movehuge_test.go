@@ -221,20 +221,6 @@ func TestRoomForHugePages(t *testing.T) {
 	}
 }
 
-// metered has the kernel's counter of huge pages.
-type metered struct {
-	cgroup.Tree
-	used uint64
-}
-
-func (m metered) Usage(context.Context, cgroup.Name) (cgroup.Usage, error) {
-	return cgroup.Usage{}, nil
-}
-
-func (m metered) Details(context.Context, cgroup.Name) (cgroup.Details, error) {
-	return cgroup.Details{HugePageBytes: map[int64]uint64{page: m.used}}, nil
-}
-
 // Pages that several processes share count once, and none disappears.
 func TestSharedHugePagesCountOnce(t *testing.T) {
 	t.Parallel()
@@ -251,7 +237,7 @@ func TestSharedHugePagesCountOnce(t *testing.T) {
 		"a huge part of all": {1 << 40, nodePages(1<<41, 1<<41), nodePages(1<<39, 1<<39)},
 	} {
 		h := newHugeBench(t, memtree.V2())
-		h.Tree = metered{h.Tree, row.used * uint64(page)}
+		h.Tree = shown{h.Tree, cgroup.Details{HugePageBytes: map[int64]uint64{page: row.used * uint64(page)}}}
 		if got := h.once(t.Context(), nil, row.mapped); !maps.Equal(got[page], row.want[page]) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}
