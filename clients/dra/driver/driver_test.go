@@ -131,6 +131,13 @@ privileges: {dropCapabilities: false, landlock: false, seccomp: false}
 	}
 	c.Listen, c.StateDir, c.PodResourcesDir = p.root+"/berth.sock", p.root+"/state", new(p.root+"/pod-resources")
 	p.stop = servertest.Start(p.t, c)
+	if p.Driver == nil {
+		return
+	}
+	// A client whose attempt to connect has just failed does not try again at once.
+	if err := p.Client.WaitReady(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 func (p *place) startDriver() {
