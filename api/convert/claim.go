@@ -149,6 +149,9 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 	}
 	if claim := pod.Pod.ResourceClaim; claim != nil {
 		out.ResourceClaimNodes = SomeNodes(claim.Nodes())
+		for _, p := range claim.Pods {
+			out.ResourceClaimPods = append(out.ResourceClaimPods, &typesv1.ClaimPod{Name: p.Name, Uid: p.UID})
+		}
 	}
 	for i := range pod.Claims {
 		if pod.Claims[i].Owner.Container == "" {

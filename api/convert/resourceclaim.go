@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -17,8 +18,9 @@ const (
 	maxClaimResources = 16
 	// maxClaimOptions is how many options a device may name.
 	maxClaimOptions = 8
-	// maxClaimDevices is how many devices a claim may have, as at the API server.
-	maxClaimDevices = 32
+	// maxClaimDevices is how many devices a claim may have, as at the API server, and maxClaimPods how many pods it may be
+	// reserved for.
+	maxClaimDevices, maxClaimPods = 32, 256
 )
 
 // ReadResourceClaim reads a claim on dynamic resources as a pod with a container for each device. Violations
@@ -43,6 +45,7 @@ func ReadResourceClaim(m *admissionv1.ResourceClaim) (workload.Pod, error) {
 		pod.ResourceClaim.Devices = append(pod.ResourceClaim.Devices, device)
 		pod.Containers = append(pod.Containers, container)
 	}
+	pod.ResourceClaim.Pods = readClaimPods(m.GetPods(), &vs)
 	if len(vs) == 0 {
 		for _, v := range workload.Check(&pod, workload.Bounds{}) {
 			field := strings.TrimPrefix(strings.TrimPrefix(v.Field, "pod."), "metadata.")
@@ -50,6 +53,29 @@ func ReadResourceClaim(m *admissionv1.ResourceClaim) (workload.Pod, error) {
 		}
 	}
 	return pod, vs.Err("request")
+}
+
+// readClaimPods reads the pods that a claim is reserved for.
+func readClaimPods(pods []*typesv1.ClaimPod, vs *errdefs.Violations) (out []workload.ClaimPod) {
+	const path = "resource_claim.pods"
+	if len(pods) > maxClaimPods {
+		vs.Addf(path, "has %d pods, expected at most %d", len(pods), maxClaimPods)
+		return nil
+	}
+	for i, p := range pods {
+		pod := workload.ClaimPod{Name: p.GetName(), UID: p.GetUid()}
+		switch {
+		case !workload.IsDNSSubdomain(pod.Name):
+			vs.Addf(fmt.Sprintf("%s[%d].name", path, i), "%.80q: expected the name of a pod, a DNS-1123 subdomain", pod.Name)
+		case !workload.IsUID(pod.UID):
+			vs.Addf(fmt.Sprintf("%s[%d].uid", path, i), "%.80q: expected the uid of a pod", pod.UID)
+		case slices.Contains(out, pod):
+			vs.Addf(fmt.Sprintf("%s[%d]", path, i), "pod %s is given twice", pod.Name)
+		default:
+			out = append(out, pod)
+		}
+	}
+	return out
 }
 
 // readClaimDevice reads a device as a container whose limits are its requests.

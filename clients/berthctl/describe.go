@@ -65,6 +65,7 @@ func (c *ctl) describeAll(w io.Writer, got *allocationv1.GetResponse) {
 	}
 	f.Add(kind, podName(pod))
 	f.Add("UID", pod.GetUid())
+	f.Add("Pods", claimPods(pod)...)
 	f.Add("QoS", string(podspec.QoSClass(pod.GetQosClass())))
 	f.Add("Cgroup", pod.GetCgroupParent())
 	f.Add("Admitted", c.admitted(pod))

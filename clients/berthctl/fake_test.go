@@ -195,7 +195,10 @@ func (f *fake) claimed() []*typesv1.PodAllocation {
 			AdmissionId: "ADMISSION7", AdmitTime: timestamppb.New(testNow.Add(-10 * time.Minute)), Owner: "dra",
 		}
 	}
-	return append(pods, claim(claimUID, "web", "4-5"), claim("88888888-0000-4000-8000-000000000008", "spare", "6"))
+	used, spare := claim(claimUID, "web", "4-5"), claim("88888888-0000-4000-8000-000000000008", "spare", "6")
+	used.ResourceClaimPods = []*typesv1.ClaimPod{{Name: "web", Uid: webUID}}
+	spare.ResourceClaimPods = []*typesv1.ClaimPod{{Name: "late-1", Uid: "late-1-uid"}, {Name: "late-2", Uid: "late-2-uid"}}
+	return append(pods, used, spare)
 }
 
 func (f *fake) pod(uid string) (*typesv1.PodAllocation, error) {

@@ -165,6 +165,14 @@ func isClaim(p *typesv1.PodAllocation) bool { return p.GetResourceClaimNodes() !
 // UID:PART.
 const claimDevice = "dra.berthd.github.io/claim"
 
+// claimPods returns the names of the pods that a claim is reserved for.
+func claimPods(claim *typesv1.PodAllocation) (names []string) {
+	for _, p := range claim.GetResourceClaimPods() {
+		names = append(names, p.GetName())
+	}
+	return names
+}
+
 // usersOf returns the containers that use claims, as namespace/pod/container, by the claim's uid.
 func usersOf(pods []*typesv1.PodAllocation) map[string][]string {
 	users := map[string][]string{}
@@ -199,8 +207,8 @@ func (c *ctl) getClaims() *cobra.Command {
 	cmd := c.lister(about{
 		use:   "claims [CLAIM]",
 		short: "Claims on dynamic resources",
-		long: `List the claims on dynamic resources (DRA) that hold CPUs and memory here, or one of them. USED-BY has the containers that
-use a claim, as berth-nri has reported with their pods.`,
+		long: `List the claims on dynamic resources (DRA) that hold CPUs and memory here, or one of them. PODS has the pods
+that a claim was reserved for when it was prepared. USED-BY has the containers that use it, as berth-nri has reported with their pods.`,
 		example: `  berthctl get claims
   berthctl get claims default/train -o json`,
 		args: []string{"[CLAIM]"},
@@ -221,10 +229,10 @@ use a claim, as berth-nri has reported with their pods.`,
 			}
 			users = usersOf(all.GetPods())
 		}
-		t := table.New("NAMESPACE", "NAME", "NUMA", "CPUS", "MEMORY", "USED-BY", "AGE").Wide(s.wide(), "UID", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
+		t := table.New("NAMESPACE", "NAME", "NUMA", "CPUS", "MEMORY", "PODS", "USED-BY", "AGE").Wide(s.wide(), "UID", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
 		for _, p := range list.GetPods() {
 			t.Row(p.GetNamespace(), p.GetName(), convert.Nodes(p.GetResourceClaimNodes()).String(), ownCPUs(p).String(), memory(allClaims(p)),
-				joined(users[p.GetUid()]), s.age(p), p.GetUid(), p.GetAdmissionId(), p.GetOwner())
+				joined(claimPods(p)), joined(users[p.GetUid()]), s.age(p), p.GetUid(), p.GetAdmissionId(), p.GetOwner())
 		}
 		return &listing{answer: list, tables: []section{{table: t}}, none: f.none()}, nil
 	})

@@ -29,6 +29,9 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 	for attempt := 1; ; attempt++ {
 		draft, v, err := e.reserve(ctx, c)
 		if draft == nil {
+			if err == nil && v.Repeated {
+				v, err = e.reservedFor(ctx, c, v)
+			}
 			return v, err
 		}
 		v, err = e.carryOut(ctx, draft, c)
@@ -41,6 +44,31 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 		c.replanned = append(c.replanned, draft.Base().Revision())
 		e.giveBack(ctx, c)
 	}
+}
+
+// reservedFor commits the pods of a resource claim that is admitted already, if it is reserved for others now. The caller has locked the
+// claim.
+func (e *Engine) reservedFor(ctx context.Context, c *candidate, v Verdict) (Verdict, error) {
+	claim := c.record.Pod.ResourceClaim
+	if claim == nil || slices.Equal(claim.Pods, v.Pod.Pod.ResourceClaim.Pods) {
+		return v, nil
+	}
+	view, err := e.update(ctx, func(d *ledger.Draft) error {
+		have, ok := d.View().Pod(c.uid())
+		if !ok {
+			return errdefs.Conflictf("the claim was removed meanwhile")
+		}
+		record := *have
+		record.Pod.ResourceClaim = have.Pod.ResourceClaim.For(claim.Pods)
+		d.PutPod(&record)
+		return nil
+	})
+	if err != nil {
+		return Verdict{}, fmt.Errorf("admit resource claim %s: %w", &c.record.Pod, err)
+	}
+	v.View = view
+	v.Pod, _ = view.Pod(c.uid())
+	return v, nil
 }
 
 // confirmation is the result of planning under the admission lock. The zero value means

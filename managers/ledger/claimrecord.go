@@ -46,7 +46,7 @@ type ClaimRecord struct {
 	QoS    workload.QoSClass
 	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner.
 	OwnedBy string
-	// ResourceClaim is present in the record of a resource claim.
+	// ResourceClaim is present in the record of a resource claim, without its pods.
 	ResourceClaim *workload.ResourceClaim
 	// Claims in the order of records, with digests instead of plugins' answers.
 	Claims []Claim
@@ -97,7 +97,10 @@ func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
 	r := ClaimRecord{
 		Pod: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
 		BootID: v.BootID(), Epoch: v.EpochID(), Generation: generation,
-		Digest: p.Digest, QoS: p.QoS, OwnedBy: p.OwnedBy, Claims: p.Claims, ResourceClaim: p.Pod.ResourceClaim,
+		Digest: p.Digest, QoS: p.QoS, OwnedBy: p.OwnedBy, Claims: p.Claims,
+	}
+	if claim := p.Pod.ResourceClaim; claim != nil {
+		r.ResourceClaim = claim.For(nil) // the pods may need more than ClaimRecordBytes
 	}
 	for b := range v.BindingsOf(p.UID()) { // by container, older before newer
 		if last := len(r.Bindings) - 1; last >= 0 && r.Bindings[last].Container == b.Owner.Container {

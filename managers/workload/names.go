@@ -30,6 +30,12 @@ func word(s string, longest int, allowed func(byte) bool, extra string) bool {
 // IsDNSLabel reports whether a text is a label of RFC 1123 in lower case, of at most 63 characters.
 func IsDNSLabel(s string) bool { return dnsLabel(s) }
 
+// IsDNSSubdomain reports whether a text is labels of RFC 1123 in lower case, joined by dots, of at most 253 characters.
+func IsDNSSubdomain(s string) bool { return dnsSubdomain(s) }
+
+// IsUID reports whether a text may be the uid of a pod.
+func IsUID(s string) bool { return safeUID(s) }
+
 // dnsLabel is RFC 1123's label in lower case.
 func dnsLabel(s string) bool {
 	return word(s, maxLabel, func(c byte) bool { return lower(c) || digit(c) }, "-")

@@ -94,6 +94,19 @@ type Pod struct {
 type ResourceClaim struct {
 	// Devices are one for each container, in the same order.
 	Devices []ClaimDevice `json:"devices"`
+	// Pods are those that the claim is reserved for. They may change while the claim lives, and no decision rests on them.
+	Pods []ClaimPod `json:"pods,omitempty"`
+}
+
+// ClaimPod is a pod of the claim's namespace.
+type ClaimPod struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// For returns the claim with other pods that it is reserved for.
+func (c *ResourceClaim) For(pods []ClaimPod) *ResourceClaim {
+	return &ResourceClaim{Devices: c.Devices, Pods: pods}
 }
 
 // ClaimDevice is what a container of a resource claim has beside its amounts.

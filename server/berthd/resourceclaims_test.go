@@ -16,10 +16,14 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// claimOf is a resource claim on a NUMA node.
-func claimOf(uid string, node uint32, cpus, memory string) *admissionv1.AdmitRequest {
+// claimOf is a resource claim on a NUMA node, reserved for pods with these names.
+func claimOf(uid string, node uint32, cpus, memory string, pods ...string) *admissionv1.AdmitRequest {
+	var reserved []*typesv1.ClaimPod
+	for _, name := range pods {
+		reserved = append(reserved, &typesv1.ClaimPod{Name: name, Uid: name + "-uid"})
+	}
 	return &admissionv1.AdmitRequest{Owner: "dra", Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-		Uid: uid, Name: "claim-" + uid, Devices: []*admissionv1.ClaimDevice{{
+		Pods: reserved, Uid: uid, Name: "claim-" + uid, Devices: []*admissionv1.ClaimDevice{{
 			Name: "place", NumaNode: node, Resources: map[string]string{"cpu": cpus, "memory": memory},
 		}},
 	}}}
@@ -62,12 +66,26 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 		}
 		return r
 	}
-	first := admit(claimOf("a", 0, "3", "6Gi"))
+	first := admit(claimOf("a", 0, "3", "6Gi", "web"))
 	if first.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		t.Fatalf("%v", first)
 	}
 	held := first.GetAllocations()[0]
-	if again := admit(claimOf("a", 0, "3", "6Gi")); !again.GetReplayed() || !proto.Equal(again.GetAllocations()[0], held) {
+	reservedFor := func() (names string) {
+		t.Helper()
+		list, err := d.allocation.List(d.ctx(), &allocationv1.ListRequest{Owner: "dra"})
+		if err != nil || len(list.GetPods()) != 1 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		for _, p := range list.GetPods()[0].GetResourceClaimPods() {
+			names += p.GetName() + "=" + p.GetUid() + " "
+		}
+		return names
+	}
+	if got := reservedFor(); got != "web=web-uid " {
+		t.Errorf("the claim is reserved for %q", got)
+	}
+	if again := admit(claimOf("a", 0, "3", "6Gi", "web", "batch")); !again.GetReplayed() || !proto.Equal(again.GetAllocations()[0], held) {
 		t.Errorf("the same claim again: %v", again)
 	}
 	for what, other := range map[string]*admissionv1.AdmitRequest{
@@ -94,10 +112,10 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 		}
 		p := list.GetPods()[0]
 		if p.GetUid() != "a" || p.GetName() != "claim-a" || p.GetNamespace() != "default" || len(p.GetResourceClaimNodes().GetIds()) != 1 ||
-			!proto.Equal(p.GetContainers()[0].GetCpus(), held.GetCpus()) {
+			!proto.Equal(p.GetContainers()[0].GetCpus(), held.GetCpus()) || reservedFor() != "web=web-uid batch=batch-uid " {
 			t.Errorf("%v", p)
 		}
-		if r := admit(claimOf("a", 0, "3", "6Gi")); !proto.Equal(r.GetAllocations()[0].GetCpus(), held.GetCpus()) {
+		if r := admit(claimOf("a", 0, "3", "6Gi", "web", "batch")); !proto.Equal(r.GetAllocations()[0].GetCpus(), held.GetCpus()) {
 			t.Errorf("has %v, had %v", r.GetAllocations()[0], held)
 		}
 		d.check()
@@ -119,7 +137,7 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 	if r, err := d.admission.Admit(d.ctx(), claimOf("c", 0, "4", "1Gi")); err == nil && r.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
 		t.Errorf("CPUs of a lost claim are given again: %v", r)
 	}
-	admit(claimOf("a", 0, "3", "6Gi"))
+	admit(claimOf("a", 0, "3", "6Gi", "web", "batch"))
 	check()
 	if r, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: "dra"}); err != nil || len(r.GetReleased()) != 2 {
 		t.Errorf("%v, %v", r, err)

@@ -1,13 +1,17 @@
 package driver
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
 // A claim is prepared, and then allocated again on another NUMA node, while berthd has not got it any more. It gets CPUs of
@@ -152,3 +156,47 @@ func TestParametersOfOtherRequests(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// TestReservedFor: the ledger has the pods that a claim is reserved for, as many as the API server allows, also when the ledger was lost
+// and the driver was started again, and when the claim is prepared for other pods.
+func TestReservedFor(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	c := allocated("a", 1, 2, "1Gi")
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "jobs", Name: "j", UID: "j"})
+	for i := len(c.Status.ReservedFor); i <= resourceapi.ResourceClaimReservedForMaxSize; i++ {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+			Resource: "pods", Name: strings.Repeat("a", 240) + strconv.Itoa(i), UID: types.UID(uuid(i)),
+		})
+	}
+	want := func(what string, pods int) {
+		t.Helper()
+		list, err := p.Client.Allocation().List(t.Context(), &allocationv1.ListRequest{Owner: Owner})
+		if err != nil || len(list.GetPods()) != 1 {
+			t.Fatalf("%s: %v, %v", what, list, err)
+		}
+		got := list.GetPods()[0].GetResourceClaimPods()
+		if len(got) != pods || got[0].GetName() != "p" || got[0].GetUid() != "p" || pods > 1 && got[pods-1].GetUid() != uuid(resourceapi.ResourceClaimReservedForMaxSize) {
+			t.Errorf("%s: reserved for %d pods: %v", what, len(got), got)
+		}
+	}
+	if r := p.prepared(c); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	want("prepared", resourceapi.ResourceClaimReservedForMaxSize)
+	p.startDriver()
+	p.lose()
+	if r := p.prepared(allocated("b", 0, 1, "1Gi")); r.Err != nil { // has the lost claim restored first
+		t.Fatal(r.Err)
+	}
+	p.unprepare("b")
+	want("restored", resourceapi.ResourceClaimReservedForMaxSize)
+	c.Status.ReservedFor = c.Status.ReservedFor[:2]
+	if r := p.prepared(c); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	want("prepared for one pod", 1)
+}
+
+// uuid is a uid as the API server makes it.
+func uuid(i int) string { return fmt.Sprintf("11111111-0000-4000-8000-%012d", i) }

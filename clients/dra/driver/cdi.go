@@ -28,7 +28,7 @@ const (
 	// unfinished files have a suffix that no runtime reads.
 	unfinished = ".new"
 	// maxFile bounds a CDI file in bytes, and maxFiles the claims of a node.
-	maxFile  = 64 << 10
+	maxFile  = 256 << 10
 	maxFiles = 10_000
 	// allocationKey is the annotation of a CDI file with the claim.
 	allocationKey = Name + "/allocation"

@@ -20,10 +20,12 @@ import (
 
 // claim is what berthd has to allocate for a ResourceClaim. Its JSON form is in the CDI file.
 type claim struct {
-	UID       string  `json:"uid"`
-	Namespace string  `json:"namespace"`
-	Name      string  `json:"name"`
-	Parts     []*part `json:"parts"`
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Pods are those that the claim is reserved for.
+	Pods  []*typesv1.ClaimPod `json:"pods,omitempty"`
+	Parts []*part             `json:"parts"`
 }
 
 // part is what a claim has of a device.
@@ -65,6 +67,11 @@ func read(c *resourceapi.ResourceClaim, nodeName string) (*claim, error) {
 		return nil, err
 	}
 	out := &claim{UID: string(c.UID), Namespace: c.Namespace, Name: c.Name}
+	for _, user := range c.Status.ReservedFor {
+		if user.APIGroup == "" && user.Resource == "pods" {
+			out.Pods = append(out.Pods, &typesv1.ClaimPod{Name: user.Name, Uid: string(user.UID)})
+		}
+	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
 		if r.Driver != Name {
@@ -210,7 +217,7 @@ func (c *claim) hugePages() bool {
 // admission is the request to berthd. A prepared claim is sent with its allocation, so that berthd can
 // restore the allocation if it has lost it.
 func (c *claim) admission(owner string) *admissionv1.AdmitRequest {
-	message := &admissionv1.ResourceClaim{Uid: c.UID, Namespace: c.Namespace, Name: c.Name}
+	message := &admissionv1.ResourceClaim{Uid: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: c.Pods}
 	req := &admissionv1.AdmitRequest{Owner: owner, Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: message}}
 	for _, p := range c.Parts {
 		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources, CpuOptions: p.Options})

@@ -364,7 +364,10 @@ type ResourceClaim struct {
 	// DNS subdomain. Required.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// 1 to 32, with different names. Required.
-	Devices       []*ClaimDevice `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
+	Devices []*ClaimDevice `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
+	// The pods that the claim is reserved for, at most 256. They are no part of the identity: an
+	// admission of the same claim with other pods replaces them.
+	Pods          []*v1.ClaimPod `protobuf:"bytes,5,rep,name=pods,proto3" json:"pods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +426,13 @@ func (x *ResourceClaim) GetName() string {
 func (x *ResourceClaim) GetDevices() []*ClaimDevice {
 	if x != nil {
 		return x.Devices
+	}
+	return nil
+}
+
+func (x *ResourceClaim) GetPods() []*v1.ClaimPod {
+	if x != nil {
+		return x.Pods
 	}
 	return nil
 }
@@ -2268,12 +2278,13 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"traceLevel\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\x12N\n" +
 	"\x10external_devices\x18\a \x03(\v2#.berth.admission.v1.ExternalDevicesR\x0fexternalDevicesB\t\n" +
-	"\asubject\"\x8e\x01\n" +
+	"\asubject\"\xbc\x01\n" +
 	"\rResourceClaim\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x129\n" +
-	"\adevices\x18\x04 \x03(\v2\x1f.berth.admission.v1.ClaimDeviceR\adevices\"\xeb\x01\n" +
+	"\adevices\x18\x04 \x03(\v2\x1f.berth.admission.v1.ClaimDeviceR\adevices\x12,\n" +
+	"\x04pods\x18\x05 \x03(\v2\x18.berth.types.v1.ClaimPodR\x04pods\"\xeb\x01\n" +
 	"\vClaimDevice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12L\n" +
@@ -2514,16 +2525,17 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	nil,                             // 29: berth.admission.v1.PodMoved.BytesBeforeEntry
 	nil,                             // 30: berth.admission.v1.PodMoved.BytesAfterEntry
 	(*v1.Pod)(nil),                  // 31: berth.types.v1.Pod
-	(*v1.ExternalDevice)(nil),       // 32: berth.types.v1.ExternalDevice
-	(*v1.CPUSet)(nil),               // 33: berth.types.v1.CPUSet
-	(*v1.NUMANodeSet)(nil),          // 34: berth.types.v1.NUMANodeSet
-	(v1.QOSClass)(0),                // 35: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil),  // 36: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),                // 37: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),     // 38: google.protobuf.Duration
-	(*v1.Claim)(nil),                // 39: berth.types.v1.Claim
-	(*v1.MovePlan)(nil),             // 40: berth.types.v1.MovePlan
-	(*v1.ResourceRequirements)(nil), // 41: berth.types.v1.ResourceRequirements
+	(*v1.ClaimPod)(nil),             // 32: berth.types.v1.ClaimPod
+	(*v1.ExternalDevice)(nil),       // 33: berth.types.v1.ExternalDevice
+	(*v1.CPUSet)(nil),               // 34: berth.types.v1.CPUSet
+	(*v1.NUMANodeSet)(nil),          // 35: berth.types.v1.NUMANodeSet
+	(v1.QOSClass)(0),                // 36: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 37: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 38: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 40: berth.types.v1.Claim
+	(*v1.MovePlan)(nil),             // 41: berth.types.v1.MovePlan
+	(*v1.ResourceRequirements)(nil), // 42: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	31, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
@@ -2532,72 +2544,73 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	0,  // 3: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
 	6,  // 4: berth.admission.v1.AdmitRequest.external_devices:type_name -> berth.admission.v1.ExternalDevices
 	5,  // 5: berth.admission.v1.ResourceClaim.devices:type_name -> berth.admission.v1.ClaimDevice
-	26, // 6: berth.admission.v1.ClaimDevice.resources:type_name -> berth.admission.v1.ClaimDevice.ResourcesEntry
-	32, // 7: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
-	33, // 8: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	8,  // 9: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
-	9,  // 10: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
-	34, // 11: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	1,  // 12: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	35, // 13: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	36, // 14: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	37, // 15: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	38, // 16: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	11, // 17: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	33, // 18: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	27, // 19: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	39, // 20: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	28, // 21: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
-	31, // 22: berth.admission.v1.DefragmentRequest.pod:type_name -> berth.types.v1.Pod
-	18, // 23: berth.admission.v1.DefragmentResponse.plan:type_name -> berth.admission.v1.DefragmentPlan
-	20, // 24: berth.admission.v1.DefragmentResponse.progress:type_name -> berth.admission.v1.MoveProgress
-	21, // 25: berth.admission.v1.DefragmentResponse.moved:type_name -> berth.admission.v1.PodMoved
-	22, // 26: berth.admission.v1.DefragmentResponse.result:type_name -> berth.admission.v1.DefragmentResult
-	1,  // 27: berth.admission.v1.DefragmentPlan.verdict:type_name -> berth.admission.v1.Verdict
-	19, // 28: berth.admission.v1.DefragmentPlan.moves:type_name -> berth.admission.v1.PlannedMove
-	40, // 29: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
-	38, // 30: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
-	38, // 31: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
-	38, // 32: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
-	38, // 33: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
-	29, // 34: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
-	30, // 35: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
-	24, // 36: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	41, // 37: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 38: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 39: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	35, // 40: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	2,  // 41: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
-	41, // 42: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 43: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	35, // 44: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	36, // 45: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	37, // 46: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	38, // 47: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 48: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	33, // 49: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	40, // 50: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
-	2,  // 51: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
-	11, // 52: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
-	3,  // 53: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	12, // 54: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	12, // 55: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	23, // 56: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	14, // 57: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	14, // 58: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	16, // 59: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
-	10, // 60: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	13, // 61: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	13, // 62: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	25, // 63: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	15, // 64: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	15, // 65: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	17, // 66: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
-	60, // [60:67] is the sub-list for method output_type
-	53, // [53:60] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	32, // 6: berth.admission.v1.ResourceClaim.pods:type_name -> berth.types.v1.ClaimPod
+	26, // 7: berth.admission.v1.ClaimDevice.resources:type_name -> berth.admission.v1.ClaimDevice.ResourcesEntry
+	33, // 8: berth.admission.v1.ExternalDevices.devices:type_name -> berth.types.v1.ExternalDevice
+	34, // 9: berth.admission.v1.RunningAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	8,  // 10: berth.admission.v1.RunningAllocation.memory:type_name -> berth.admission.v1.RunningMemory
+	9,  // 11: berth.admission.v1.RunningAllocation.devices:type_name -> berth.admission.v1.RunningDevices
+	35, // 12: berth.admission.v1.RunningMemory.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	1,  // 13: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
+	36, // 14: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	37, // 15: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	38, // 16: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	39, // 17: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	11, // 18: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	34, // 19: berth.admission.v1.AdmitResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	27, // 20: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	40, // 21: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	28, // 22: berth.admission.v1.SyncPodsRequest.scheduler_allocatable:type_name -> berth.admission.v1.SyncPodsRequest.SchedulerAllocatableEntry
+	31, // 23: berth.admission.v1.DefragmentRequest.pod:type_name -> berth.types.v1.Pod
+	18, // 24: berth.admission.v1.DefragmentResponse.plan:type_name -> berth.admission.v1.DefragmentPlan
+	20, // 25: berth.admission.v1.DefragmentResponse.progress:type_name -> berth.admission.v1.MoveProgress
+	21, // 26: berth.admission.v1.DefragmentResponse.moved:type_name -> berth.admission.v1.PodMoved
+	22, // 27: berth.admission.v1.DefragmentResponse.result:type_name -> berth.admission.v1.DefragmentResult
+	1,  // 28: berth.admission.v1.DefragmentPlan.verdict:type_name -> berth.admission.v1.Verdict
+	19, // 29: berth.admission.v1.DefragmentPlan.moves:type_name -> berth.admission.v1.PlannedMove
+	41, // 30: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
+	39, // 31: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
+	39, // 32: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
+	39, // 33: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
+	39, // 34: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
+	29, // 35: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
+	30, // 36: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
+	24, // 37: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	42, // 38: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 39: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 40: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	36, // 41: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	2,  // 42: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
+	42, // 43: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 44: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	36, // 45: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	37, // 46: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	38, // 47: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	39, // 48: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 49: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	34, // 50: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	41, // 51: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	2,  // 52: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
+	11, // 53: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
+	3,  // 54: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	12, // 55: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	12, // 56: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	23, // 57: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	14, // 58: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	14, // 59: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	16, // 60: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
+	10, // 61: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	13, // 62: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	13, // 63: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	25, // 64: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	15, // 65: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	15, // 66: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	17, // 67: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
+	61, // [61:68] is the sub-list for method output_type
+	54, // [54:61] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }

@@ -2673,6 +2673,61 @@ func (x *NodeMemory) GetBytes() uint64 {
 	return 0
 }
 
+// ClaimPod is a pod that a claim on dynamic resources is reserved for (status.reservedFor).
+type ClaimPod struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// DNS subdomain. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The pod's uid at the API server. Required.
+	Uid           string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimPod) Reset() {
+	*x = ClaimPod{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimPod) ProtoMessage() {}
+
+func (x *ClaimPod) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimPod.ProtoReflect.Descriptor instead.
+func (*ClaimPod) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ClaimPod) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimPod) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 // PodAllocation is an admitted pod with its allocations.
 type PodAllocation struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2696,6 +2751,9 @@ type PodAllocation struct {
 	// Present if this is a claim on dynamic resources and no pod: everything that it holds is of
 	// these NUMA nodes.
 	ResourceClaimNodes *NUMANodeSet `protobuf:"bytes,12,opt,name=resource_claim_nodes,json=resourceClaimNodes,proto3" json:"resource_claim_nodes,omitempty"`
+	// The pods that this claim is reserved for, as they were sent with its last admission. They are in
+	// the claim's namespace. Empty for a pod.
+	ResourceClaimPods []*ClaimPod `protobuf:"bytes,14,rep,name=resource_claim_pods,json=resourceClaimPods,proto3" json:"resource_claim_pods,omitempty"`
 	// Why berthd moves the pod, in a sentence; empty unless it moves, and for the move of a Resize.
 	MoveReason    string `protobuf:"bytes,13,opt,name=move_reason,json=moveReason,proto3" json:"move_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2704,7 +2762,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2774,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[29]
+	mi := &file_berth_types_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2787,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -2816,6 +2874,13 @@ func (x *PodAllocation) GetResourceClaimNodes() *NUMANodeSet {
 	return nil
 }
 
+func (x *PodAllocation) GetResourceClaimPods() []*ClaimPod {
+	if x != nil {
+		return x.ResourceClaimPods
+	}
+	return nil
+}
+
 func (x *PodAllocation) GetMoveReason() string {
 	if x != nil {
 		return x.MoveReason
@@ -2842,7 +2907,7 @@ type MovePlan struct {
 
 func (x *MovePlan) Reset() {
 	*x = MovePlan{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2919,7 @@ func (x *MovePlan) String() string {
 func (*MovePlan) ProtoMessage() {}
 
 func (x *MovePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[30]
+	mi := &file_berth_types_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2932,7 @@ func (x *MovePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePlan.ProtoReflect.Descriptor instead.
 func (*MovePlan) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MovePlan) GetSteps() []*MoveStep {
@@ -2926,7 +2991,7 @@ type MoveStep struct {
 
 func (x *MoveStep) Reset() {
 	*x = MoveStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3003,7 @@ func (x *MoveStep) String() string {
 func (*MoveStep) ProtoMessage() {}
 
 func (x *MoveStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[31]
+	mi := &file_berth_types_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3016,7 @@ func (x *MoveStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveStep.ProtoReflect.Descriptor instead.
 func (*MoveStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MoveStep) GetKind() MoveStepKind {
@@ -3041,7 +3106,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3118,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[32]
+	mi := &file_berth_types_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3131,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -3192,7 +3257,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3204,7 +3269,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[33]
+	mi := &file_berth_types_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3217,7 +3282,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TraceStep) GetKind() TraceStepKind {
@@ -3330,7 +3395,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3407,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[34]
+	mi := &file_berth_types_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3420,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Shortage) GetResource() string {
@@ -3440,7 +3505,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3517,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[35]
+	mi := &file_berth_types_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3530,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{35}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Suggestion) GetKind() SuggestionKind {
@@ -3526,7 +3591,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3603,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[36]
+	mi := &file_berth_types_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3616,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{36}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RequestChange) GetContainerName() string {
@@ -3618,7 +3683,7 @@ type LinuxResources struct {
 
 func (x *LinuxResources) Reset() {
 	*x = LinuxResources{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3630,7 +3695,7 @@ func (x *LinuxResources) String() string {
 func (*LinuxResources) ProtoMessage() {}
 
 func (x *LinuxResources) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[37]
+	mi := &file_berth_types_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3643,7 +3708,7 @@ func (x *LinuxResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxResources.ProtoReflect.Descriptor instead.
 func (*LinuxResources) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{37}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LinuxResources) GetCpusetCpus() *CPUSet {
@@ -3742,7 +3807,7 @@ type HugepageLimit struct {
 
 func (x *HugepageLimit) Reset() {
 	*x = HugepageLimit{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3819,7 @@ func (x *HugepageLimit) String() string {
 func (*HugepageLimit) ProtoMessage() {}
 
 func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[38]
+	mi := &file_berth_types_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3832,7 @@ func (x *HugepageLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugepageLimit.ProtoReflect.Descriptor instead.
 func (*HugepageLimit) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{38}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HugepageLimit) GetPageSizeBytes() uint64 {
@@ -3800,7 +3865,7 @@ type ContainerEdits struct {
 
 func (x *ContainerEdits) Reset() {
 	*x = ContainerEdits{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[39]
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3877,7 @@ func (x *ContainerEdits) String() string {
 func (*ContainerEdits) ProtoMessage() {}
 
 func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[39]
+	mi := &file_berth_types_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3890,7 @@ func (x *ContainerEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerEdits.ProtoReflect.Descriptor instead.
 func (*ContainerEdits) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{39}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ContainerEdits) GetEnvs() map[string]string {
@@ -3875,7 +3940,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	mi := &file_berth_types_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +3952,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[40]
+	mi := &file_berth_types_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +3965,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{40}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Mount) GetContainerPath() string {
@@ -3937,7 +4002,7 @@ type DeviceNode struct {
 
 func (x *DeviceNode) Reset() {
 	*x = DeviceNode{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[41]
+	mi := &file_berth_types_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4014,7 @@ func (x *DeviceNode) String() string {
 func (*DeviceNode) ProtoMessage() {}
 
 func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[41]
+	mi := &file_berth_types_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4027,7 @@ func (x *DeviceNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
 func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{41}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeviceNode) GetContainerPath() string {
@@ -3997,7 +4062,7 @@ type CDIDevice struct {
 
 func (x *CDIDevice) Reset() {
 	*x = CDIDevice{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[42]
+	mi := &file_berth_types_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4074,7 @@ func (x *CDIDevice) String() string {
 func (*CDIDevice) ProtoMessage() {}
 
 func (x *CDIDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[42]
+	mi := &file_berth_types_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4087,7 @@ func (x *CDIDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CDIDevice.ProtoReflect.Descriptor instead.
 func (*CDIDevice) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{42}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CDIDevice) GetName() string {
@@ -4048,7 +4113,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[43]
+	mi := &file_berth_types_v1_types_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4125,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[43]
+	mi := &file_berth_types_v1_types_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4138,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{43}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Moment) GetMoment() isMoment_Moment {
@@ -4298,7 +4363,10 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"NodeMemory\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tnuma_node\x18\x02 \x01(\rR\bnumaNode\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x9f\x04\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"0\n" +
+	"\bClaimPod\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\tR\x03uid\"\xe9\x04\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -4315,7 +4383,8 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05owner\x18\n" +
 	" \x01(\tR\x05owner\x12\x16\n" +
 	"\x06moving\x18\v \x01(\bR\x06moving\x12M\n" +
-	"\x14resource_claim_nodes\x18\f \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x12resourceClaimNodes\x12\x1f\n" +
+	"\x14resource_claim_nodes\x18\f \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x12resourceClaimNodes\x12H\n" +
+	"\x13resource_claim_pods\x18\x0e \x03(\v2\x18.berth.types.v1.ClaimPodR\x11resourceClaimPods\x12\x1f\n" +
 	"\vmove_reason\x18\r \x01(\tR\n" +
 	"moveReason\"\xc5\x01\n" +
 	"\bMovePlan\x12.\n" +
@@ -4526,7 +4595,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(TopologyHintsKind)(0),        // 1: berth.types.v1.TopologyHintsKind
@@ -4566,50 +4635,51 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*ExternalClaim)(nil),         // 35: berth.types.v1.ExternalClaim
 	(*CPULocation)(nil),           // 36: berth.types.v1.CPULocation
 	(*NodeMemory)(nil),            // 37: berth.types.v1.NodeMemory
-	(*PodAllocation)(nil),         // 38: berth.types.v1.PodAllocation
-	(*MovePlan)(nil),              // 39: berth.types.v1.MovePlan
-	(*MoveStep)(nil),              // 40: berth.types.v1.MoveStep
-	(*Trace)(nil),                 // 41: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 42: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 43: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 44: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 45: berth.types.v1.RequestChange
-	(*LinuxResources)(nil),        // 46: berth.types.v1.LinuxResources
-	(*HugepageLimit)(nil),         // 47: berth.types.v1.HugepageLimit
-	(*ContainerEdits)(nil),        // 48: berth.types.v1.ContainerEdits
-	(*Mount)(nil),                 // 49: berth.types.v1.Mount
-	(*DeviceNode)(nil),            // 50: berth.types.v1.DeviceNode
-	(*CDIDevice)(nil),             // 51: berth.types.v1.CDIDevice
-	(*Moment)(nil),                // 52: berth.types.v1.Moment
-	nil,                           // 53: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 54: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 55: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 56: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 57: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 58: berth.types.v1.CapacityConstraint.WeightsEntry
-	nil,                           // 59: berth.types.v1.CapacityThreshold.WeightsEntry
-	nil,                           // 60: berth.types.v1.LinuxResources.UnifiedEntry
-	nil,                           // 61: berth.types.v1.ContainerEdits.EnvsEntry
-	nil,                           // 62: berth.types.v1.ContainerEdits.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*ClaimPod)(nil),              // 38: berth.types.v1.ClaimPod
+	(*PodAllocation)(nil),         // 39: berth.types.v1.PodAllocation
+	(*MovePlan)(nil),              // 40: berth.types.v1.MovePlan
+	(*MoveStep)(nil),              // 41: berth.types.v1.MoveStep
+	(*Trace)(nil),                 // 42: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 43: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 44: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 45: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 46: berth.types.v1.RequestChange
+	(*LinuxResources)(nil),        // 47: berth.types.v1.LinuxResources
+	(*HugepageLimit)(nil),         // 48: berth.types.v1.HugepageLimit
+	(*ContainerEdits)(nil),        // 49: berth.types.v1.ContainerEdits
+	(*Mount)(nil),                 // 50: berth.types.v1.Mount
+	(*DeviceNode)(nil),            // 51: berth.types.v1.DeviceNode
+	(*CDIDevice)(nil),             // 52: berth.types.v1.CDIDevice
+	(*Moment)(nil),                // 53: berth.types.v1.Moment
+	nil,                           // 54: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 55: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 56: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 57: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 58: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 59: berth.types.v1.CapacityConstraint.WeightsEntry
+	nil,                           // 60: berth.types.v1.CapacityThreshold.WeightsEntry
+	nil,                           // 61: berth.types.v1.LinuxResources.UnifiedEntry
+	nil,                           // 62: berth.types.v1.ContainerEdits.EnvsEntry
+	nil,                           // 63: berth.types.v1.ContainerEdits.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	10, // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	11, // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	14, // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	53, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	54, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	54, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	55, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	15, // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	15, // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	55, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	56, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	16, // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	12, // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
 	15, // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
 	13, // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
 	16, // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	18, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	56, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	57, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	57, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	58, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	17, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
 	20, // 17: berth.types.v1.TopologyHint.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	1,  // 18: berth.types.v1.TopologyHints.kind:type_name -> berth.types.v1.TopologyHintsKind
@@ -4617,9 +4687,9 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	24, // 20: berth.types.v1.TopologyHints.capacity_constraint:type_name -> berth.types.v1.CapacityConstraint
 	20, // 21: berth.types.v1.CapacityConstraint.universe:type_name -> berth.types.v1.NUMANodeSet
 	20, // 22: berth.types.v1.CapacityConstraint.must:type_name -> berth.types.v1.NUMANodeSet
-	58, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
+	59, // 23: berth.types.v1.CapacityConstraint.weights:type_name -> berth.types.v1.CapacityConstraint.WeightsEntry
 	25, // 24: berth.types.v1.CapacityConstraint.also:type_name -> berth.types.v1.CapacityThreshold
-	59, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
+	60, // 25: berth.types.v1.CapacityThreshold.weights:type_name -> berth.types.v1.CapacityThreshold.WeightsEntry
 	22, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.TopologyHint
 	27, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	28, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryClaim
@@ -4632,7 +4702,7 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	20, // 35: berth.types.v1.Device.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
 	3,  // 36: berth.types.v1.Device.health:type_name -> berth.types.v1.Health
 	32, // 37: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	63, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	64, // 38: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
 	3,  // 39: berth.types.v1.HealthChange.health:type_name -> berth.types.v1.Health
 	5,  // 40: berth.types.v1.ContainerAllocation.role:type_name -> berth.types.v1.ContainerRole
 	19, // 41: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
@@ -4648,43 +4718,44 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	0,  // 51: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
 	33, // 52: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
 	26, // 53: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	63, // 54: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
+	64, // 54: berth.types.v1.PodAllocation.admit_time:type_name -> google.protobuf.Timestamp
 	20, // 55: berth.types.v1.PodAllocation.resource_claim_nodes:type_name -> berth.types.v1.NUMANodeSet
-	40, // 56: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
-	26, // 57: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
-	6,  // 58: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
-	19, // 59: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
-	19, // 60: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
-	20, // 61: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
-	20, // 62: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
-	42, // 63: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	44, // 64: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	63, // 65: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
-	7,  // 66: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
-	1,  // 67: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
-	22, // 68: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
-	22, // 69: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
-	26, // 70: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	43, // 71: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	20, // 72: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
-	21, // 73: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
-	8,  // 74: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
-	45, // 75: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	19, // 76: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 77: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
-	47, // 78: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
-	60, // 79: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
-	61, // 80: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
-	49, // 81: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
-	50, // 82: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
-	62, // 83: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
-	51, // 84: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
-	63, // 85: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
-	86, // [86:86] is the sub-list for method output_type
-	86, // [86:86] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	38, // 56: berth.types.v1.PodAllocation.resource_claim_pods:type_name -> berth.types.v1.ClaimPod
+	41, // 57: berth.types.v1.MovePlan.steps:type_name -> berth.types.v1.MoveStep
+	26, // 58: berth.types.v1.MovePlan.claims:type_name -> berth.types.v1.Claim
+	6,  // 59: berth.types.v1.MoveStep.kind:type_name -> berth.types.v1.MoveStepKind
+	19, // 60: berth.types.v1.MoveStep.cpus_before:type_name -> berth.types.v1.CPUSet
+	19, // 61: berth.types.v1.MoveStep.cpus_after:type_name -> berth.types.v1.CPUSet
+	20, // 62: berth.types.v1.MoveStep.memory_nodes_before:type_name -> berth.types.v1.NUMANodeSet
+	20, // 63: berth.types.v1.MoveStep.memory_nodes_after:type_name -> berth.types.v1.NUMANodeSet
+	43, // 64: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	45, // 65: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	64, // 66: berth.types.v1.Trace.decide_time:type_name -> google.protobuf.Timestamp
+	7,  // 67: berth.types.v1.TraceStep.kind:type_name -> berth.types.v1.TraceStepKind
+	1,  // 68: berth.types.v1.TraceStep.answer:type_name -> berth.types.v1.TopologyHintsKind
+	22, // 69: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.TopologyHint
+	22, // 70: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.TopologyHint
+	26, // 71: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	44, // 72: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	20, // 73: berth.types.v1.Shortage.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	21, // 74: berth.types.v1.Shortage.holders:type_name -> berth.types.v1.ContainerRef
+	8,  // 75: berth.types.v1.Suggestion.kind:type_name -> berth.types.v1.SuggestionKind
+	46, // 76: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	19, // 77: berth.types.v1.LinuxResources.cpuset_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 78: berth.types.v1.LinuxResources.cpuset_mems:type_name -> berth.types.v1.NUMANodeSet
+	48, // 79: berth.types.v1.LinuxResources.hugepage_limits:type_name -> berth.types.v1.HugepageLimit
+	61, // 80: berth.types.v1.LinuxResources.unified:type_name -> berth.types.v1.LinuxResources.UnifiedEntry
+	62, // 81: berth.types.v1.ContainerEdits.envs:type_name -> berth.types.v1.ContainerEdits.EnvsEntry
+	50, // 82: berth.types.v1.ContainerEdits.mounts:type_name -> berth.types.v1.Mount
+	51, // 83: berth.types.v1.ContainerEdits.devices:type_name -> berth.types.v1.DeviceNode
+	63, // 84: berth.types.v1.ContainerEdits.annotations:type_name -> berth.types.v1.ContainerEdits.AnnotationsEntry
+	52, // 85: berth.types.v1.ContainerEdits.cdi_devices:type_name -> berth.types.v1.CDIDevice
+	64, // 86: berth.types.v1.Moment.time:type_name -> google.protobuf.Timestamp
+	87, // [87:87] is the sub-list for method output_type
+	87, // [87:87] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -4699,9 +4770,9 @@ func file_berth_types_v1_types_proto_init() {
 		(*Claim_Device)(nil),
 		(*Claim_Opaque)(nil),
 	}
-	file_berth_types_v1_types_proto_msgTypes[37].OneofWrappers = []any{}
 	file_berth_types_v1_types_proto_msgTypes[38].OneofWrappers = []any{}
-	file_berth_types_v1_types_proto_msgTypes[43].OneofWrappers = []any{
+	file_berth_types_v1_types_proto_msgTypes[39].OneofWrappers = []any{}
+	file_berth_types_v1_types_proto_msgTypes[44].OneofWrappers = []any{
 		(*Moment_Time)(nil),
 		(*Moment_Revision)(nil),
 	}
@@ -4711,7 +4782,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   54,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
