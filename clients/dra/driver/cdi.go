@@ -103,14 +103,19 @@ func (f *files) write(c *claim) error {
 	if len(text) > maxFile {
 		return errdefs.Unsupportedf("the CDI file of the claim would have %d bytes, more than %d: make several claims of it", len(text), maxFile)
 	}
-	name := fileName(c.UID)
-	if have, err := f.content(name); err == nil && bytes.Equal(have, text) {
-		return nil
-	}
-	if err := f.replace(name, text); err != nil {
+	c.file = text
+	if _, err := f.keep(fileName(c.UID), text); err != nil {
 		return errdefs.Unavailablef("write the CDI file of the claim: %w", err)
 	}
 	return nil
+}
+
+// keep writes a file if its content differs.
+func (f *files) keep(name string, text []byte) (changed bool, err error) {
+	if have, err := f.content(name); err == nil && bytes.Equal(have, text) {
+		return false, nil
+	}
+	return true, f.replace(name, text)
 }
 
 // hugePageMounts returns mounts of the size of the part's huge pages, which every user of the container may write to.
@@ -141,10 +146,13 @@ func (f *files) replace(name string, text []byte) (err error) {
 		return err
 	}
 	_, err = file.Write(text)
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = f.dir.Rename(name+unfinished, name)
+	}
+	if err != nil {
 		return errors.Join(err, f.dir.Remove(name+unfinished))
 	}
-	return f.dir.Rename(name+unfinished, name)
+	return nil
 }
 
 // remove removes the CDI file of a claim; it is no error if there is none.
@@ -235,6 +243,7 @@ func (f *files) read(uid string) (*claim, error) {
 	if err := json.Unmarshal([]byte(s.Annotations[allocationKey]), c); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", allocationKey, err)
 	}
+	c.file = text
 	return c, c.check(uid, s.Devices)
 }
 

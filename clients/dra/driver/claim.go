@@ -26,6 +26,8 @@ type claim struct {
 	// Pods are those that the claim is reserved for.
 	Pods  []*typesv1.ClaimPod `json:"pods,omitempty"`
 	Parts []*part             `json:"parts"`
+
+	file []byte // the content of the CDI file; nil before
 }
 
 // part is what a claim has of a device.

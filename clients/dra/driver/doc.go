@@ -19,7 +19,8 @@
 //
 // The ledger of berthd has the allocations of claims. The order of steps follows from this. A claim
 // is admitted before its CDI file is written, and its CDI file is removed before the claim is. If the
-// driver is killed between two steps, the kubelet repeats the call, and each step is idempotent. If
+// driver is killed between two steps, the kubelet repeats the call, and each step is idempotent. A CDI file that others remove or
+// change is written again, because the kubelet has no prepared claim prepared again. If
 // berthd has lost its ledger, claims with a CDI file are admitted again with the allocation in the
 // file, before any other claim is admitted.
 //

@@ -158,17 +158,28 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 
 // prepare admits a claim and writes its CDI file.
 func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*claim, error) {
-	wanted, err := read(c, d.NodeName)
+	wanted, err := d.readAllowed(ctx, c)
 	if err != nil {
-		return nil, err
-	}
-	if err := d.allowed(ctx, c, wanted); err != nil {
 		return nil, err
 	}
 	if err := d.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer d.leave()
+	return d.prepareWanted(ctx, wanted)
+}
+
+// readAllowed reads the allocation of a claim that may be prepared.
+func (d *Driver) readAllowed(ctx context.Context, c *resourceapi.ResourceClaim) (*claim, error) {
+	wanted, err := read(c, d.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	return wanted, d.allowed(ctx, c, wanted)
+}
+
+// prepareWanted is prepare for a caller that has entered.
+func (d *Driver) prepareWanted(ctx context.Context, wanted *claim) (*claim, error) {
 	have := d.prepared[wanted.UID]
 	if have != nil && wanted.same(have) {
 		wanted.has(have) // one that is allocated again has nothing of its own yet

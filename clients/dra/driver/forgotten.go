@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -175,12 +176,12 @@ func (d *Driver) giveBack(ctx context.Context, uid string) (released bool, err e
 	return true, d.remove(ctx, uid)
 }
 
-// compareClaims calls forget from time to time, until the context ends.
+// compareClaims calls forget and prepareLost from time to time, until the context ends.
 func (d *Driver) compareClaims(ctx context.Context) {
 	tick := time.NewTicker(round)
 	defer tick.Stop()
 	for now := time.Now(); ; {
-		if err := d.forget(ctx, now); err != nil && ctx.Err() == nil {
+		if err := errors.Join(d.forget(ctx, now), d.prepareLost(ctx)); err != nil && ctx.Err() == nil {
 			d.Log.Warn("claims are not compared with those at the API server", "error", err)
 		}
 		select {

@@ -45,6 +45,7 @@ func (d *Driver) Follow(ctx context.Context, p Publisher) {
 	defer others.Wait()
 	others.Go(func() { d.announce(ctx, p) })
 	others.Go(func() { d.compareClaims(ctx) })
+	others.Go(func() { d.keepFiles(ctx) })
 	logged := ""
 	for {
 		answered, err := d.follow(ctx)
