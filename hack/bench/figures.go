@@ -36,6 +36,7 @@ var promises = []promise{
 var limits = []limit{
 	{name{"Placement", "leave, kernel", "500", "berth"}, "beyond", 20 * time.Millisecond},
 	{name{"Placement", "leave, cri", "500", "berth"}, "beyond", 20 * time.Millisecond},
+	{name{"Prepare", "4 CPUs and 2 GiB", "16", "berth"}, "median", 5 * time.Millisecond},
 }
 
 // limit is the most that a part of an operation may take.

@@ -1,4 +1,4 @@
-// Command bench runs the benchmarks of server/internal/bench and prints their medians as
+// Command bench runs the benchmarks of server/internal/bench and clients/dra/driver and prints their medians as
 // tables: a line for each operation, a column for each size, and what berth
 // promises and the kubelet took beside them. Benchmarks that repeat what they measure by
 // themselves, in rounds, run once.
@@ -66,7 +66,7 @@ func run(w io.Writer, bench string, count int, benchtime string) error {
 
 // goTest runs go test on the benchmarks and returns its output.
 func goTest(args ...string) (string, error) {
-	cmd := exec.Command("go", append(append([]string{"test"}, args...), "./server/internal/bench")...)
+	cmd := exec.Command("go", append(append([]string{"test"}, args...), "./server/internal/bench", "./clients/dra/driver")...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	// What collects garbage beside the measured work is counted as part of it.
