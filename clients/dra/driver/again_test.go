@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -200,3 +202,33 @@ func TestReservedFor(t *testing.T) {
 
 // uuid is a uid as the API server makes it.
 func uuid(i int) string { return fmt.Sprintf("11111111-0000-4000-8000-%012d", i) }
+
+// TestBerthdIsStartedAgain: calls of the kubelet that come while berthd is being started again succeed. If it is not there in time, they
+// fail with the reason.
+func TestBerthdIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	if r := p.prepared(allocated("a", 1, 2, "1Gi")); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	p.stop()
+	p.unsure, p.limit = true, time.Millisecond // unsure is set as Follow does
+	if r := p.prepared(allocated("b", 0, 1, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(), "berth.sock") {
+		t.Errorf("berthd is away: %v", r.Err)
+	}
+	p.limit = time.Minute
+	prepared, unprepared := make(chan error, 1), make(chan error, 1)
+	go func() {
+		all, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{allocated("b", 0, 1, "1Gi")})
+		prepared <- errors.Join(err, all["b"].Err)
+	}()
+	go func() {
+		all, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{{UID: "a"}})
+		unprepared <- errors.Join(err, all["a"])
+	}()
+	p.startBerthd("")
+	if err := errors.Join(<-prepared, <-unprepared); err != nil {
+		t.Error(err)
+	}
+	p.want("berthd was started again", "b: 1")
+}

@@ -199,7 +199,7 @@ func TestSilentBerthd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = d.Close() }()
-	d.pools, d.limit = map[uint32]pool{}, time.Hour
+	d.pools, d.limit, d.unsure = map[uint32]pool{}, time.Hour, false
 	ctx, cancel := context.WithCancel(t.Context())
 	prepared := make(chan kubeletplugin.PrepareResult)
 	go func() {
@@ -224,7 +224,7 @@ func TestSilentBerthd(t *testing.T) {
 	if r := <-prepared; r.Err == nil {
 		t.Error("a claim is prepared without berthd")
 	}
-	d.limit = time.Millisecond
+	d.limit, d.unsure = time.Millisecond, true
 	d.restoreNow(t.Context())
 	if d.mu.Lock(); !d.unsure {
 		t.Error("berthd may have lost the claims, and they are not restored again")

@@ -132,8 +132,23 @@ func (d *Driver) enter(ctx context.Context) error {
 
 func (d *Driver) leave() { <-d.gate }
 
+// await waits for a berthd that is being started again, as the kubelet repeats a call that failed after 10 seconds at the earliest. If berthd
+// is not there in time, the call that follows has the reason.
+func (d *Driver) await(ctx context.Context) {
+	d.mu.Lock()
+	unsure := d.unsure
+	d.mu.Unlock()
+	if !unsure {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	_ = d.Client.WaitReady(ctx)
+}
+
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	d.await(ctx)
 	out := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, c := range claims {
 		result, began := kubeletplugin.PrepareResult{}, time.Now()
@@ -429,6 +444,7 @@ func explanation(answer *admissionv1.AdmitResponse) string {
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	d.await(ctx)
 	out := make(map[types.UID]error, len(claims))
 	for _, c := range claims {
 		if err := d.unprepare(ctx, string(c.UID)); err != nil {
