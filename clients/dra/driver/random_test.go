@@ -2,10 +2,12 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -52,6 +55,7 @@ func (n *randomNode) prepare(uid string) {
 			with(c.ResourceClaim, allocated(uid, n.IntN(2), 1, "1Gi"))
 		}
 		n.claims[uid] = c
+		n.api.claims["default/"+c.Name] = c.ResourceClaim
 	}
 	ctx, cancel := n.cut()
 	defer cancel()
@@ -109,6 +113,31 @@ func (n *randomNode) compare() {
 	}
 }
 
+// loseFile removes the CDI file of a claim, which is written again by the driver, or by its successor from the API server's claim. That
+// is possible only while berthd has the claim.
+func (n *randomNode) loseFile(uid string) {
+	before, err := n.files.read(uid)
+	if err != nil {
+		return
+	}
+	if err := n.files.remove(uid); err != nil {
+		n.t.Fatal(err)
+	}
+	known, err := n.Client.Allocation().List(n.t.Context(), &allocationv1.ListRequest{Owner: Owner})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if slices.ContainsFunc(known.GetPods(), func(p *typesv1.PodAllocation) bool { return p.GetUid() == uid }) && n.IntN(2) == 0 {
+		n.startDriver()
+	}
+	if err := errors.Join(n.repair(n.t.Context()), n.prepareLost(n.t.Context())); err != nil {
+		n.t.Fatalf("%v after %v", err, n.calls)
+	}
+	if after, err := n.files.read(uid); err != nil || string(after.file) != string(before.file) {
+		n.t.Fatalf("the CDI file of %s was %s: %v after %v", uid, before.file, err, n.calls)
+	}
+}
+
 // restartBerthd restarts berthd, also without its ledger.
 func (n *randomNode) restartBerthd(lost bool) {
 	if lost {
@@ -140,7 +169,7 @@ func (n *randomNode) boot() {
 }
 
 // TestRandomCalls: the kubelet has claims prepared and given back in any order, also repeatedly, and ends calls at any time. The driver and
-// berthd are restarted, the ledger is lost, and the node is booted. Containers never share a CPU with those of another claim, and in
+// berthd are restarted, the ledger or a CDI file is lost, and the node is booted. Containers never share a CPU with those of another claim, and in
 // the end nothing is left.
 func TestRandomCalls(t *testing.T) {
 	t.Parallel()
@@ -148,11 +177,13 @@ func TestRandomCalls(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			n := &randomNode{place: newPlace(t, ""), Rand: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*randomClaim{}}
+			n.api.claims = map[string]*resourceapi.ResourceClaim{}
 			steps := map[string]func(string){
 				"prepare": n.prepare, "unprepare": n.unprepare, "driver": func(string) { n.startDriver() },
 				"berthd": func(string) { n.restartBerthd(false) }, "lost": func(string) { n.restartBerthd(true) }, "boot": func(string) { n.boot() },
+				"file": n.loseFile,
 			}
-			choices := []string{"prepare", "prepare", "prepare", "prepare", "prepare", "prepare", "unprepare", "unprepare", "unprepare", "driver", "berthd", "lost", "boot"}
+			choices := []string{"prepare", "prepare", "prepare", "prepare", "prepare", "prepare", "unprepare", "unprepare", "unprepare", "driver", "berthd", "lost", "boot", "file"}
 			for range 100 {
 				what, uid := choices[n.IntN(len(choices))], string(rune('a'+n.IntN(5)))
 				if c := n.claims[uid]; c != nil && c.ending {
