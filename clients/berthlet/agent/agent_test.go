@@ -288,6 +288,56 @@ func TestVerdicts(t *testing.T) {
 			}
 		})
 	})
+	t.Run("the same pod after a resize before its first container", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *fixture) {
+			h.runtime.FailWith(func(call, _ string) error {
+				if call == "Create" {
+					return errors.New("the image is not here yet")
+				}
+				return nil
+			})
+			h.want(web("a"))
+			h.expect("a", "Pending, main#0 CreateContainerError")
+			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
+			h.node.restart(false)
+			h.pass(time.Minute)
+			h.stop()
+			h.begin()
+			h.want(web("a"))
+			h.runtime.FailWith(nil)
+			h.pass(10 * time.Minute)
+			h.expect("a", "Running, main#0 running")
+			if got := h.node.said("Remove"); len(got) != 0 {
+				t.Errorf("%q", got)
+			}
+		})
+	})
+	t.Run("a pod that was resized before its first container, and that berthd has lost", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *fixture) {
+			h.runtime.FailWith(func(call, _ string) error {
+				if call == "Create" {
+					return errors.New("the image is not here yet")
+				}
+				return nil
+			})
+			h.want(web("a"))
+			removed := false
+			h.node.fail = func(call string) error {
+				removed = removed || strings.HasPrefix(call, "Remove")
+				if strings.HasPrefix(call, "Admit") && !removed {
+					return &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()}
+				}
+				return nil
+			}
+			h.node.restart(true)
+			h.pass(time.Minute)
+			h.runtime.FailWith(nil)
+			h.pass(10 * time.Minute)
+			h.expect("a", "Running, main#0 running")
+		})
+	})
 	t.Run("what an agent cannot give", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *fixture) {

@@ -101,14 +101,14 @@ func (w *worker) admit(ctx context.Context) error {
 	case berth.IsInvalid(err):
 		w.reject("Invalid", err.Error())
 		return nil
+	case known && berth.HasReason(err, errorsv1.ErrorReason_POD_SPEC_DIFFERS) && !(w.rec.Accepted.IsZero() && w.neverRan()):
+		return w.keepResized(ctx)
 	case berth.IsPrecondition(err) && w.neverRan():
-		// berthd has another pod of this uid, from before this agent's records.
+		// berthd has another pod of this uid, from before this agent's records, or has lost a resized one.
 		if _, removeErr := w.Node.Remove(ctx, w.uid); removeErr != nil {
 			return removeErr
 		}
 		return err
-	case known && berth.HasReason(err, errorsv1.ErrorReason_POD_SPEC_DIFFERS):
-		return w.keepResized(ctx)
 	case berth.IsStateUncertain(err):
 		w.requestSync()
 		return err
@@ -122,6 +122,9 @@ func (w *worker) admit(ctx context.Context) error {
 func (w *worker) keepResized(ctx context.Context) error {
 	if err := w.bindAgain(ctx); err != nil {
 		return err
+	}
+	if w.rec.Accepted.IsZero() { // the record was lost
+		w.rec.Accepted = w.Now()
 	}
 	w.log.Info("the pod was resized, and keeps its amounts")
 	w.rec.Verdict, w.rec.Reason, w.rec.Message = lifecycle.Admitted, "", ""
