@@ -183,3 +183,38 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	}
 	return nil
 }
+
+// resizable returns the values of a container that a resize may change.
+func (l *Loop) resizable(view *ledger.View, p *ledger.Pod, container string) (cgroup.Values, bool) {
+	c := p.Pod.Container(container)
+	if c == nil {
+		return cgroup.Values{}, false
+	}
+	values := cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
+	values.HugePages = nil // these cannot be resized
+	return values, true
+}
+
+// startValues returns the values that a container of a runtime starts with. The pod may have been resized after the
+// agent has read the amounts with which the container was created, for example while the runtime pulled the image. If the
+// container runs already, a memory limit below its use is left out. The caller holds mu.
+func (l *Loop) startValues(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Values, error) {
+	p, _, err := l.pod(view, b.Owner.Pod)
+	if err != nil {
+		return cgroup.Values{}, err
+	}
+	values, ok := l.resizable(view, p, b.Owner.Container)
+	if !ok {
+		return cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)}, nil
+	}
+	name, err := l.alive(ctx, view, b)
+	if err != nil || name == nil {
+		return values, err
+	}
+	seen, err := l.Tree.Observe(ctx, name, 0)
+	if err != nil {
+		return cgroup.Values{}, fmt.Errorf("observe the cgroup of container %s: %w", b.Owner, err)
+	}
+	nodes, _ := cgroup.HoldLimits([]cgroup.Node{{Name: name, Values: values}}, seen, func(cgroup.Name) bool { return true })
+	return nodes[0].Values, nil
+}

@@ -556,10 +556,9 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 		if g.owner.Pod != p.UID() {
 			continue
 		}
-		if c := p.Pod.Container(g.owner.Container); c != nil {
-			g.values = cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
+		if values, ok := l.resizable(view, p, g.owner.Container); ok {
+			g.values = values
 			g.values.Cpuset = cgroup.ContainerCpuset(l.View(), g.owner) // view may be older
-			g.values.HugePages = nil                                    // these cannot be resized
 			out.add(g)
 		}
 	}

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/runtime"
 )
 
 // A start that has taken too long is given up, whatever has happened meanwhile: no container
@@ -331,4 +333,68 @@ func TestFoundContainersMayStart(t *testing.T) {
 	}
 	d.start(t, "a1")
 	b.must(b.tryToStart(b.ledger.View(), own))
+}
+
+// TestStartsAfterAResize: a container that was created with the amounts from before a resize starts with the new ones. If
+// the call is repeated while the container runs, a limit below its use is not sent, because the kernel might end it.
+func TestStartsAfterAResize(t *testing.T) {
+	t.Parallel()
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, d := newFakeRuntime(t, facts)
+			limit := func(id string) int64 {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if v := d.boxes[id].values.MemoryBytes; v != nil {
+					return *v
+				}
+				return 0
+			}
+			size := func(bytes int64) {
+				p := ledgertest.With(ledgertest.Pod("own", "c"), ledgertest.Exclusive("c", "2-3"))
+				p.Pod.Containers[0].Requests = workload.Quantities{workload.CPU: 2000, workload.Memory: bytes}
+				p.Pod.Containers[0].Limits = p.Pod.Containers[0].Requests
+				b.update(func(d *ledger.Draft) { d.PutPod(p) })
+				b.pass()
+			}
+			const small, large = 8 << 20, 64 << 20
+			size(small)
+			for _, bound := range []bool{false, true} { // a pass may have found the container
+				id := "own1"
+				if bound {
+					id = "own2"
+				}
+				d.create(id, "own", "2")
+				d.set(func() { v := int64(small); d.boxes[id].values.MemoryBytes = &v })
+				size(large)
+				if bound {
+					b.bind(id, "own")
+				}
+				b.must(b.prestart(id, "own"))
+				if got := limit(id); got != large {
+					t.Errorf("bound %v: it starts with %d bytes", bound, got)
+				}
+				d.start(t, id)
+				b.must(b.Follow(t.Context()))
+				at := cgroup.ParseCgroupfs("/kubepods/podown/" + id)
+				more := int64(4 * large)
+				b.set(at.String(), cgroup.Values{MemoryBytes: &more, MemorySwapBytes: &more})
+				d.set(func() { d.boxes[id].values.MemoryBytes, d.boxes[id].values.MemorySwapBytes = &more, &more })
+				b.tree.UseMemory(at, large)
+				b.must(b.prestart(id, "own"))
+				if got := limit(id); got != more {
+					t.Errorf("bound %v: while it uses %d bytes, its limit becomes %d bytes", bound, large, got)
+				}
+				b.tree.UseMemory(at, large-1)
+				b.must(b.prestart(id, "own"))
+				if got := limit(id); got != large {
+					t.Errorf("bound %v: while it uses less, its limit becomes %d bytes", bound, got)
+				}
+				d.set(func() { d.boxes[id].Phase = runtime.Exited })
+				b.update(func(d *ledger.Draft) { d.Unbind(id) })
+				b.pass()
+			}
+		})
+	}
 }

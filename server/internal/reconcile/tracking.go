@@ -444,8 +444,8 @@ func (l *Loop) endStart(key, id string) {
 	}
 }
 
-// ensureRuntimeContainer sends the CPUs of a container to its runtime, after all other
-// containers have left them. If the runtime does not have the container yet, the agent is
+// ensureRuntimeContainer sends the values of a container to its runtime, after all other
+// containers have left its CPUs. If the runtime does not have the container yet, the agent is
 // about to create it, with the answer of PreStartContainer. The caller holds mu.
 func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
@@ -453,7 +453,11 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	if err := l.clear(ctx, view, b.ID, b.Owner); err != nil {
 		return err
 	}
-	if err := l.send(ctx, b.ID, cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)}); err != nil {
+	values, err := l.startValues(ctx, view, b)
+	if err != nil {
+		return err
+	}
+	if err := l.send(ctx, b.ID, values); err != nil {
 		return err
 	}
 	l.record(placement.Event{Kind: placement.Allow, ID: b.ID}) // before another operation can see the container
