@@ -19,12 +19,12 @@ import (
 // newContainerdNode starts both programs on a real containerd, which has the root
 // file system of the containers as an image. The driver of cgroups is systemd if a
 // tree of its slices is given.
-func newContainerdNode(t *testing.T, slices *servertest.Slices) *node {
+func newContainerdNode(t *testing.T, slices *servertest.Slices, berthdFlags ...string) *node {
 	t.Helper()
 	needContainers(t)
 	d := containerd.Prepare(t, slices != nil)
 	socket := "unix://" + d.Socket
-	n := prepareNode(t, "--runtime-endpoint", socket)
+	n := prepareNode(t, append(berthdFlags, "--runtime-endpoint", socket)...)
 	n.slices = slices
 	n.containerd, n.berthletFlags = d, []string{"--runtime-endpoint", socket}
 	n.startContainerd()
@@ -125,6 +125,17 @@ func TestContainerdSlices(t *testing.T) {
 	}
 	testSandboxesShare(n)
 	testPods(n) // in the end it ends berthlet
+}
+
+// TestContainerdStrictReservation: no sandbox may run on the reserved CPUs, and pods run all the same.
+func TestContainerdStrictReservation(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newContainerdNode(t, nil, "--cpu-manager-policy-options", "strict-cpu-reservation=true")
+	n.manifest("shared", shared)
+	n.running("shared")
+	n.withdraw("shared")
+	n.noPods()
 }
 
 func TestContainerdBusy(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"syscall"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/types"
@@ -59,7 +60,9 @@ func (r *Runtime) open(ctx context.Context, p container.Pod) error {
 }
 
 // moveSandbox sets the CPUs of a sandbox's process. CRI has no field for that. Runtimes report
-// the process in the verbose status.
+// the process in the verbose status. The kernel refuses CPUs of which the process's cgroup has none
+// that is online, such as reserved CPUs with strict-cpu-reservation. The process then stays on the CPUs
+// of its cgroup, which berthd keeps free of exclusive ones.
 func (r *Runtime) moveSandbox(ctx context.Context, id, cpus string) error {
 	set, err := cpuset.Parse(cpus)
 	if err != nil || set.IsEmpty() {
@@ -73,7 +76,7 @@ func (r *Runtime) moveSandbox(ctx context.Context, id, cpus string) error {
 	if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil || info.PID <= 0 {
 		return nil // the runtime reports no process, or has none
 	}
-	if err := affinity.Set(info.PID, set); !errors.Is(err, fs.ErrNotExist) {
+	if err := affinity.Set(info.PID, set); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	return nil
