@@ -213,6 +213,53 @@ func TestExchangeThroughAnotherCPU(t *testing.T) {
 	}
 }
 
+// TestMoveOntoOfflineCPUs: a pod moves, and a CPU that one of its containers is to get from the other is off line meanwhile. The
+// move ends, forwards and backwards; another pod does not get such a CPU.
+func TestMoveOntoOfflineCPUs(t *testing.T) {
+	t.Parallel()
+	from := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "1-2"), ledgertest.Exclusive("d", "3-4"))
+	into := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "2-3"), ledgertest.Exclusive("d", "4-5"))
+	held := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "1-3"), ledgertest.Exclusive("d", "3-5")).Claims
+	for name, row := range map[string]struct {
+		offline string
+		now     []ledger.Claim
+		reverse bool
+	}{
+		"forwards":           {"3", from.Claims, false},
+		"forwards, and both": {"3-5", from.Claims, false},
+		"on the way":         {"3", []ledger.Claim{from.Claims[0], into.Claims[1]}, false},
+		"backwards":          {"3", into.Claims, true},
+	} {
+		for _, moves := range []bool{true, false} {
+			pod := &ledger.Pod{Pod: from.Pod, Claims: row.now}
+			if moves {
+				pod.Move = &ledger.Move{From: from.Claims, To: into.Claims, Held: held}
+			}
+			change := transition.Change{Pod: "a", From: from.Claims, To: into.Claims}
+			if row.reverse {
+				change = change.Reverse()
+			}
+			view := world(t, pod)
+			rules := view.Rules()
+			rules.Machine = machinetest.Build("1s2n4c1t", machinetest.Offline(row.offline))
+			view = view.Under(rules)
+			plan, err := transition.New(view, []transition.Change{change})
+			if moves != (err == nil) {
+				t.Errorf("%s: a pod that moves (%v): %v", name, moves, err)
+				continue
+			}
+			for i := range plan.Steps {
+				d := ledger.NewDraft(view)
+				plan.Steps[i].Apply(d)
+				view = d.View()
+			}
+			if p, _ := view.Pod("a"); moves && (p.Claims[0].CPUs.Set != change.To[0].CPUs.Set || p.Claims[1].CPUs.Set != change.To[1].CPUs.Set) {
+				t.Errorf("%s: it has %s and %s", name, p.Claims[0].CPUs.Set, p.Claims[1].CPUs.Set)
+			}
+		}
+	}
+}
+
 // TestMoveOntoLessMemory: a pod moves, and a NUMA node has become smaller. The pod gets what it holds there, forwards and
 // backwards; another pod does not.
 func TestMoveOntoLessMemory(t *testing.T) {

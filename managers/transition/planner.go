@@ -16,7 +16,8 @@ type planner struct {
 	// units are the units without all of their future resources.
 	units []*unit
 	made  []Step
-	// beyond lets pods that move get CPUs that they do not hold, and memory that they hold and a node has no more.
+	// beyond lets pods that move get CPUs that they do not hold, and CPUs and memory that they hold and the machine has no
+	// more.
 	beyond bool
 	// turns counts the detours since the last CPU that reached its future owner.
 	turns int
@@ -265,7 +266,10 @@ func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	if ofNode(c.CPUs) {
 		own := pod.HeldCPUs()
 		free = p.view.AllocatableCPUs().Minus(p.view.ExclusiveCPUs().Minus(own))
-		if pod.Move != nil && len(pod.Move.Held) > 0 && !p.beyond {
+		switch moves := pod.Move != nil && len(pod.Move.Held) > 0; {
+		case moves && p.beyond:
+			free = free.Union(own) // what it holds may be offline, and is still its own
+		case moves:
 			free = free.Intersect(own)
 		}
 	}
