@@ -55,16 +55,18 @@ func (c *checker) podMemory(p *Pod) {
 			}
 		}
 		for _, b := range claim.Memory {
-			key := memoryKey{claim.Resource, b.Nodes}
-			at := slices.IndexFunc(own, func(o ownMemory) bool { return o.memoryKey == key })
-			if at < 0 {
-				at = len(own)
-				own = append(own, ownMemory{memoryKey: key})
-			}
-			if container != nil && container.Role.Feeds() {
-				own[at].init = max(own[at].init, b.Bytes)
-			} else {
-				own[at].running = saturate(own[at].running, b.Bytes)
+			// What is on nodes that are gone must be on the other nodes. Without other nodes, RuleVanished says it.
+			if key := (memoryKey{claim.Resource, b.Nodes.Intersect(c.view.rules.Machine.NodeMask())}); !key.nodes.IsEmpty() || b.Nodes.IsEmpty() {
+				at := slices.IndexFunc(own, func(o ownMemory) bool { return o.memoryKey == key })
+				if at < 0 {
+					at = len(own)
+					own = append(own, ownMemory{memoryKey: key})
+				}
+				if container != nil && container.Role.Feeds() {
+					own[at].init = max(own[at].init, b.Bytes)
+				} else {
+					own[at].running = saturate(own[at].running, b.Bytes)
+				}
 			}
 			if b.Nodes.IsEmpty() {
 				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,

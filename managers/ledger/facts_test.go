@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -60,7 +61,7 @@ func drawHolder(t *rapid.T, uid string) *Pod {
 func TestFactsAreCarried(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := Empty(Rules{})
+		v := Empty(Rules{Machine: machinetest.Build("4n2c")})
 		for range rapid.IntRange(0, 10).Draw(t, "steps") {
 			changes := map[string]*Pod{}
 			for _, n := range rapid.SliceOfN(rapid.IntRange(0, 6), 0, 3).Draw(t, "changed") {

@@ -20,6 +20,9 @@ type NodeBytes [numa.MaxNodes]uint64
 // the claims of its sidecars and app containers, plus the part of its init containers that
 // is not taken over yet. If a pod has pod-level memory, its containers' claims are parts of
 // it and do not count.
+//
+// A block on NUMA nodes of which some are gone is on its other nodes: the container may use only these. If there are none, the
+// block is nowhere.
 type MemoryUse struct {
 	// Blocks is the number of blocks on each node, including empty ones.
 	Blocks [numa.MaxNodes]int
@@ -27,14 +30,24 @@ type MemoryUse struct {
 	// block.
 	Groups [numa.MaxNodes]numa.Mask
 	held   ordered.Map[string, *NodeBytes]
+	// gone are nodes with blocks that the machine does not have, and instead has for each of them a node that takes what they
+	// have; -1 for none.
+	gone    numa.Mask
+	instead [numa.MaxNodes]int
 }
 
 // Held returns the claimed amount of a resource, by node.
-func (u *MemoryUse) Held(resource string) NodeBytes {
+func (u *MemoryUse) Held(resource string) (bytes NodeBytes) {
 	if held, ok := u.held.Get(resource); ok {
-		return *held
+		bytes = *held
 	}
-	return NodeBytes{}
+	for id := range u.gone.All() {
+		if on := u.instead[id]; on >= 0 {
+			bytes[on] = saturate(bytes[on], bytes[id])
+		}
+		bytes[id] = 0
+	}
+	return bytes
 }
 
 // MemoryUse returns the total of the pods' memory claims, with those of resource claims if both have one pool (Rules.OnePool).
@@ -45,19 +58,36 @@ func (v *View) MemoryUse() *MemoryUse {
 	if v.rules.OnePool {
 		total = total.and(known.claimed)
 	}
-	return total.use()
+	return total.use(v.Machine().NodeMask())
 }
 
 // ResourceClaimMemory returns the total of the memory that resource claims hold; its cost is that of
 // Requests.
 func (v *View) ResourceClaimMemory() *MemoryUse {
 	total := v.facts.sums.known().claimed
-	return total.use()
+	return total.use(v.Machine().NodeMask())
 }
 
-func (u *memoryHeld) use() *MemoryUse {
+// everyNode are the nodes of a machine of which no node is gone.
+const everyNode = ^numa.Mask(0)
+
+// use returns the total on a machine that has some nodes.
+func (u *memoryHeld) use(machine numa.Mask) *MemoryUse {
 	use := &MemoryUse{held: u.held}
 	for nodes, blocks := range u.groups.All() {
+		gone := nodes.Minus(machine)
+		nodes = nodes.Intersect(machine)
+		for id := range gone.All() {
+			first, ok := nodes.Lowest()
+			switch {
+			case use.gone.Contains(id) && use.instead[id] >= 0:
+			case ok:
+				use.instead[id] = first
+			default:
+				use.instead[id] = -1
+			}
+			use.gone = use.gone.With(id)
+		}
 		for id := range nodes.All() {
 			use.Blocks[id] += blocks
 			if use.Groups[id] == 0 || nodes.NarrowerThan(use.Groups[id]) {

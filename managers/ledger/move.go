@@ -74,7 +74,7 @@ func (p *Pod) HeldMemory(resource string) (more NodeBytes) {
 	}
 	var held memoryHeld
 	held.change(p, true)
-	a, b := p.ClaimedMemory(resource), held.use().Held(resource)
+	a, b := p.ClaimedMemory(resource), held.use(everyNode).Held(resource)
 	for i := range more {
 		more[i] = b[i] - min(a[i], b[i])
 	}
@@ -88,7 +88,7 @@ func (p *Pod) ClaimedMemory(resource string) NodeBytes {
 	resting.Move = nil
 	var claimed memoryHeld
 	claimed.change(&resting, true)
-	return claimed.use().Held(resource)
+	return claimed.use(everyNode).Held(resource)
 }
 
 // MemoryNodes returns the NUMA nodes that a container may use memory of; none means all, for a container

@@ -53,12 +53,13 @@ func (h *allocation) left(i int, wants []want) []reusable {
 		for _, claim := range h.claims(h.Pod.Containers[at].Name) {
 			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
 			for _, b := range claim.Memory {
-				known := slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == b.Nodes && r.want == want })
-				if want < 0 || known {
+				nodes := b.Nodes.Intersect(h.m.nodes) // others are gone
+				known := slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == nodes && r.want == want })
+				if want < 0 || known || nodes.IsEmpty() {
 					continue
 				}
 				bytes := h.record.ReusableMemory(h.Pod.Containers[i].Name, claim.Resource, b.Nodes)
-				out = append(out, reusable{b.Nodes, want, int64(min(bytes.Total(), maxBytes))})
+				out = append(out, reusable{nodes, want, int64(min(bytes.Total(), maxBytes))})
 			}
 		}
 	}

@@ -152,7 +152,7 @@ type resize struct {
 }
 
 func (r *resize) plan() ([]ledger.Claim, error) {
-	old := nodesIn(r.held...)
+	old := nodesIn(r.held...).Intersect(r.h.m.nodes) // others are gone
 	affinity := hint.Hint{Nodes: old}
 	if a := r.held[0].Affinity; a != nil {
 		affinity.Preferred = a.Preferred

@@ -133,7 +133,11 @@ func heldOn(view *ledger.View, c *ledger.Claim, nodes numa.Mask) uint64 {
 	}
 	var held uint64
 	for _, b := range c.Memory {
-		held += b.On(nodes)
+		on, here := nodes, b.Nodes.Intersect(view.Machine().NodeMask())
+		if first, ok := here.Lowest(); ok && nodes.Contains(first) {
+			on = on.Union(b.Nodes.Minus(here)) // as in MemoryUse
+		}
+		held += b.On(on)
 	}
 	return held
 }

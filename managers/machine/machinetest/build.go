@@ -89,6 +89,19 @@ func Offline(cpus string) Option {
 	}
 }
 
+// WithoutNodes takes nodes out of the machine, with their CPUs and their memory.
+func WithoutNodes(ids ...int) Option {
+	var gone numa.Mask
+	for _, id := range ids {
+		gone = gone.With(id)
+	}
+	return func(s *machine.Snapshot) {
+		s.CPUs = slices.DeleteFunc(s.CPUs, func(c machine.CPU) bool { return gone.Contains(c.Node) })
+		s.Nodes = slices.DeleteFunc(s.Nodes, func(n machine.Node) bool { return gone.Contains(n.ID) })
+		s.Distances = s.Distances.Among(s.Distances.Nodes().Minus(gone))
+	}
+}
+
 // NodeIDs gives the nodes, in ascending order, other ids: 0, 8 for a machine
 // with a hole. Distances follow.
 func NodeIDs(ids ...int) Option {
