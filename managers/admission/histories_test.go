@@ -10,23 +10,21 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/transition"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // history is an engine on a random machine, with what has happened.
 type history struct {
 	*twoNodes
-	r     *rapid.T
-	shape string
-	nodes int
+	r *rapid.T
+	// machine changes; now is the one of the engine, and of each restart.
+	machine *changingMachine
 	// policy and scope are those of the start; a later policy is in config.
 	policy topology.Policy
 	scope  hint.Scope
@@ -47,8 +45,7 @@ func newHistory(r *rapid.T) *history {
 	h := &history{r: r, before: map[string]workload.Pod{}}
 	h.scope = rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
 	h.policy = rapid.SampledFrom(policies).Draw(r, "policy")
-	h.shape = rapid.SampledFrom([]string{"2s1n8c1t", "2s1n4c2t", "1s4n4c1t", "1s1n8c1t", "2s2n2c2t"}).Draw(r, "machine")
-	h.nodes = machinetest.Build(h.shape).NodeMask().Len()
+	h.machine = newChangingMachine(rapid.SampledFrom(shapes).Draw(r, "machine"))
 	h.twoNodes = changing(r, h.policy, h.scope)
 	h.config.CPU.Features.AlphaOptions = true
 	h.config.CPU.Options = map[string]string{}
@@ -57,22 +54,15 @@ func newHistory(r *rapid.T) *history {
 		h.config.CPU.Options[o] = "true"
 	}
 	h.config.Fit = rapid.IntRange(0, 3).Draw(r, "fit") == 0
-	h.on("", func() int64 { return 10 })
+	h.onMachine()
 	return h
 }
 
-// on changes the machine: the CPUs that are off line, and the GiB of each node.
-func (h *history) on(offline string, gib func() int64) {
-	var options []machinetest.Option
-	for id := range h.nodes {
-		options = append(options, machinetest.Memory(id, uint64(gib()*gi)), machinetest.HugePages(id, 2048, 512))
-	}
-	if offline != "" {
-		options = append(options, machinetest.Offline(offline))
-	}
-	h.now = machinetest.Build(h.shape, options...)
+// onMachine lets the engine follow the machine.
+func (h *history) onMachine() {
+	h.now = h.machine.build()
 	h.become(h.r, h.now)
-	h.note("CPUs %q are off line", offline)
+	h.note("machine: %s", h.machine)
 }
 
 func (h *history) note(format string, args ...any) {
@@ -85,7 +75,7 @@ func (h *history) Fatalf(format string, args ...any) {
 	for p := range h.ledger.View().Pods() {
 		h.note("%s has %s", p.UID(), h.has(p.UID()))
 	}
-	h.r.Fatalf("%s\nmachine %s, policy %s, scope %s\n%s", fmt.Sprintf(format, args...), h.shape, h.policy, h.scope, strings.Join(h.log, "\n"))
+	h.r.Fatalf("%s\nmachine %s, policy %s, scope %s\n%s", fmt.Sprintf(format, args...), h.machine.shape, h.policy, h.scope, strings.Join(h.log, "\n"))
 }
 
 func (h *history) Helper()                           {}
@@ -109,19 +99,23 @@ func (h *history) may(err error, classes ...errdefs.Class) bool {
 
 func (h *history) amounts() workload.Quantities {
 	cpus := rapid.Int64Range(1, 4).Draw(h.r, "cpus") * 1000
-	if rapid.IntRange(0, 7).Draw(h.r, "a fraction") == 0 {
+	if evenly16(h.r, "a fraction") == 0 {
 		cpus = 500
 	}
-	return workload.Quantities{workload.CPU: cpus, workload.Memory: rapid.Int64Range(1, 3).Draw(h.r, "gib") * gi}
+	gib := rapid.Int64Range(1, 3).Draw(h.r, "gib")
+	if evenly16(h.r, "of several nodes") == 0 {
+		gib = 15
+	}
+	return workload.Quantities{workload.CPU: cpus, workload.Memory: gib * gi}
 }
 
 // pod draws a pod: with resources as a whole, on shared CPUs, or with up to three containers of any role.
 func (h *history) pod(uid string) workload.Pod {
 	p := workload.Pod{UID: uid, Name: uid, Namespace: "default"}
-	switch rapid.IntRange(0, 9).Draw(h.r, "kind of pod") {
-	case 0:
+	switch kind := evenly16(h.r, "kind of pod"); {
+	case kind == 0:
 		p = asWhole(uid, rapid.Int64Range(2, 4).Draw(h.r, "cpus"), rapid.Int64Range(2, 4).Draw(h.r, "gib"))
-	case 1:
+	case kind <= 2:
 		p.Containers = []workload.Container{{Name: "c0", Requests: workload.Quantities{workload.CPU: 100, workload.Memory: gi / 8}}}
 	default:
 		n := rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(h.r, "containers")
@@ -129,6 +123,9 @@ func (h *history) pod(uid string) workload.Pod {
 			q := h.amounts()
 			if rapid.IntRange(0, 5).Draw(h.r, "huge pages") == 0 {
 				q["hugepages-2Mi"] = rapid.Int64Range(1, 200).Draw(h.r, "pages") << 21
+			}
+			if rapid.IntRange(0, 5).Draw(h.r, "large huge pages") == 0 {
+				q["hugepages-1Gi"] = rapid.Int64Range(1, 2).Draw(h.r, "pages") * gi
 			}
 			c := workload.Container{Name: fmt.Sprint("c", i), Requests: q, Limits: q}
 			if i < n-1 && (i == 0 || p.Containers[i-1].Role != workload.App) {
@@ -139,8 +136,17 @@ func (h *history) pod(uid string) workload.Pod {
 		if rapid.IntRange(0, 5).Draw(h.r, "gpu") == 0 {
 			p = onGPU(p)
 		}
+		if len(h.machine.nodes) > 2 && rapid.IntRange(0, 5).Draw(h.r, "nic") == 0 {
+			p.Containers[0].Limits[farNIC], p.Containers[0].Requests[farNIC] = 1, 1
+		}
 	}
 	return movable(p, rapid.SampledFrom(movables).Draw(h.r, "movable"))
+}
+
+// large draws a pod that needs much of a node.
+func (h *history) large(uid string) workload.Pod {
+	n := h.machine.nodes[0].cpus.Len()
+	return podOf(uid, [2]int64{rapid.Int64Range(int64(n)/2, int64(n)).Draw(h.r, "cpus"), rapid.Int64Range(1, 8).Draw(h.r, "gib")})
 }
 
 // amountsOf returns the amounts of a pod that can change.
@@ -178,7 +184,7 @@ func (h *history) resizeAny() {
 	if pod.Move == nil {
 		h.before[pod.UID()] = pod.Pod
 	}
-	got, err := h.Resize(context.Background(), req)
+	got, err := h.resize(req)
 	h.note("resize of %s to %v: %s %s", pod.UID(), req.Changes, got.Outcome, got.Message)
 	if !h.may(err, errdefs.Invalid) {
 		return
@@ -238,36 +244,77 @@ func (h *history) begin(p workload.Pod) {
 	}
 }
 
-func (h *history) replaceLosses() {
-	for _, l := range admission.Losses(h.ledger.View()) {
-		h.note("%s: %s", l.UID, l)
-		plan, err := h.PlanReplacement(context.Background(), l)
-		if h.may(err, errdefs.Refused, errdefs.Conflict) {
-			h.may(h.Relocate(context.Background(), plan, 0), errdefs.Refused, errdefs.Conflict)
+// carryOut makes the moves of a plan, each to its end, and admits the pod: all as the plan says.
+func (h *history) carryOut(p workload.Pod) {
+	plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: 3})
+	if !h.may(err, errdefs.Invalid) || !plan.Fits() {
+		return
+	}
+	for _, m := range plan.Moves {
+		h.note("%s moves for %s, to the end", m.UID, p.UID)
+		h.may(h.Relocate(context.Background(), m, 0))
+		h.check()
+		h.arrives(m)
+	}
+	h.admit(p)
+	for then := range plan.After.Pods() {
+		if now, ok := h.ledger.View().Pod(then.UID()); !ok || content(now) != content(then) {
+			h.Fatalf("pod %s was to have %s", then.UID(), content(then))
 		}
 	}
 }
 
-// restart opens the ledger again. The containers still run.
+// arrives makes the steps of a move, which are those of its plan after the first ones. These were made when it began.
+func (h *history) arrives(m admission.Relocation) {
+	planned := m.Plan.Steps
+	for len(planned) > 0 && planned[0].Kind == transition.Widen {
+		planned = planned[1:]
+	}
+	for _, want := range planned {
+		got, err := h.Advance(context.Background(), m.UID, false)
+		h.may(err)
+		if got.Step == nil || got.Step.String() != want.String() {
+			h.Fatalf("step %v of pod %s, want %s", got.Step, m.UID, &want)
+		}
+		h.check()
+	}
+	if p, _ := h.ledger.View().Pod(m.UID); p.Move != nil {
+		h.Fatalf("pod %s still moves after all steps of its plan", m.UID)
+	}
+}
+
+func (h *history) replaceLosses() {
+	for _, l := range admission.Losses(h.ledger.View()) {
+		h.note("%s: %s", l.UID, l)
+		plan, err := h.PlanReplacement(context.Background(), l)
+		began := h.may(err, errdefs.Refused, errdefs.Conflict) && h.may(h.Relocate(context.Background(), plan, 0), errdefs.Refused, errdefs.Conflict)
+		if began && !h.failing && rapid.IntRange(0, 2).Draw(h.r, "to the end") == 0 {
+			h.check()
+			h.arrives(plan)
+		}
+	}
+}
+
+// restart opens the ledger again, on the machine as it is then. The containers still run.
 func (h *history) restart() {
-	h.note("restart")
-	again := nodesUnder(h.r, h.policy, h.scope, h.journal.Reopen(), ledgertest.OpenChanging)
-	again.config, again.kernel = h.config, h.kernel
+	if h.changed && rapid.IntRange(0, 2).Draw(h.r, "the machine changes meanwhile") == 0 {
+		h.machine.draw(h.r)
+	}
+	h.now = h.machine.build()
+	h.note("restart on machine: %s", h.machine)
+	again := nodesOn(h.r, h.config, h.now, h.journal.Reopen(), ledgertest.OpenChanging)
+	again.kernel = h.kernel
 	again.cgroups.pods, again.cgroups.containers = h.cgroups.pods, h.cgroups.containers
 	h.twoNodes = again
-	h.become(h.r, h.now)
 }
 
 func (h *history) change() {
-	switch rapid.IntRange(0, 3).Draw(h.r, "change") {
-	case 0, 1:
-		var offline cpuset.Builder
-		for range rapid.IntRange(0, 4).Draw(h.r, "offline") {
-			offline.Add(rapid.IntRange(1, h.now.CPUs().Union(h.now.Offline()).Len()-1).Draw(h.r, "cpu"))
-		}
-		h.on(offline.Set().String(), func() int64 { return rapid.SampledFrom([]int64{10, 10, 8, 6}).Draw(h.r, "gib") })
+	switch change := evenly16(h.r, "change"); {
+	case change < 10:
+		h.machine.draw(h.r)
+		h.onMachine()
 		h.changed = true
-	case 2:
+	case change < 12:
 		h.config.Topology.Policy = rapid.SampledFrom(policies).Draw(h.r, "policy")
 		h.note("policy %s", h.config.Topology.Policy)
 		h.become(h.r, h.now)
@@ -299,11 +346,9 @@ func (h *history) crash(uid string) {
 // happen does something that is drawn; uid is a new one.
 func (h *history) happen(uid string) {
 	moving := h.moving()
-	switch op := rapid.IntRange(0, 15).Draw(h.r, "operation"); {
+	switch op := evenly16(h.r, "operation"); {
 	case op <= 3:
-		v, err := h.Admit(context.Background(), admission.Request{Pod: h.pod(uid)})
-		h.note("admission of %s: %s %s", uid, v.Outcome, v.Message)
-		h.may(err, errdefs.Invalid)
+		h.admit(h.pod(uid))
 	case op == 4:
 		uid := h.drawPod(h.r, "removed")
 		h.note("removal of %q", uid)
@@ -313,70 +358,50 @@ func (h *history) happen(uid string) {
 		h.resizeAny()
 	case op == 7 && !h.failing:
 		h.change()
-	case op == 8:
-		h.begin(h.pod(uid))
-	case op == 9:
+	case op == 8 && !h.failing && len(moving) == 0:
+		h.carryOut(h.large(uid))
+	case op <= 9:
+		h.begin(h.large(uid))
+	case op <= 11:
 		h.replaceLosses()
 	case len(moving) == 0:
-	case op == 10:
+	case op == 12:
 		h.turnBack(rapid.SampledFrom(moving).Draw(h.r, "turns back"))
 	default:
 		h.step(rapid.SampledFrom(moving).Draw(h.r, "moves on"))
 	}
 }
 
-// check compares the ledger with the invariants. The containers follow it.
-func (h *history) check() {
-	view := h.ledger.View()
-	for _, f := range ledger.Check(view) {
-		if f.Kind == ledger.Structural || !h.changed {
-			h.Fatalf("%s", f.Text)
+// evenly16 draws a number below 16. Each is as probable as the others, unlike with rapid.IntRange.
+func evenly16(r *rapid.T, label string) (n int) {
+	for _, bit := range rapid.SliceOfN(rapid.Bool(), 4, 4).Draw(r, label) {
+		if n *= 2; bit {
+			n++
 		}
 	}
-	for p := range view.Pods() {
-		for i := range p.Claims {
-			c := &p.Claims[i]
-			if container := p.Pod.Container(c.Owner.Container); container != nil {
-				h.hasRequest(c, container.Requests)
-			}
-		}
-	}
-	h.kernel.Follow(h, view)
-}
-
-// hasRequest fails if a claim is smaller than the request.
-func (h *history) hasRequest(c *ledger.Claim, q workload.Quantities) {
-	has, wants := uint64(0), uint64(q[workload.Resource(c.Resource)])
-	switch {
-	case c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPodExclusive):
-		has = uint64(c.CPUs.Set.Len()) * 1000
-	case c.Memory != nil:
-		for _, b := range c.Memory {
-			has += b.Bytes
-		}
-	default:
-		return
-	}
-	if has < wants {
-		h.Fatalf("%s has %s, and requests %d", c.Owner, c.Content(), wants)
-	}
+	return n
 }
 
 // TestRandomHistories: on random histories of admissions, removals, resizes, moves, replacements, restarts and changes of the
 // machine and the policy, on random machines and between the steps of moves, the invariants hold after each commit:
-// no CPU has two owners, no container runs on exclusive CPUs of another one, and no container has less than it requests. Nothing
-// fails otherwise than by a refusal, and each move ends.
+// no CPU has two owners, no container runs on exclusive CPUs of another one, no container has less than it requests, and each
+// thing that a pod has and the machine lacks is one finding. Only changes of the machine make findings. Nothing fails otherwise than
+// by a refusal, each move ends, and what a dry run or a plan says is what happens.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		h := newHistory(r)
 		for i := range rapid.IntRange(8, 40).Draw(r, "operations") {
-			if uid := fmt.Sprint("p", i); rapid.IntRange(0, 11).Draw(r, "crash") == 0 {
+			before := h.ledger.View()
+			if uid := fmt.Sprint("p", i); evenly16(r, "crash") == 0 {
 				h.crash(uid)
 			} else {
 				h.happen(uid)
 			}
 			h.check()
+			if after := h.ledger.View(); machine.Compare(before.Machine(), after.Machine()).Empty() {
+				h.worse(before, after)
+			}
 		}
 		for _, uid := range h.moving() {
 			for n := 0; !h.step(uid); n++ {

@@ -87,7 +87,12 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 		Memory:   memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true, ResizePinned: true, Features: features},
 		Topology: topology.Config{Policy: policy, Scope: scope}, Digest: "digest",
 	}
-	set, err := managerset.New(config, twoNodesOf())
+	return nodesOn(t, config, twoNodesOf(), journal, open)
+}
+
+// nodesOn is nodesUnder with another configuration and machine.
+func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, journal *ledgertest.Journal, open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
+	set, err := managerset.New(config, m)
 	must(t, err)
 	l, _ := open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now})
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
@@ -106,7 +111,7 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 	}}
 	ids := 0
 	h.Engine = admission.New(admission.Config{
-		Features: features, DeferWaits: true,
+		Features: config.CPU.Features.Features, DeferWaits: true,
 		Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour}, BytesPerSecond: 7,
 	}, admission.Parts{
 		Ledger: l, CgroupManager: h.cgroups, Starter: &plugins{}, Mover: h.mover,
