@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -142,8 +145,12 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // takeAllocated replaces the requested amounts with those that the kubelet has allocated. The pod
-// runs with the allocated amounts until a resize in place is carried out.
+// runs with the allocated amounts until a resize in place is carried out. The limits in the status are those of the cgroup: they differ from
+// the allocated ones for exclusive CPUs and for claims. So a container that has what it requests keeps its limits.
 func takeAllocated(pod *corev1.Pod) {
+	pending := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
+	})
 	for _, list := range []struct {
 		containers []corev1.Container
 		statuses   []corev1.ContainerStatus
@@ -154,7 +161,7 @@ func takeAllocated(pod *corev1.Pod) {
 		for i := range list.containers {
 			c := &list.containers[i]
 			for _, s := range list.statuses {
-				if s.Name != c.Name || s.Resources == nil || s.AllocatedResources == nil {
+				if s.Name != c.Name || s.Resources == nil || s.AllocatedResources == nil || !pending && sameAmounts(c.Resources.Requests, s.AllocatedResources) {
 					continue
 				}
 				c.Resources.Requests = s.AllocatedResources
@@ -164,4 +171,9 @@ func takeAllocated(pod *corev1.Pod) {
 			}
 		}
 	}
+}
+
+// sameAmounts reports whether two lists have the same resources with the same amounts.
+func sameAmounts(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 }
