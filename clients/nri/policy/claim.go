@@ -7,14 +7,17 @@ import (
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // ClaimResource is the kind of the CDI devices of claims of berth-dra, whose names are UID:PART. It is also the resource of the
@@ -84,8 +87,8 @@ func (p *Policy) checkRuntime(ctx context.Context, m *member) error {
 }
 
 // useClaims gives a member the CPUs and the memory nodes of the claims that it uses, in place of those of its
-// pod, and returns all of them as one allocation; nil if it uses none. errUnprepared means that a claim is
-// not in berthd's ledger: berth-dra admits it again. The caller has allocated the member's own part of the pod.
+// pod, and returns all of them as one allocation; nil if it uses none. The caller has read the claims, and allocated the member's own
+// part of the pod.
 func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAllocation, error) {
 	if len(m.parts) == 0 {
 		return nil, p.checkRuntime(ctx, m)
@@ -94,14 +97,8 @@ func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAl
 		return nil, errdefs.Unsupportedf("the container requests whole CPUs and uses a claim on CPUs: remove one of them")
 	}
 	var all []*typesv1.ContainerAllocation
-	free, known := false, map[string]bool{}
+	free := false
 	for _, part := range m.parts {
-		if !known[part.uid] {
-			if err := p.knowsClaim(ctx, part.uid); err != nil {
-				return nil, err
-			}
-			known[part.uid] = true
-		}
 		a, err := p.Client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{
 			Subject: &allocationv1.AllocateRequest_PodUid{PodUid: part.uid}, ContainerName: part.container,
 		})
@@ -123,8 +120,33 @@ func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAl
 	return out, nil
 }
 
-// knowsClaim returns errUnprepared if a claim is not in berthd's ledger, and an error for the uid of a pod.
-func (p *Policy) knowsClaim(ctx context.Context, uid string) error {
+// readClaims reads what the kubelet adds to a member's limits for the claims that it uses. errUnprepared means that a claim is not in
+// berthd's ledger: berth-dra admits it again. With one pool, the kubelet adds the amounts of the whole claim, also if the container
+// uses only one of its requests (DRANodeAllocatableResources, KEP-5517).
+func (p *Policy) readClaims(ctx context.Context, m *member) error {
+	m.added = nil
+	if len(m.parts) == 0 {
+		return nil
+	}
+	known, all := map[string]bool{}, map[workload.Resource]int64{}
+	for _, part := range m.parts {
+		if known[part.uid] {
+			continue
+		}
+		known[part.uid] = true
+		if err := p.readClaim(ctx, part.uid, all); err != nil {
+			return err
+		}
+	}
+	allocatable, err := p.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+	if err == nil && allocatable.GetResourceClaimsFromAllocatable() {
+		m.added = all
+	}
+	return err
+}
+
+// readClaim adds the amounts of a claim to others, CPUs in milli-CPU. It is an error if the uid is that of a pod.
+func (p *Policy) readClaim(ctx context.Context, uid string, to map[workload.Resource]int64) error {
 	known, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 	switch {
 	case berth.IsNotFound(err):
@@ -134,7 +156,45 @@ func (p *Policy) knowsClaim(ctx context.Context, uid string) error {
 	case known.GetPod().GetResourceClaimNodes() == nil:
 		return errdefs.Internalf("the container has a CDI device of claim %.128q, which is no claim in berthd", uid)
 	}
+	for _, c := range known.GetPod().GetContainers() {
+		for name, text := range c.GetResources().GetRequests() {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return errdefs.Internalf("%s of claim %s in berthd: %w", name, uid, err)
+			}
+			if r := workload.Resource(name); r == workload.CPU {
+				to[r] += q.MilliValue()
+			} else {
+				to[r] += q.Value()
+			}
+		}
+	}
 	return nil
+}
+
+// requested returns the amounts that a member requests by itself, if the runtime has these resources for it.
+func (m *member) requested(r *api.LinuxResources) amounts { return amountsOf(m.without(r), m.even()) }
+
+// without returns a member's resources without what the kubelet adds to its limits for claims. The kubelet adds CPUs and memory only
+// where the container has a limit.
+func (m *member) without(r *api.LinuxResources) *api.LinuxResources {
+	if len(m.added) == 0 {
+		return r
+	}
+	out := changed(r, nil)
+	quota, added := r.GetCpu().GetQuota().GetValue(), m.added[workload.CPU]*int64(r.GetCpu().GetPeriod().GetValue())/milliPerCPU
+	if quota > added {
+		out.Cpu.Quota = api.Int64(quota - added)
+	}
+	if limit, added := r.GetMemory().GetLimit().GetValue(), m.added[workload.Memory]; limit > added && limit < memoryIsNoCap {
+		out.Memory.Limit = api.Int64(limit - added)
+	}
+	for _, h := range out.GetHugepageLimits() {
+		if size, err := pageSize(h.GetPageSize()); err == nil {
+			h.Limit -= min(h.Limit, uint64(m.added[workload.HugePagesOf(size)]))
+		}
+	}
+	return out
 }
 
 // prepared returns the CPUs of the prepared claims that known does not have.

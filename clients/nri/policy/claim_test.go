@@ -214,46 +214,96 @@ func TestSharedClaims(t *testing.T) {
 	eventually(t, "the CPUs are shared again", func() bool { return e.on("c-early") == "0-7" && e.on("c-late") == "0-7" })
 }
 
+// startPooled starts a berthd in which claims and pods may have the same CPUs, all but CPU 0.
+func startPooled(t *testing.T) *daemon {
+	t.Helper()
+	return startBerthdWith(t, func(c *config.Config) {
+		if err := c.ApplyBerth("test", []byte(`apiVersion: config.berthd.github.io/v1alpha1
+kind: BerthConfiguration
+beside: kubelet
+machine: 2s4c1t,mem=64Gi
+reserved: {cpus: "0", system: {memory: 2Gi}, evictionHard: {}}
+memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 1Gi}}, {numaNode: 1, limits: {memory: 1Gi}}]}
+dra: {from: allocatable}
+`)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestClaimsStay: a container keeps the CPUs of its claim over resizes of its own amounts, a restart of its own and one
-// of berth-nri, and its amounts are those of its pod.
+// of berth-nri, and its amounts are those of its pod. With one pool, the kubelet adds the amounts of the whole claims to the limits.
 func TestClaimsStay(t *testing.T) {
 	t.Parallel()
-	for name, whole := range map[string]bool{"whole": true, "apart": false} {
+	for name, row := range map[string]struct {
+		whole, pooled bool
+		tier, cpus    string
+	}{
+		"whole": {true, false, "burstable", "1,6"}, "apart": {false, false, "burstable", "1,6"},
+		"whole, one pool": {true, true, "burstable", "1,5"}, "apart, one pool": {false, true, "burstable", "1,5"},
+		"guaranteed": {true, false, "guaranteed", "1,6"}, "guaranteed, one pool": {true, true, "guaranteed", "1,5"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := startDivided(t)
+			d, ofClaims, bytesOfClaims := (*daemon)(nil), int64(0), int64(0)
+			if row.pooled {
+				d, ofClaims, bytesOfClaims = startPooled(t), 3000, 3*gib // also those of the request right, which it does not use
+			} else {
+				d = startDivided(t)
+			}
 			d.claims()
 			kubelet := &knows{pods: map[string]*typesv1.Pod{}}
-			key := "user-uid.main"
-			if whole {
+			key, even := "user-uid.main", row.tier == "guaranteed"
+			if row.whole {
 				key = "user-uid"
 				spec := specOf("user", "1")
 				spec.Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "claim"}}
 				spec.Spec.Containers[0].Resources.Requests = map[string]string{"cpu": "500m", "memory": "1Gi"}
+				if even {
+					spec.Spec.Containers[0].Resources.Limits["cpu"] = "500m"
+				}
 				kubelet.pods["user-uid"] = spec
 			}
 			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
-			p := pod("user", "burstable")
+			p := pod("user", row.tier)
 			if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			c := using(container(p, "main", "user-1", 1000, gib), "claim-1:left", "claim-2:place")
-			c.Linux.Resources.Cpu.Shares = api.UInt64(uint64(512))
+			given := func(milli, memory int64) *api.LinuxResources {
+				limit := int64(1000)
+				if even {
+					limit = milli
+				}
+				return size(milli, limit+ofClaims, memory+bytesOfClaims)
+			}
+			c := using(container(p, "main", "user-1", 500, gib), "claim-1:left", "claim-2:place")
+			c.Linux.Resources = given(500, gib)
 			check := func(when string, milli, memory int64) {
 				t.Helper()
-				if got := e.on(c.GetId()); got != "1,6" {
+				if got := e.on(c.GetId()); got != row.cpus {
 					t.Errorf("%s: it runs on %s", when, got)
 				}
 				d.expect(when, key, "main", milli, memory)
+				limit := int64(1000)
+				if even {
+					limit = milli
+				}
+				if got := d.cpuLimit(key, "main"); got != limit {
+					t.Errorf("%s: berthd has the CPU limit %dm, want %dm", when, got, limit)
+				}
 			}
 			e.run(p, c)
 			check("after its start", 500, gib)
+			memory := int64(2 * gib)
+			if even {
+				memory = gib // berthd has allocated it on NUMA nodes
+			}
 			for _, milli := range []int64{700, 600} {
-				u, err := e.resize(p, c, size(milli, 1000, 2*gib))
-				if cpu := u.GetLinux().GetResources().GetCpu(); err != nil || cpu.GetCpus() != "1,6" || cpu.GetQuota().GetValue() != -1 {
+				u, err := e.resize(p, c, given(milli, memory))
+				if cpu := u.GetLinux().GetResources().GetCpu(); err != nil || cpu.GetCpus() != row.cpus || cpu.GetQuota().GetValue() != -1 {
 					t.Errorf("the update of a resize is %v, %v", u, err)
 				}
-				check("after a resize", milli, 2*gib)
+				check("after a resize", milli, memory)
 			}
 			// The runtime has applied that there is no quota.
 			c.Linux.Resources.Cpu.Quota = api.Int64(int64(-1))
@@ -264,25 +314,45 @@ func TestClaimsStay(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, u := range updates {
-				if cpus := u.GetLinux().GetResources().GetCpu().GetCpus(); cpus != "" && cpus != "1,6" {
+				if cpus := u.GetLinux().GetResources().GetCpu().GetCpus(); cpus != "" && cpus != row.cpus {
 					t.Errorf("a restart of berth-nri moves the container to %s", cpus)
 				}
 			}
 			if now := d.revision(); now != before {
 				t.Errorf("the restart changed the ledger: revision %d, was %d", now, before)
 			}
-			check("after a restart of berth-nri", 600, 2*gib)
-			if _, err := e.resize(p, c, size(800, 1000, 2*gib)); err != nil {
+			check("after a restart of berth-nri", 600, memory)
+			if _, err := e.resize(p, c, given(800, memory)); err != nil {
 				t.Error(err)
 			}
-			check("after another resize", 800, 2*gib)
+			check("after another resize", 800, memory)
 			e.stop(p, c)
-			c = using(container(p, "main", "user-2", 1000, 2*gib), "claim-1:left", "claim-2:place")
-			c.Linux.Resources.Cpu.Shares = api.UInt64(uint64(819))
+			c = using(container(p, "main", "user-2", 1000, memory), "claim-1:left", "claim-2:place")
+			c.Linux.Resources = given(800, memory)
 			e.run(p, c)
-			check("after its restart", 800, 2*gib)
+			check("after its restart", 800, memory)
 		})
 	}
+}
+
+// cpuLimit returns a container's CPU limit in berthd, in milli-CPU.
+func (d *daemon) cpuLimit(uid, name string) int64 {
+	d.t.Helper()
+	answer, err := d.Allocation().Get(d.t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, c := range answer.GetPod().GetContainers() {
+		if c.GetContainerName() == name {
+			a, err := declared(&typesv1.Container{Resources: c.GetResources()})
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			return a.cpuLimit
+		}
+	}
+	d.t.Fatalf("berthd has no container %s", name)
+	return 0
 }
 
 // TestRuntimeWithoutDevices: neither the runtime nor the kubelet says which claims a container uses. On a node with prepared claims a

@@ -140,6 +140,9 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 			return cpus, nil, err
 		}
 	}
+	if err := p.readClaims(ctx, m); err != nil {
+		return cpus, nil, err
+	}
 	a, err := p.allocateOrAdmit(ctx, m)
 	if err != nil {
 		return cpus, nil, err

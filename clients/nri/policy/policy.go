@@ -231,6 +231,8 @@ type member struct {
 	// claims are parts, or nil if the container does not have their CPUs. With claims, its CPUs and memory nodes are those
 	// of all of them, and its size still counts in its pod.
 	claims []claimPart
+	// added are the amounts that the kubelet adds to the container's own limits for its claims.
+	added map[workload.Resource]int64
 	// match is whether reconcile has compared the member with the ledger. room is Policy.room when berthd
 	// decided that it is denied. tries counts the failures to place it.
 	match match

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/nri/pkg/api"
-
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -110,8 +108,5 @@ func (m *member) lostQuota() int64 {
 	if !m.even() || m.resources.GetCpu().GetQuota().GetValue() >= 0 {
 		return 0
 	}
-	return quotaOf(m.resources)
+	return (amountsOf(m.resources, true).cpuLimit + m.added[workload.CPU]) * period / milliPerCPU
 }
-
-// quotaOf is the quota of a container whose limit equals its request.
-func quotaOf(r *api.LinuxResources) int64 { return amountsOf(r, true).cpuLimit * period / milliPerCPU }

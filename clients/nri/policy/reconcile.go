@@ -320,6 +320,9 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	if m.pod.whole {
 		key = m.pod.uid
 	}
+	if err := p.readClaims(ctx, m); err != nil {
+		return err
+	}
 	a, err := p.allocate(ctx, m, key)
 	m.pod.apart = m.pod.apart || err == nil && !m.pod.whole
 	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)

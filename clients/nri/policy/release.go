@@ -159,7 +159,7 @@ func backUpdate(m *member, all Everything) *api.ContainerUpdate {
 	}
 	quota := m.lostQuota()
 	if m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 {
-		quota = quotaOf(m.resources)
+		quota = amountsOf(m.resources, false).cpuLimit * period / milliPerCPU // with claims, the limit may be more than the request
 	}
 	setQuota(u, quota)
 	return u

@@ -68,6 +68,42 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestReleaseOfClaims: a container with a claim gets the quota of its limit again, with what the kubelet has added for the claim.
+func TestReleaseOfClaims(t *testing.T) {
+	t.Parallel()
+	for tier, row := range map[string]struct {
+		limit, want int64 // in milli-CPU
+		later       bool  // berth-nri was started again, and the runtime has no quota
+	}{"burstable": {1000, 3000, false}, "guaranteed": {500, 2500, true}} {
+		d := startPooled(t)
+		d.claims()
+		e := newEngine(t, Config{Client: d.Client})
+		p := pod("user", tier)
+		c := using(container(p, "main", "user-1", 500, gib), "claim-1:left")
+		c.Linux.Resources = size(500, row.limit+2000, 3*gib)
+		e.run(p, c)
+		if row.later {
+			c.Linux.Resources.Cpu.Quota = api.Int64(int64(-1))
+			e.policy = New(e.policy.Config)
+			if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quota := int64(0)
+		e.before = func(updates []*api.ContainerUpdate) {
+			for _, u := range updates {
+				quota = u.GetLinux().GetResources().GetCpu().GetQuota().GetValue()
+			}
+		}
+		if err := e.policy.Release(t.Context(), e, Everything{CPUs: cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7)}); err != nil {
+			t.Fatal(err)
+		}
+		if quota != row.want*100 {
+			t.Errorf("%s: the container gets the quota %d, want %d", tier, quota, row.want*100)
+		}
+	}
+}
+
 // TestReleaseWithOfflineCPUs: containers get CPUs that are offline, too, and the kernel shows only those that are online.
 func TestReleaseWithOfflineCPUs(t *testing.T) {
 	t.Parallel()

@@ -143,7 +143,7 @@ func (p *Policy) sharesPod(m *member) bool {
 // gets shared CPUs.
 func (m *member) apart() (*typesv1.Pod, error) {
 	s, qos := m.pod, m.pod.qos
-	resources, err := rebuilt(m.resources, m.even())
+	resources, err := rebuilt(m.without(m.resources), m.even())
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
 	}

@@ -36,7 +36,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		now = m.resources
 	}
 	wanted, own, room := changed(now, r), m.own, p.room.Load()
-	if amountsOf(wanted, m.even()) != amountsOf(m.resources, m.even()) {
+	if m.requested(wanted) != m.requested(m.resources) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.logRefused(ctx, m, wanted, err)
 			if !p.passes(m.pod) {
@@ -73,7 +73,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 // logRefused logs a refused resize. A kubelet repeats it every second, so the same one with the
 // same reason is a warning only once.
 func (p *Policy) logRefused(ctx context.Context, m *member, wanted *api.LinuxResources, err error) {
-	level, text := slog.LevelDebug, fmt.Sprint(amountsOf(wanted, m.even()), err)
+	level, text := slog.LevelDebug, fmt.Sprint(m.requested(wanted), err)
 	if text != m.refused {
 		level, m.refused = slog.LevelWarn, text
 	}
@@ -229,7 +229,7 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	if err != nil {
 		return err
 	}
-	now, next := amountsOf(m.resources, m.even()), old
+	now, next := m.requested(m.resources), old
 	if !sameRequest(old.cpuRequest, now.cpuRequest) {
 		next.cpuRequest = max(now.cpuRequest, leastShares)
 	}
@@ -271,7 +271,8 @@ func (m *member) writeTo(c *typesv1.Container) error {
 // kubelet are not read again, because a pod's author may be able to write them.
 func (p *Policy) agreed(ctx context.Context, m *member) error {
 	s := m.pod
-	differs := agree(s.spec, m.name, m.resources)
+	given := m.without(m.resources)
+	differs := agree(s.spec, m.name, given)
 	if differs == nil {
 		return nil
 	}
@@ -279,7 +280,7 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 	switch {
 	case err != nil && !s.made[m.name]:
 		return errors.Join(differs, err)
-	case spec != nil && agree(spec, m.name, m.resources) == nil:
+	case spec != nil && agree(spec, m.name, given) == nil:
 	case s.made[m.name]:
 		spec = s.spec
 	default:
