@@ -2,11 +2,14 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/containerd/nri/pkg/api"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/workload"
@@ -109,4 +112,20 @@ func (m *member) lostQuota() int64 {
 		return 0
 	}
 	return (amountsOf(m.resources, true).cpuLimit + m.added[workload.CPU]) * period / milliPerCPU
+}
+
+// PostUpdatePodSandbox is the event of a resize of a pod. It has only sums over the containers, which berthd cannot use.
+func (p *Policy) PostUpdatePodSandbox(ctx context.Context, _ *api.PodSandbox) error {
+	_, end := p.begin(ctx)
+	defer end()
+	p.quotaReturns()
+	return nil
+}
+
+// quotaReturns lets Follow compare after a pause: the kubelet sets the quota of a pod's cgroup right after the events of a resize. The caller
+// holds mu.
+func (p *Policy) quotaReturns() {
+	if p.PodQuota != nil && !p.released {
+		p.kickLater()
+	}
 }

@@ -245,6 +245,49 @@ func TestPodQuotaIsTheKubelets(t *testing.T) {
 	}
 }
 
+// TestPodQuotaAfterAResize: the kubelet sets the quota of a pod again when it resizes the pod, after the events of the resize. The quota is
+// removed soon after, without another event.
+func TestPodQuotaAfterAResize(t *testing.T) {
+	t.Parallel()
+	for name, resize := range map[string]func(e *engine, p *api.PodSandbox, other *api.Container) error{
+		"of a container": func(e *engine, p *api.PodSandbox, other *api.Container) error {
+			_, err := e.resize(p, other, size(400, 400, gib))
+			return err
+		},
+		"of the pod": func(e *engine, p *api.PodSandbox, _ *api.Container) error {
+			return e.policy.PostUpdatePodSandbox(e.t.Context(), p)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			const own = "/kubepods/podown"
+			q := &quotas{of: map[string]int64{own: 250_000}}
+			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
+			p := pod("own", "guaranteed")
+			other := container(p, "other", "own-2", 500, gib)
+			e.run(p, container(p, "main", "own-1", 2000, gib))
+			e.run(p, other)
+			e.pushes(1)
+			for len(e.policy.kicked) > 0 {
+				<-e.policy.kicked
+			}
+			if err := resize(e, p, other); err != nil {
+				t.Fatal(err)
+			}
+			q.put(own, 240_000)
+			eventually(t, "the policy compares again", func() bool {
+				select {
+				case <-e.policy.kicked:
+					e.pushes(1)
+				default:
+				}
+				return q.get(own) == -1
+			})
+		})
+	}
+}
+
 // TestPodQuotaFailureIsLoggedOnce: the same failures of several pods are one line, in whatever order they are found.
 func TestPodQuotaFailureIsLoggedOnce(t *testing.T) {
 	t.Parallel()

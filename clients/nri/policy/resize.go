@@ -20,9 +20,6 @@ import (
 // resize in place a kubelet sends one such update for each container, for cpu and for memory
 // (KEP-1287). After an error the container stays as it is. CPU sets and the missing quota on
 // exclusive CPUs are not part of a size.
-//
-// UpdatePodSandbox, the event of the whole pod, has only sums over its containers. Berthd cannot
-// use them.
 func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
@@ -48,6 +45,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		}
 		m.resources = wanted
 	}
+	p.quotaReturns()
 	// The runtime applies this update after it has continued with other events. CPUs and memory
 	// nodes in this update could therefore replace those of a later update. Without them the
 	// container keeps the last ones that were sent to the runtime, and Follow sends others.
