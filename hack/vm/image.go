@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/berthd/berth/hack/vm/archive"
@@ -59,11 +60,17 @@ func (c compiled) job(o options) job.Test {
 	}
 }
 
-// build compiles the tests of the packages, and the VM's init, without cgo so
-// that they need nothing else in the VM.
+// build compiles the tests of the packages, and the VM's init, without cgo or with a static
+// C library, so that they need nothing else in the VM.
 func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 	const small = "-ldflags=-s -w"
-	if _, err := gotool(ctx, "build", small, "-o", filepath.Join(dir, "init"), module+"/hack/vm/init"); err != nil {
+	test := []string{"test", "-c", small}
+	cgo := "CGO_ENABLED=0"
+	if o.cgo {
+		test = []string{"test", "-c", small + " -linkmode external -extldflags -static", "-tags=netgo,osusergo"}
+		cgo = "CGO_ENABLED=1"
+	}
+	if _, err := gotool(ctx, "CGO_ENABLED=0", "build", small, "-o", filepath.Join(dir, "init"), module+"/hack/vm/init"); err != nil {
 		return nil, err
 	}
 	var all []compiled
@@ -72,13 +79,13 @@ func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 		if !ok {
 			run = o.run
 		}
-		list, err := gotool(ctx, "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", pattern)
+		list, err := gotool(ctx, cgo, "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", pattern)
 		if err != nil {
 			return nil, err
 		}
 		for pkg := range strings.FieldsSeq(list) {
 			c := compiled{pkg: pkg, run: run, index: len(all), binary: filepath.Join(dir, fmt.Sprintf("%d.test", len(all)))}
-			if _, err := gotool(ctx, "test", "-c", small, "-o", c.binary, pkg); err != nil {
+			if _, err := gotool(ctx, cgo, append(slices.Clone(test), "-o", c.binary, pkg)...); err != nil {
 				return nil, err
 			}
 			all = append(all, c)
@@ -93,10 +100,10 @@ func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 // module is the path of the module whose tests are run.
 const module = "github.com/berthd/berth"
 
-// gotool runs the go command for the VM's system.
-func gotool(ctx context.Context, args ...string) (string, error) {
+// gotool runs the go command for the VM's system; cgo is the variable CGO_ENABLED.
+func gotool(ctx context.Context, cgo string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	cmd.Env = append(os.Environ(), cgo, "GOOS=linux", "GOARCH=amd64")
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -169,7 +176,7 @@ func (i image) pack(ctx context.Context) (err error) {
 
 // packData adds the folders testdata.
 func packData(ctx context.Context, a *archive.Writer) error {
-	list, err := gotool(ctx, "list", "-find", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
+	list, err := gotool(ctx, "CGO_ENABLED=0", "list", "-find", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,7 @@ type options struct {
 	short       bool
 	verbose     bool
 	noSkip      bool
+	cgo         bool
 	optional    bool
 	timeout     time.Duration
 	bootLimit   time.Duration
@@ -125,6 +126,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.BoolVar(&o.short, "short", false, "run the tests with -short")
 	f.BoolVar(&o.verbose, "v", false, "print everything that the tests print")
 	f.BoolVar(&o.noSkip, "no-skip", false, "a test that is skipped has failed")
+	f.BoolVar(&o.cgo, "cgo", false, "build the tests with cgo, linked statically; for the built-in runtime of berthlet")
 	f.BoolVar(&o.optional, "optional", false, "where no kernel or emulator can be had, say so and succeed")
 	f.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long the machine may run")
 	f.DurationVar(&o.bootLimit, "boot-limit", 0, "how long a boot may take before it is tried again; 0 means 30s and 3s for each CPU, twice that with systemd")

@@ -27,6 +27,7 @@ func mount(source, target, kind, options string) error {
 // mountSystem mounts what every program expects.
 func mountSystem() error {
 	return errors.Join(
+		mountRoot(),
 		mount("proc", "/proc", "proc", ""),
 		mount("sysfs", "/sys", "sysfs", ""),
 		mount("devtmpfs", "/dev", "devtmpfs", ""),
@@ -35,6 +36,25 @@ func mountSystem() error {
 		mount("tmpfs", "/tmp", "tmpfs", "mode=1777"),
 		mount("tmpfs", "/run", "tmpfs", "mode=755"),
 	)
+}
+
+// mountRoot mounts the first file system over itself, and makes that this process's root. The kernel lets no container leave
+// the first file system (pivot_root(2)).
+func mountRoot() error {
+	const place = "/root"
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		return err
+	}
+	if err := syscall.Mount("/", place, "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount / at %s: %w", place, err)
+	}
+	if err := os.Chdir(place); err != nil {
+		return err
+	}
+	if err := syscall.Mount(".", "/", "", syscall.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move %s to /: %w", place, err)
+	}
+	return syscall.Chroot(".")
 }
 
 const cgroupMount = "/sys/fs/cgroup"
