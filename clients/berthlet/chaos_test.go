@@ -180,67 +180,72 @@ func (n *node) killSome(rnd *rand.Rand) {
 const ownPrefix = "own"
 
 // watchOverlaps looks again and again, until it is stopped, whether a process of
-// another container may run on a CPU that a container has for itself.
-func (n *node) watchOverlaps() (stop func()) {
+// another pod may run on a CPU that a container has for itself. stop returns how often it
+// has seen a container with CPUs of its own.
+func (n *node) watchOverlaps() (stop func() (seen int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
+	seen := 0
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			before, others := n.placed()
-			after, _ := n.placed()
+			before, all := n.placed(ownPrefix), n.placed("")
+			after := n.placed(ownPrefix)
 			for pid, own := range before {
-				if after[pid] != own {
-					continue // it has come or gone meanwhile
+				if after[pid] != own || own.cpus.Contains(0) {
+					continue // it has come or gone meanwhile, or shares: CPU 0 is reserved
 				}
-				for other, cpus := range others {
-					if cpus.Overlaps(own) {
-						n.t.Errorf("process %d has CPUs %s for itself, and process %d may run on %s", pid, own, other, cpus)
+				seen++
+				for other, at := range all {
+					if at.pod != own.pod && at.cpus.Overlaps(own.cpus) {
+						n.t.Errorf("process %d of pod %s has CPUs %s for itself, and process %d of pod %s may run on %s", pid, own.pod, own.cpus, other, at.pod, at.cpus)
 					}
 				}
 			}
 			<-tick.C
 		}
 	}()
-	return func() { cancel(); <-done }
+	return func() int { cancel(); <-done; return seen }
 }
 
-// placed reads the CPUs of all programs in containers: of those with CPUs of their
-// own, and then of the others.
-func (n *node) placed() (own, others map[int]cpuset.Set) {
-	own, others = map[int]cpuset.Set{}, map[int]cpuset.Set{}
-	for _, exclusive := range []bool{true, false} {
-		for _, dir := range nodetest.Cgroups(n.top()) {
-			_, pod, found := strings.Cut(dir, "/pod")
-			if !found || strings.HasPrefix(pod, ownPrefix) != exclusive {
+// placedProgram is the pod of a program in a container, and the CPUs that it may run on.
+type placedProgram struct {
+	pod  string
+	cpus cpuset.Set
+}
+
+// placed reads, by process, where the programs in containers of the pods with a prefix are.
+func (n *node) placed(prefix string) map[int]placedProgram {
+	out := map[int]placedProgram{}
+	for _, dir := range nodetest.Cgroups(n.top()) {
+		_, pod, found := strings.Cut(dir, "/pod")
+		if !found {
+			_, pod, found = strings.Cut(dir, "-pod") // a slice
+		}
+		if !found || !strings.HasPrefix(pod, prefix) {
+			continue
+		}
+		pod, _, _ = strings.Cut(pod, "/")
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, text := range strings.Fields(string(procs)) {
+			pid, err := strconv.Atoi(text)
+			if err != nil {
 				continue
 			}
-			procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-			for _, text := range strings.Fields(string(procs)) {
-				pid, err := strconv.Atoi(text)
-				if err != nil {
-					continue
-				}
-				status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-				if err != nil || !bytes.HasPrefix(status, []byte("Name:\tprobe\n")) || bytes.Contains(status, []byte("State:\tZ")) {
-					continue // it has not begun, or has ended
-				}
-				_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:")
-				list, _, _ := strings.Cut(rest, "\n")
-				cpus, err := cpuset.Parse(strings.TrimSpace(list))
-				switch {
-				case err != nil:
-				case exclusive:
-					own[pid] = cpus
-				default:
-					others[pid] = cpus
-				}
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			if err != nil || !bytes.HasPrefix(status, []byte("Name:\tprobe\n")) || bytes.Contains(status, []byte("State:\tZ")) {
+				continue // it has not begun, or has ended
+			}
+			_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:")
+			list, _, _ := strings.Cut(rest, "\n")
+			if cpus, err := cpuset.Parse(strings.TrimSpace(list)); err == nil {
+				out[pid] = placedProgram{pod, cpus}
 			}
 		}
 	}
-	return own, others
+	return out
 }
 
 // gone waits until berthlet knows a pod no more. A berthlet that has just started

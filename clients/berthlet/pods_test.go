@@ -119,9 +119,15 @@ func (n *node) output(pod, container string, attempt int) []string {
 // shown waits until a container has printed its values, and returns them by name.
 func (n *node) shown(pod, container string) map[string]string {
 	n.t.Helper()
+	return n.shownBy(pod, container, 0)
+}
+
+// shownBy is shown for an attempt of a container.
+func (n *node) shownBy(pod, container string, attempt int) map[string]string {
+	n.t.Helper()
 	facts := map[string]string{}
 	n.eventually(container+" of "+pod+" has told about itself", func() bool {
-		for _, line := range n.output(pod, container, 0) {
+		for _, line := range n.output(pod, container, attempt) {
 			name, value, _ := strings.Cut(line, "=")
 			facts[name] = value
 		}

@@ -5,8 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-program=$(mktemp)
-trap 'rm -f "$program"' EXIT
+built=$(mktemp -d)
+trap 'rm -rf "$built"' EXIT
+program=$built/vm
 go build -o "$program" ./hack/vm
 
 if [ "${1:-}" = quick ]; then
@@ -65,6 +66,16 @@ vm -cgroup v2 -shape n4intel -env BERTH_TEST_OFFLINE=1 "./server/berthd:TestMove
 crash='./server/berthd:^TestCrashDuringAMoveOnTheMachine$'
 vm -cgroup v2 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
 vm -cgroup v1 -nodes 2 -cpus 8 -hugepages '2M=32,32' -timeout 60m "$crash"
+
+# The containers of berthlet's own runtime are resized, move, and lose a CPU, while the programs are killed. The machine has
+# no Go toolchain to build these.
+mkdir -p "$built/berth/root"
+CGO_ENABLED=0 go build -o "$built/berth/berthd" ./server/berthd
+CGO_ENABLED=0 go build -o "$built/berth/root/probe" ./hack/probe
+for version in v2 v1; do
+	vm -cgo -cgroup "$version" -nodes 2 -cpus 8 -module overlay -no-skip -add "$built/berth:/opt/berth" -env BERTH_BUILT=/opt/berth \
+		-env BERTH_TEST_OFFLINE=1 './clients/berthlet:^TestExclusive$'
+done
 
 # CPUs and memory are plugged in and taken out.
 vm -cgroup v2 -shape n3plug './server/berthd:IsPlugged'
