@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/server/servertest"
 )
 
 // movable is a pod with CPUs and memory of its own, which berthd may move.
@@ -59,6 +60,20 @@ func twoNodes(t *testing.T, settings string) []string {
 func TestExclusive(t *testing.T) {
 	for _, c := range exclusiveCases {
 		t.Run(c.name, func(t *testing.T) { c.test(newNode(t, twoNodes(t, c.settings)...)) })
+	}
+}
+
+// TestContainerdSlicesExclusive does so with containerd.
+func TestContainerdSlicesExclusive(t *testing.T) {
+	for _, c := range exclusiveCases {
+		t.Run(c.name, func(t *testing.T) {
+			flags := twoNodes(t, c.settings)
+			tree, err := servertest.OpenSlices()
+			if err != nil {
+				t.Skipf("no systemd to ask: %v", err)
+			}
+			c.test(newContainerdNode(t, tree, flags...))
+		})
 	}
 }
 

@@ -46,6 +46,7 @@ vm=(go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m
 "${vm[@]}" './clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices(Release)?$'
 # A container moves to another NUMA node with its memory.
 "${vm[@]}" -cpus 8 './clients/nri:^TestContainerdSlicesMoveMemory$'
+"${vm[@]}" -cpus 8 -env BERTH_TEST_OFFLINE=1 './clients/berthlet:^TestContainerdSlicesExclusive$'
 [ "${1:-}" != vm ] || exit 0
 
 for name in containerd containerd-shim-runc-v2 ctr runc; do
