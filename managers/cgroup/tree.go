@@ -85,7 +85,7 @@ func AdmittedResources(view *ledger.View, pod *ledger.Pod, ctr *workload.Contain
 
 // ContainerCpuset gives where a container runs and takes memory from. Memory
 // nodes are empty, meaning all, for a container that owns no memory. The kernel refuses nodes
-// that the machine has lost; without another one, a container gets all nodes with memory.
+// that the machine has lost, or that have lost their memory; without another one, a container gets all nodes with memory.
 func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
 	out := Cpuset{CPUs: view.RunsOn(owner)}
 	if pod, ok := view.Pod(owner.Pod); ok {
@@ -95,14 +95,9 @@ func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
 }
 
 func presentNodes(m *machine.Topology, own numa.Mask) numa.Mask {
-	if have := own.Intersect(m.NodeMask()); own.IsEmpty() || !have.IsEmpty() {
+	all := m.MemoryNodeMask()
+	if have := own.Intersect(all); own.IsEmpty() || !have.IsEmpty() {
 		return have
-	}
-	var all numa.Mask
-	for _, n := range m.Nodes() {
-		if n.MemoryBytes > 0 {
-			all = all.With(n.ID)
-		}
 	}
 	return all
 }

@@ -252,6 +252,20 @@ func (t *Topology) NodeMask() numa.Mask { return t.nodeMask }
 // CPUNodeMask returns the nodes that have CPUs.
 func (t *Topology) CPUNodeMask() numa.Mask { return t.cpuNodeMask }
 
+// MemoryNodeMask returns the nodes that have memory; all nodes if the amounts are not known. The kernel accepts no others as
+// memory nodes of a cgroup.
+func (t *Topology) MemoryNodeMask() (nodes numa.Mask) {
+	for _, node := range t.snap.Nodes {
+		if node.MemoryBytes > 0 {
+			nodes = nodes.With(node.ID)
+		}
+	}
+	if nodes.IsEmpty() {
+		return t.nodeMask
+	}
+	return nodes
+}
+
 // Distances returns the distances between the nodes.
 func (t *Topology) Distances() numa.Distances { return t.snap.Distances }
 

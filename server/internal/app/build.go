@@ -459,7 +459,7 @@ func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 	}
 	if c.Cgroups.Tree == config.TreeMemory {
 		facts := memtree.V1()
-		return memtree.New(facts, a.found.CPUs(), a.found.NodeMask()).TakeAny(), facts, nil
+		return memtree.New(facts, a.found.CPUs(), a.found.MemoryNodeMask()).TakeAny(), facts, nil
 	}
 	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
 	if a.driver == cgroup.Systemd {

@@ -487,7 +487,7 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 		SetNodes(numa.Mask)
 	}); ok { // cgroups in memory are of the simulated machine
 		tree.SetOnline(to.CPUs())
-		tree.SetNodes(to.NodeMask())
+		tree.SetNodes(to.MemoryNodeMask())
 	}
 	a.limits.Store(&limits)
 	a.reconcile.SetLimits(limits)

@@ -22,7 +22,7 @@ func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
 		// Without an online CPU or node of its own, a cgroup has those of its parent. That is a finding of the ledger.
 		if there := have.CPUs.Intersect(m.CPUs()); !there.IsEmpty() && (!granted.CPUs.IsSubsetOf(have.CPUs) || !there.IsSubsetOf(granted.CPUs)) {
 			text = fmt.Sprintf("its processes run on CPUs %s, and not on %s", granted.CPUs, there)
-		} else if there := have.Mems.Intersect(m.NodeMask()); !there.IsEmpty() && (!granted.Mems.IsSubsetOf(have.Mems) || !there.IsSubsetOf(granted.Mems)) {
+		} else if there := have.Mems.Intersect(m.MemoryNodeMask()); !there.IsEmpty() && (!granted.Mems.IsSubsetOf(have.Mems) || !there.IsSubsetOf(granted.Mems)) {
 			text = fmt.Sprintf("its processes use memory of NUMA nodes %s, and not of %s", granted.Mems, there)
 		}
 		if text == "" {

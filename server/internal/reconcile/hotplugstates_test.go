@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
@@ -307,5 +308,63 @@ func TestNodeGoesAndComesBack(t *testing.T) {
 			use(whole)
 			check("back after a start", want)
 		})
+	}
+}
+
+// TestMemoryOfANodeComesAndGoes: a NUMA node appears without memory, gets memory, and loses it again, while its CPUs stay. The
+// kernel takes only nodes with memory: all containers have those, whether or not berthd runs meanwhile.
+func TestMemoryOfANodeComesAndGoes(t *testing.T) {
+	small, bare := machinetest.Build("1s1n4c1t,mem=1Gi"), machinetest.Build("1s2n2c1t,mem=1Gi", machinetest.Memory(1, 0))
+	whole := machinetest.Build("1s2n2c1t,mem=1Gi")
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarts %v", name, restarts), func(t *testing.T) {
+				b := newBench(t, facts, func(c *Config) { c.Layout, _ = cgroup.NewLayout("/node", facts.Driver) })
+				r := &rv{b, map[string]int{}}
+				use := func(m *machine.Topology, shared, own string) {
+					t.Helper()
+					b.tree.SetNodes(m.MemoryNodeMask())
+					rules := b.ledger.View().Rules()
+					rules.Machine = m
+					if _, err := b.ledger.SetRules(t.Context(), rules); err != nil {
+						t.Fatal(err)
+					}
+					if restarts {
+						r.restart()
+					}
+					for range 3 {
+						if err := b.Pass(t.Context()); err != nil {
+							t.Errorf("nodes %s with memory: %v", m.MemoryNodeMask(), err)
+						}
+					}
+					for bound := range b.ledger.View().Bindings() {
+						name, want := cgroup.ParseCgroupfs(bound.CgroupPath), shared
+						if bound.ID == "own" {
+							want = own
+						}
+						seen, err := b.tree.Observe(t.Context(), name, 0)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got := seen.Find(name).Effective.Mems.String(); got != want {
+							t.Errorf("nodes %s with memory: %s has nodes %s, want %s", m.MemoryNodeMask(), bound.ID, got, want)
+						}
+					}
+				}
+				use(small, "0", "")
+				b.admit("shared", workload.Burstable, cpus(500))
+				r.start("shared")
+				use(bare, "0", "")
+				use(whole, "0-1", "")
+				b.update(func(d *ledger.Draft) {
+					d.PutPod(ledgertest.With(ledgertest.Pod("own", "c"), ledgertest.Memory("c", "memory", "1", 1<<20)))
+				})
+				r.start("own")
+				use(whole, "0-1", "1")
+				use(bare, "0", "0")
+				use(whole, "0-1", "1")
+				b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+			})
+		}
 	}
 }

@@ -8,13 +8,12 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/placement"
 )
 
 // machineChanged returns whether a view is on another machine than the last one, and notes the CPUs and
 // NUMA nodes that have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
-// (ledger.View.RunsOn). All CPUs and nodes of pods may have come back while no berthd ran. The caller holds mu.
+// (ledger.View.RunsOn). All CPUs of pods and all nodes may have come, or come back, while no berthd ran. The caller holds mu.
 func (l *Loop) machineChanged(view *ledger.View) bool {
 	last, now := l.machine, view.Machine()
 	if last == now {
@@ -22,22 +21,12 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 	}
 	l.machine = now
 	if last == nil {
-		l.returned = cgroup.Cpuset{CPUs: view.SharedCPUs().Union(view.ExclusiveCPUs()), Mems: memoryNodes(view)}
+		l.returned = cgroup.Cpuset{CPUs: view.SharedCPUs().Union(view.ExclusiveCPUs()), Mems: now.MemoryNodeMask()}
 		return false
 	}
 	l.returned.CPUs = l.returned.CPUs.Union(now.CPUs().Minus(last.CPUs()))
-	l.returned.Mems = l.returned.Mems.Union(now.NodeMask().Minus(last.NodeMask()))
+	l.returned.Mems = l.returned.Mems.Union(now.MemoryNodeMask().Minus(last.MemoryNodeMask()))
 	return true
-}
-
-// memoryNodes returns the nodes on which containers have memory of their own.
-func memoryNodes(view *ledger.View) (nodes numa.Mask) {
-	for claim := range view.Claims() {
-		for _, b := range claim.Memory {
-			nodes = nodes.Union(b.Nodes)
-		}
-	}
-	return nodes
 }
 
 // v1 returns whether the kernel removes offline CPUs from all sets and does not restore
@@ -53,7 +42,7 @@ func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
 	for i := range p.desired {
 		p.desired[i].Values.CPUs = p.desired[i].Values.CPUs.Intersect(m.CPUs())
 	}
-	back := cgroup.Cpuset{CPUs: l.returned.CPUs.Intersect(m.CPUs()), Mems: l.returned.Mems.Intersect(m.NodeMask())}
+	back := cgroup.Cpuset{CPUs: l.returned.CPUs.Intersect(m.CPUs()), Mems: l.returned.Mems.Intersect(m.MemoryNodeMask())}
 	if !l.v1() || back == (cgroup.Cpuset{}) {
 		return nil
 	}
@@ -115,7 +104,7 @@ type scattered struct {
 // although all may be on line again. The kernel may not have emptied the sets yet: it does that in the
 // background. The caller holds mu.
 func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
-	if !l.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.NodeMask()) {
+	if !l.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
 		return
 	}
 	key := o.Name.String()

@@ -183,7 +183,7 @@ func (l *Loop) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, 
 	if got := o.Effective.Mems; !got.IsSubsetOf(want.Mems) {
 		return at, false, errdefs.Unavailablef("container %s uses memory of NUMA nodes %s, and not of %s, because a cgroup above it leaves it no others", b.Owner, got, want.Mems)
 	}
-	return runningContainer{Binding: b, name: name, huge: hasHugePages(pod, b.Owner), mems: want.Mems, held: nodesOf(pod, b.Owner).Intersect(view.Machine().NodeMask())}, true, nil
+	return runningContainer{Binding: b, name: name, huge: hasHugePages(pod, b.Owner), mems: want.Mems, held: nodesOf(pod, b.Owner).Intersect(view.Machine().MemoryNodeMask())}, true, nil
 }
 
 // nodesOf returns the NUMA nodes of the memory that a container has.
