@@ -368,3 +368,45 @@ func TestMemoryOfANodeComesAndGoes(t *testing.T) {
 		}
 	}
 }
+
+// TestV1EmptiedSetIsFilledUnseen: a NUMA node goes, and the kernel moves a process out of its container. Before berthd sees that,
+// a start of another container makes berthd write the set. The process comes back when berthd has seen the machine.
+func TestV1EmptiedSetIsFilledUnseen(t *testing.T) {
+	whole, half := machinetest.Build("1s2n2c1t,mem=1Gi"), machinetest.Build("1s2n2c1t,mem=1Gi", machinetest.Memory(1, 0))
+	for name, event := range map[string]bool{"by a poll": false, "by an event": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, memtree.V1(), func(c *Config) { c.Layout, _ = cgroup.NewLayout("/node", memtree.V1().Driver) })
+			r := &rv{b, map[string]int{}}
+			see := func(m *machine.Topology) {
+				t.Helper()
+				rules := b.ledger.View().Rules()
+				rules.Machine = m
+				if _, err := b.ledger.SetRules(t.Context(), rules); err != nil {
+					t.Fatal(err)
+				}
+				r.tryPass("machine")
+			}
+			b.tree.SetNodes(whole.MemoryNodeMask())
+			see(whole)
+			p := ledgertest.With(ledgertest.Pod("m", "c"), ledgertest.Memory("c", "memory", "1", 1<<20))
+			b.update(func(d *ledger.Draft) { d.PutPod(p) })
+			r.start("m")
+			r.on(map[string]string{"m": "0-3"})
+			b.tree.SetNodes(half.MemoryNodeMask())
+			b.update(func(d *ledger.Draft) {
+				d.PutPod(ledgertest.With(ledgertest.Pod("z", "c"), ledgertest.Exclusive("c", "3")))
+			})
+			r.start("z")
+			if event { // the node is back when berthd looks
+				b.tree.SetNodes(whole.MemoryNodeMask())
+				b.CPUsMayHaveChanged()
+				r.tryPass("event")
+			} else {
+				see(half)
+			}
+			r.tryPass("again")
+			r.on(map[string]string{"m": "0-2", "z": "3"})
+			b.update(func(d *ledger.Draft) { d.RemovePod("m") })
+		})
+	}
+}

@@ -131,7 +131,8 @@ type Loop struct {
 	// scattered are the cgroups of containers and sandboxes out of which v1 may have moved
 	// processes, by name; guarded by mu.
 	scattered map[string]scattered
-	gathered  bool // the first pass has moved processes back; guarded by mu
+	gathered  bool // a pass has moved processes back since the start, and since the last loss; guarded by mu
+	justLost  bool // the last loss is so recent that the kernel may still move processes; guarded by mu
 	// findings are those of the last pass. Reading them does not wait for a pass.
 	findings atomic.Pointer[[]ledger.Finding]
 	phases   atomic.Pointer[map[placement.Phase]int] // like findings
@@ -207,6 +208,7 @@ func (l *Loop) CPUsMayHaveChanged() {
 	}
 	l.mu.Lock()
 	l.drift.kept = nil
+	l.emptied()
 	l.mu.Unlock()
 	l.Wake()
 }

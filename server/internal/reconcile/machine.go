@@ -24,6 +24,9 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 		l.returned = cgroup.Cpuset{CPUs: view.SharedCPUs().Union(view.ExclusiveCPUs()), Mems: now.MemoryNodeMask()}
 		return false
 	}
+	if !last.CPUs().IsSubsetOf(now.CPUs()) || !last.MemoryNodeMask().IsSubsetOf(now.MemoryNodeMask()) {
+		l.emptied()
+	}
 	l.returned.CPUs = l.returned.CPUs.Union(now.CPUs().Minus(last.CPUs()))
 	l.returned.Mems = l.returned.Mems.Union(now.MemoryNodeMask().Minus(last.MemoryNodeMask()))
 	return true
@@ -114,10 +117,14 @@ func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
 	}
 }
 
+// emptied requests that the next pass moves the processes of all containers back: the kernel may have moved them out of a
+// set without CPUs or NUMA nodes that berthd has filled again since, before a look at it. The caller holds mu.
+func (l *Loop) emptied() { l.gathered, l.justLost = false, true }
+
 // scatterAll notes the cgroups of all containers and sandboxes: an earlier berthd may have ended
 // after it wrote their CPUs, and before it moved their processes back. The caller holds mu.
 func (l *Loop) scatterAll(g runtimeContainers) {
-	note := func(name cgroup.Name) { l.scattered[name.String()] = scattered{name, true} }
+	note := func(name cgroup.Name) { l.scattered[name.String()] = scattered{name, !l.justLost} }
 	for b := range l.tracked.Bindings() {
 		if b.Own && b.CgroupPath != "" {
 			note(l.Layout.Driver().Parse(b.CgroupPath))
@@ -141,7 +148,7 @@ func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) erro
 	}
 	if whole && !l.gathered {
 		l.scatterAll(g)
-		l.gathered = true
+		l.gathered, l.justLost = true, false
 	}
 	var errs []error
 	for key, s := range l.scattered {
