@@ -109,10 +109,10 @@ func TestDebounceEachAddition(t *testing.T) {
 }
 
 // TestDebounceRest: what comes in several parts is used in the end, if the machine is observed only when it changes, and
-// when Observe requests it.
+// when Observe requests it. Until then, nothing is used that is not there.
 func TestDebounceRest(t *testing.T) {
 	t.Parallel()
-	const shape = "2n2c2t,mem=2Gi,huge=2Mi:0"
+	const shape = "3n2c2t,mem=2Gi,huge=2Mi:0"
 	rapid.Check(t, func(t *rapid.T) {
 		d, now := machine.Debounce{For: 5 * time.Second}, time.Unix(100, 0)
 		used := machinetest.Build(shape)
@@ -123,10 +123,25 @@ func TestDebounceRest(t *testing.T) {
 			if next, again = d.Observe(used, observed, now); next != nil {
 				used = next
 			}
+			if !used.CPUs().IsSubsetOf(observed.CPUs()) || !used.NodeMask().IsSubsetOf(observed.NodeMask()) {
+				t.Fatalf("CPUs %s and nodes %s are in use, and there are %s and %s", used.CPUs(), used.NodeMask(), observed.CPUs(), observed.NodeMask())
+			}
+			for _, n := range used.Nodes() {
+				if there, _ := observed.Node(n.ID); there.MemoryBytes+64<<20 <= n.MemoryBytes {
+					t.Fatalf("node %d is used with %d bytes, and has %d", n.ID, n.MemoryBytes, there.MemoryBytes)
+				}
+			}
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			var gone []int
+			for _, id := range []int{1, 2} {
+				if rapid.Bool().Draw(t, fmt.Sprintf("node %d is gone", id)) {
+					gone = append(gone, id)
+				}
+			}
 			observed = machinetest.Build(shape, machinetest.HugePages(0, 2048, rapid.Uint64Range(0, 32).Draw(t, "pages")),
-				machinetest.Memory(1, rapid.Uint64Range(2, 5).Draw(t, "gib")<<30))
+				machinetest.Memory(1, rapid.Uint64Range(0, 5).Draw(t, "gib")<<30), machinetest.WithoutNodes(gone...),
+				machinetest.Offline(cpuset.Of(rapid.SliceOfN(rapid.IntRange(1, 1), 0, 1).Draw(t, "off")...).String()))
 			observe()
 			now = now.Add(time.Duration(rapid.IntRange(0, 7).Draw(t, "seconds")) * time.Second)
 			if !again.IsZero() && !again.After(now) {
