@@ -115,9 +115,10 @@ func (d *Driver) assess() {
 		nodes = map[uint32]pool{}
 	}
 	for node, h := range held {
-		if has := nodes[node].bytes; h.bytes > has {
+		// A node without an online CPU for claims is not in the pools, whatever its memory is.
+		if has, published := nodes[node]; published && h.bytes > has.bytes {
 			problems[node] = append(problems[node], fmt.Sprintf("claims hold %s of memory, and there is %s for claims",
-				workload.Memory.Text(int64(min(h.bytes, 1<<62))), workload.Memory.Text(int64(min(has, 1<<62)))))
+				workload.Memory.Text(int64(min(h.bytes, 1<<62))), workload.Memory.Text(int64(min(has.bytes, 1<<62)))))
 		}
 		nodes[node] = pool{} // a device that is not published any more
 	}
