@@ -269,27 +269,22 @@ func (m *member) writeTo(c *typesv1.Container) error {
 // kubelet are not read again, because a pod's author may be able to write them.
 func (p *Policy) agreed(ctx context.Context, m *member) error {
 	s := m.pod
-	given := m.without(m.resources)
-	differs := agree(s.spec, m.name, given)
-	if differs == nil {
-		return nil
-	}
-	spec, err := p.ofKubelet(ctx, s)
+	spec, differs := s.spec, agree(s.spec, m.name, m.without(m.resources))
 	switch {
-	case err != nil && !s.made[m.name]:
-		return errors.Join(differs, err)
-	case spec != nil && agree(spec, m.name, given) == nil:
-	case s.made[m.name]:
-		spec = s.spec
-	default:
-		return differs
+	case differs != nil:
+		var err error
+		if spec, err = p.present(ctx, m, differs); err != nil {
+			return err
+		}
+	case !m.limited(spec):
+		return nil
 	}
 	if !s.whole {
 		s.spec = spec // it is still to be admitted
 		return nil
 	}
 	m.key = s.uid
-	err = p.agreeWhole(ctx, m, spec)
+	err := p.agreeWhole(ctx, m, spec)
 	if berth.NeedsAdmission(err) {
 		s.spec = spec
 		return nil
@@ -298,4 +293,29 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 		return errors.Join(differs, err)
 	}
 	return nil
+}
+
+// present returns the specification of a member's pod after a resize. The one that was found first differs from the runtime's values.
+func (p *Policy) present(ctx context.Context, m *member, differs error) (*typesv1.Pod, error) {
+	spec, err := p.ofKubelet(ctx, m.pod)
+	switch {
+	case err != nil && !m.pod.made[m.name]:
+		return nil, errors.Join(differs, err)
+	case spec != nil && agree(spec, m.name, m.without(m.resources)) == nil:
+		return spec, nil
+	case m.pod.made[m.name]:
+		return m.pod.spec, nil
+	}
+	return nil, differs
+}
+
+// limited reports whether a specification has another CPU limit than the runtime. agree does not compare it, because with pod-level
+// resources (KEP-2837) and exclusive CPUs the runtime has another one.
+func (m *member) limited(spec *typesv1.Pod) bool {
+	for _, c := range slices.Concat(spec.GetSpec().GetInitContainers(), spec.GetSpec().GetContainers()) {
+		if next := proto.CloneOf(c); c.GetName() == m.name {
+			return m.writeTo(next) == nil && !proto.Equal(next, c)
+		}
+	}
+	return false
 }

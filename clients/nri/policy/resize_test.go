@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -403,6 +404,37 @@ func TestResizedBeforeItsFirstStart(t *testing.T) {
 	d.expect("the pod was resized", "job-uid", "main", 2000, gib)
 	if _, err := e.create(other, container(other, "main", "other-1", 64000, gib)); err == nil || !strings.Contains(err.Error(), "Infeasible") {
 		t.Errorf("more CPUs than there are: %v", err)
+	}
+}
+
+// TestRestartWithAnotherCPULimit: a resize of the CPU limit alone has restarted the container. No update has the new limit.
+func TestRestartWithAnotherCPULimit(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	spec := specOf("job", "1")
+	spec.Spec.Containers[0].Resources.Requests = map[string]string{"cpu": "500m"}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"job-uid": spec}}})
+	job := pod("job", "burstable")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	for i, limit := range []int64{1000, 1000, 2000, 1500} {
+		before := d.revision()
+		c := container(job, "main", fmt.Sprintf("job-%d", i), 500, gib)
+		c.Linux.Resources = size(500, limit, gib)
+		if _, err := e.create(job, c); err != nil {
+			t.Fatal(err)
+		}
+		if now := d.revision(); i == 0 && now != before {
+			t.Error("a container with the limit of its specification changes the ledger")
+		}
+		if err := e.start(job, c); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.cpuLimit("job-uid", "main"); got != limit {
+			t.Errorf("berthd has the CPU limit %dm, want %dm", got, limit)
+		}
+		e.stop(job, c)
 	}
 }
 
