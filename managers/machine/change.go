@@ -130,6 +130,30 @@ func (t *Topology) Without(cpus cpuset.Set) (*Topology, error) {
 	return t.reduced(s)
 }
 
+// Left returns the machine without what another one lacks: its CPUs are off line, and the NUMA nodes have less memory and
+// fewer huge pages. All nodes stay, so a configuration that names them still fits. It is t itself if nothing is lacking. The
+// machine must keep a CPU; otherwise the error is of class Invalid.
+func (t *Topology) Left(other *Topology) (*Topology, error) {
+	s := t.Snapshot()
+	s.takeOffline(t.cpus.Minus(other.cpus))
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		left, _ := other.Node(n.ID)
+		if left.MemoryBytes < n.MemoryBytes {
+			s.MemoryBytes -= min(s.MemoryBytes, n.MemoryBytes-left.MemoryBytes)
+			n.MemoryBytes = left.MemoryBytes
+		}
+		for j := range n.HugePages {
+			n.HugePages[j].Count = min(n.HugePages[j].Count, left.pages(n.HugePages[j].SizeKiB))
+		}
+	}
+	less, err := t.reduced(s)
+	if err == nil && Compare(t, less).Empty() {
+		return t, nil
+	}
+	return less, err
+}
+
 // takeOffline takes CPUs off line.
 func (s *Snapshot) takeOffline(off cpuset.Set) {
 	s.CPUs = slices.DeleteFunc(s.CPUs, func(c CPU) bool { return off.Contains(c.ID) })

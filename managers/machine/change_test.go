@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -80,6 +81,41 @@ func TestWithout(t *testing.T) {
 	}
 	if _, err := machinetest.Build("2c").Without(cpuset.Of(0, 1)); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("without any CPU: %v", err)
+	}
+}
+
+// TestLeft: what another machine lacks is out of use, and what is new there is not in use. All NUMA nodes stay.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	const shape = "2n2c2t,mem=4Gi,huge=2Mi:8"
+	whole := machinetest.Build(shape)
+	for name, row := range map[string]struct {
+		other *machine.Topology
+		want  machine.Change
+	}{
+		"the same":  {whole, machine.Change{}},
+		"more":      {machinetest.Build("3n2c2t,mem=8Gi,huge=2Mi:16"), machine.Change{}},
+		"a CPU":     {machinetest.Build(shape, machinetest.Offline("6")), machine.Change{CPUsGone: cpuset.Of(6)}},
+		"pages":     {machinetest.Build(shape, machinetest.HugePages(1, 2048, 3)), machine.Change{Memory: []machine.AmountChange{{Node: 1, PageKiB: 2048, Before: 8, After: 3}}}},
+		"no memory": {machinetest.Build(shape, machinetest.Memory(0, 0)), machine.Change{Memory: []machine.AmountChange{{Node: 0, Before: 4 << 30}}}},
+		"a node": {machinetest.Build(shape, machinetest.WithoutNodes(1)), machine.Change{
+			CPUsGone: whole.CPUsInNode(1),
+			Memory:   []machine.AmountChange{{Node: 1, Before: 4 << 30}, {Node: 1, PageKiB: 2048, Before: 8}},
+		}},
+	} {
+		got, err := whole.Left(row.other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := machine.Compare(whole, got); !reflect.DeepEqual(c, row.want) || c.Empty() != (got == whole) || got.NodeMask() != whole.NodeMask() {
+			t.Errorf("%s: %s", name, c)
+		}
+		if sum := got.Nodes()[0].MemoryBytes + got.Nodes()[1].MemoryBytes; got.MemoryBytes() != sum {
+			t.Errorf("%s: %d bytes, and the nodes have %d", name, got.MemoryBytes(), sum)
+		}
+	}
+	if _, err := machinetest.Build("2c").Left(machinetest.Build("4c", machinetest.Offline("0-1"))); errdefs.ClassOf(err) != errdefs.Invalid {
+		t.Errorf("no CPU is left: %v", err)
 	}
 }
 

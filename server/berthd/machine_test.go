@@ -255,6 +255,41 @@ func TestReservedCPUsMove(t *testing.T) {
 	}
 }
 
+// TestMemoryDoesNotFit: the configuration reserves memory of a NUMA node that is gone. Nothing of the node is given out meanwhile.
+func TestMemoryDoesNotFit(t *testing.T) {
+	t.Parallel()
+	whole := machinetest.Build("1s1n4c1t1m,mem=2Gi")
+	n := newChangingNode(t, whole, `memory: {policy: Static, reserved: [{numaNode: 1, limits: {memory: 100Mi}}]}
+reserved: {cpus: "0", system: {memory: 100Mi}, evictionHard: {}}
+`)
+	d := n.start()
+	large := func(uid string) *typesv1.Pod {
+		r := map[string]string{"cpu": "1", "memory": "2500Mi"}
+		return pod(uid, r, r)
+	}
+	d.admitted(large("x"))
+	n.become(machinetest.Build("1s1n4c1t,mem=2Gi"))
+	d.eventually("the memory of the missing node is out of use", func() bool {
+		m, err := machine.Load(d.machine().GetSnapshotJson())
+		if err != nil {
+			return false
+		}
+		left, ok := m.Node(1)
+		return ok && left.MemoryBytes == 0
+	})
+	if got := d.findings(); len(got) != 1 {
+		t.Errorf("findings %v", got)
+	}
+	d.remove("x")
+	if v := d.admit(large("y")); v.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED {
+		t.Errorf("more memory than there is: %s", v.GetVerdict())
+	}
+	n.become(whole)
+	d.uses(whole)
+	d.admitted(large("z"))
+	d.check()
+}
+
 // TestMachineDoesNotFit: where the configuration does not fit the changed machine, missing CPUs are
 // taken out of use nevertheless, and berthd follows when the machine fits again.
 func TestMachineDoesNotFit(t *testing.T) {

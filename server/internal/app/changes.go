@@ -436,7 +436,7 @@ func (a *App) compareMachine(ctx context.Context, w *machineWatch) (again time.T
 }
 
 // changeMachine makes the managers, the ledger and the cgroups follow a changed machine. If the
-// configuration does not fit it, missing CPUs are still taken out of use; the error then says what
+// configuration does not fit it, missing CPUs and missing memory are still taken out of use; the error then says what
 // does not fit.
 func (a *App) changeMachine(ctx context.Context, to *machine.Topology) error {
 	p := a.policies
@@ -447,15 +447,15 @@ func (a *App) changeMachine(ctx context.Context, to *machine.Topology) error {
 	if class := errdefs.ClassOf(err); err == nil || class == errdefs.Unavailable || ctx.Err() != nil {
 		return err
 	}
-	gone := before.CPUs().Minus(to.CPUs())
-	less, lacks := before.Without(gone)
-	if gone.IsEmpty() || lacks != nil {
+	less, lacks := before.Left(to)
+	if less == before || lacks != nil {
 		return err
 	}
+	gone := machine.Compare(before, less)
 	if lacks := a.useMachine(ctx, less); lacks != nil {
-		return fmt.Errorf("CPUs %s are gone and not taken out of use, and a start of berthd would fail: %w", gone, errors.Join(err, lacks))
+		return fmt.Errorf("what is gone was not taken out of use (%s), and a start of berthd would fail: %w", gone, errors.Join(err, lacks))
 	}
-	return fmt.Errorf("only CPUs %s were taken out of use, and a start of berthd would fail: %w", gone, err)
+	return fmt.Errorf("only what is gone was taken out of use (%s), and a start of berthd would fail: %w", gone, err)
 }
 
 // useMachine puts a machine into force, under the policy in force. The caller holds policies.mu.
