@@ -77,7 +77,6 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 	var rounds []topology.Round
 	anew := map[string]bool{}
 	bare := *record
-	nodes := nodesIn(view, record)
 	if stays {
 		bare.Pod.Containers = slices.Clone(record.Pod.Containers)
 		for i := range bare.Pod.Containers {
@@ -126,25 +125,31 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 	if err := nearDevices(view, record, after); err != nil {
 		return nil, err
 	}
-	if then := nodesIn(view, after); stays && !then.IsSubsetOf(nodes) {
-		return nil, errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would leave NUMA nodes %s for %s", &record.Pod, nodes, then)
+	if stays {
+		return out, withinNodes(view, record, out)
 	}
 	return out, nil
+}
+
+// withinNodes refuses a move of a pod that moves memory, or that gives a container CPUs of a NUMA node on which it
+// has neither CPUs nor memory.
+func withinNodes(view *ledger.View, record *ledger.Pod, m *ledger.Move) error {
+	for i := range m.To {
+		have, gets := &m.From[i], &m.To[i]
+		own := nodesIn(view, &ledger.Pod{Claims: slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool { return c.Owner != have.Owner })})
+		then := nodesIn(view, &ledger.Pod{Claims: m.To[i : i+1]})
+		if !then.IsSubsetOf(own) || gets.Memory != nil && then != nodesOf(have.Memory) {
+			return errdefs.Refuse(errdefs.ResizeDeferred, "the %s of %s would leave NUMA nodes %s for %s", have.Resource, have.Owner, nodesIn(view, &ledger.Pod{Claims: m.From[i : i+1]}), then)
+		}
+	}
+	return nil
 }
 
 // nearDevices refuses a move that takes the CPUs or memory of a container away from the NUMA nodes of its
 // devices, if all of them are near these nodes. A topology policy other than single-numa-node may allow that to an
 // admission.
 func nearDevices(view *ledger.View, before, after *ledger.Pod) error {
-	near := map[string]numa.Mask{}
-	for i := range before.Claims {
-		if c := &before.Claims[i]; c.Devices != nil {
-			for _, d := range c.Devices.Devices {
-				near[c.Owner.Container] = near[c.Owner.Container].Union(d.Nodes)
-				near[""] = near[""].Union(d.Nodes) // the pod as a whole
-			}
-		}
-	}
+	near := deviceNodes(before)
 	on := func(p *ledger.Pod, i int) numa.Mask { return nodesIn(view, &ledger.Pod{Claims: p.Claims[i : i+1]}) }
 	for i := range after.Claims {
 		c := &after.Claims[i]
@@ -160,6 +165,29 @@ func nearDevices(view *ledger.View, before, after *ledger.Pod) error {
 		}
 	}
 	return nil
+}
+
+// deviceNodes returns the NUMA nodes of the devices of each container of a pod, by name, and of all of them by an empty name. Devices that
+// another program has allocated count, too.
+func deviceNodes(p *ledger.Pod) map[string]numa.Mask {
+	near := map[string]numa.Mask{}
+	put := func(container string, nodes numa.Mask) {
+		near[container] = near[container].Union(nodes)
+		near[""] = near[""].Union(nodes) // the pod as a whole
+	}
+	for i := range p.Claims {
+		if c := &p.Claims[i]; c.Devices != nil {
+			for _, d := range c.Devices.Devices {
+				put(c.Owner.Container, d.Nodes)
+			}
+		}
+	}
+	for i := range p.Pod.Containers {
+		for _, d := range p.Pod.Containers[i].ExternalDevices {
+			put(p.Pod.Containers[i].Name, d.Nodes)
+		}
+	}
+	return near
 }
 
 // nodesIn returns the NUMA nodes of a pod's CPUs and memory.

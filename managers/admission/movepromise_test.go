@@ -1,0 +1,64 @@
+package admission_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// TestMoveWithinNodesOfEachContainer: a pod whose containers are on different NUMA nodes may move within them. Without a
+// topology policy, another allocation would give one container the NUMA node of the other, and move its memory there.
+func TestMoveWithinNodesOfEachContainer(t *testing.T) {
+	t.Parallel()
+	for movable, why := range map[workload.Movable]string{
+		workload.MovableAnywhere:    "",
+		workload.MovableWithinNodes: "pod default/a (a) would have to move, and cannot: the memory of a/c0 would leave NUMA nodes 1 for 0",
+	} {
+		h := nodesUnder(t, topology.None, hint.ContainerScope, ledgertest.NewJournal(), ledgertest.Open)
+		a := podOf("a", [2]int64{2, 2}, [2]int64{5, 1})
+		a.Annotations = map[string]string{workload.MovableAnnotation: string(movable)}
+		h.admit(t, podOf("x", [2]int64{3, 4}), podOf("first", [2]int64{2, 5}), a, podOf("b", [2]int64{1, 1}))
+		_, _, err := h.Remove(t.Context(), "first", admission.Scope{})
+		must(t, err)
+		h.admit(t, podOf("c", [2]int64{1, 4}), podOf("e", [2]int64{1, 2}))
+		if got := h.has("a"); got != "6-7@1 8-12@0" {
+			t.Fatalf("it has %s", got)
+		}
+		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{1, 6}), MaxMoves: 1})
+		must(t, err)
+		if plan.Why != why || plan.Fits() != (why == "") || len(plan.Moves) > 0 != (why == "") {
+			t.Errorf("%s: fits %v after %d moves: %q", movable, plan.Fits(), len(plan.Moves), plan.Why)
+		}
+	}
+}
+
+// TestMoveNearExternalDevices: a container stays near devices that another program has allocated, also without a topology
+// policy.
+func TestMoveNearExternalDevices(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		near numa.Mask
+		why  string
+	}{
+		"no device":       {0, ""},
+		"on its node":     {numa.Of(0), "pod default/a (a) would have to move, and cannot: the devices of a/c0 are near NUMA nodes 0, and its "},
+		"on both":         {numa.Of(0, 1), ""},
+		"on another node": {numa.Of(1), ""},
+	} {
+		h := nodesUnder(t, topology.None, hint.ContainerScope, ledgertest.NewJournal(), ledgertest.Open)
+		a := movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere)
+		a.Containers[0].ExternalDevices = []workload.ExternalDevice{{Resource: "example.com/nic", ID: "0", Nodes: row.near}}
+		h.admit(t, a, podOf("b", [2]int64{5, 3}), podOf("c", [2]int64{6, 6}))
+		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{1, 6}), MaxMoves: 1})
+		must(t, err)
+		if !strings.HasPrefix(plan.Why, row.why) || plan.Fits() != (row.why == "") || len(plan.Moves) > 0 != (row.why == "") {
+			t.Errorf("%s: fits %v after %d moves: %q", name, plan.Fits(), len(plan.Moves), plan.Why)
+		}
+	}
+}
