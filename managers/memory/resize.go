@@ -187,9 +187,12 @@ func (r *resize) mayExtend(nodes numa.Mask) bool {
 	return !r.rule.OneNode && (!r.rule.Preferred || nodes.Len() == r.f.least() && !r.bound(nodes))
 }
 
-// bound returns whether another claim prefers other nodes than the given ones. The container's other
-// claims count, in pod scope those of the pod.
+// bound returns whether another claim, or a device that another program has allocated, prefers other nodes than the
+// given ones. Those of the container count, in pod scope those of the pod.
 func (r *resize) bound(nodes numa.Mask) bool {
+	if r.external(nodes) {
+		return true
+	}
 	return slices.ContainsFunc(r.h.record.Claims, func(c ledger.Claim) bool {
 		if c.Owner.Container != r.container.Name && r.rule.Scope != hint.PodScope {
 			return false
@@ -204,6 +207,20 @@ func (r *resize) bound(nodes numa.Mask) bool {
 			}
 		case len(c.Memory) == 0 && c.Affinity != nil:
 			on = c.Affinity.Nodes
+		}
+		return !on.IsEmpty() && on != nodes
+	})
+}
+
+// external returns whether devices of another program are near other nodes than the given ones.
+func (r *resize) external(nodes numa.Mask) bool {
+	return slices.ContainsFunc(r.h.record.Pod.Containers, func(c workload.Container) bool {
+		if c.Name != r.container.Name && r.rule.Scope != hint.PodScope {
+			return false
+		}
+		var on numa.Mask
+		for _, d := range c.ExternalDevices {
+			on = on.Union(d.Nodes)
 		}
 		return !on.IsEmpty() && on != nodes
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -21,6 +22,7 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 		rule     hint.Widening
 		affinity hint.Hint
 		cpus     string // of the container
+		device   string // the NUMA nodes of a device that another program has allocated to it
 		others   string // on node 0
 		to       string
 		want     string
@@ -37,6 +39,8 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 		"restricted, its CPUs are on one":   {rule: preferred, affinity: preferably(0), cpus: "0", to: "12Gi", reason: errdefs.Infeasible},
 		"restricted, its CPUs are on both":  {rule: preferred, affinity: preferably(0), cpus: "0-1", to: "12Gi", want: "0-1"},
 		"restricted, one would be enough":   {rule: preferred, affinity: on(0), others: "5Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
+		"restricted, a device on one":       {rule: preferred, affinity: preferably(0), device: "0", to: "12Gi", reason: errdefs.Infeasible},
+		"restricted, a device on both":      {rule: preferred, affinity: preferably(0), device: "0-1", to: "12Gi", want: "0-1"},
 		"restricted, CPUs of another":       {rule: preferred, affinity: preferably(0), cpus: "other 0", to: "12Gi", want: "0-1"},
 		"restricted, of another, pod scope": {rule: podScope, affinity: preferably(0), cpus: "other 0", to: "12Gi", reason: errdefs.Infeasible},
 		"more than there is":                {rule: anywhere, affinity: preferably(0), to: "17Gi", reason: errdefs.Infeasible, says: "more than all NUMA nodes together have for pods"},
@@ -46,7 +50,14 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, nodesOf(8*gi, 8*gi))
-			n.must(n.admit(pod("a", "c=2Gi", "other"), tt.affinity))
+			size := func(amount string) *workload.Pod {
+				p := pod("a", "c="+amount, "other")
+				if near, err := numa.Parse(tt.device); err == nil && tt.device != "" {
+					p.Containers[0].ExternalDevices = []workload.ExternalDevice{{Resource: "example.com/nic", ID: "0", Nodes: near}}
+				}
+				return p
+			}
+			n.must(n.admit(size("2Gi"), tt.affinity))
 			if tt.others != "" {
 				n.must(n.admit(pod("b", "c="+tt.others), preferably(0)))
 			}
@@ -58,7 +69,7 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 				}
 				d.AddClaims("a", ledgertest.With(ledgertest.Pod("a", container), ledgertest.Exclusive(container, cpus)).Claims...)
 			}
-			claims, err := n.Resize(t.Context(), d.View(), pod("a", "c=2Gi", "other"), pod("a", "c="+tt.to, "other"), tt.rule)
+			claims, err := n.Resize(t.Context(), d.View(), size("2Gi"), size(tt.to), tt.rule)
 			if reason, _ := errdefs.ReasonOf(err); reason != tt.reason || err != nil && !strings.Contains(err.Error(), tt.says) {
 				t.Fatalf("got %v, want reason %q with %q", err, tt.reason, tt.says)
 			}
