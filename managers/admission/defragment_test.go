@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -49,8 +50,22 @@ func (h *twoNodes) carryOut(t ledgertest.T, moves []admission.Relocation) (steps
 				break
 			}
 		}
+		h.arrived(t, m.Plan)
 	}
 	return steps
+}
+
+// arrived compares what pods have after a plan with what the plan has promised, also the affinity.
+func (h *twoNodes) arrived(t ledgertest.T, plan *transition.Plan) {
+	t.Helper()
+	for _, change := range plan.Changes {
+		pod, _ := h.ledger.View().Pod(change.Pod)
+		for _, want := range change.To {
+			if got, ok := pod.Claim(want.Owner.Container, want.Resource); !ok || !reflect.DeepEqual(got, want) {
+				t.Fatalf("pod %s has arrived: %s has %+v of %s, want %+v", change.Pod, want.Owner, got, want.Resource, want)
+			}
+		}
+	}
 }
 
 // checkMove compares a step of a move with the invariants on a machine that does not change: there is no finding at all.

@@ -494,7 +494,8 @@ func (e *Engine) Advance(ctx context.Context, uid string, memoryStays bool) (Mov
 		}
 	}
 	if len(steps) <= 1 && (out.Step == nil || out.Step.Kind != transition.Migrate) {
-		record.Move, out.Done = nil, true
+		// Steps change CPUs and memory only; the affinity changes with the last one, also that of claims that had no step.
+		record, claims, out.Done = record.AfterMove(), nil, true
 	}
 	out.Pod, err = e.replace(ctx, view, record, claims)
 	return out, err

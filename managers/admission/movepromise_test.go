@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -60,5 +61,41 @@ func TestMoveNearExternalDevices(t *testing.T) {
 		if !strings.HasPrefix(plan.Why, row.why) || plan.Fits() != (row.why == "") || len(plan.Moves) > 0 != (row.why == "") {
 			t.Errorf("%s: fits %v after %d moves: %q", name, plan.Fits(), len(plan.Moves), plan.Why)
 		}
+	}
+}
+
+// TestArrivedAsPlanned: a container that has moved has the affinity of its new allocation, also on CPUs that it keeps, and on
+// those to which it has only grown.
+func TestArrivedAsPlanned(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		topology topology.Policy
+		memory   string
+		pods     []workload.Pod
+		to       workload.Pod
+		has      string
+	}{
+		"it keeps its CPUs": {topology.BestEffort, memory.PolicyStatic,
+			[]workload.Pod{podOf("a", [2]int64{2, 1}), podOf("b", [2]int64{5, 6}), podOf("c", [2]int64{8, 1})}, podOf("a", [2]int64{2, 8}), "1-2@1"},
+		"it only grows": {topology.Restricted, memory.PolicyNone,
+			[]workload.Pod{podOf("a", [2]int64{4, 1})}, podOf("a", [2]int64{12, 1}), "1-4,8-15@"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := nodesUnder(t, row.topology, hint.ContainerScope, ledgertest.NewJournal(), ledgertest.Open).config
+			config.Memory.Policy = row.memory
+			h := nodesOn(t, config, twoNodesOf(), ledgertest.NewJournal(), ledgertest.Open)
+			h.admit(t, row.pods...)
+			got, err := h.Resize(t.Context(), resizeTo(row.to, false))
+			must(t, err)
+			if got.Outcome != admission.Admitted || got.Plan == nil {
+				t.Fatalf("%s %s, plan %+v", got.Outcome, got.Message, got.Plan)
+			}
+			h.advance(t, "a")
+			if has := h.has("a"); has != row.has {
+				t.Errorf("it has %s", has)
+			}
+			h.arrived(t, got.Plan)
+		})
 	}
 }
