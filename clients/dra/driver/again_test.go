@@ -3,7 +3,6 @@ package driver
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,7 +167,7 @@ func TestReservedFor(t *testing.T) {
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "jobs", Name: "j", UID: "j"})
 	for i := len(c.Status.ReservedFor); i <= resourceapi.ResourceClaimReservedForMaxSize; i++ {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
-			Resource: "pods", Name: strings.Repeat("a", 240) + strconv.Itoa(i), UID: types.UID(uuid(i)),
+			Resource: "pods", Name: fmt.Sprintf("%s%03d", strings.Repeat("a", 250), i), UID: types.UID(uuid(i)),
 		})
 	}
 	want := func(what string, pods int) {
@@ -186,6 +185,7 @@ func TestReservedFor(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	want("prepared", resourceapi.ResourceClaimReservedForMaxSize)
+	p.want("prepared", "a: 4,12") // berth-nri reads the file, too
 	p.startDriver()
 	p.lose()
 	if r := p.prepared(allocated("b", 0, 1, "1Gi")); r.Err != nil { // has the lost claim restored first

@@ -20,8 +20,8 @@ const (
 	claimPrefix     = "dra.berthd.github.io-"
 	claimSuffix     = ".json"
 	claimAnnotation = "dra.berthd.github.io/allocation"
-	// maxClaim bounds the bytes of a file.
-	maxClaim = 64 << 10
+	// maxClaim bounds the bytes of a file, as berth-dra does.
+	maxClaim = 256 << 10
 )
 
 // PreparedCPUs returns the CPUs of the claims that berth-dra has prepared, without those that known has by their uid. Files of

@@ -55,7 +55,7 @@ func TestPreparedCPUs(t *testing.T) {
 	}
 	for uid, want := range map[string]string{
 		"damaged": "not a CDI specification", "bare": "annotation", "other": `it is of claim "a"`, "none": "expected a list of CPUs",
-		"wrong": "expected a list of CPUs", "huge": "larger than 65536", "link": "escapes", "pipe": "no regular file",
+		"wrong": "expected a list of CPUs", "huge": "larger than 262144", "link": "escapes", "pipe": "no regular file",
 	} {
 		line := ""
 		for _, l := range strings.Split(err.Error(), "\n") {
