@@ -16,6 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
@@ -135,6 +136,41 @@ func TestOnePoolIsPublished(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	publish("numa-0 3 46976Mi 128Mi, numa-1 7 55168Mi 128Mi") // the claim has a part of it
+}
+
+// TestOnePoolWithoutMemory: a NUMA node whose memory pods have, and that therefore has CPUs only, is no device. The other nodes are
+// published as before, and the first one again when the pod has ended.
+func TestOnePoolWithoutMemory(t *testing.T) {
+	t.Parallel()
+	p := newPool(t)
+	for memory, want := range map[string]string{
+		"55168Mi": "numa-1 7 55168Mi 128Mi", // all of node 0
+		"60Gi":    "",                       // a part of each node, which then have pods of both nodes only
+	} {
+		p.admitted("large", "1", memory)
+		for _, want := range []string{want, "numa-0 7 55168Mi 128Mi, numa-1 7 55168Mi 128Mi"} {
+			var out lastPublished
+			if err := errors.Join(p.publish(t.Context(), &out, false), p.Ready()); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if len(out.Pools) > 0 {
+				got = amountsOf(out.DriverResources)
+			}
+			if got != want {
+				t.Errorf("beside a pod with %s, published are %q, want %q", memory, got, want)
+			}
+			report, _ := p.health.get(time.Now())
+			for _, d := range report.Devices {
+				if d.Health != kubeletplugin.HealthStatusHealthy {
+					t.Errorf("beside a pod with %s: %+v", memory, d)
+				}
+			}
+			if _, err := p.Client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "large", Owner: "kubernetes"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // TestOnePoolNeedsTheGate: nothing is published where the claims would not be counted, and the text says what to do.

@@ -220,12 +220,16 @@ func wake(c chan struct{}) {
 	}
 }
 
-// amounts reads the CPUs and the bytes of memory of a NUMA node.
+// amounts reads the CPUs and the bytes of memory of a NUMA node. A resource of which claims can have nothing is absent.
 func amounts(n *nodev1.ClaimNode) (cpus cpuset.Set, bytes int64, err error) {
 	if cpus, err = cpuset.Parse(n.GetCpus().GetList()); err != nil {
 		return cpus, 0, fmt.Errorf("CPUs of NUMA node %d: %w", n.GetNumaNode(), err)
 	}
-	memory, err := resource.ParseQuantity(n.GetResources()[capacityMemory])
+	text := n.GetResources()[capacityMemory]
+	if text == "" {
+		return cpus, 0, nil
+	}
+	memory, err := resource.ParseQuantity(text)
 	if err != nil {
 		return cpus, 0, fmt.Errorf("memory of NUMA node %d: %w", n.GetNumaNode(), err)
 	}

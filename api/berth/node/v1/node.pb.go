@@ -1316,7 +1316,7 @@ type ClaimNode struct {
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	// CPUs that are online.
 	Cpus *v1.CPUSet `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	// Memory and huge pages.
+	// Memory and huge pages. A resource of which claims can have nothing is absent.
 	Resources map[string]string `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Claims have to request a multiple of so many CPUs: the threads of a core if the CPU
 	// manager's option full-pcpus-only is set, otherwise 1.
