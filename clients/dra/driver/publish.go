@@ -277,17 +277,7 @@ func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineRe
 				return nil, err
 			}
 		}
-		cores, threads := map[uint32]int{}, 0
-		for _, cpu := range machine.GetCpus() {
-			if cpus.Contains(int(cpu.GetCpu())) {
-				cores[cpu.GetCore()]++
-				device.Attributes["socket"] = integer(int64(cpu.GetSocket()))
-			}
-		}
-		for _, of := range cores {
-			threads = max(threads, of)
-		}
-		device.Attributes["cores"], device.Attributes["threadsPerCore"] = integer(int64(len(cores))), integer(int64(threads))
+		locate(device.Attributes, n.GetNumaNode(), cpus, machine)
 		if model := d.CPUModel; model != "" {
 			model = model[:min(len(model), maxAttribute)]
 			device.Attributes["cpuModel"] = resourceapi.DeviceAttribute{StringValue: &model}
@@ -295,6 +285,27 @@ func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineRe
 		out = append(out, device)
 	}
 	return out, nil
+}
+
+// locate adds the cores of a device's CPUs to its attributes, and the socket of its NUMA node. A node of several sockets has none, and the
+// kernel does not know each socket (-1): claims with matchAttribute do not get such a node.
+func locate(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, node uint32, cpus cpuset.Set, machine *nodev1.GetMachineResponse) {
+	cores, sockets, threads := map[uint32]int{}, map[int32]bool{}, 0
+	for _, cpu := range machine.GetCpus() {
+		if cpu.GetNumaNode() == node {
+			sockets[int32(cpu.GetSocket())] = true
+		}
+		if cpus.Contains(int(cpu.GetCpu())) {
+			cores[cpu.GetCore()]++
+			threads = max(threads, cores[cpu.GetCore()])
+		}
+	}
+	attributes["cores"], attributes["threadsPerCore"] = integer(int64(len(cores))), integer(int64(threads))
+	for socket := range sockets {
+		if len(sockets) == 1 && socket >= 0 {
+			attributes["socket"] = integer(int64(socket))
+		}
+	}
 }
 
 func integer(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }

@@ -7,8 +7,12 @@ import (
 	"testing"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // published collects what is published.
@@ -48,6 +52,35 @@ func TestPublish(t *testing.T) {
 	}
 	if r := p.prepared(allocated("odd", 0, 3, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(), "SMTAlignmentError") {
 		t.Errorf("half a core: %v", r.Err)
+	}
+}
+
+// TestSockets: a NUMA node has a socket only if all of its CPUs are of one that the kernel knows.
+func TestSockets(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		sockets []int // of CPUs 0 and 1 of NUMA node 0, and CPU 2 of NUMA node 1
+		want    string
+	}{
+		{[]int{0, 0, 1}, "0"},
+		{[]int{7, 7, 7}, "7"},
+		{[]int{0, 1, 1}, "none"},
+		{[]int{-1, -1, -1}, "none"},
+		{[]int{-1, 0, 0}, "none"},
+	} {
+		machine := &nodev1.GetMachineResponse{}
+		for i, s := range row.sockets {
+			machine.Cpus = append(machine.Cpus, &nodev1.CPU{Cpu: uint32(i), Core: uint32(i), Socket: uint32(s), NumaNode: uint32(i / 2)})
+		}
+		got := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+		locate(got, 0, cpuset.Of(1), machine) // claims may have CPU 1
+		text := "none"
+		if s, ok := got["socket"]; ok {
+			text = fmt.Sprint(*s.IntValue)
+		}
+		if text != row.want || *got["cores"].IntValue != 1 || *got["threadsPerCore"].IntValue != 1 {
+			t.Errorf("CPUs of the sockets %v: socket %s, want %s: %v", row.sockets, text, row.want, got)
+		}
 	}
 }
 

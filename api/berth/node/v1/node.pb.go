@@ -888,7 +888,8 @@ type CPU struct {
 	// The kernel's number.
 	Cpu uint32 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	// The lowest number among the threads of its core.
-	Core     uint32 `protobuf:"varint,2,opt,name=core,proto3" json:"core,omitempty"`
+	Core uint32 `protobuf:"varint,2,opt,name=core,proto3" json:"core,omitempty"`
+	// 4294967295 (-1) if the kernel does not know it.
 	Socket   uint32 `protobuf:"varint,3,opt,name=socket,proto3" json:"socket,omitempty"`
 	NumaNode uint32 `protobuf:"varint,4,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
 	// Group of CPUs that share the last-level cache.
