@@ -35,7 +35,10 @@ const (
 )
 
 // files are the CDI files of prepared claims.
-type files struct{ dir *os.Root }
+type files struct {
+	path string
+	dir  *os.Root
+}
 
 // openFiles opens the directory, which only this user may write to.
 func openFiles(path string) (*files, error) {
@@ -49,7 +52,31 @@ func openFiles(path string) (*files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--cdi-directory: %w", err)
 	}
-	return &files{dir: dir}, nil
+	return &files{path: path, dir: dir}, nil
+}
+
+// errRemoved means that the directory was removed, and the program's mount still has it: a directory that is made in its place is not seen.
+var errRemoved = errors.New("--cdi-directory was removed while it is mounted for this program, which has to be started again to see another one")
+
+// reopen opens the directory again if it was removed or replaced: the runtime reads the one that has the path now.
+func (f *files) reopen() error {
+	was, err := f.dir.Stat(".")
+	if err != nil {
+		return fmt.Errorf("--cdi-directory: %w", err)
+	}
+	if is, err := os.Stat(f.path); err == nil && os.SameFile(is, was) {
+		if stat, ok := is.Sys().(*syscall.Stat_t); ok && stat.Nlink == 0 {
+			return errRemoved
+		}
+		return nil
+	}
+	again, err := openFiles(f.path)
+	if err != nil {
+		return err
+	}
+	err = f.dir.Close()
+	f.dir = again.dir
+	return err
 }
 
 // specification is a CDI file (cdiVersion 0.6.0).
@@ -104,6 +131,9 @@ func (f *files) write(c *claim) error {
 		return errdefs.Unsupportedf("the CDI file of the claim would have %d bytes, more than %d: make several claims of it", len(text), maxFile)
 	}
 	c.file = text
+	if err := f.reopen(); err != nil {
+		return errdefs.Unavailablef("write the CDI file of the claim: %w", err)
+	}
 	if _, err := f.keep(fileName(c.UID), text); err != nil {
 		return errdefs.Unavailablef("write the CDI file of the claim: %w", err)
 	}
@@ -157,6 +187,7 @@ func (f *files) replace(name string, text []byte) (err error) {
 
 // remove removes the CDI file of a claim; it is no error if there is none.
 func (f *files) remove(uid string) error {
+	_ = f.reopen() // without another directory, there is the file of this one
 	if err := f.dir.Remove(fileName(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errdefs.Unavailablef("remove the CDI file of the claim: %w", err)
 	}

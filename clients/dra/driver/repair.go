@@ -18,12 +18,18 @@ import (
 // the kubelet tries again after 10 seconds at the earliest.
 const often = 5 * time.Second
 
-// repair writes the CDI files of prepared claims again that others have removed or changed.
+// repair writes the CDI files of prepared claims again that others have removed or changed, also with their directory.
 func (d *Driver) repair(ctx context.Context) error {
 	if err := d.enter(ctx); err != nil {
 		return err
 	}
 	defer d.leave()
+	if err := d.files.reopen(); errors.Is(err, errRemoved) {
+		d.Fail(err)
+		return err
+	} else if err != nil {
+		return err
+	}
 	var errs []error
 	for _, uid := range slices.Sorted(maps.Keys(d.prepared)) {
 		c := d.prepared[uid]

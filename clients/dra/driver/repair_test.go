@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -31,6 +32,11 @@ func TestRepair(t *testing.T) {
 		"changed": func(path string) error { return os.WriteFile(path, []byte("{"), 0o644) },
 		"another file in its place": func(path string) error {
 			return errors.Join(os.Remove(path), os.Symlink("/etc/hostname", path))
+		},
+		"removed with its directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"another directory in place of its own": func(path string) error {
+			dir := filepath.Dir(path)
+			return errors.Join(os.RemoveAll(dir+".old"), os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o755))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +72,59 @@ func TestRepair(t *testing.T) {
 				t.Errorf("the claim was given back: %v", err)
 			}
 		})
+	}
+}
+
+// TestClaimsAfterRemoval: claims are prepared and given back after their directory was removed, before the files are repaired.
+func TestClaimsAfterRemoval(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	for _, uid := range []string{"a", "b"} {
+		if r := p.prepared(allocated(uid, 0, 1, "1Gi")); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if err := os.RemoveAll(filepath.Join(p.root, "cdi")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.unprepare("a")
+	if r := p.prepared(allocated("c", 1, 1, "1Gi")); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if err := p.repair(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.want("repaired", "b: 9; c: 4")
+}
+
+// TestRemovedMount: a program in a container still has the removed directory. It ends, so that it is started again with another mount.
+func TestRemovedMount(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	if r := p.prepared(allocated("a", 0, 1, "1Gi")); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	path := filepath.Join(p.root, "cdi")
+	mounted, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mounted.Close() }()
+	var failed error
+	p.Fail = func(err error) { failed = err }
+	p.files.path = fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()) // leads to the directory, as a mount does, wherever that is
+	if err := errors.Join(p.repair(t.Context()), failed); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.prepared(allocated("b", 0, 1, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(), "--cdi-directory was removed") || failed != nil {
+		t.Errorf("prepared: %v, failed: %v", r.Err, failed)
+	}
+	p.unprepare("b")
+	if err := p.repair(t.Context()); !errors.Is(err, errRemoved) || !errors.Is(failed, errRemoved) {
+		t.Errorf("repaired: %v, failed: %v", err, failed)
 	}
 }
 
