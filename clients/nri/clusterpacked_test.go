@@ -108,6 +108,7 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 	}
 	m.noneRefused()
 	m.usesSeveralNodes()
+	m.goesOffline()
 	m.logPrepareTimes()
 	m.nothingLeft(cdi)
 	if text, err := m.berthctl("ledger", "check"); err != nil {
