@@ -20,3 +20,9 @@ func group(info fs.FileInfo) int {
 	}
 	return -1
 }
+
+// Removed reports whether a directory has no name any more. A mount still leads to it.
+func Removed(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Nlink == 0
+}

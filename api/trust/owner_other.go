@@ -8,3 +8,6 @@ import "io/fs"
 func owner(fs.FileInfo) (uid int, known bool) { return 0, false }
 
 func group(fs.FileInfo) int { return -1 }
+
+// Removed is not known.
+func Removed(fs.FileInfo) bool { return false }

@@ -107,6 +107,8 @@ func checkElement(path string, last bool) error {
 		return errdefs.Preconditionf("%s is no directory", path)
 	case !ours(uid):
 		return errdefs.Preconditionf("%s belongs to user %d (mode %#o), who could change what is in it; %s", path, uid, bits, todo)
+	case last && Removed(info):
+		return errdefs.Preconditionf("%s was removed while it is mounted for this program, which has to be started again to see another directory in its place", path)
 	case mode&fs.ModeSticky != 0 && !last:
 		return nil
 	case mode.Perm()&0o002 != 0:

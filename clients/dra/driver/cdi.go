@@ -65,7 +65,7 @@ func (f *files) reopen() error {
 		return fmt.Errorf("--cdi-directory: %w", err)
 	}
 	if is, err := os.Stat(f.path); err == nil && os.SameFile(is, was) {
-		if stat, ok := is.Sys().(*syscall.Stat_t); ok && stat.Nlink == 0 {
+		if trust.Removed(is) {
 			return errRemoved
 		}
 		return nil

@@ -1,0 +1,37 @@
+package trust_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// TestRemovedMount: a mount of a directory that was removed is an error, and no empty directory.
+func TestRemovedMount(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	top := t.TempDir()
+	source, target := filepath.Join(top, "source"), filepath.Join(top, "target")
+	must(t, errors.Join(os.Mkdir(source, 0o755), os.Mkdir(target, 0o755)))
+	runtime.LockOSThread() // and not unlocked: the thread ends with its namespace
+	if err := syscall.Unshare(syscall.CLONE_FS | syscall.CLONE_NEWNS); err != nil {
+		t.Skipf("a mount namespace of its own is not allowed: %v", err)
+	}
+	must(t, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
+	must(t, syscall.Mount(source, target, "", syscall.MS_BIND, ""))
+	must(t, trust.Check(target))
+	must(t, os.Remove(source))
+	if err := trust.Check(target); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "was removed while it is mounted") {
+		t.Errorf("got %v", err)
+	}
+	must(t, syscall.Unmount(target, syscall.MNT_DETACH))
+}
