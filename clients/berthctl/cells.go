@@ -153,3 +153,14 @@ func yesNo(b bool) string {
 
 // joined puts texts into one cell.
 func joined(texts []string) string { return strings.Join(texts, ",") }
+
+// maxNames bounds the names in a cell of names that the authors of pods choose: each row of a table is as wide as its widest one.
+const maxNames = 3
+
+// some puts names into one cell, and the number of the further ones.
+func some(names []string) string {
+	if len(names) <= maxNames {
+		return joined(names)
+	}
+	return fmt.Sprintf("%s and %d more", joined(names[:maxNames]), len(names)-maxNames)
+}

@@ -208,7 +208,8 @@ func (c *ctl) getClaims() *cobra.Command {
 		use:   "claims [CLAIM]",
 		short: "Claims on dynamic resources",
 		long: `List the claims on dynamic resources (DRA) that hold CPUs and memory here, or one of them. PODS has the pods
-that a claim was reserved for when it was prepared. USED-BY has the containers that use it, as berth-nri has reported with their pods.`,
+that a claim was reserved for when it was prepared. USED-BY has the containers that use it, as berth-nri has reported with their pods. Of
+more than three, the number of the others is shown; -o json and 'describe' have all pods.`,
 		example: `  berthctl get claims
   berthctl get claims default/train -o json`,
 		args: []string{"[CLAIM]"},
@@ -232,7 +233,7 @@ that a claim was reserved for when it was prepared. USED-BY has the containers t
 		t := table.New("NAMESPACE", "NAME", "NUMA", "CPUS", "MEMORY", "PODS", "USED-BY", "AGE").Wide(s.wide(), "UID", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
 		for _, p := range list.GetPods() {
 			t.Row(p.GetNamespace(), p.GetName(), convert.Nodes(p.GetResourceClaimNodes()).String(), ownCPUs(p).String(), memory(allClaims(p)),
-				joined(claimPods(p)), joined(users[p.GetUid()]), s.age(p), p.GetUid(), p.GetAdmissionId(), p.GetOwner())
+				some(claimPods(p)), some(users[p.GetUid()]), s.age(p), p.GetUid(), p.GetAdmissionId(), p.GetOwner())
 		}
 		return &listing{answer: list, tables: []section{{table: t}}, none: f.none()}, nil
 	})
