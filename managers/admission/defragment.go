@@ -156,12 +156,27 @@ func (s *defragment) candidates() (out []candidateMove) {
 	return out
 }
 
+// noCandidates returns why no pod may move.
+func (s *defragment) noCandidates() string {
+	why := "no pod with exclusive CPUs or pinned memory may be moved: annotation " + workload.MovableAnnotation + " allows it"
+	for p := range s.view.Pods() {
+		switch {
+		case p.Pod.Movable() == workload.NeverMovable:
+		case p.Move != nil:
+			return "pod " + p.Pod.String() + " is moving now, and no other one may be moved: try again when it has arrived"
+		case slices.Contains(s.request.Stay, p.UID()):
+			why = "each pod that may be moved has moved already"
+		}
+	}
+	return why
+}
+
 // search tries sets of pods: for each NUMA node as few of its pods as must go for the pod to fit, and as few of
 // all pods.
 func (s *defragment) search(ctx context.Context) ([]Relocation, *ledger.View, error) {
 	all := s.candidates()
 	if len(all) == 0 {
-		s.why = "no pod with exclusive CPUs or pinned memory may be moved: annotation " + workload.MovableAnnotation + " allows it"
+		s.why = s.noCandidates()
 		return nil, nil, nil
 	}
 	groups := [][]candidateMove{all}

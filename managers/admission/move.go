@@ -369,7 +369,7 @@ func covers(blocks, others []ledger.Block) bool {
 // back reverses the move of a pod that is resized back while it moves. view has the pod with the amounts
 // that it had before, and with all its claims.
 func (r *resizing) back(view *ledger.View, have *ledger.Pod) error {
-	back := have.Move.Reversed()
+	back := have.ReversedMove()
 	plan, err := transition.New(view, []transition.Change{moveOf(have.UID(), &back)})
 	if err != nil {
 		return fmt.Errorf("reverse the move of pod %s: %w", &have.Pod, err)
@@ -471,7 +471,7 @@ func (e *Engine) Advance(ctx context.Context, uid string, memoryStays bool) (Mov
 	if len(steps) > 0 && migrated(steps[0]) {
 		steps = steps[1:]
 	}
-	if memoryStays && len(steps) > 0 && steps[0].Kind == transition.Migrate {
+	if memoryStays && len(steps) > 0 && steps[0].Kind == transition.Migrate && !slices.Contains(pod.Move.Stayed, steps[0].Owner.Container) {
 		return Moved{}, fmt.Errorf("move pod %s: %w", &pod.Pod, ErrMemoryStays)
 	}
 	record := clone(pod)

@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -97,5 +98,88 @@ func TestArrivedAsPlanned(t *testing.T) {
 			}
 			h.arrived(t, got.Plan)
 		})
+	}
+}
+
+// TestCancelWhileMemoryWaits: a move that waits for the limit of bytes per second can be canceled at once, as long as none of its
+// memory has begun to move.
+func TestCancelWhileMemoryWaits(t *testing.T) {
+	t.Parallel()
+	size := func(cpus int64) workload.Pod {
+		return movable(podOf("a", [2]int64{cpus, 2}), workload.MovableAnywhere)
+	}
+	resize := func(t *testing.T, h *twoNodes, cpus int64) {
+		got, err := h.Resize(t.Context(), resizeTo(size(cpus), false))
+		must(t, err)
+		if got.Outcome != admission.Admitted || got.Plan == nil {
+			t.Fatalf("%s %s, plan %+v", got.Outcome, got.Message, got.Plan)
+		}
+	}
+	for name, row := range map[string]struct {
+		begin, cancel func(*testing.T, *twoNodes)
+		migrates      bool
+	}{
+		"a resize":                     {func(t *testing.T, h *twoNodes) { resize(t, h, 6) }, func(t *testing.T, h *twoNodes) { resize(t, h, 2) }, false},
+		"a resize, its memory moves":   {func(t *testing.T, h *twoNodes) { resize(t, h, 6) }, func(t *testing.T, h *twoNodes) { resize(t, h, 2) }, true},
+		"of its own":                   {relocateA, func(t *testing.T, h *twoNodes) { must(t, h.CancelMove(t.Context(), "a")) }, false},
+		"of its own, its memory moves": {relocateA, func(t *testing.T, h *twoNodes) { must(t, h.CancelMove(t.Context(), "a")) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTwoNodes(t, hint.ContainerScope)
+			h.admit(t, size(2), podOf("b", [2]int64{4, 1}))
+			row.begin(t, h)
+			for _, err := h.Advance(t.Context(), "a", true); !errors.Is(err, admission.ErrMemoryStays); _, err = h.Advance(t.Context(), "a", true) {
+				must(t, err)
+			}
+			if row.migrates {
+				_, err := h.Advance(t.Context(), "a", false)
+				must(t, err)
+			}
+			row.cancel(t, h)
+			for done := false; !done; {
+				m, err := h.Advance(t.Context(), "a", true)
+				if row.migrates && errors.Is(err, admission.ErrMemoryStays) {
+					return // what has moved counts on its way back, too
+				}
+				must(t, err)
+				done = m.Done
+			}
+			if has := h.has("a"); row.migrates || has != "1-2@0" {
+				t.Errorf("it has %s", has)
+			}
+		})
+	}
+}
+
+// relocateA begins a move of pod a, which makes room for another pod.
+func relocateA(t *testing.T, h *twoNodes) {
+	t.Helper()
+	h.admit(t, podOf("c", [2]int64{6, 1}))
+	plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{3, 1}), MaxMoves: 1})
+	must(t, err)
+	if len(plan.Moves) != 1 {
+		t.Fatal(plan.Why)
+	}
+	must(t, h.Relocate(t.Context(), plan.Moves[0], 0))
+}
+
+// TestNoPodMayMove: the reason says whether a pod moves now, or has moved already.
+func TestNoPodMayMove(t *testing.T) {
+	t.Parallel()
+	h := newTwoNodes(t, hint.ContainerScope)
+	h.admit(t, movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere), podOf("b", [2]int64{4, 1}))
+	relocateA(t, h)
+	why := func(stay ...string) string {
+		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("large", [2]int64{7, 1}), MaxMoves: 1, Stay: stay})
+		must(t, err)
+		return plan.Why
+	}
+	if got := why(); got != "pod default/a (a) is moving now, and no other one may be moved: try again when it has arrived" {
+		t.Errorf("while a moves: %s", got)
+	}
+	h.advance(t, "a")
+	if got := why("a"); got != "each pod that may be moved has moved already" {
+		t.Errorf("after a has moved: %s", got)
 	}
 }

@@ -134,7 +134,7 @@ func (e *Engine) CancelMove(ctx context.Context, uid string) error {
 		return errdefs.Refuse(errdefs.Infeasible, "cancel the move of pod %s: it is that of a resize; resize the pod back to its amounts before", &pod.Pod)
 	}
 	record := clone(pod)
-	back := pod.Move.Reversed()
+	back := pod.ReversedMove()
 	if _, err := transition.New(view, []transition.Change{moveOf(uid, &back)}); err != nil {
 		return fmt.Errorf("cancel the move of pod %s, which continues: %w", &pod.Pod, err)
 	}

@@ -27,6 +27,9 @@ type Move struct {
 	// reversed. Canceled is whether it was.
 	SameAmounts bool `json:"same_amounts,omitempty"`
 	Canceled    bool `json:"canceled,omitempty"`
+	// Stayed are the containers of a canceled move whose memory had not begun to leave its NUMA nodes. They may use the
+	// other nodes no more, and the limit of bytes per second does not count for this.
+	Stayed []string `json:"stayed,omitempty"`
 	// Before is the digest of the pod before the resize that the move carries out. A resize back to it
 	// reverses the move.
 	Before string `json:"before,omitempty"`
@@ -34,11 +37,24 @@ type Move struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Reversed returns the move back to what the pod had.
-func (m *Move) Reversed() Move {
-	back := *m
-	back.From, back.To, back.Migrating, back.Canceled, back.Before = m.To, m.From, nil, true, ""
+// ReversedMove returns the move back to what a moving pod had.
+func (p *Pod) ReversedMove() Move {
+	back := *p.Move
+	back.From, back.To, back.Migrating, back.Canceled, back.Before = p.Move.To, p.Move.From, nil, true, ""
+	for _, c := range p.Move.From {
+		name := c.Owner.Container
+		if c.Memory != nil && !slices.Contains(p.Move.Migrating, name) && !slices.Contains(back.Stayed, name) && nodesOf(c.Memory).IsSubsetOf(p.MemoryNodes(name)) {
+			back.Stayed = append(back.Stayed, name)
+		}
+	}
 	return back
+}
+
+func nodesOf(blocks []Block) (nodes numa.Mask) {
+	for _, b := range blocks {
+		nodes = nodes.Union(b.Nodes)
+	}
+	return nodes
 }
 
 // held returns the claims of a pod as they count for others: those of a moving pod have everything that it has at any

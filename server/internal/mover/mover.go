@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,7 +160,8 @@ func (m *Mover) step(ctx context.Context, p *ledger.Pod) bool {
 	delete(m.tries, uid)
 	if s := done.Step; s != nil {
 		m.Log.InfoContext(ctx, "a pod moves", "pod", p.Pod.String(), "step", s.String())
-		if limit := p.Move.BytesPerSecond; s.Kind == transition.Migrate && limit > 0 {
+		moves := s.Kind == transition.Migrate && !slices.Contains(p.Move.Stayed, s.Owner.Container)
+		if limit := p.Move.BytesPerSecond; moves && limit > 0 {
 			m.quiet = now.Add(time.Duration(float64(s.Bytes) / float64(limit) * float64(time.Second)))
 		}
 	}

@@ -196,3 +196,17 @@ func TestRun(t *testing.T) {
 		t.Errorf("%v, %s", err, s.made())
 	}
 }
+
+// The way back of memory that had not begun to move does not count for the limit.
+func TestMemoryThatStayed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 50, map[string][]error{"a": {nil}, "b": {nil}})
+	s.update(t, func(d *ledger.Draft) {
+		p := ledgertest.Pod("a", "c")
+		p.Move = &ledger.Move{BytesPerSecond: 50, Stayed: []string{"c"}}
+		d.PutPod(p)
+	})
+	if wait := s.Turn(t.Context()); wait != 0 || s.made() != "a b" {
+		t.Errorf("%s, again in %s", s.made(), wait)
+	}
+}
