@@ -56,7 +56,7 @@ func full(t *testing.T) *bundle.Bundle {
 	pod := workload.Pod{
 		UID: uid, Namespace: namespace, Name: name,
 		Labels:            map[string]string{"secretlabel": "secretvalue"},
-		Annotations:       map[string]string{"example.com/token": password, workload.SpecificationAnnotation: "from secretfile"},
+		Annotations:       map[string]string{"example.com/token": password, workload.SpecificationAnnotation: "from secretfile", workload.MovableAnnotation: string(workload.MovableAnywhere)},
 		PriorityClassName: "secretclass",
 		Containers: []workload.Container{{
 			Name: container, Limits: workload.Quantities{workload.CPU: 1000},
@@ -101,6 +101,10 @@ func full(t *testing.T) *bundle.Bundle {
 	update(call("PreStartContainer", nil), func(d *ledger.Draft) { d.Unbind("secretruntimeid") })
 	resized := *record
 	resized.ResizeID = "secretnewer"
+	resized.Move = &ledger.Move{
+		From: record.Claims[:1], To: record.Claims[:1], Migrating: []string{container}, Stayed: []string{container},
+		Before: "secretdigest", Reason: "to make room for pod secretspace/secretnew",
+	}
 	update(call("Resize", &ledger.HistoryRequest{Changes: []workload.Change{{Container: container, Limits: workload.Quantities{workload.CPU: 1000}}}, Owner: owner}),
 		func(d *ledger.Draft) { d.PutPod(&resized) })
 	update(nil, func(d *ledger.Draft) {
@@ -209,6 +213,9 @@ func TestMask(t *testing.T) {
 	p := b.State.Pods[0].Record
 	if p.UID() == "" || p.Pod.Namespace != "namespace-1" || p.Pod.Annotations[workload.SpecificationAnnotation] == "" {
 		t.Errorf("pod %+v", p)
+	}
+	if p.Pod.Movable() != workload.MovableAnywhere || p.Move == nil || len(p.Move.Migrating) != 1 || len(p.Move.Stayed) != 1 {
+		t.Errorf("it may move %s, and moves %+v", p.Pod.Movable(), p.Move)
 	}
 	if digest, err := p.Pod.Digest(); err != nil || digest != p.Digest {
 		t.Errorf("the digest is %s, that of the masked pod %s, %v", p.Digest, digest, err)

@@ -217,23 +217,26 @@ func (m *mask) record(p *ledger.Pod) *ledger.Pod {
 	out.Digest = m.digest(&out.Pod, p)
 	out.OwnedBy = m.name(owners, p.OwnedBy)
 	out.AdmissionID, out.ResizeID = m.name(ids, p.AdmissionID), m.name(ids, p.ResizeID)
-	out.EarlierResizeIDs = nil
-	for _, id := range p.EarlierResizeIDs {
-		out.EarlierResizeIDs = append(out.EarlierResizeIDs, m.name(ids, id))
-	}
+	out.EarlierResizeIDs = m.each(ids, p.EarlierResizeIDs)
 	if p.Acknowledged != nil {
 		out.Acknowledged = append([]ledger.Claim{}, m.claims(p.Acknowledged)...)
 	}
 	if p.Move != nil {
 		move := *p.Move
-		move.From, move.To, move.Held, move.Migrating = m.claims(p.Move.From), m.claims(p.Move.To), m.claims(p.Move.Held), nil
-		for _, name := range p.Move.Migrating {
-			move.Migrating = append(move.Migrating, m.name(containers, name))
-		}
+		move.From, move.To, move.Held = m.claims(p.Move.From), m.claims(p.Move.To), m.claims(p.Move.Held)
+		move.Migrating, move.Stayed = m.each(containers, p.Move.Migrating), m.each(containers, p.Move.Stayed)
+		move.Before, move.Reason = m.name(ids, p.Move.Before), "" // the reason may be a sentence with the name of another pod
 		out.Move = &move
 	}
 	out.CgroupParent, out.Claims, out.Trace = "", m.claims(p.Claims), nil
 	return &out
+}
+
+func (m *mask) each(k kind, list []string) (out []string) {
+	for _, name := range list {
+		out = append(out, m.name(k, name))
+	}
+	return out
 }
 
 // digest returns the digest of a masked pod, if the original has that of its pod. Any other one is
@@ -260,6 +263,9 @@ func (m *mask) pod(p *workload.Pod) *workload.Pod {
 				out.Annotations = map[string]string{}
 			}
 			out.Annotations[name] = "masked"
+			if name == workload.MovableAnnotation {
+				out.Annotations[name] = string(p.Movable()) // decides which moves are planned
+			}
 		}
 	}
 	out.Containers = slices.Clone(p.Containers)
