@@ -59,6 +59,8 @@ type Mover struct {
 type try struct {
 	next  time.Time
 	pause time.Duration
+	// canceled is whether the move was canceled by then: the way back begins without the rest of a pause.
+	canceled bool
 	// text is the last warning, and said when it was logged.
 	text string
 	said time.Time
@@ -144,13 +146,13 @@ func (m *Mover) Turn(ctx context.Context) (wait time.Duration) {
 func (m *Mover) step(ctx context.Context, p *ledger.Pod) bool {
 	uid, now := p.UID(), m.Now()
 	t := m.tries[uid]
-	if t != nil && now.Before(t.next) {
+	if t != nil && t.canceled == p.Move.Canceled && now.Before(t.next) {
 		return false
 	}
 	done, err := m.Advance(ctx, uid, now.Before(m.quiet))
 	if errors.Is(err, admission.ErrMemoryStays) {
 		// Not until the limit allows it: the move may be reversed before.
-		m.tries[uid] = &try{next: now.Add(min(m.quiet.Sub(now), lastPause)), pause: firstPause}
+		m.tries[uid] = &try{next: now.Add(min(m.quiet.Sub(now), lastPause)), pause: firstPause, canceled: p.Move.Canceled}
 		return false
 	}
 	if err != nil {
@@ -179,7 +181,7 @@ func (m *Mover) again(ctx context.Context, p *ledger.Pod, err error) {
 		t = &try{pause: firstPause / 2}
 		m.tries[p.UID()] = t
 	}
-	t.pause = min(2*t.pause, lastPause)
+	t.pause, t.canceled = min(2*t.pause, lastPause), p.Move.Canceled
 	now := m.Now()
 	t.next = now.Add(t.pause)
 	passes := errdefs.ClassOf(err) == errdefs.Unavailable || errdefs.ClassOf(err) == errdefs.Conflict

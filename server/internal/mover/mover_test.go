@@ -210,3 +210,22 @@ func TestMemoryThatStayed(t *testing.T) {
 		t.Errorf("%s, again in %s", s.made(), wait)
 	}
 }
+
+// A move that was canceled makes its next step without the rest of the pause, once.
+func TestCanceledInAPause(t *testing.T) {
+	t.Parallel()
+	not := errdefs.Unavailablef("container a/c is on CPUs 1")
+	s := newScene(t, 0, map[string][]error{"a": {not, not, nil}})
+	s.Turn(t.Context())
+	s.update(t, func(d *ledger.Draft) {
+		p := ledgertest.Pod("a", "c")
+		p.Move = &ledger.Move{Canceled: true}
+		d.PutPod(p)
+	})
+	if wait := s.Turn(t.Context()); wait != 2*firstPause || len(s.answers["a"]) != 1 {
+		t.Errorf("again in %s, %d steps are left", wait, len(s.answers["a"]))
+	}
+	if s.Turn(t.Context()); len(s.answers["a"]) != 1 {
+		t.Error("a second step without a pause")
+	}
+}
