@@ -85,6 +85,9 @@ func (d *defragging) request(c *ctl, command string) (*admissionv1.DefragmentReq
 	if len(d.pods.files) == 0 {
 		return nil, usagef(command, "--for is missing")
 	}
+	if d.maxMoves == 0 { // berthd takes 0 for the default
+		return nil, usagef(command, "--max-moves 0: expected 1 to 16; --dry-run moves nothing")
+	}
 	d.pods.generateUID = true
 	wanted, err := d.pods.load(c)
 	if err != nil {

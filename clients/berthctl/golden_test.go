@@ -145,7 +145,7 @@ var goldens = map[string][]step{
 	"simulate": {
 		{args: "simulate --machine 2s2n4c2t --config testdata/simulate/berth.yaml --devices testdata/simulate/devices.yaml --pods testdata/simulate/pods --more testdata/simulate/worker.yaml"},
 		{args: "simulate --machine 2s1n4c6m --cpu-policy static --reserved-cpus 0 --pods - -o wide --explain --more testdata/simulate/shared.yaml --most 7", stdin: podYAML("web")},
-		{args: "simulate --machine 1s8c --pods - -o json", stdin: podYAML("web")},
+		{args: "simulate --machine 1s8c --pods - -o json", stdin: podYAML("web")}, {args: "simulate --machine 1s8c --pods - --then sideways=1", stdin: podYAML("web")},
 		{args: "simulate --machine 64c --pods - --more testdata/simulate/fpga.yaml", stdin: podYAML("web")},
 		{args: "simulate --machine 64c --config testdata/simulate/elsewhere.yaml --pods testdata/simulate/fpga.yaml"},
 		{args: "simulate --machine 64c --pods testdata/simulate/claims.yaml --explain"},
@@ -244,6 +244,7 @@ var goldens = map[string][]step{
 		{args: "defrag --for -", stdin: podYAML("web")}, {args: "defrag --for - --dry-run", stdin: podYAML("big")},
 		{args: "defrag --for - --max-moves 2 --rate 512Mi", stdin: podYAML("big")}, {args: "defrag --for - -o json", stdin: podYAML("big")},
 		{args: "defrag --for -", stdin: podYAML("early")}, {args: "defrag --for - --dry-run", stdin: podYAML("gone")},
+		{args: "defrag --for - --max-moves 0", stdin: podYAML("big")}, {args: "defrag --max-moves few"}, {args: "defrag --max-moves 5000000000"}, {args: "defrag --dry-run=perhaps"},
 		{args: "defrag"}, {args: "defrag --for - --rate fast", stdin: podYAML("big")}, {args: "defrag --for - --rate -1", stdin: podYAML("big")},
 	},
 	"resize": {

@@ -68,8 +68,11 @@ func run(ctx context.Context, e env, args []string) int {
 		return exitDone
 	}
 	if !c.began {
-		err = &usageError{verb: cmd.CommandPath(), err: err}
+		err = &usageError{err: flagError(err)}
 		c.wanted(args)
+	}
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		usage.verb = cmd.CommandPath() // several commands may share flags
 	}
 	return c.fail(err)
 }

@@ -152,7 +152,7 @@ func (f *simulateFlags) read(c *ctl, scene *simulation.Scene) (pods []*typesv1.P
 	for _, text := range f.then {
 		event, err := simulation.ParseEvent(text, findMachine)
 		if err != nil {
-			return nil, o, fmt.Errorf("--then %w", err)
+			return nil, o, usagef("simulate", "--then %v", err)
 		}
 		o.Then = append(o.Then, event)
 	}

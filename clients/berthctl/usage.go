@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // usageError is a command line that cannot be understood.
@@ -20,6 +23,24 @@ func (e *usageError) Unwrap() error { return e.err }
 // usagef returns a usageError about a combination of flags.
 func usagef(verb, text string, args ...any) error {
 	return &usageError{verb: "berthctl " + verb, err: fmt.Errorf(text, args...)}
+}
+
+// flagError says what a flag of numbers expects; other errors stay.
+func flagError(err error) error {
+	bad := (*pflag.InvalidValueError)(nil)
+	if !errors.As(err, &bad) || !errors.As(err, new(*strconv.NumError)) {
+		return err
+	}
+	expected := "a whole number"
+	switch kind := bad.GetFlag().Value.Type(); {
+	case errors.Is(err, strconv.ErrRange):
+		expected = "a smaller number"
+	case kind == "bool":
+		expected = "true or false"
+	case strings.HasPrefix(kind, "uint"):
+		expected = "a whole number, 0 or more"
+	}
+	return fmt.Errorf("--%s %q: expected %s", bad.GetFlag().Name, bad.GetValue(), expected)
 }
 
 // arguments checks the number of arguments against their names; names in brackets are optional.

@@ -81,7 +81,7 @@ func TestMachineChangesAfterThePods(t *testing.T) {
 func TestBadEvents(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "offline", "offline=", "online=x", "machine=9x", "reboot=1",
-		"resize=a/main", "resize=a:cpu=1", "resize=/main:cpu=1", "resize=default/a/b/c:cpu=1", "resize=a/main:cpu=", "resize=a/main:cpu=-1", "resize=a/main:disk=1", "resize=a/main:cpu=1,"} {
+		"resize=a/main", "resize=a:cpu=1", "resize=/main:cpu=1", "resize=default/a/b/c:cpu=1", "resize=a/main:cpu=", "resize=a/main:cpu=-1", "resize=a/main:disk=1", "resize=a/main:cpu=1,", "resize=a/main:cpu=1,cpu=2"} {
 		if _, err := simulation.ParseEvent(text, shape); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: %v", text, err)
 		}

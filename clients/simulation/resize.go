@@ -36,6 +36,9 @@ func parseResize(text string) (*Resize, error) {
 		if resource != string(workload.CPU) && resource != string(workload.Memory) {
 			return nil, errdefs.Invalidf("%q: expected cpu=AMOUNT or memory=AMOUNT", part)
 		}
+		if _, twice := texts[resource]; twice {
+			return nil, errdefs.Invalidf("%s is given twice", resource)
+		}
 		texts[resource] = amount
 	}
 	amounts, _, bad := convert.Amounts("resize", texts)
