@@ -18,6 +18,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/server/servertest"
@@ -274,7 +275,11 @@ func (n *node) resize(pod, container, cpu string) {
 	if container != "" {
 		req.Resources, req.Containers = nil, []*admissionv1.ContainerResources{{ContainerName: container, Resources: resources}}
 	}
-	if got, err := n.client.Admission().Resize(n.t.Context(), req); err != nil || got.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+	got, err := n.client.Admission().Resize(n.t.Context(), req)
+	for berth.IsUnavailable(err) { // a runtime in an emulated machine may not answer in time
+		got, err = n.client.Admission().Resize(n.t.Context(), req)
+	}
+	if err != nil || got.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		n.t.Fatalf("resize %s of %s to %s CPUs: %v, %v", container, pod, cpu, got, err)
 	}
 }
