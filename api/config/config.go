@@ -349,7 +349,7 @@ type Hotplug struct {
 const (
 	// ReservedKeep leaves them as they are until the next boot, those that are offline too.
 	ReservedKeep = "keep"
-	// ReservedMove takes them from the CPUs that are on line, as a start on this machine does.
+	// ReservedMove takes them from the CPUs that are online, as a start on this machine does.
 	ReservedMove = "move"
 )
 

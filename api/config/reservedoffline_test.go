@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/managerset"
 )
 
-// TestReservedByNumberMayBeOffline: a CPU that is reserved by number goes off line; berthd follows, and
+// TestReservedByNumberMayBeOffline: a CPU that is reserved by number goes offline; berthd follows, and
 // a start works, too. After a removed CPU was added again, it is reserved again.
 func TestReservedByNumberMayBeOffline(t *testing.T) {
 	t.Parallel()

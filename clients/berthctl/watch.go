@@ -273,7 +273,7 @@ func policyText(p *allocationv1.PolicyState) string {
 func machineText(m *allocationv1.MachineState) string {
 	text := cpuNoun(m.GetCpus().GetList())
 	if offline := m.GetOfflineCpus().GetList(); offline != "" {
-		text += ", of which " + offline + " off line"
+		text += ", of which " + offline + " offline"
 	}
 	return text
 }

@@ -139,7 +139,7 @@ func life() []*allocationv1.WatchResponse {
 		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-1"},
 	}}}
 	moving := (&fake{}).pods()[2]
-	moving.Moving, moving.MoveReason = true, "CPUs 5 are off line or gone"
+	moving.Moving, moving.MoveReason = true, "CPUs 5 are offline or gone"
 	changed := &allocationv1.Event{Event: &allocationv1.Event_Changed{Changed: moving}}
 	removed := &allocationv1.Event{Event: &allocationv1.Event_Removed{Removed: web}}
 	set := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{Overridden: true, SetTime: timestamppb.New(testNow)}}}
@@ -161,11 +161,11 @@ const lifeText = `12:00:00  7       added     default/web on CPUs 1-2 of its own
 12:00:00  8       bound     c0ffee is default/web/app
 12:00:00  8       device    example.com/gpu gpu-0 is Unhealthy, held by default/web/app
 12:00:00  8       device    example.com/gpu gpu-1 is missing
-12:00:00  9       changed   test/twin on the shared CPUs, moving: CPUs 5 are off line or gone
+12:00:00  9       changed   test/twin on the shared CPUs, moving: CPUs 5 are offline or gone
 12:00:00  10      unbound   c0ffee is default/web/app no more
 12:00:00  10      removed   default/web
 12:00:00  11      policy    set at 2026-11-20T12:00:00Z
-12:00:00  12      machine   CPUs 0-7, of which 7 off line
+12:00:00  12      machine   CPUs 0-7, of which 7 offline
 `
 
 func TestWatchShowsEverything(t *testing.T) {

@@ -152,11 +152,11 @@ func testExclusiveContainer(n *node) {
 // offlineEnv allows tests to take CPUs offline, which every process on the machine notices; hack/vm/test.sh sets it.
 const offlineEnv = "BERTH_TEST_OFFLINE"
 
-// losesACPU takes a CPU of a pod off line while no berthlet runs: berthd gives the pod another one.
+// losesACPU takes a CPU of a pod offline while no berthlet runs: berthd gives the pod another one.
 func (n *node) losesACPU(pod string) {
 	n.t.Helper()
 	if os.Getenv(offlineEnv) == "" {
-		n.t.Logf("no CPU goes off line: %s is not set", offlineEnv)
+		n.t.Logf("no CPU goes offline: %s is not set", offlineEnv)
 		return
 	}
 	n.resize(pod, "main", "2")

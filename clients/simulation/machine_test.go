@@ -30,18 +30,18 @@ func TestMachineChangesAfterThePods(t *testing.T) {
 		room    uint32
 	}{
 		{then: nil, room: 5},
-		{then: []string{"offline=1"}, changes: []string{"CPUs 1 are gone; CPUs 1 of a/main are off line: it runs on 2"}, room: 4},
-		{then: []string{"offline=1,7"}, changes: []string{"CPUs 1,7 are gone; CPUs 1 of a/main are off line: it runs on 2"}, room: 3},
+		{then: []string{"offline=1"}, changes: []string{"CPUs 1 are gone; CPUs 1 of a/main are offline: it runs on 2"}, room: 4},
+		{then: []string{"offline=1,7"}, changes: []string{"CPUs 1,7 are gone; CPUs 1 of a/main are offline: it runs on 2"}, room: 3},
 		{
 			then: []string{"offline=1-2", "online=1-2"}, room: 5,
-			changes: []string{"CPUs 1-2 are gone; CPUs 1-2 of a/main are off line: it runs on 0,3-7", "CPUs 1-2 are new or on line again"},
+			changes: []string{"CPUs 1-2 are gone; CPUs 1-2 of a/main are offline: it runs on 0,3-7", "CPUs 1-2 are new or online again"},
 		},
-		{then: []string{"machine=1s12c"}, changes: []string{"CPUs 8-11 are new or on line again"}, room: 9},
+		{then: []string{"machine=1s12c"}, changes: []string{"CPUs 8-11 are new or online again"}, room: 9},
 		{then: []string{"online=3"}, changes: []string{""}, room: 5},
 		{then: []string{"resize=a/main:cpu=4"}, changes: []string{"resized; disruption move-cpus; CPUs 1-2 to 1-4"}, room: 3},
 		{
 			then: []string{"offline=1", "resize=default/a/main:cpu=3", "resize=a/main:cpu=3"}, room: 3,
-			changes: []string{"CPUs 1 are gone; CPUs 1 of a/main are off line: it runs on 2", "resized; disruption move-cpus; CPUs 1-2 to 2-4", ""},
+			changes: []string{"CPUs 1 are gone; CPUs 1 of a/main are offline: it runs on 2", "resized; disruption move-cpus; CPUs 1-2 to 2-4", ""},
 		},
 		{then: []string{"resize=a/main:cpu=9"}, changes: []string{`rejected: container "main" has CPUs on NUMA nodes 0, which have 7 allocatable CPUs, and now requests 9; other NUMA nodes cannot serve it: Allocate failed due to not enough cpus available to satisfy request: requested=9, available=7, which is unexpected`}, room: 5},
 	} {

@@ -153,7 +153,7 @@ func (s *stage) begin(on *Record) *ledger.View {
 }
 
 // buildOn makes the managers that decide on a record: with the policy in force there, and on its
-// machine without the CPUs that were off line.
+// machine without the CPUs that were offline.
 func (s Scene) buildOn(on *Record) (*stage, error) {
 	if on == nil {
 		return s.build()

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// drawChange changes the CPUs that are on line and the memory of the nodes.
+// drawChange changes the CPUs that are online and the memory of the nodes.
 func (h *twoNodes) drawChange(r *rapid.T) {
 	var offline cpuset.Builder
 	for range rapid.IntRange(0, 5).Draw(r, "offline") {

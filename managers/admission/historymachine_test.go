@@ -14,11 +14,11 @@ import (
 // shapes are the machines of histories, with everything that they may have.
 var shapes = []string{"2s1n8c1t", "2s1n4c2t", "1s4n4c1t", "1s1n8c1t", "2s2n2c2t", "2s1n8c1t1m", "1s2n6c1t2m"}
 
-// changingMachine is a machine of which CPUs, NUMA nodes, memory and huge pages come and go. CPU 0 is always on line.
+// changingMachine is a machine of which CPUs, NUMA nodes, memory and huge pages come and go. CPU 0 is always online.
 type changingMachine struct {
 	shape string
 	whole *machine.Topology
-	// offline are CPUs that are off line, and the others of nodes without CPUs.
+	// offline are CPUs that are offline, and the others of nodes without CPUs.
 	offline cpuset.Set
 	nodes   []changingNode
 }
@@ -27,7 +27,7 @@ type changingMachine struct {
 type changingNode struct {
 	cpus cpuset.Set
 	// gone is whether the machine does not have the node; unplugged is whether it does not have its CPUs either, rather
-	// than off line ones.
+	// than offline ones.
 	gone, unplugged bool
 	// gib is the memory with the huge pages, small are those of 2 MiB, and large those of 1 GiB.
 	gib, small, large uint64
@@ -101,7 +101,7 @@ func (m *changingMachine) draw(r *rapid.T) {
 
 // String describes the machine as it is now.
 func (m *changingMachine) String() string {
-	out := []string{fmt.Sprintf("CPUs %q off line", m.offline)}
+	out := []string{fmt.Sprintf("CPUs %q offline", m.offline)}
 	for id, n := range m.nodes {
 		if n.gone {
 			out = append(out, fmt.Sprintf("node %d gone (without CPUs %v)", id, n.unplugged))

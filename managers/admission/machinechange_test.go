@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// TestAdmissionFollowsTheMachine: a CPU goes off line between the plan and the commit of an
+// TestAdmissionFollowsTheMachine: a CPU goes offline between the plan and the commit of an
 // admission. The admission is planned again by the managers of the changed machine, so the pod does not get the CPU.
 func TestAdmissionFollowsTheMachine(t *testing.T) {
 	t.Parallel()
@@ -92,8 +92,8 @@ func TestALossIsReportedOnce(t *testing.T) {
 		offline cpuset.Set
 		want    []string
 	}{
-		{cpuset.Of(1), []string{"CPUs 1 of a/main are off line: it runs on 2"}},
-		{cpuset.Of(1, 2), []string{"CPUs 1-2 of a/main are off line: it runs on 0,3-7"}},
+		{cpuset.Of(1), []string{"CPUs 1 of a/main are offline: it runs on 2"}},
+		{cpuset.Of(1, 2), []string{"CPUs 1-2 of a/main are offline: it runs on 0,3-7"}},
 		{cpuset.Of(1, 2, 5), nil},
 		{cpuset.Set{}, nil},
 	} {
@@ -110,7 +110,7 @@ func TestALossIsReportedOnce(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, row.want) {
-			t.Errorf("off line %s: %q, want %q", row.offline, got, row.want)
+			t.Errorf("offline %s: %q, want %q", row.offline, got, row.want)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (b setup) on(t *testing.T, m *machine.Topology) otherSet {
 func TestResizeBesideALoss(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *twoNodes){
-		"a CPU is off line": func(t *testing.T, h *twoNodes) { h.become(t, twoNodesOf(machinetest.Offline("1-3"))) },
+		"a CPU is offline": func(t *testing.T, h *twoNodes) { h.become(t, twoNodesOf(machinetest.Offline("1-3"))) },
 		"a CPU is reserved": func(t *testing.T, h *twoNodes) {
 			h.config.CPU.ReservedCPUs = cpuset.Of(0, 2)
 			h.become(t, twoNodesOf())

@@ -17,7 +17,7 @@ import (
 // Loss is what a pod has and the machine has not any more.
 type Loss struct {
 	UID string
-	// CPUs that are off line, or not in the machine.
+	// CPUs that are offline, or not in the machine.
 	CPUs cpuset.Set
 	// Nodes are NUMA nodes of its memory that are not in the machine.
 	Nodes numa.Mask
@@ -29,7 +29,7 @@ type Loss struct {
 func (l Loss) String() string {
 	var parts []string
 	if !l.CPUs.IsEmpty() {
-		parts = append(parts, fmt.Sprintf("CPUs %s are off line or gone", l.CPUs))
+		parts = append(parts, fmt.Sprintf("CPUs %s are offline or gone", l.CPUs))
 	}
 	if !l.Nodes.IsEmpty() {
 		parts = append(parts, fmt.Sprintf("NUMA nodes %s are gone", l.Nodes))

@@ -71,7 +71,7 @@ func (h *twoNodes) replace(t ledgertest.T) (refused map[string]string) {
 			h.checkOwners(t)
 			for name, n := range h.online(l.UID) {
 				if c := pod.Pod.Container(name); n < min(before[name], int(c.Requests[workload.CPU]/1000)) {
-					t.Fatalf("container %s of pod %s has %d CPUs on line, and had %d", name, l.UID, n, before[name])
+					t.Fatalf("container %s of pod %s has %d CPUs online, and had %d", name, l.UID, n, before[name])
 				}
 			}
 			m, err := h.Advance(context.Background(), l.UID, false)
@@ -129,7 +129,7 @@ func (h *twoNodes) nearDevices(uid string) map[string]bool {
 	return near
 }
 
-// online counts the CPUs on line of a pod's containers.
+// online counts the CPUs online of a pod's containers.
 func (h *twoNodes) online(uid string) map[string]int {
 	view, out := h.ledger.View(), map[string]int{}
 	pod, ok := view.Pod(uid)
@@ -474,7 +474,7 @@ func TestRandomReplacements(t *testing.T) {
 	})
 }
 
-// TestMovesOnAFullNode: pods request more CPU than the node still has, because CPUs went off line. Moves request nothing
+// TestMovesOnAFullNode: pods request more CPU than the node still has, because CPUs went offline. Moves request nothing
 // new, except those of a resize to more.
 func TestMovesOnAFullNode(t *testing.T) {
 	t.Parallel()

@@ -156,7 +156,7 @@ func TestDistributionOnManyNodes(t *testing.T) {
 	}
 }
 
-// TestWholeCoresAreFree: on a hybrid machine, and where a sibling is off line,
+// TestWholeCoresAreFree: on a hybrid machine, and where a sibling is offline,
 // the average core has one thread. The reference takes a core with one free
 // thread for a whole one and then all of its threads, free or not
 // (kubernetes#140495, fixed by kubernetes#140498; kubernetes#124066).

@@ -40,7 +40,7 @@ type Config struct {
 	// the kernel isolates. CPUs that the machine lacks are ignored.
 	AlsoReserved cpuset.Set
 	// KeptReserved are the CPUs that were reserved by the same configuration on an earlier state
-	// of this machine. As long as one of them is on line, all of them stay reserved, also those
+	// of this machine. As long as one of them is online, all of them stay reserved, also those
 	// that the machine does not have now, and only CPUs that are lacking to ReservedMilliCPU are
 	// added. CPUs of ReservedCPUs among them may be gone from the machine.
 	KeptReserved cpuset.Set

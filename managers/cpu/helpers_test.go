@@ -111,7 +111,7 @@ func (n *testNode) commit(draft *ledger.Draft, err error) error {
 		n.t.Fatalf("commit: %v", err)
 	}
 	for _, f := range ledger.Check(n.View()) {
-		// A test may have taken CPUs off line, all shared ones among them.
+		// A test may have taken CPUs offline, all shared ones among them.
 		if f.Rule != ledger.RuleOffline && (f.Rule != ledger.RuleShared || n.topo.Offline().IsEmpty()) {
 			n.t.Fatalf("check: %v", f)
 		}

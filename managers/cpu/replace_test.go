@@ -13,7 +13,7 @@ import (
 )
 
 // TestReplace: node 0 has CPUs 0-3 and 8-11, node 1 has 4-7 and 12-15; cores are {0,8}, {1,9} and so on. CPU 0 is
-// reserved. A container keeps the CPUs that it has, and gets near ones for those that are off line.
+// reserved. A container keeps the CPUs that it has, and gets near ones for those that are offline.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	whole := map[string]string{FullPCPUsOnly: "true"}

@@ -19,9 +19,9 @@ var (
 // Resize returns the claims of the containers whose number of exclusive CPUs changes.
 //
 // A container that grows keeps its CPUs, except those that the machine no longer has or that are
-// off line, and gets the nearest free ones: the other threads of its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
+// offline, and gets the nearest free ones: the other threads of its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
 // if the admission had no preference and the topology policy allows all nodes. A container that
-// shrinks first gives back CPUs that the machine no longer has or that are off line, then those that
+// shrinks first gives back CPUs that the machine no longer has or that are offline, then those that
 // a resize has added, and then those that leave it the most whole cores. With full-pcpus-only it
 // keeps whole cores as long as it has some.
 //
@@ -92,7 +92,7 @@ func resizes(had, gets demand) (changed bool, err error) {
 	return changed, nil
 }
 
-// Replace gives containers other CPUs for those that the machine no longer has or that are off line, by
+// Replace gives containers other CPUs for those that the machine no longer has or that are offline, by
 // the rules of a resize that grows: they keep the others.
 func (m *Manager) Replace(_ context.Context, view *ledger.View, pod *ledger.Pod, w hint.Widening) ([]ledger.Claim, error) {
 	h := m.allocation(view, &pod.Pod)
@@ -182,7 +182,7 @@ func (r *resize) shrink(i, n int) error {
 	return nil
 }
 
-// grow gives a container n CPUs that are on line: those that it has and others, first those that it can take over from
+// grow gives a container n CPUs that are online: those that it has and others, first those that it can take over from
 // init containers before it.
 func (r *resize) grow(i, n int) error {
 	m := r.manager
@@ -236,7 +236,7 @@ func (r *resize) grow(i, n int) error {
 }
 
 // whole returns what a container with whole cores keeps of a set that has lost CPUs, and the pool from
-// which it gets others until it has n. If a thread of a core is off line, the rest of the core goes too, as
+// which it gets others until it has n. If a thread of a core is offline, the rest of the core goes too, as
 // far as that leaves whole cores to get.
 func (m *Manager) whole(set, pool cpuset.Set, n int) (keep, from cpuset.Set) {
 	cores := m.part[core]

@@ -90,8 +90,8 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 		"what was added goes first":              {have: "1-3,9-11", admitted: "2,10", nodes: "0", n: 3, want: "1-2,10", then: "2,10"},
 		"all that was added goes":                {have: "1-3,9-11", admitted: "3,11", nodes: "0", n: 2, want: "3,11"},
 		"then CPUs of the admission":             {have: "1-3,9-11", admitted: "1-2,9-10", nodes: "0", n: 2, want: "1,9"},
-		"what is off line goes before":           {have: "1-3,9-11", admitted: "2,10", offline: "2", nodes: "0", n: 3, want: "1,9-10", then: "10"},
-		"too few are on line to leave no other":  {have: "1-3,9-11", admitted: "1-3,9-11", offline: "2-3,10-11", nodes: "0", n: 4, want: "1-3,9"},
+		"what is offline goes before":            {have: "1-3,9-11", admitted: "2,10", offline: "2", nodes: "0", n: 3, want: "1,9-10", then: "10"},
+		"too few are online to leave no other":   {have: "1-3,9-11", admitted: "1-3,9-11", offline: "2-3,10-11", nodes: "0", n: 4, want: "1-3,9"},
 		"whole cores stay":                       {have: "1-3,9", nodes: "0", n: 2, want: "1,9"},
 		"CPUs of the admission are known longer": {have: "1-2,9", admitted: "2", nodes: "0", n: 4, want: "1-2,9-10", then: "2"},
 	} {

@@ -27,7 +27,7 @@ func with(cpus ...int) *workload.Pod {
 	return p
 }
 
-// TestResizeWithoutSomeCPUs: what a container keeps and gets if some of its CPUs are off line, or not
+// TestResizeWithoutSomeCPUs: what a container keeps and gets if some of its CPUs are offline, or not
 // in the machine any more. The cores are {0,8}, {1,9} and so on.
 func TestResizeWithoutSomeCPUs(t *testing.T) {
 	t.Parallel()
@@ -39,15 +39,15 @@ func TestResizeWithoutSomeCPUs(t *testing.T) {
 		n                       int
 		want, then              string
 	}{
-		"enough are on line":                     {have: "1-3,9", offline: "3", n: 3, want: "1-2,9"},
-		"fewer are on line":                      {have: "1,4,9", offline: "1,9", n: 2, want: "1,4"},
-		"all are off line":                       {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,4"},
+		"enough are online":                      {have: "1-3,9", offline: "3", n: 3, want: "1-2,9"},
+		"fewer are online":                       {have: "1,4,9", offline: "1,9", n: 2, want: "1,4"},
+		"all are offline":                        {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,4"},
 		"of the admission, as far as they go":    {have: "1-3,9-11", admitted: "2,10", offline: "1,2,9,10", n: 3, want: "2-3,11", then: "2"},
-		"a core whose other thread is off line":  {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4, want: "1-3,9", then: "1-2,9"},
-		"all cores have a thread off line":       {options: whole, have: "1-3,9-11", offline: "10-11", n: 4, want: "1-3,9"},
+		"a core whose other thread is offline":   {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4, want: "1-3,9", then: "1-2,9"},
+		"all cores have a thread offline":        {options: whole, have: "1-3,9-11", offline: "10-11", n: 4, want: "1-3,9"},
 		"not in the machine":                     {have: "1-3,30-33", n: 6, want: "1-3,30-32"},
 		"not in the machine, fewer than it has":  {have: "1-3,30-33", n: 2, want: "1,2"},
-		"not in the machine, or off line":        {have: "1-3,30-33", offline: "2", n: 3, want: "1-3"},
+		"not in the machine, or offline":         {have: "1-3,30-33", offline: "2", n: 3, want: "1-3"},
 		"not in the machine, more":               {have: "1-3,30-33", n: 8, want: "1-4,8-11", then: "1-3"},
 		"of the admission, but it has them lost": {have: "1-3,9-11", admitted: "4-7", n: 4, want: "1-2,9-10"},
 	} {
@@ -87,10 +87,10 @@ func TestResizeAndTheSharedPool(t *testing.T) {
 		reason        errdefs.Reason
 	}{
 		"less, of an empty pool":                      {"1-3", "4-7", "", with(2, 4), ""},
-		"less, of a pool without CPUs on line":        {"1-3", "4-6", "7", with(2, 3), ""},
+		"less, of a pool without CPUs online":         {"1-3", "4-6", "7", with(2, 3), ""},
 		"one container gives what the other one gets": {"1-3", "4-6", "", with(2, 4), ""},
 		"the last one":                                {"1-3", "4-6", "", with(3, 4), errdefs.ResizeDeferred},
-		"the last one but for one off line":           {"1-3", "4-5", "7", with(3, 3), errdefs.ResizeDeferred},
+		"the last one but for one offline":            {"1-3", "4-5", "7", with(3, 3), errdefs.ResizeDeferred},
 	} {
 		topo, err := topo.Without(set(tt.offline))
 		if err != nil {
@@ -136,8 +136,8 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 }
 
 // TestShrinkKeepsWhatRuns: a container that shrinks keeps CPUs that it has, as many as it requests, and
-// of those on line as many as it can. With full-pcpus-only it keeps whole cores first, and tears one of them only
-// if others have a single CPU on line. The cores are {0,8}, {1,9} and so on.
+// of those online as many as it can. With full-pcpus-only it keeps whole cores first, and tears one of them only
+// if others have a single CPU online. The cores are {0,8}, {1,9} and so on.
 func TestShrinkKeepsWhatRuns(t *testing.T) {
 	t.Parallel()
 	present := machinetest.Build("2s4c2t")
@@ -161,7 +161,7 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 			return
 		}
 		n := step * rapid.IntRange(1, (have.Len()-1)/step).Draw(t, "n")
-		offline := subset("off line", all)
+		offline := subset("offline", all)
 		topo, err := present.Without(offline)
 		if err != nil {
 			t.Fatal(err)
@@ -186,12 +186,12 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 		online := have.Intersect(topo.CPUs())
 		runs := keep.Intersect(online)
 		if runs.Len() != min(n, online.Len()) {
-			t.Errorf("of %s, of which %s are off line, it keeps %s", have, offline, keep)
+			t.Errorf("of %s, of which %s are offline, it keeps %s", have, offline, keep)
 		}
 		if !whole {
 			return
 		}
-		// Cores with all their CPUs on line: threads that are off line are not part of them.
+		// Cores with all their CPUs online: threads that are offline are not part of them.
 		cores := m.wholeCores(online)
 		if loose := runs.Minus(cores); !loose.IsEmpty() && !cores.IsSubsetOf(keep) {
 			t.Errorf("of the whole cores %s of %s it keeps %s, and also %s", cores, have, runs.Intersect(cores), loose)

@@ -269,7 +269,7 @@ func (c *checker) external(p *Pod, claim *Claim) {
 		c.lost(RuleVanished, claim, gone, "not on this machine")
 	}
 	if off := set.Intersect(m.Offline()); !off.IsEmpty() {
-		c.lost(RuleOffline, claim, off, "off line")
+		c.lost(RuleOffline, claim, off, "offline")
 	}
 	if p.Pod.ResourceClaim != nil {
 		if foreign := set.Intersect(m.CPUs()).Minus(c.view.rules.ClaimCPUs); !foreign.IsEmpty() {

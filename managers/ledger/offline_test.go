@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
-// A container runs on those of its CPUs that are on line, with the shared ones if none
-// is; what it holds stays its own. Rules that are set later know what is off line.
+// A container runs on those of its CPUs that are online, with the shared ones if none
+// is; what it holds stays its own. Rules that are set later know what is offline.
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	rules := ledger.Rules{Machine: machinetest.Build("4c"), ReservedCPUs: cpuset.Of(0)}
@@ -49,13 +49,13 @@ func TestOffline(t *testing.T) {
 		}
 		v := l.View()
 		if v.Machine().Offline() != row.offline || v.RunsOn(x) != row.x || v.RunsOn(s) != row.s {
-			t.Errorf("off line are %s: x runs on %s, s on %s; want %s, %s", v.Machine().Offline(), v.RunsOn(x), v.RunsOn(s), row.x, row.s)
+			t.Errorf("offline are %s: x runs on %s, s on %s; want %s, %s", v.Machine().Offline(), v.RunsOn(x), v.RunsOn(s), row.x, row.s)
 		}
 		if set, exclusive, _ := v.ContainerCPUs(x); !exclusive || set != cpuset.Of(2, 3) {
 			t.Errorf("x holds %s, exclusive %t", set, exclusive)
 		}
 		if found := ledger.Check(v); len(found) != row.findings || row.findings > 0 && found[0].Rule != ledger.RuleOffline {
-			t.Errorf("off line are %s: %v", row.offline, found)
+			t.Errorf("offline are %s: %v", row.offline, found)
 		}
 	}
 }

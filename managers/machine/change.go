@@ -103,7 +103,7 @@ func (c Change) String() string {
 		}
 	}
 	add(!c.CPUsGone.IsEmpty(), "CPUs %s are gone", c.CPUsGone)
-	add(!c.CPUsCome.IsEmpty(), "CPUs %s are new or on line again", c.CPUsCome)
+	add(!c.CPUsCome.IsEmpty(), "CPUs %s are new or online again", c.CPUsCome)
 	add(!c.CPUsMoved.IsEmpty(), "CPUs %s are in another place", c.CPUsMoved)
 	add(!c.NodesGone.IsEmpty(), "NUMA nodes %s are gone", c.NodesGone)
 	add(!c.NodesCome.IsEmpty(), "NUMA nodes %s are new", c.NodesCome)
@@ -118,7 +118,7 @@ func (c Change) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Without returns the machine with CPUs off line, as discovery would find it. The machine must
+// Without returns the machine with CPUs offline, as discovery would find it. The machine must
 // keep a CPU; otherwise the error is of class Invalid.
 func (t *Topology) Without(cpus cpuset.Set) (*Topology, error) {
 	off := cpus.Intersect(t.cpus)
@@ -130,7 +130,7 @@ func (t *Topology) Without(cpus cpuset.Set) (*Topology, error) {
 	return t.reduced(s)
 }
 
-// Left returns the machine without what another one lacks: its CPUs are off line, and the NUMA nodes have less memory and
+// Left returns the machine without what another one lacks: its CPUs are offline, and the NUMA nodes have less memory and
 // fewer huge pages. All nodes stay, so a configuration that names them still fits. It is t itself if nothing is lacking. The
 // machine must keep a CPU; otherwise the error is of class Invalid.
 func (t *Topology) Left(other *Topology) (*Topology, error) {
@@ -154,7 +154,7 @@ func (t *Topology) Left(other *Topology) (*Topology, error) {
 	return less, err
 }
 
-// takeOffline takes CPUs off line.
+// takeOffline takes CPUs offline.
 func (s *Snapshot) takeOffline(off cpuset.Set) {
 	s.CPUs = slices.DeleteFunc(s.CPUs, func(c CPU) bool { return off.Contains(c.ID) })
 	s.Offline = s.Offline.Union(off)

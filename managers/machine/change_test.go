@@ -47,7 +47,7 @@ func TestCompare(t *testing.T) {
 		})
 	}
 	back := machine.Compare(machinetest.Build(shape, machinetest.Offline("0")), whole)
-	if back.Loses() || back.String() != "CPUs 0 are new or on line again; CPUs 4 are in another place" {
+	if back.Loses() || back.String() != "CPUs 0 are new or online again; CPUs 4 are in another place" {
 		t.Errorf("the first thread is back: %q, loses %t", back, back.Loses())
 	}
 }

@@ -161,7 +161,7 @@ func (s *Snapshot) reduce(a AmountChange, to uint64) {
 	s.MemoryBytes -= min(s.MemoryBytes, a.After-to)
 }
 
-// removeNodes removes nodes whose CPUs are off line.
+// removeNodes removes nodes whose CPUs are offline.
 func (s *Snapshot) removeNodes(gone numa.Mask) {
 	if gone.IsEmpty() {
 		return

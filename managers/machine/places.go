@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// Places returns the CPUs that a machine has off line and that an earlier one had on line, at the place
-// that they had. The core of one whose siblings are on line is named as theirs.
+// Places returns the CPUs that a machine has offline and that an earlier one had online, at the place
+// that they had. The core of one whose siblings are online is named as theirs.
 func Places(now, earlier *Topology) (out []CPU) {
 	for _, c := range earlier.snap.CPUs {
 		if _, known := now.Node(c.Node); !known || !now.snap.Offline.Contains(c.ID) {
@@ -24,7 +24,7 @@ func Places(now, earlier *Topology) (out []CPU) {
 	return out
 }
 
-// With returns the machine with CPUs that it has off line, as if they were on line. An error is of class Invalid:
+// With returns the machine with CPUs that it has offline, as if they were online. An error is of class Invalid:
 // the machine has a CPU already, or has no such node.
 func (t *Topology) With(offline []CPU) (*Topology, error) {
 	if len(offline) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
-// TestPlaces: the cores are {0,4}, {1,5}, {2,6} and {3,7}, two on each node. CPUs that go off line in any order are where
+// TestPlaces: the cores are {0,4}, {1,5}, {2,6} and {3,7}, two on each node. CPUs that go offline in any order are where
 // they were; the machine with them is the one before.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	if got := machine.Places(whole, whole); len(got) != 0 {
-		t.Errorf("nothing is off line: %v", got)
+		t.Errorf("nothing is offline: %v", got)
 	}
 	// What is not present any more has no place, nor has what is on a node that is gone.
 	if got := machine.Places(machinetest.Build("1n2c2t"), whole); len(got) != 0 {

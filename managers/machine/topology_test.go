@@ -27,7 +27,7 @@ func TestCounts(t *testing.T) {
 		{"node over two sockets", machinetest.Build("1n2s4c2t"), 16, 8, 2, 1, 2, 2, 8, 8},
 		{"nodes over sockets over nodes", machinetest.Build("2s2n2c", machinetest.Socket("0,2,4,6", 0), machinetest.Socket("1,3,5,7", 1)), 8, 8, 2, 4, 2, 1, 4, 4},
 		{"hybrid", machinetest.Hybrid(), 12, 8, 1, 1, 1, 1, 12, 12},
-		{"sibling off line", machinetest.Build("1s4c2t", machinetest.Offline("7")), 7, 4, 1, 1, 1, 1, 7, 7},
+		{"sibling offline", machinetest.Build("1s4c2t", machinetest.Offline("7")), 7, 4, 1, 1, 1, 1, 7, 7},
 		{"memory-only nodes", machinetest.Build("2s1n4c2m"), 8, 8, 2, 2, 2, 1, 4, 4},
 		{"given counts", machinetest.Build("1s4c", machinetest.Counts(machine.Counts{CPUs: 9, Cores: 4, Uncores: 2})), 9, 4, 0, 0, 2, 2, 0, 4},
 	} {
@@ -173,7 +173,7 @@ func TestFingerprint(t *testing.T) {
 		}
 	}
 	for name, other := range map[string]*machine.Topology{
-		"CPU off line":     machinetest.Build("2s2n2c2t", machinetest.Offline("15")),
+		"CPU offline":      machinetest.Build("2s2n2c2t", machinetest.Offline("15")),
 		"numbering":        machinetest.Build("2s2n2c2t,adjacent"),
 		"memory-only node": machinetest.Build("2s2n2c2t1m"),
 		"node ids":         machinetest.Build("2s2n2c2t", machinetest.NodeIDs(0, 1, 2, 4)),

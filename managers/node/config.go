@@ -41,7 +41,7 @@ type Config struct {
 	// workload.Excess does: the kubelet adds and subtracts exact quantities and
 	// rounds what comes out.
 	SystemExcess, KubeExcess workload.Quantities
-	// ReservedCPUs is reservedSystemCPUs: the number of those on line, which the capacity
+	// ReservedCPUs is reservedSystemCPUs: the number of those online, which the capacity
 	// counts, stands in place of the cpu amounts.
 	ReservedCPUs cpuset.Set
 	// EvictionHard are evictionHard's thresholds; see ParseEviction.
@@ -134,7 +134,7 @@ func checkReserved(field string, amounts workload.Quantities, bad *errdefs.Viola
 	}
 }
 
-// countReservedCPUs lets the CPUs on line of an explicit list stand in place of the cpu amounts.
+// countReservedCPUs lets the CPUs online of an explicit list stand in place of the cpu amounts.
 func (cfg *Config) countReservedCPUs(online cpuset.Set) {
 	for _, q := range []*workload.Quantities{&cfg.SystemReserved, &cfg.KubeReserved, &cfg.SystemExcess, &cfg.KubeExcess} {
 		*q = maps.Clone(*q)

@@ -203,7 +203,7 @@ func TestReservedCPUs(t *testing.T) {
 	}
 	f.Machine = less
 	if got := build(t, c, f).Allocatable()[workload.CPU]; got != 12000 {
-		t.Errorf("allocatable cpu: %d, want that of all other CPUs on line", got)
+		t.Errorf("allocatable cpu: %d, want that of all other CPUs online", got)
 	}
 }
 

@@ -213,7 +213,7 @@ func TestExchangeThroughAnotherCPU(t *testing.T) {
 	}
 }
 
-// TestMoveOntoOfflineCPUs: a pod moves, and a CPU that one of its containers is to get from the other is off line meanwhile. The
+// TestMoveOntoOfflineCPUs: a pod moves, and a CPU that one of its containers is to get from the other is offline meanwhile. The
 // move ends, forwards and backwards; another pod does not get such a CPU.
 func TestMoveOntoOfflineCPUs(t *testing.T) {
 	t.Parallel()

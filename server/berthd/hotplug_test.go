@@ -18,12 +18,12 @@ import (
 // onlineFile is the kernel's switch of a CPU.
 func onlineFile(cpu int) string { return fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu) }
 
-// TestCPUsGoWhileKilled takes CPUs of exclusive and shared containers off line, kills berthd before
+// TestCPUsGoWhileKilled takes CPUs of exclusive and shared containers offline, kills berthd before
 // and after it has noticed, and brings the CPUs back. At no time does a container run on another's
 // exclusive CPUs, once berthd runs. No other test runs beside it.
 func TestCPUsGoWhileKilled(t *testing.T) {
 	if os.Getenv(offlineEnv) == "" {
-		t.Skipf("takes CPUs of the machine off line: %s is not set", offlineEnv)
+		t.Skipf("takes CPUs of the machine offline: %s is not set", offlineEnv)
 	}
 	needCPUs(t, 4)
 	n := newNode(t)
@@ -40,7 +40,7 @@ func TestCPUsGoWhileKilled(t *testing.T) {
 	online := func(value string) {
 		t.Helper()
 		if err := os.WriteFile(onlineFile(lost), []byte(value), 0); err != nil {
-			t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+			t.Skipf("CPU %d cannot be taken offline: %v", lost, err)
 		}
 	}
 	t.Cleanup(func() { _ = os.WriteFile(onlineFile(lost), []byte("1"), 0) })

@@ -242,7 +242,7 @@ func TestMachineChangesWhileKilled(t *testing.T) {
 	}
 }
 
-// TestReservedCPUsMove: by configuration, an amount of reserved CPUs is always of CPUs on line.
+// TestReservedCPUsMove: by configuration, an amount of reserved CPUs is always of CPUs online.
 func TestReservedCPUsMove(t *testing.T) {
 	t.Parallel()
 	whole, less := machinetest.Build("1s1n4c2t"), machinetest.Build("1s1n4c2t", machinetest.Offline("4"))

@@ -16,7 +16,7 @@ const offlineEnv = "BERTH_TEST_OFFLINE"
 // neighbours are two containers with a CPU each, x and y, and one on the shared CPUs, s.
 type neighbours struct {
 	x, y, s *process
-	// own are the CPUs of x, others those of y, and lost is the CPU of x that goes off line.
+	// own are the CPUs of x, others those of y, and lost is the CPU of x that goes offline.
 	own, others cpuset.Set
 	lost        int
 }
@@ -45,12 +45,12 @@ func (d *daemon) started(n *node, uid string) *process {
 	return p
 }
 
-// TestCPUGoesOffline takes a CPU off line that a container has for itself. Its process
+// TestCPUGoesOffline takes a CPU offline that a container has for itself. Its process
 // runs with those that share, never on another's CPU; that is a finding; nobody is given
 // the CPU; and its owner has it again once it is back. No other test runs beside it.
 func TestCPUGoesOffline(t *testing.T) {
 	if os.Getenv(offlineEnv) == "" {
-		t.Skipf("takes a CPU of the machine off line: %s is not set", offlineEnv)
+		t.Skipf("takes a CPU of the machine offline: %s is not set", offlineEnv)
 	}
 	needCPUs(t, 4)
 	n := newNode(t)
@@ -65,7 +65,7 @@ func TestCPUGoesOffline(t *testing.T) {
 	x, y, s, own, lost := b.x, b.y, b.s, b.own, b.lost
 	online := onlineFile(lost)
 	if err := os.WriteFile(online, []byte("0"), 0); err != nil {
-		t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+		t.Skipf("CPU %d cannot be taken offline: %v", lost, err)
 	}
 	t.Cleanup(func() { _ = os.WriteFile(online, []byte("1"), 0) })
 	offline := func() bool {
@@ -76,7 +76,7 @@ func TestCPUGoesOffline(t *testing.T) {
 	d.eventually("its owner runs with those that share", func() bool { return x.allowed() == s.allowed() && !x.allowed().Overlaps(y.allowed()) })
 	d.admitted(guaranteed("z", 1, 0))
 	if z := d.started(n, "z").allowed(); z.Overlaps(own) || z.Overlaps(y.allowed()) || z.Len() != 1 {
-		t.Errorf("z was given %s; CPUs %s are off line, and y has %s", z, own, y.allowed())
+		t.Errorf("z was given %s; CPUs %s are offline, and y has %s", z, own, y.allowed())
 	}
 	d.eventually("all others leave it", func() bool { return x.allowed() == s.allowed() })
 	if err := os.WriteFile(online, []byte("1"), 0); err != nil {

@@ -59,7 +59,7 @@ func (p plugged) list(file string) cpuset.Set {
 	return set
 }
 
-// plugCPU plugs a CPU in and brings it on line, as udev does elsewhere. It returns the kernel's number.
+// plugCPU plugs a CPU in and brings it online, as udev does elsewhere. It returns the kernel's number.
 func (p plugged) plugCPU(part string) (added cpuset.Set) {
 	p.t.Helper()
 	before := p.list("cpu/present")
@@ -69,11 +69,11 @@ func (p plugged) plugCPU(part string) (added cpuset.Set) {
 		return !added.IsEmpty()
 	})
 	cpu, _ := added.Min()
-	p.eventually("the kernel brings "+part+" on line", func() bool {
+	p.eventually("the kernel brings "+part+" online", func() bool {
 		return os.WriteFile(onlineFile(cpu), []byte("1"), 0) == nil
 	})
 	if added.Len() != 1 || !p.list("cpu/online").Contains(cpu) {
-		p.t.Fatalf("%s: CPUs %s are added, and %s on line", part, added, p.list("cpu/online"))
+		p.t.Fatalf("%s: CPUs %s are added, and %s online", part, added, p.list("cpu/online"))
 	}
 	return added
 }
@@ -85,7 +85,7 @@ func (p plugged) unplugCPU(part string, cpu cpuset.Set) {
 	p.eventually("the kernel lets go of "+part, func() bool { return !p.list("cpu/present").Overlaps(cpu) })
 }
 
-// plugMemory plugs memory in and brings it on line. Only movable memory can be taken out again. A container on a NUMA
+// plugMemory plugs memory in and brings it online. Only movable memory can be taken out again. A container on a NUMA
 // node that has no other gets ENOMEM when the kernel needs pages for it that cannot move, such as those of a pipe.
 func (p plugged) plugMemory(part, how string) {
 	p.t.Helper()
@@ -99,7 +99,7 @@ func (p plugged) plugMemory(part, how string) {
 	before := blocks()
 	p.plug(part)
 	p.eventually("the kernel has "+part, func() bool { return len(blocks()) > len(before) })
-	p.eventually("the memory is on line", func() bool {
+	p.eventually("the memory is online", func() bool {
 		for _, state := range blocks() {
 			text, err := os.ReadFile(state)
 			if err != nil {

@@ -25,7 +25,7 @@ reserved: {cpus: "0", system: {memory: 100Mi}, evictionHard: {}}
 topology: {policy: single-numa-node}
 `
 
-// TestReplaceLost: a pod whose CPU goes off line gets another one, which Watch explains; where none is free it waits for
+// TestReplaceLost: a pod whose CPU goes offline gets another one, which Watch explains; where none is free it waits for
 // one.
 func TestReplaceLost(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestReplaceLost(t *testing.T) {
 				reason = p.GetMoveReason()
 			}
 		}
-		if reason != "" && !strings.Contains(reason, "CPUs 2 are off line") {
+		if reason != "" && !strings.Contains(reason, "CPUs 2 are offline") {
 			t.Errorf("it moves, because %s", reason)
 		}
 	}
@@ -87,7 +87,7 @@ func TestReplaceLost(t *testing.T) {
 	d.check()
 }
 
-// TestCrashDuringAReplacement kills berthd at each durable step after a CPU has gone off line. The next one ends the
+// TestCrashDuringAReplacement kills berthd at each durable step after a CPU has gone offline. The next one ends the
 // move, or begins it.
 func TestCrashDuringAReplacement(t *testing.T) {
 	t.Parallel()
@@ -143,11 +143,11 @@ func (d *daemon) replacesOrDies(uid string, lost cpuset.Set) bool {
 	}
 }
 
-// TestReplaceOnTheMachine takes a CPU of an exclusive container off line. The container goes on with another one, and those
+// TestReplaceOnTheMachine takes a CPU of an exclusive container offline. The container goes on with another one, and those
 // who share never run on exclusive CPUs. So does one that loses a CPU while no berthd runs. No other test runs beside it.
 func TestReplaceOnTheMachine(t *testing.T) {
 	if os.Getenv(offlineEnv) == "" {
-		t.Skipf("takes CPUs of the machine off line: %s is not set", offlineEnv)
+		t.Skipf("takes CPUs of the machine offline: %s is not set", offlineEnv)
 	}
 	needCPUs(t, 4)
 	n := newNode(t)
@@ -174,7 +174,7 @@ func TestReplaceOnTheMachine(t *testing.T) {
 	set := func(value string) error { return os.WriteFile(onlineFile(lost), []byte(value), 0) }
 	t.Cleanup(func() { _ = set("1") })
 	if err := set("0"); err != nil {
-		t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+		t.Skipf("CPU %d cannot be taken offline: %v", lost, err)
 	}
 	d.eventually("it has another CPU", func() bool {
 		if shares := s.allowed(); shares.Overlaps(others) {
@@ -198,7 +198,7 @@ func TestReplaceOnTheMachine(t *testing.T) {
 	d.kill()
 	lost, _ = now.Min()
 	if err := set("0"); err != nil {
-		t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+		t.Skipf("CPU %d cannot be taken offline: %v", lost, err)
 	}
 	d = n.start("--config", file)
 	d.eventually("it has a CPU again", func() bool {

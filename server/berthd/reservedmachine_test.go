@@ -54,7 +54,7 @@ func TestReservedCPUsComeBack(t *testing.T) {
 	}
 }
 
-// TestReservedGoesOffline: a CPU that is reserved by number goes off line.
+// TestReservedGoesOffline: a CPU that is reserved by number goes offline.
 func TestReservedGoesOffline(t *testing.T) {
 	t.Parallel()
 	whole, less := machinetest.Build("1s1n8c1t"), machinetest.Build("1s1n8c1t", machinetest.Offline("1,5"))

@@ -88,7 +88,7 @@ func (g *group) effective(f cgroup.Facts) cgroup.Cpuset {
 	return own
 }
 
-// takeOffline is v1's rule about CPUs and memory nodes that are not on line.
+// takeOffline is v1's rule about CPUs and memory nodes that are not online.
 func (g *group) takeOffline(have cgroup.Cpuset) {
 	g.values.CPUs, g.values.Mems = g.values.CPUs.Intersect(have.CPUs), g.values.Mems.Intersect(have.Mems)
 	if g.cutOff() {

@@ -259,7 +259,7 @@ func (t *Tree) Break(name cgroup.Name, reason string) {
 
 // SetOnline sets the CPUs of the machine that are online. On v1 the kernel takes the others
 // out of all sets permanently, and moves the processes of a set that is empty to the nearest
-// one above, in that hierarchy; on v2 sets stay as they are written, and one without a CPU that is on line
+// one above, in that hierarchy; on v2 sets stay as they are written, and one without a CPU that is online
 // means all that its parent has.
 func (t *Tree) SetOnline(cpus cpuset.Set) {
 	t.mu.Lock()

@@ -78,7 +78,7 @@ func onNode(id int, change func(*machine.Node)) Option {
 	}
 }
 
-// Offline takes CPUs off line. A core that loses its lowest thread gets another
+// Offline takes CPUs offline. A core that loses its lowest thread gets another
 // id, a core that loses all of them is gone, and a node may be left without CPUs.
 func Offline(cpus string) Option {
 	off := parse(cpus)

@@ -505,7 +505,7 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 	return nil
 }
 
-// notePlaces keeps the places of CPUs that go off line, before another machine comes into force: places is the present
+// notePlaces keeps the places of CPUs that go offline, before another machine comes into force: places is the present
 // machine with those.
 func (a *App) notePlaces(to *machine.Topology) {
 	places := a.offlinePlaces(to)
@@ -514,7 +514,7 @@ func (a *App) notePlaces(to *machine.Topology) {
 	}
 }
 
-// offlinePlaces returns the offline CPUs of a machine that were on line since the start.
+// offlinePlaces returns the offline CPUs of a machine that were online since the start.
 func (a *App) offlinePlaces(m *machine.Topology) []machine.CPU {
 	if whole := a.places.Load(); whole != nil {
 		return machine.Places(m, whole)

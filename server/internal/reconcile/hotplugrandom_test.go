@@ -45,7 +45,7 @@ func (u *unplugged) draw() *machine.Topology {
 	}
 	var offline cpuset.Builder
 	for _, cpu := range []int{1, 2, 3, 4, 5} {
-		if !slices.Contains(gone, cpu/2) && rapid.IntRange(0, 2).Draw(u.r, "CPU is off line") == 0 {
+		if !slices.Contains(gone, cpu/2) && rapid.IntRange(0, 2).Draw(u.r, "CPU is offline") == 0 {
 			offline.Add(cpu)
 		}
 	}

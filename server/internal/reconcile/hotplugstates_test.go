@@ -169,7 +169,7 @@ func TestAllSharedCPUsGoAndComeBack(t *testing.T) {
 
 func newWhole(t *testing.T) *machine.Topology { return machinetest.Build("4c") }
 
-// The last shared CPU goes off line. With strict reservation the reserved CPU 0 is left: containers that
+// The last shared CPU goes offline. With strict reservation the reserved CPU 0 is left: containers that
 // share run there, as sandboxes do, and never on others' exclusive CPUs; and the check finds it.
 func TestNoSharedCPULeft(t *testing.T) {
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
@@ -210,7 +210,7 @@ func TestV1CPUFlapsUnseenLate(t *testing.T) {
 	}
 }
 
-// v2: a set without a CPU on line means all CPUs of the parent: another container must not start on
+// v2: a set without a CPU online means all CPUs of the parent: another container must not start on
 // its exclusive CPUs before it has left them.
 func TestV2OfflineSetBlocksStarts(t *testing.T) {
 	r := newRV(t, memtree.V2())

@@ -125,7 +125,7 @@ type Loop struct {
 	// confined are the cgroups that the kernel granted less in the last pass, with what it did. See confinedAbove.
 	confined map[string]string
 	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
-	// come on line since the first one; guarded by mu.
+	// come online since the first one; guarded by mu.
 	machine  *machine.Topology
 	returned cgroup.Cpuset
 	// scattered are the cgroups of containers and sandboxes out of which v1 may have moved
@@ -200,7 +200,7 @@ func (l *Loop) SetLimits(limits Limits) {
 	l.Wake()
 }
 
-// CPUsMayHaveChanged requests a pass after an event of the kernel. A CPU that was off line for a moment is
+// CPUsMayHaveChanged requests a pass after an event of the kernel. A CPU that was offline for a moment is
 // missing in sets of v1, although the machine has not changed. It waits for the end of a current pass.
 func (l *Loop) CPUsMayHaveChanged() {
 	if !l.v1() {

@@ -12,7 +12,7 @@ import (
 )
 
 // machineChanged returns whether a view is on another machine than the last one, and notes the CPUs and
-// NUMA nodes that have come on line. Containers with offline CPUs run on the shared CPUs meanwhile
+// NUMA nodes that have come online. Containers with offline CPUs run on the shared CPUs meanwhile
 // (ledger.View.RunsOn). All CPUs of pods and all nodes may have come, or come back, while no berthd ran. The caller holds mu.
 func (l *Loop) machineChanged(view *ledger.View) bool {
 	last, now := l.machine, view.Machine()
@@ -36,7 +36,7 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 // them.
 func (l *Loop) v1() bool { return l.QoS.Cgroup.Facts.Version == cgroup.V1 }
 
-// widen removes offline CPUs from the wanted sets, and adds CPUs and NUMA nodes that came on line
+// widen removes offline CPUs from the wanted sets, and adds CPUs and NUMA nodes that came online
 // to all cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
 // or with a CPU or node that the parent lacks. The cgroups above the pods are written immediately.
 // The caller holds mu.
@@ -103,8 +103,8 @@ type scattered struct {
 	settled bool
 }
 
-// noteScattered notes a cgroup of a container or a sandbox whose CPUs or NUMA nodes went off line,
-// although all may be on line again. The kernel may not have emptied the sets yet: it does that in the
+// noteScattered notes a cgroup of a container or a sandbox whose CPUs or NUMA nodes went offline,
+// although all may be online again. The kernel may not have emptied the sets yet: it does that in the
 // background. The caller holds mu.
 func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
 	if !l.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {

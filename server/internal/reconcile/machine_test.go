@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Who loses the CPUs of its own, because they go off line, runs on those that are
+// Who loses the CPUs of its own, because they go offline, runs on those that are
 // shared, never on others' own; that is a finding, and no CPU of these is given; who
 // shares leaves them; and all get them back.
 func TestCPUsGoOffline(t *testing.T) {
@@ -59,20 +59,20 @@ func TestCPUsGoOffline(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(b.last.Drifts) != 0 {
-					t.Errorf("on line are %s: drifts %v", list, b.last.Drifts)
+					t.Errorf("online are %s: drifts %v", list, b.last.Drifts)
 				}
 				for uid, want := range on {
 					if got := b.tree.RunsOn(pids[uid]); got.String() != want {
-						t.Errorf("on line are %s: %s runs on %s, want %s", list, uid, got, want)
+						t.Errorf("online are %s: %s runs on %s, want %s", list, uid, got, want)
 					}
 				}
 				found := ledger.Check(b.ledger.View())
 				if len(found) != findings || findings > 0 && (found[0].Rule != ledger.RuleOffline || found[0].Owner.Pod != "x") {
-					t.Errorf("on line are %s: findings %v", list, found)
+					t.Errorf("online are %s: findings %v", list, found)
 				}
 				b.pass()
 				if len(b.last.Ops) != 0 {
-					t.Errorf("on line are %s: a second pass does %v", list, b.last.Ops)
+					t.Errorf("online are %s: a second pass does %v", list, b.last.Ops)
 				}
 			}
 			step("0-2", 1, map[string]string{"s": "0,2", "x": "0,2", "y": "1"})

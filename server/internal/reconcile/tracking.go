@@ -154,7 +154,7 @@ func (l *Loop) watch(n cgroup.Name, name string) {
 }
 
 // allowed returns the CPUs on which the processes of a cgroup may run. On v2 a set without a CPU
-// on line means the CPUs of the parent. On v1 the kernel moves the processes of such a cgroup to a
+// online means the CPUs of the parent. On v1 the kernel moves the processes of such a cgroup to a
 // parent, in this hierarchy only.
 func (l *Loop) allowed(o cgroup.Observed) cpuset.Set {
 	switch set := o.Values.CPUs.Union(o.Effective.CPUs); {

@@ -1275,7 +1275,7 @@ type Event_Policy struct {
 }
 
 type Event_Machine struct {
-	// The CPUs of the machine that are on line have changed.
+	// The CPUs of the machine that are online have changed.
 	Machine *MachineState `protobuf:"bytes,10,opt,name=machine,proto3,oneof"`
 }
 
@@ -1367,7 +1367,7 @@ func (x *PolicyState) GetSetTime() *timestamppb.Timestamp {
 // MachineState is what the machine has.
 type MachineState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All CPUs, those that are off line included.
+	// All CPUs, those that are offline included.
 	Cpus *v1.CPUSet `protobuf:"bytes,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// CPUs that the kernel has taken offline. They are not allocated.
 	OfflineCpus   *v1.CPUSet `protobuf:"bytes,2,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`

@@ -134,7 +134,7 @@ func moveError(name cgroup.Name, pid int, dir string, err error) error {
 	case errors.Is(err, unix.EBUSY): // it hands controllers to its children
 		return errdefs.Preconditionf(format, pid, name, file, err)
 	}
-	// A v1 cgroup whose CPUs are all off line returns ENOSPC, which is temporary, like a full
+	// A v1 cgroup whose CPUs are all offline returns ENOSPC, which is temporary, like a full
 	// disk.
 	return errno.Classify(fmt.Errorf(format, pid, name, file, err))
 }

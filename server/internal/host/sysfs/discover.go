@@ -28,10 +28,10 @@ var (
 type discovery struct {
 	sys, proc tree
 	// online are the counted CPUs. allOnline means that the kernel has no list, because it cannot
-	// take CPUs off line.
+	// take CPUs offline.
 	online    cpuset.Set
 	allOnline bool
-	// coresKnown means that the kernel reports the core of the lowest CPU on line.
+	// coresKnown means that the kernel reports the core of the lowest CPU online.
 	coresKnown bool
 	out        machine.Snapshot
 }
@@ -51,8 +51,8 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 	return d.out, nil
 }
 
-// Probe returns a text that differs after each change of the CPUs on line, the NUMA nodes, their
-// memory and their huge pages, and of the core and the node of each CPU that is on line and not one of used.
+// Probe returns a text that differs after each change of the CPUs online, the NUMA nodes, their
+// memory and their huge pages, and of the core and the node of each CPU that is online and not one of used.
 // It costs a small part of Discover.
 func Probe(sys, proc fs.FS, used cpuset.Set) (string, error) {
 	d := discovery{sys: tree{fsys: sys, mount: "/sys"}, proc: tree{fsys: proc, mount: "/proc"}}
@@ -149,7 +149,7 @@ func (d *discovery) notef(format string, args ...any) {
 	d.out.Notes = append(d.out.Notes, fmt.Sprintf(format, args...))
 }
 
-// readOnline finds the CPUs that count, and notes those that are present but off line.
+// readOnline finds the CPUs that count, and notes those that are present but offline.
 func (d *discovery) readOnline(all []entry) error {
 	var err error
 	if d.online, d.allOnline, err = d.sys.cpus(cpuDir + "/online"); err != nil {
@@ -215,7 +215,7 @@ func (d *discovery) readMemory() error {
 }
 
 // noteLostCPUs reports which online CPUs are in no node: the reference does not
-// see them either. They count as off line, as a CPU does that is being added and whose core the
+// see them either. They count as offline, as a CPU does that is being added and whose core the
 // kernel does not report yet.
 func (d *discovery) noteLostCPUs() {
 	var b cpuset.Builder

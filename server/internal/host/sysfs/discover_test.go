@@ -50,7 +50,7 @@ func TestEdgeCases(t *testing.T) {
 			},
 		},
 		{
-			name:   "one sibling off line, its files still there",
+			name:   "one sibling offline, its files still there",
 			tree:   files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).cpu(2, 0, 0, 0).cpu(3, 0, 1, 0).set("sys/devices/system/cpu", "online", "1-3"),
 			cpus:   "1:1/0/0/0 2:2/0/0/0 3:1/0/0/0",
 			counts: "3 2 1 1 1",
@@ -358,7 +358,7 @@ func TestProbe(t *testing.T) {
 		same          bool
 	}{
 		"nothing":                       {nodes(), nodes(), true},
-		"a CPU goes off line":           {nodes(), nodes().online("0", "0-1"), false},
+		"a CPU goes offline":            {nodes(), nodes().online("0", "0-1"), false},
 		"a CPU is removed":              {nodes().online("0", "0-1"), nodes().online("0", "0"), false},
 		"memory":                        {nodes(), nodes().memory(0, 8), false},
 		"pages":                         {nodes(), nodes().set(nodePath(0)+"/"+pages, "nr_hugepages", "1"), false},
@@ -379,7 +379,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestCPUBeingAdded: a CPU that is on line before the kernel reports its core counts as off line.
+// TestCPUBeingAdded: a CPU that is online before the kernel reports its core counts as offline.
 func TestCPUBeingAdded(t *testing.T) {
 	t.Parallel()
 	machine := func(core int) files {
@@ -400,10 +400,10 @@ func TestCPUBeingAdded(t *testing.T) {
 func TestNoCPUs(t *testing.T) {
 	t.Parallel()
 	for name, tree := range map[string]files{
-		"empty trees":    {},
-		"node, no CPUs":  files{}.memory(0, 4),
-		"nobody on line": files{}.cpu(0, 0, 0, 0).online("", "0"),
-		"no ids":         files{}.set(cpuPath(0), "online", "1"),
+		"empty trees":   {},
+		"node, no CPUs": files{}.memory(0, 4),
+		"nobody online": files{}.cpu(0, 0, 0, 0).online("", "0"),
+		"no ids":        files{}.set(cpuPath(0), "online", "1"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

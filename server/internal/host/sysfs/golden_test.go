@@ -173,7 +173,7 @@ func TestKubeletTopologies(t *testing.T) {
 	}
 }
 
-// compareStarts compares with every start that had all CPUs on line; some runs
+// compareStarts compares with every start that had all CPUs online; some runs
 // took one away between two starts.
 func compareStarts(t *testing.T, m *machine.Topology, starts []kubeletTopology) int {
 	t.Helper()

@@ -61,7 +61,7 @@ func (f files) cache(cpu, index, level, id int, shared string) files {
 		"id", strconv.Itoa(id), "level", strconv.Itoa(level), "size", "512K", "type", "Unified", "shared_cpu_map", shared)
 }
 
-// online writes the list of CPUs on line, and that of the present ones.
+// online writes the list of CPUs online, and that of the present ones.
 func (f files) online(online, present string) files {
 	return f.set("sys/devices/system/cpu", "online", online, "present", present)
 }

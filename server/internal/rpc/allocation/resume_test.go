@@ -144,7 +144,7 @@ func (b *bench) change(t *rapid.T, session device.Session) {
 	}
 }
 
-// takeOffline takes CPUs of the machine off line, and brings back all others.
+// takeOffline takes CPUs of the machine offline, and brings back all others.
 func (b *bench) takeOffline(cpus cpuset.Set) {
 	b.t.Helper()
 	rules := b.ledger.View().Rules()

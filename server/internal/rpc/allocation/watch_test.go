@@ -29,7 +29,7 @@ import (
 const gpu = "example.com/gpu"
 
 // bench is the service over a ledger and an inventory that a test changes.
-// wholeMachine is the machine of a bench, with all CPUs on line.
+// wholeMachine is the machine of a bench, with all CPUs online.
 var wholeMachine = machinetest.Build("1s1n8c1t")
 
 type bench struct {
