@@ -249,12 +249,12 @@ func (r *resizing) differs() string {
 		if s.Name == "init" {
 			continue
 		}
-		if wants := int32(0); s.Name == "restarted" {
-			if wants = r.restarts; s.RestartCount != wants {
-				return fmt.Sprintf("%s was restarted %d times, want %d", s.Name, s.RestartCount, wants)
-			}
-		} else if s.RestartCount != 0 {
-			return fmt.Sprintf("%s was restarted %d times", s.Name, s.RestartCount)
+		wants := int32(0)
+		if s.Name == "restarted" {
+			wants = r.restarts
+		}
+		if s.RestartCount != wants {
+			return fmt.Sprintf("%s was restarted %d times, want %d", s.Name, s.RestartCount, wants)
 		}
 		pid := r.process(p, s.Name)
 		if pid == 0 {
@@ -360,7 +360,8 @@ func TestClusterResize(t *testing.T) {
 	for name, onePool := range map[string]bool{"division": false, "one pool": true} {
 		t.Run(name, func(t *testing.T) {
 			var k *kubernetes
-			cdi, cpu := "", int64(1)
+			var cdi string
+			cpu := int64(1)
 			if onePool {
 				k = newKubernetes(t, map[string]any{"reservedSystemCPUs": range0(runtime.NumCPU() - 2), "systemReserved": map[string]string{"memory": "256Mi"}}, "DRANodeAllocatableResources")
 				cdi, cpu = k.givesClaims("{from: allocatable}"), 0
