@@ -120,6 +120,10 @@ func TestClusterClaimHealth(t *testing.T) {
 	// A kubelet does not start while a CPU of reservedSystemCPUs is offline.
 	_ = k.End("kubelet", os.Kill)
 	k.StartProgram("kubelet")
+	k.Eventually("the kubelet runs again", func() bool {
+		log, err := os.ReadFile(k.Path("kubelet.log"))
+		return err == nil && strings.Count(string(log), "Starting kubelet main sync loop") == 2
+	})
 	write(others)
 	is("the CPU went offline after a restart of the kubelet", offline(last, "first"))
 	k.ends("first")
