@@ -413,10 +413,10 @@ func TestClusterResize(t *testing.T) {
 			if onePool {
 				return
 			}
-			// berthd has allocated the memory of a guaranteed container on the NUMA node of its claim.
+			// As kubelets with the static policies, berthd refuses other amounts of guaranteed pods.
 			even := k.startResizing("second", false, map[string]amount{"main": {100, 100, 32, 32}, "other": {50, 50, 24, 24}})
-			even.resize("a guaranteed pod with more CPU", map[string]amount{"main": {150, 150, 32, 32}, "other": {60, 60, 24, 24}})
-			even.refused(map[string]amount{"main": {150, 150, 40, 40}}, "berth: resize container main")
+			even.refused(map[string]amount{"main": {150, 150, 32, 32}}, "berth: resize container main")
+			even.refused(map[string]amount{"main": {100, 100, 40, 40}}, "berth: resize container main")
 			even.ends(cdi)
 		})
 	}
