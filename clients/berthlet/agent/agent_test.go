@@ -259,14 +259,7 @@ func TestVerdicts(t *testing.T) {
 	t.Run("another pod of the same uid", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *fixture) {
-			removed := false
-			h.node.fail = func(call string) error {
-				removed = removed || strings.HasPrefix(call, "Remove")
-				if strings.HasPrefix(call, "Admit") && !removed {
-					return &berth.Error{Code: codes.FailedPrecondition, Message: "admitted with another spec"}
-				}
-				return nil
-			}
+			h.node.fail = untilRemoved(&berth.Error{Code: codes.FailedPrecondition, Message: "admitted with another spec"})
 			h.want(web("a"))
 			h.pass(time.Second)
 			h.expect("a", "Running, main#0 running")
@@ -291,12 +284,7 @@ func TestVerdicts(t *testing.T) {
 	t.Run("the same pod after a resize before its first container", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *fixture) {
-			h.runtime.FailWith(func(call, _ string) error {
-				if call == "Create" {
-					return errors.New("the image is not here yet")
-				}
-				return nil
-			})
+			h.runtime.FailWith(withoutImage)
 			h.want(web("a"))
 			h.expect("a", "Pending, main#0 CreateContainerError")
 			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
@@ -316,21 +304,9 @@ func TestVerdicts(t *testing.T) {
 	t.Run("a pod that was resized before its first container, and that berthd has lost", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *fixture) {
-			h.runtime.FailWith(func(call, _ string) error {
-				if call == "Create" {
-					return errors.New("the image is not here yet")
-				}
-				return nil
-			})
+			h.runtime.FailWith(withoutImage)
 			h.want(web("a"))
-			removed := false
-			h.node.fail = func(call string) error {
-				removed = removed || strings.HasPrefix(call, "Remove")
-				if strings.HasPrefix(call, "Admit") && !removed {
-					return &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()}
-				}
-				return nil
-			}
+			h.node.fail = untilRemoved(&berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
 			h.node.restart(true)
 			h.pass(time.Minute)
 			h.runtime.FailWith(nil)
@@ -360,6 +336,25 @@ func failing(method string, err error) func(string) error {
 		}
 		return nil
 	}
+}
+
+// untilRemoved lets admissions fail until the pod is removed.
+func untilRemoved(err error) func(string) error {
+	removed, fails := false, failing("Admit", err)
+	return func(call string) error {
+		if removed = removed || strings.HasPrefix(call, "Remove"); removed {
+			return nil
+		}
+		return fails(call)
+	}
+}
+
+// withoutImage lets containers fail to be created.
+func withoutImage(call, _ string) error {
+	if call == "Create" {
+		return errors.New("the image is not here yet")
+	}
+	return nil
 }
 
 func TestCrashLoop(t *testing.T) {

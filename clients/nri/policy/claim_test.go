@@ -64,15 +64,22 @@ func startDivided(t *testing.T) *daemon {
 // startDividedWith is startDivided with a configuration that a test changes.
 func startDividedWith(t *testing.T, change func(*config.Config)) *daemon {
 	t.Helper()
+	return startConfigured(t, `
+reserved: {cpus: "0-2,4-6", system: {memory: 20Gi}, evictionHard: {}}
+memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numaNode: 1, limits: {memory: 10Gi}}]}
+dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 8Gi}}]}
+`, change)
+}
+
+// startConfigured starts a berthd beside a kubelet, on two NUMA nodes of four CPUs and 32 GiB each. text is the rest of its
+// configuration.
+func startConfigured(t *testing.T, text string, change func(*config.Config)) *daemon {
+	t.Helper()
 	return startBerthdWith(t, func(c *config.Config) {
 		if err := c.ApplyBerth("test", []byte(`apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
 beside: kubelet
-machine: 2s4c1t,mem=64Gi
-reserved: {cpus: "0-2,4-6", system: {memory: 20Gi}, evictionHard: {}}
-memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numaNode: 1, limits: {memory: 10Gi}}]}
-dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode: 1, limits: {memory: 8Gi}}]}
-`)); err != nil {
+machine: 2s4c1t,mem=64Gi`+text)); err != nil {
 			t.Fatal(err)
 		}
 		change(c)
@@ -217,18 +224,11 @@ func TestSharedClaims(t *testing.T) {
 // startPooled starts a berthd in which claims and pods may have the same CPUs, all but CPU 0.
 func startPooled(t *testing.T) *daemon {
 	t.Helper()
-	return startBerthdWith(t, func(c *config.Config) {
-		if err := c.ApplyBerth("test", []byte(`apiVersion: config.berthd.github.io/v1alpha1
-kind: BerthConfiguration
-beside: kubelet
-machine: 2s4c1t,mem=64Gi
+	return startConfigured(t, `
 reserved: {cpus: "0", system: {memory: 2Gi}, evictionHard: {}}
 memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 1Gi}}, {numaNode: 1, limits: {memory: 1Gi}}]}
 dra: {from: allocatable}
-`)); err != nil {
-			t.Fatal(err)
-		}
-	})
+`, func(*config.Config) {})
 }
 
 // TestClaimsStay: a container keeps the CPUs of its claim over resizes of its own amounts, a restart of its own and one
