@@ -138,7 +138,7 @@ func withinNodes(view *ledger.View, record *ledger.Pod, m *ledger.Move) error {
 		have, gets := &m.From[i], &m.To[i]
 		own := nodesIn(view, &ledger.Pod{Claims: slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool { return c.Owner != have.Owner })})
 		then := nodesIn(view, &ledger.Pod{Claims: m.To[i : i+1]})
-		if !then.IsSubsetOf(own) || gets.Memory != nil && then != nodesOf(have.Memory) {
+		if !then.IsSubsetOf(own) || gets.Memory != nil && then != ledger.NodesOf(have.Memory) {
 			return errdefs.Refuse(errdefs.ResizeDeferred, "the %s of %s would leave NUMA nodes %s for %s", have.Resource, have.Owner, nodesIn(view, &ledger.Pod{Claims: m.From[i : i+1]}), then)
 		}
 	}
@@ -196,7 +196,7 @@ func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
 		if c := &p.Claims[i]; c.CPUs != nil {
 			nodes = nodes.Union(view.Machine().NodesOf(c.CPUs.Set))
 		} else {
-			nodes = nodes.Union(nodesOf(c.Memory))
+			nodes = nodes.Union(ledger.NodesOf(c.Memory))
 		}
 	}
 	return nodes
@@ -347,7 +347,7 @@ func (p *planned) late() (ledger.Claim, bool) {
 	for _, to := range p.move.To {
 		for _, c := range p.begin {
 			if c.Owner == to.Owner && c.Provider == to.Provider && c.Resource == to.Resource &&
-				(to.CPUs != nil && !to.CPUs.Set.IsSubsetOf(c.CPUs.Set) || !nodesOf(to.Memory).IsSubsetOf(nodesOf(c.Memory)) ||
+				(to.CPUs != nil && !to.CPUs.Set.IsSubsetOf(c.CPUs.Set) || !ledger.NodesOf(to.Memory).IsSubsetOf(ledger.NodesOf(c.Memory)) ||
 					!(whole && to.Owner.Container != "") && !covers(c.Memory, to.Memory)) {
 				return to, true
 			}
@@ -358,7 +358,7 @@ func (p *planned) late() (ledger.Claim, bool) {
 
 // covers returns whether blocks have at least the memory of others on each node.
 func covers(blocks, others []ledger.Block) bool {
-	for id := range nodesOf(others).All() {
+	for id := range ledger.NodesOf(others).All() {
 		if on(blocks, id) < on(others, id) {
 			return false
 		}

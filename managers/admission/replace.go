@@ -61,7 +61,7 @@ func Losses(view *ledger.View) (out []Loss) {
 			if c.CPUs != nil {
 				l.CPUs = l.CPUs.Union(c.CPUs.Set.Minus(machine.CPUs()))
 			}
-			l.Nodes = l.Nodes.Union(nodesOf(c.Memory).Minus(machine.NodeMask()))
+			l.Nodes = l.Nodes.Union(ledger.NodesOf(c.Memory).Minus(machine.NodeMask()))
 			for id, bytes := range short[c.Resource] {
 				if n := on(c.Memory, id); n > 0 {
 					l.Short = l.Short.With(id)
@@ -215,7 +215,7 @@ func (e *Engine) newClaims(ctx context.Context, view *ledger.View, pod *ledger.P
 	for i := range pod.Claims {
 		c := &pod.Claims[i]
 		lost := c.CPUs != nil && !c.CPUs.Set.IsSubsetOf(machine.CPUs())
-		if on := nodesOf(c.Memory); lost || on.Overlaps(l.Nodes.Union(l.Short)) {
+		if on := ledger.NodesOf(c.Memory); lost || on.Overlaps(l.Nodes.Union(l.Short)) {
 			moves = append(moves, c.Owner.Container)
 		}
 	}

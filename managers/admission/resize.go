@@ -227,7 +227,7 @@ func (r *resizing) both(have *ledger.Pod) []ledger.Claim {
 
 // largerBlock returns a block that has of each NUMA node the larger amount of two lists of blocks.
 func largerBlock(a, b []ledger.Block) ledger.Block {
-	out := ledger.Block{Nodes: nodesOf(a).Union(nodesOf(b))}
+	out := ledger.Block{Nodes: ledger.NodesOf(a).Union(ledger.NodesOf(b))}
 	for id := range out.Nodes.All() {
 		if n := max(on(a, id), on(b, id)); n > 0 {
 			out.Parts = append(out.Parts, ledger.Part{Node: id, Bytes: n})
@@ -258,15 +258,8 @@ func (r *resizing) grown(have *ledger.Pod) []ledger.Claim {
 		if c.CPUs != nil && old.CPUs != nil {
 			return c.CPUs.Set.IsSubsetOf(old.CPUs.Set)
 		}
-		return total(c.Memory) <= total(old.Memory) && nodesOf(c.Memory).IsSubsetOf(nodesOf(old.Memory))
+		return total(c.Memory) <= total(old.Memory) && ledger.NodesOf(c.Memory).IsSubsetOf(ledger.NodesOf(old.Memory))
 	})
-}
-
-func nodesOf(blocks []ledger.Block) (nodes numa.Mask) {
-	for _, b := range blocks {
-		nodes = nodes.Union(b.Nodes)
-	}
-	return nodes
 }
 
 func total(blocks []ledger.Block) (bytes uint64) {

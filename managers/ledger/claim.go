@@ -71,6 +71,14 @@ type Block struct {
 	Parts []Part `json:"parts,omitempty"`
 }
 
+// NodesOf returns the NUMA nodes of blocks.
+func NodesOf(blocks []Block) (nodes numa.Mask) {
+	for _, b := range blocks {
+		nodes = nodes.Union(b.Nodes)
+	}
+	return nodes
+}
+
 // Part is the part of a block assigned to one node.
 type Part struct {
 	Node  int    `json:"node"`

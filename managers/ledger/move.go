@@ -43,18 +43,11 @@ func (p *Pod) ReversedMove() Move {
 	back.From, back.To, back.Migrating, back.Canceled, back.Before = p.Move.To, p.Move.From, nil, true, ""
 	for _, c := range p.Move.From {
 		name := c.Owner.Container
-		if c.Memory != nil && !slices.Contains(p.Move.Migrating, name) && !slices.Contains(back.Stayed, name) && nodesOf(c.Memory).IsSubsetOf(p.MemoryNodes(name)) {
+		if c.Memory != nil && !slices.Contains(p.Move.Migrating, name) && !slices.Contains(back.Stayed, name) && NodesOf(c.Memory).IsSubsetOf(p.MemoryNodes(name)) {
 			back.Stayed = append(back.Stayed, name)
 		}
 	}
 	return back
-}
-
-func nodesOf(blocks []Block) (nodes numa.Mask) {
-	for _, b := range blocks {
-		nodes = nodes.Union(b.Nodes)
-	}
-	return nodes
 }
 
 // held returns the claims of a pod as they count for others: those of a moving pod have everything that it has at any

@@ -175,9 +175,7 @@ func (r *resize) plan() ([]ledger.Claim, error) {
 
 func nodesIn(claims ...ledger.Claim) (nodes numa.Mask) {
 	for _, c := range claims {
-		for _, b := range c.Memory {
-			nodes = nodes.Union(b.Nodes)
-		}
+		nodes = nodes.Union(ledger.NodesOf(c.Memory))
 	}
 	return nodes
 }

@@ -54,16 +54,9 @@ func cpusOf(claims []ledger.Claim) (set cpuset.Set) {
 	return set
 }
 
-func nodes(blocks []ledger.Block) (mask numa.Mask) {
-	for _, b := range blocks {
-		mask = mask.Union(b.Nodes)
-	}
-	return mask
-}
-
 func nodesOf(claims []ledger.Claim) (mask numa.Mask) {
 	for i := range claims {
-		mask = mask.Union(nodes(claims[i].Memory))
+		mask = mask.Union(ledger.NodesOf(claims[i].Memory))
 	}
 	return mask
 }
@@ -82,7 +75,7 @@ func bytesOf(blocks []ledger.Block) (out ledger.NodeBytes) {
 // step. Memory of several nodes may be on any of them: the amounts of the ledger by node only count it.
 func leaving(from, have, want []ledger.Claim) (sum uint64) {
 	for i := range have {
-		if nodes(have[i].Memory).IsSubsetOf(nodes(want[i].Memory)) {
+		if ledger.NodesOf(have[i].Memory).IsSubsetOf(ledger.NodesOf(want[i].Memory)) {
 			continue
 		}
 		for _, b := range from[i].Memory {
@@ -119,7 +112,7 @@ func widened(have, want []ledger.Claim, part bool) []ledger.Claim {
 // counted by node, so only their sum grows.
 func widenedMemory(have, want []ledger.Block, part bool) []ledger.Block {
 	counted := bytesOf(have)
-	there := nodes(have)
+	there := ledger.NodesOf(have)
 	var held uint64
 	for _, b := range have {
 		held += b.Bytes

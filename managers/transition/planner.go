@@ -296,7 +296,7 @@ func (p *planner) short(u *unit, claims []ledger.Claim) string {
 			held[id] -= min(held[id], ahead[id])
 		}
 		now, then := bytesOf(pod.Claims[find(pod, c)].Memory), bytesOf(c.Memory)
-		for id := range nodes(c.Memory).All() {
+		for id := range ledger.NodesOf(c.Memory).All() {
 			more := then[id] - min(then[id], now[id])
 			if p.beyond && more <= ahead[id] {
 				continue

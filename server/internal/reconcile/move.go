@@ -190,9 +190,7 @@ func (l *Loop) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, 
 func nodesOf(pod *ledger.Pod, owner ledger.Owner) (nodes numa.Mask) {
 	for i := range pod.Claims {
 		if c := &pod.Claims[i]; c.Owner == owner {
-			for _, b := range c.Memory {
-				nodes = nodes.Union(b.Nodes)
-			}
+			nodes = nodes.Union(ledger.NodesOf(c.Memory))
 		}
 	}
 	return nodes
