@@ -50,7 +50,8 @@
 //     another member. Members without a common CPU do not wait for each other.
 //   - A pod's allocation is released after its last process has ended. A pod of the ledger that has no sandbox
 //     when this policy connects, as after a boot, keeps its allocation if the kubelet is going to start it.
-//   - While berthd does not have a prepared claim, as after the loss of its ledger, no other member gets the claim's CPUs.
+//   - While berthd does not have a prepared claim or a running member, as after the loss of its ledger, no other member gets
+//     the CPUs of that claim, or those that the running member may have for itself.
 //   - A running member loses exclusive CPUs only by a decision of berthd. After any other failure it stays
 //     where it is, and is compared again.
 //   - No member starts with memory nodes that a move of its pod has taken from it.

@@ -160,9 +160,9 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	if err := p.want(ctx); err != nil {
 		return cpus, nil, err
 	}
-	if left := cpus.Minus(p.claimed); m.own.IsEmpty() && left != cpus {
+	if left := cpus.Minus(p.forgotten); m.own.IsEmpty() && left != cpus {
 		if left.IsEmpty() {
-			return cpus, nil, errdefs.Unavailablef("CPUs %s are of claims that berthd does not have, and no other CPU is shared; berth-dra prepares them again", cpus)
+			return cpus, nil, errdefs.Unavailablef("CPUs %s are of claims or running containers that berthd does not have, and no other CPU is shared; they are admitted again", cpus)
 		}
 		cpus = left
 		adjust.SetLinuxCPUSetCPUs(cpus.String())

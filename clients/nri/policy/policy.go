@@ -96,7 +96,7 @@ type Policy struct {
 	refusals     map[string]refused // by the uid of berthd's pod
 	tracker      placement.Tracker  // of the members, by their ids
 	shared       cpuset.Set         // the last known value; before the first one, see estimateShared
-	claimed      cpuset.Set         // of prepared claims that berthd has lost
+	forgotten    cpuset.Set         // of prepared claims and running members that berthd has lost
 	unread       string             // the problem with files of claims that is in the log
 	synchronized bool               // synchronized with the runtime; nothing is released before
 	unreconciled bool               // berthd has not got the list of living pods

@@ -144,9 +144,9 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 			p.kickLater()
 		}
 	}
-	// berthd shares the CPUs of claims that it has lost, until berth-dra has admitted them again.
-	p.claimed = p.prepared(func(uid string) bool { return l.pods[uid] != nil })
-	p.shared = p.shared.Minus(p.claimed)
+	// berthd shares the CPUs of claims and members that it has lost, until they are admitted again.
+	p.forgotten = p.prepared(func(uid string) bool { return l.pods[uid] != nil }).Union(p.withheld(l))
+	p.shared = p.shared.Minus(p.forgotten)
 	p.ledger = l
 	return l, nil
 }

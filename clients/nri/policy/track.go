@@ -78,9 +78,8 @@ func (p *Policy) want(ctx context.Context) error {
 }
 
 // estimateShared finds shared CPUs for containers that are let pass before berthd has answered. An earlier
-// berth-nri has moved the sandboxes' processes to the shared CPUs. Guaranteed containers whose processes run on
-// as many CPUs as they request may have these for themselves, and those of prepared claims are not shared. If no CPUs are
-// left, the shared CPUs stay unknown.
+// berth-nri has moved the sandboxes' processes to the shared CPUs. CPUs that members may have for themselves, and those of
+// prepared claims, are not shared. If no CPUs are left, the shared CPUs stay unknown.
 func (p *Policy) estimateShared() {
 	if !p.shared.IsEmpty() {
 		return
@@ -88,14 +87,8 @@ func (p *Policy) estimateShared() {
 	// berthd does not say which claims it has.
 	own := p.prepared(func(string) bool { return false })
 	var some, every cpuset.Set
-	for _, m := range p.live() {
-		cpus, err := cpuset.Parse(m.resources.GetCpu().GetCpus())
-		if m.pid != 0 {
-			cpus, err = p.cpusOf(m.pid, &m.born)
-		}
-		if request := milliRequest(m.resources); err == nil && m.even() && request > 0 && int64(cpus.Len())*milliPerCPU == request {
-			own = own.Union(cpus)
-		}
+	for _, m := range p.all() {
+		own = own.Union(p.ownOf(m))
 	}
 	for _, s := range p.sandboxes {
 		if s.pid == 0 || s.stopped {
@@ -113,6 +106,39 @@ func (p *Policy) estimateShared() {
 	if p.shared = every.Minus(own); p.shared.IsEmpty() {
 		p.shared = some.Minus(own)
 	}
+}
+
+// withheld returns the CPUs that members may have for themselves, and that a list of the ledger does not have. So it is after berthd
+// has lost its ledger, until a member is admitted again. Berthd shares these CPUs meanwhile.
+func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
+	for _, m := range p.all() {
+		if l.place(m) == nil {
+			cpus = cpus.Union(p.ownOf(m))
+		}
+	}
+	return cpus
+}
+
+// ownOf returns the CPUs that a member may have for itself: those of its last allocation. Of a member without one these are the CPUs of
+// its process, if its pod is guaranteed and it requests whole CPUs, and not fewer than it runs on. Some of its CPUs may be offline.
+func (p *Policy) ownOf(m *member) cpuset.Set {
+	request := milliRequest(m.resources)
+	switch {
+	case !p.may(m):
+		return cpuset.Set{}
+	case !m.own.IsEmpty():
+		return m.own
+	case m.match != unplaced || !m.even() || request == 0 || request%milliPerCPU != 0:
+		return cpuset.Set{}
+	}
+	cpus, err := p.cpusOf(m.pid, &m.born)
+	if m.pid == 0 || err != nil && !gone(err) {
+		cpus, err = cpuset.Parse(m.resources.GetCpu().GetCpus())
+	}
+	if err != nil || int64(cpus.Len())*milliPerCPU > request {
+		return cpuset.Set{}
+	}
+	return cpus
 }
 
 // moveSandboxes puts the processes of sandboxes on the shared CPUs. The runtime starts
