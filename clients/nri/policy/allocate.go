@@ -241,14 +241,9 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	p.end(m)
 	s := m.pod
 	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) {
-		s.names[m.name] = true
+		s.names[m.name] = !p.some(s, func(o *member) bool { return o.name == m.name && !o.stopped })
 	}
-	if m.bound {
-		if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
-			// berthd deletes the id with the pod.
-			p.Log.Warn("report a container's exit to berthd", "container", m.title(), "id", m.id, "error", err)
-		}
-	}
+	p.unbindID(ctx, m)
 }
 
 // release removes the separately admitted containers that chosen selects. A removal that fails is
@@ -289,17 +284,17 @@ func (s *sandbox) inherit(from *sandbox) {
 }
 
 // leave releases a pod's allocations, unless the pod has another live sandbox. While processes of
-// the pod still run, nothing is released, and sweep calls leave again.
+// the pod still run, or the start of one may be in progress, nothing is released, and sweep calls leave again.
 func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	if s.stopped {
 		return
 	}
 	for _, m := range p.all() {
-		if m.pod == s {
+		if m.pod == s && !p.pending(m) {
 			p.unbind(ctx, m)
 		}
 	}
-	if p.some(s, p.hasProcess) {
+	if p.some(s, func(m *member) bool { return p.hasProcess(m) || p.pending(m) }) {
 		s.leaving = true
 		return
 	}

@@ -16,6 +16,8 @@
 //   - unmanaged: a member without an allocation in berthd. It runs on the shared CPUs.
 //   - unplaced: a member that the runtime had before this policy connected, and that was not compared
 //     with the ledger yet. It keeps its CPUs.
+//   - pending: a member without a process whose start was permitted, for as long as a start may take. The kubelet may give
+//     a start up that the runtime completes, and may create another container of that name or end the pod meanwhile.
 //   - denied: a member whose admission or size berthd has refused. It is compared again when resources
 //     have become free.
 //   - possible CPUs: every set that was sent to the runtime for a member and is not
@@ -48,7 +50,7 @@
 //     processes of the node; without an estimate the runtime chooses the CPUs.
 //   - A container with exclusive CPUs does not start while they are possible CPUs of
 //     another member. Members without a common CPU do not wait for each other.
-//   - A pod's allocation is released after its last process has ended. A pod of the ledger that has no sandbox
+//   - A pod's allocation is released after its last process has ended, and when no start in it is pending. A pod of the ledger that has no sandbox
 //     when this policy connects, as after a boot, keeps its allocation if the kubelet is going to start it.
 //   - While berthd does not have a prepared claim or a running member, as after the loss of its ledger, no other member gets
 //     the CPUs of that claim, or those that the running member may have for itself.

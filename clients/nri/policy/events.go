@@ -170,11 +170,10 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	return cpus, adjust, nil
 }
 
-// replace adds a member. It deletes a member with the same name that was created and never
-// started.
+// replace adds a member. It deletes the members with the same name that have no process and get none.
 func (p *Policy) replace(m *member) {
 	for _, other := range p.members {
-		if other.pod == m.pod && other.name == m.name && other.pid == 0 {
+		if other.pod == m.pod && other.name == m.name && other.pid == 0 && !p.pending(other) {
 			p.discard(other)
 		}
 	}
@@ -189,67 +188,6 @@ func (p *Policy) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *
 	defer end()
 	if m := p.members[c.GetId()]; m != nil && !m.stopped {
 		p.apply(m, placement.ShownCreated, cpuset.Set{})
-		p.kick()
-	}
-	return nil
-}
-
-// StartContainer binds a container in berthd. With an error
-// the runtime does not start it, for example if another container may still be on its CPUs.
-func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
-	ctx, end := p.begin(ctx)
-	defer end()
-	if p.released {
-		return nil
-	}
-	err := p.barred
-	m := p.members[c.GetId()]
-	if m == nil { // the last list had it in a pod that looked as if it had ended
-		s := p.sandbox(pod)
-		s.stopped = false
-		p.take(s, c, nil)
-		if m = p.members[c.GetId()]; m == nil {
-			return nil
-		}
-	}
-	if m.match == unplaced {
-		if err == nil && m.pod.unfound {
-			err = p.search(ctx, m.pod)
-		}
-		if err == nil {
-			err = p.restore(ctx, m)
-		}
-		if err == nil {
-			err = p.want(ctx)
-		}
-	}
-	mems := m.mems
-	m.unstarted = false
-	if err == nil {
-		err = p.bind(ctx, m)
-	}
-	if err == nil {
-		err = p.inNodes(m, mems)
-	}
-	if err == nil {
-		err = p.vacate(m)
-	}
-	if err == nil || p.passes(m.pod) {
-		p.apply(m, placement.Allow, cpuset.Set{})
-		return nil
-	}
-	m.unstarted = m.pid == 0
-	p.Log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
-	return refusal("start container "+m.name, err)
-}
-
-// PostStartContainer notes the process, and where it runs: it was made with the CPUs that
-// the container had when the runtime began to start it.
-func (p *Policy) PostStartContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
-	_, end := p.begin(ctx)
-	defer end()
-	if m := p.members[c.GetId()]; m != nil {
-		p.began(m, int(c.GetPid()))
 		p.kick()
 	}
 	return nil

@@ -52,12 +52,12 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 			p.take(s, c, members[c.GetId()])
 		}
 	}
-	p.dropReplaced()
+	p.dropReplaced(containers)
 	for _, pod := range pods {
 		// A runtime's list includes ended sandboxes. A sandbox without a process starts no
 		// container.
 		s := p.sandboxes[pod.GetId()]
-		if s.stopped = pod.GetPid() == 0 && !p.some(s, p.hasProcess); s.stopped {
+		if s.stopped = pod.GetPid() == 0 && !p.some(s, p.occupies); s.stopped {
 			p.drop(s)
 			p.sandboxes[s.id] = s
 		}
@@ -85,10 +85,10 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 	s.names[c.GetName()] = false
 	r := c.GetLinux().GetResources()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), match: unplaced}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), match: unplaced, start: unseenStart}
 	m.readParts(c)
 	if known != nil {
-		m.allowed = known.allowed
+		m.start = known.start
 		if known.pid == int(c.GetPid()) {
 			m.pid, m.born = known.pid, known.born
 		}
@@ -101,17 +101,6 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 		p.began(m, int(c.GetPid()))
 	case known != nil:
 		p.apply(m, placement.ShownCreated, cpuset.Set{})
-	}
-}
-
-// dropReplaced deletes containers without a process if a later one of the same name runs. A
-// kubelet that was interrupted during a creation creates another container and never starts the
-// earlier one.
-func (p *Policy) dropReplaced() {
-	for _, m := range p.all() {
-		if m.pid == 0 && p.some(m.pod, func(o *member) bool { return o.name == m.name && p.hasProcess(o) }) {
-			p.discard(m)
-		}
 	}
 }
 
@@ -130,11 +119,7 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 	if p.members[m.id] != nil {
 		return
 	}
-	_, _, _ = p.observe(m)
-	if m.pid == 0 {
-		p.apply(m, placement.Ended, cpuset.Set{})
-	}
-	if !p.may(m) {
+	if _, _, _ = p.observe(m); !p.hasProcess(m) { // a container whose start is in progress would be in the list
 		p.discard(m)
 		return
 	}
@@ -330,7 +315,7 @@ func (p *Policy) sweep(ctx context.Context) (found bool) {
 			p.room.Add(1)
 		}
 	}()
-	p.expire()
+	p.expire(ctx)
 	alive := map[*sandbox]bool{}
 	for _, m := range p.all() {
 		if !p.hasProcess(m) {

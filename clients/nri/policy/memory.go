@@ -221,7 +221,7 @@ func (p *Policy) forgetEnded(ctx context.Context) {
 		for _, c := range pod.GetContainers() {
 			for _, id := range c.GetContainerIds() {
 				m := p.members[id]
-				if m != nil && (!m.stopped || p.may(m)) && !m.unstarted {
+				if m != nil && (!m.stopped || p.may(m)) && m.start != refusedStart {
 					continue
 				}
 				if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {

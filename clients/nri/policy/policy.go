@@ -257,10 +257,7 @@ type member struct {
 	bound            bool
 	// ofPod means that its resources are the pod's; see sharesPod.
 	ofPod bool
-	// unstarted means that the start was refused, so that it has no process.
-	unstarted bool
-	// allowed means that it has exclusive CPUs, and was permitted to start on them.
-	allowed bool
+	start startState
 	// stopped means that the runtime has reported the end, at the time ended. The member is kept
 	// while its process exists.
 	stopped bool

@@ -273,7 +273,7 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 		m.tries++
 		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
 	default:
-		m.key, m.claims, m.own, m.free, m.allowed, m.match, m.room = "", nil, cpuset.Set{}, false, false, denied, room
+		m.key, m.claims, m.own, m.free, m.match, m.room = "", nil, cpuset.Set{}, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0
 		p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err)
 	}
@@ -342,7 +342,6 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	}
 	// It may have started before berth-nri did.
 	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 || !m.free && m.lostQuota() > 0
-	m.allowed = m.pid != 0 && !m.own.IsEmpty()
 	if m.pid == 0 {
 		return nil // StartContainer binds it
 	}

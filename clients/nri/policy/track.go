@@ -210,7 +210,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 // began sends the start of a member's process to the tracker. CPUs that were sent earlier may
 // have come too late for the start, so the kernel's value is read.
 func (p *Policy) began(m *member, pid int) {
-	if m.pid != pid {
+	if m.start = permitted; m.pid != pid {
 		m.pid, m.born = pid, 0
 	}
 	p.apply(m, placement.ShownRunning, cpuset.Set{})
@@ -337,7 +337,7 @@ func (p *Policy) vacate(m *member) error {
 	if m.own.IsEmpty() {
 		blockers = nil
 		for _, b := range p.tracker.Intrusions(m.id) {
-			if p.members[b.ID] != nil && p.members[b.ID].allowed {
+			if p.members[b.ID] != nil && p.members[b.ID].start == permitted {
 				blockers = append(blockers, b)
 			}
 		}
@@ -353,7 +353,6 @@ func (p *Policy) vacate(m *member) error {
 		p.kick()
 		return errors.Join(errs...)
 	}
-	m.allowed = !m.own.IsEmpty()
 	return nil
 }
 
@@ -363,12 +362,11 @@ const ending = 2 * time.Second
 
 // expire ends overdue members: starts that take too long, and ended containers that never had a
 // visible process.
-func (p *Policy) expire() {
+func (p *Policy) expire(ctx context.Context) {
 	now := p.Now()
 	for _, id := range p.tracker.Overdue(now) {
 		if m := p.members[id]; m != nil {
-			p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", id, "after", placement.StartTime)
-			p.apply(m, placement.StartOverdue, cpuset.Set{})
+			p.startOverdue(ctx, m)
 		}
 	}
 	for _, m := range p.all() {

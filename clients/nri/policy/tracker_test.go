@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // put has the fake's kernel run a container on some CPUs.
@@ -486,16 +487,18 @@ func TestTwoSandboxes(t *testing.T) {
 }
 
 // TestReplaced has a list with a container whose making was cut off, beside the one that
-// was made in its place and runs: the first one starts no more.
+// was made in its place long ago and runs: the first one starts no more.
 func TestReplaced(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	e := newEngine(t, Config{Client: d.Client})
 	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
 	w := container(web, "main", "web-2", 500, 0)
+	w.CreatedAt = time.Now().Add(-placement.StartTime).UnixNano()
 	e.run(web, w)
 	left := container(web, "main", "web-1", 500, 0)
 	left.State, left.Linux.Resources.Cpu.Cpus = api.ContainerState_CONTAINER_CREATED, "0-7"
+	left.CreatedAt = w.CreatedAt - 1
 	again := New(e.policy.Config)
 	if _, err := again.Synchronize(t.Context(), []*api.PodSandbox{web}, []*api.Container{left, w}); err != nil {
 		t.Fatal(err)

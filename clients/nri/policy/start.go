@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/placement"
+)
+
+// startState is what is known about the start of a member.
+type startState int
+
+const (
+	unrequested  startState = iota // the runtime has not requested it
+	refusedStart                   // it was refused, so the member has no process
+	permitted                      // the member has a process, or may get one at any moment
+	unseenStart                    // an earlier berth-nri may have permitted it
+)
+
+// pending reports whether a member may get its first process without another event of the runtime. The kubelet may have given up the
+// start, and may have made another container of that name: the runtime completes the start nevertheless.
+func (p *Policy) pending(m *member) bool {
+	c, known := p.tracker.Get(m.id)
+	begun := c.Phase == placement.Starting || c.Phase == placement.Created
+	return known && begun && !m.stopped && m.pid == 0 && (m.start == permitted || m.start == unseenStart)
+}
+
+// occupies reports whether a member has a process, or may get one because this policy has permitted its start.
+func (p *Policy) occupies(m *member) bool {
+	return p.hasProcess(m) || m.start == permitted && p.pending(m)
+}
+
+// known returns the member of an event. A container that no earlier event has told of is added: it was created while this policy
+// was not connected, or in the meantime another one of its name was created.
+func (p *Policy) known(pod *api.PodSandbox, c *api.Container) *member {
+	if m := p.members[c.GetId()]; m != nil {
+		return m
+	}
+	s := p.sandbox(pod)
+	s.stopped = false
+	p.take(s, c, nil)
+	p.incomplete = true
+	return p.members[c.GetId()]
+}
+
+// StartContainer binds a container in berthd. With an error
+// the runtime does not start it, for example if another container may still be on its CPUs.
+func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	ctx, end := p.begin(ctx)
+	defer end()
+	if p.released {
+		return nil
+	}
+	m := p.known(pod, c)
+	if m == nil {
+		return nil
+	}
+	err := p.startable(ctx, m)
+	if err == nil || p.passes(m.pod) {
+		m.start = permitted
+		p.apply(m, placement.Allow, cpuset.Set{})
+		return nil
+	}
+	if m.pid == 0 {
+		m.start = refusedStart
+		p.unbindID(ctx, m)
+	}
+	p.Log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
+	return refusal("start container "+m.name, err)
+}
+
+// startable binds a member in berthd, and returns why the member must not start.
+func (p *Policy) startable(ctx context.Context, m *member) error {
+	if p.barred != nil {
+		return p.barred
+	}
+	if m.match == unplaced {
+		if m.pod.unfound {
+			if err := p.search(ctx, m.pod); err != nil {
+				return err
+			}
+		}
+		if err := p.restore(ctx, m); err != nil {
+			return err
+		}
+		if err := p.want(ctx); err != nil {
+			return err
+		}
+	}
+	mems := m.mems
+	if err := p.bind(ctx, m); err != nil {
+		return err
+	}
+	if err := p.inNodes(m, mems); err != nil {
+		return err
+	}
+	return p.vacate(m)
+}
+
+// unbindID makes berthd forget the id of a member that has no process.
+func (p *Policy) unbindID(ctx context.Context, m *member) {
+	if !m.bound {
+		return
+	}
+	if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
+		// berthd deletes the id with the pod.
+		p.Log.Warn("report a container's exit to berthd", "container", m.title(), "id", m.id, "error", err)
+		return
+	}
+	m.bound = false
+}
+
+// PostStartContainer notes the process, and where it runs: it was made with the CPUs that
+// the container had when the runtime began to start it.
+func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	_, end := p.begin(ctx)
+	defer end()
+	if p.released {
+		return nil
+	}
+	if m := p.known(pod, c); m != nil {
+		p.began(m, int(c.GetPid()))
+		p.kick()
+	}
+	return nil
+}
+
+// dropReplaced deletes the containers of a list that have no process and get none, if a later one of the same name runs. A
+// kubelet that was interrupted during a creation creates another container and never starts the
+// earlier one.
+func (p *Policy) dropReplaced(listed []*api.Container) {
+	since := map[string]time.Time{}
+	for _, c := range listed {
+		since[c.GetId()] = time.Unix(0, c.GetCreatedAt())
+	}
+	for _, m := range p.all() {
+		// Its start was requested before the later one was created.
+		over := func(o *member) bool {
+			at := since[o.id]
+			return !p.pending(m) || m.start == unseenStart && at.After(since[m.id]) && p.Now().Sub(at) >= placement.StartTime
+		}
+		if m.pid == 0 && p.some(m.pod, func(o *member) bool { return o.name == m.name && p.hasProcess(o) && over(o) }) {
+			p.discard(m)
+		}
+	}
+}
+
+// startOverdue ends a start that takes too long. Of a container that has been replaced, nothing is left to start.
+func (p *Policy) startOverdue(ctx context.Context, m *member) {
+	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id, "after", placement.StartTime)
+	p.apply(m, placement.StartOverdue, cpuset.Set{})
+	if p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.stopped }) {
+		p.unbindID(ctx, m)
+		p.discard(m)
+	}
+}
