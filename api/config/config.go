@@ -170,6 +170,9 @@ type Reserved struct {
 	Kube   map[string]string `json:"kube,omitempty"`
 	// CPUs is an explicit list of reserved CPUs, which replaces the cpu amounts.
 	CPUs cpuset.Set `json:"cpus,omitzero"`
+	// OneIfNone reserves the core of the lowest CPU, if neither CPUs nor an amount of cpu is reserved and the
+	// CPU policy is static, which needs a reservation.
+	OneIfNone bool `json:"oneIfNone,omitempty"`
 	// IsolatedCPUs also reserves the CPUs that the kernel isolates (isolcpus=).
 	IsolatedCPUs bool `json:"isolatedCPUs,omitempty"`
 	// NoHZFullCPUs also reserves the CPUs without a periodic tick (nohz_full=).

@@ -138,7 +138,7 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	if out.Reserved, err = c.reservedMemory(); err != nil {
 		return out, err
 	}
-	cfg, err := c.NodeConfig()
+	cfg, err := c.nodeOn(m)
 	if err != nil {
 		return out, err
 	}

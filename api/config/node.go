@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -38,6 +39,18 @@ func (c Config) NodeConfig() (node.Config, error) {
 	}
 	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(), func(text string) (workload.Exact, error) { return amount(workload.Memory, text) })
 	return n, err
+}
+
+// nodeOn is NodeConfig for a machine. If that is configured (OneIfNone) and no CPU is reserved, the core of the lowest CPU is.
+func (c Config) nodeOn(m *machine.Topology) (node.Config, error) {
+	n, err := c.NodeConfig()
+	if err != nil || !c.Reserved.OneIfNone || c.CPU.Policy != cpu.PolicyStatic || !n.ReservedCPUs.IsEmpty() || n.Reserved(workload.CPU) > 0 {
+		return n, err
+	}
+	lowest, _ := m.CPUs().Min()
+	first, _ := m.CPU(lowest) // a machine has a CPU
+	n.ReservedCPUs, n.ReservedByDefault = m.CPUsInCore(first.Core), true
+	return n, nil
 }
 
 // Eviction returns the thresholds that count: the kubelet's where none are given.

@@ -49,10 +49,19 @@ func TestReservedForTheKernelsSettings(t *testing.T) {
 		change func(r *config.Reserved)
 		want   string
 	}{
-		"neither":       {func(*config.Reserved) {}, "0"},
-		"isolated":      {func(r *config.Reserved) { r.IsolatedCPUs = true }, "0,4-5"},
-		"without ticks": {func(r *config.Reserved) { r.NoHZFullCPUs = true }, "0,5-6"},
-		"both":          {func(r *config.Reserved) { r.IsolatedCPUs, r.NoHZFullCPUs = true, true }, "0,4-6"},
+		"neither":            {func(*config.Reserved) {}, "0"},
+		"isolated":           {func(r *config.Reserved) { r.IsolatedCPUs = true }, "0,4-5"},
+		"without ticks":      {func(r *config.Reserved) { r.NoHZFullCPUs = true }, "0,5-6"},
+		"both":               {func(r *config.Reserved) { r.IsolatedCPUs, r.NoHZFullCPUs = true, true }, "0,4-6"},
+		"one, beside a list": {func(r *config.Reserved) { r.OneIfNone = true }, "0"},
+		"one, beside an amount": {func(r *config.Reserved) {
+			r.CPUs, r.OneIfNone, r.Kube = cpuset.Set{}, true, map[string]string{"cpu": "1500m"}
+		}, "0-1"},
+		"one, beside a zero": {func(r *config.Reserved) {
+			r.CPUs, r.OneIfNone, r.Kube = cpuset.Set{}, true, map[string]string{"cpu": "0"}
+		}, "0"},
+		"one, and nothing else":    {func(r *config.Reserved) { r.CPUs, r.OneIfNone = cpuset.Set{}, true }, "0"},
+		"one, beside the isolated": {func(r *config.Reserved) { r.CPUs, r.OneIfNone, r.IsolatedCPUs = cpuset.Set{}, true, true }, "0,4-5"},
 		"and an amount": {func(r *config.Reserved) {
 			r.CPUs, r.NoHZFullCPUs, r.System = cpuset.Set{}, true, map[string]string{"cpu": "1"}
 		}, "0,5-6"},

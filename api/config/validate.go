@@ -273,10 +273,19 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 
 // ManagerSet is what the managers that decide on a machine are built from.
 func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
+	digest, err := c.Digest()
+	if err != nil {
+		return managerset.Config{}, err
+	}
+	whole, err := c.nodeOn(m)
+	if err != nil {
+		return managerset.Config{}, err
+	}
 	cpus, err := c.CPUConfig()
 	if err != nil {
 		return managerset.Config{}, err
 	}
+	cpus.ReservedCPUs = whole.ReservedCPUs
 	if c.Reserved.IsolatedCPUs {
 		cpus.AlsoReserved = m.Isolated()
 	}
@@ -284,14 +293,6 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 		cpus.AlsoReserved = cpus.AlsoReserved.Union(m.NoHZFull())
 	}
 	mem, err := c.MemoryConfig(m)
-	if err != nil {
-		return managerset.Config{}, err
-	}
-	digest, err := c.Digest()
-	if err != nil {
-		return managerset.Config{}, err
-	}
-	whole, err := c.NodeConfig()
 	if err != nil {
 		return managerset.Config{}, err
 	}

@@ -118,7 +118,7 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 	m.reserved = cfg.ReservedCPUs.Union(kept)
 	switch {
 	case count < 0 || count == 0 && !cfg.AllowUnreserved:
-		bad.Addf("kubeReserved", "the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero")
+		bad.Addf("kubeReserved", "the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero; with --reserve-one-if-none (reserved.oneIfNone), one core is reserved")
 	case !cfg.ReservedCPUs.IsSubsetOf(known):
 		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", cfg.ReservedCPUs.Minus(known), all)
 	case !cfg.ReservedCPUs.IsEmpty() && cfg.ReservedCPUs.Len() != count:

@@ -44,6 +44,8 @@ type Config struct {
 	// ReservedCPUs is reservedSystemCPUs: the number of those online, which the capacity
 	// counts, stands in place of the cpu amounts.
 	ReservedCPUs cpuset.Set
+	// ReservedByDefault means that no one has configured ReservedCPUs: there is no reservation of CPUs, and the managers need one.
+	ReservedByDefault bool
 	// EvictionHard are evictionHard's thresholds; see ParseEviction.
 	EvictionHard Thresholds
 	// Enforce is enforceNodeAllocatable.
@@ -85,7 +87,7 @@ func (cfg Config) Validate() error { return cfg.check().Err(invalidObject) }
 func (cfg Config) check() (bad errdefs.Violations) {
 	checkReserved("systemReserved", cfg.SystemReserved, &bad)
 	checkReserved("kubeReserved", cfg.KubeReserved, &bad)
-	if !cfg.ReservedCPUs.IsEmpty() && (cfg.SystemReservedCgroup != "" || cfg.KubeReservedCgroup != "") {
+	if !cfg.ReservedCPUs.IsEmpty() && !cfg.ReservedByDefault && (cfg.SystemReservedCgroup != "" || cfg.KubeReservedCgroup != "") {
 		bad.Addf("reservedSystemCPUs", "cannot be used with systemReservedCgroup or kubeReservedCgroup")
 	}
 	cfg.Enforce.check(cfg, &bad)

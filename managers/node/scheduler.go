@@ -16,7 +16,13 @@ const memoryTolerance = 1 << 20
 // pods can have here. It may send pods that are rejected. Less is no excess: some of the node is
 // unused then. Devices are left out, because their plugins may be registered elsewhere.
 func (m *Manager) Excess(scheduler workload.Quantities) []string {
-	return excess(m.Allocatable(), scheduler, "pods can have")
+	out := excess(m.Allocatable(), scheduler, "pods can have")
+	if m.cfg.ReservedByDefault && scheduler[workload.CPU] > m.Allocatable()[workload.CPU] {
+		out[0] = fmt.Sprintf("no CPU is reserved in the kubelet, so CPUs %s stay shared (reserved.oneIfNone): the scheduler counts %s of cpu as allocatable, and %s can be exclusive; "+
+			"set reservedSystemCPUs: %q in the kubelet's configuration, and restart the kubelet and berthd",
+			m.cfg.ReservedCPUs, workload.CPU.Text(scheduler[workload.CPU]), workload.CPU.Text(m.Allocatable()[workload.CPU]), m.cfg.ReservedCPUs)
+	}
+	return out
 }
 
 // ExcessOfPool is Excess where pods and claims on dynamic resources have one pool, which has the allocatable amounts.

@@ -68,6 +68,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	addNodeFlags(fs, &order)
 
 	cpus := fs.String("reserved-cpus", "", "list of reserved CPUs, in place of the amounts; reserved CPUs are never exclusive to a container")
+	one := fs.Bool("reserve-one-if-none", false, "if no CPU is reserved by any source, and the CPU policy is static: CPU 0 and the other threads of its core stay shared")
 	reserved := fs.StringArray("reserved-memory", nil, "what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
 	order = append(order, func(c *config.Config) error {
@@ -77,6 +78,9 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 				return errdefs.Invalidf("--reserved-cpus: %w", err)
 			}
 			c.Reserved.CPUs = set
+		}
+		if fs.Changed("reserve-one-if-none") {
+			c.Reserved.OneIfNone = *one
 		}
 		if fs.Changed("reserved-memory") {
 			c.Memory.Reserved = nil
