@@ -73,8 +73,16 @@ func (p *Policy) unsure(err error) {
 
 // enter admits a pod as a whole, if its specification is known.
 func (p *Policy) enter(ctx context.Context, s *sandbox) error {
-	if s.spec == nil || s.whole {
+	if s.spec == nil {
 		return nil
+	}
+	if err := p.compare(ctx, s); err != nil || s.form != unadmitted {
+		return err
+	}
+	if s.unfound { // the specification is of an earlier connection of the runtime
+		if err := p.search(ctx, s); err != nil {
+			return err
+		}
 	}
 	err := p.admitOrReclaim(ctx, s, s.spec)
 	if _, kept := p.awaited[s.uid]; kept && berth.IsPrecondition(err) {
@@ -87,7 +95,7 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	s.whole = true
+	s.form = whole
 	delete(p.awaited, s.uid)
 	return nil
 }
@@ -113,9 +121,9 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 	reclaimed := p.sweepFor(ctx, s)
 	for _, other := range p.sandboxes {
 		if other.uid != s.uid {
-			reclaimed = p.release(ctx, other, func(name string, ended bool) bool {
+			reclaimed = p.release(ctx, other, func(name string, state part) bool {
 				mayRun := p.some(other, func(m *member) bool { return m.name == name && p.may(m) })
-				return !mayRun && (ended || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))
+				return !mayRun && (state == kept || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))
 			}) || reclaimed
 		}
 	}
@@ -149,14 +157,17 @@ func (p *Policy) ending() (out []string) {
 // repeated call for the same container returns the same allocation.
 func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
-	if s.whole || s.lists(m.name) && !s.apart {
+	if err := p.compare(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.form == whole || s.lists(m.name) && s.form != apart {
 		a, err := p.allocateWhole(ctx, m)
 		if !berth.IsNotFound(err) {
 			return a, err
 		}
 		// A container that the specification does not have: one for debugging.
 	}
-	if s.spec == nil && s.unfound && !s.whole && !s.apart {
+	if s.spec == nil && s.unfound && s.form == unadmitted {
 		return nil, errUnspecified
 	}
 	m.ofPod = p.sharesPod(m)
@@ -164,13 +175,13 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	if err != nil {
 		return nil, err
 	}
-	p.release(ctx, s, func(name string, ended bool) bool {
+	p.release(ctx, s, func(_ string, state part) bool {
 		_, known := s.names[m.name]
-		return ended && !known
+		return state != inUse && !known
 	})
 	key := s.key(m.name)
 	err = p.admitOrReclaim(ctx, s, pod)
-	if berth.IsPrecondition(err) && s.names[m.name] {
+	if berth.IsPrecondition(err) && s.names[m.name] != inUse {
 		// An earlier container of this name had other requests.
 		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); removeErr != nil {
 			return nil, removeErr
@@ -180,7 +191,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	if err != nil {
 		return nil, err
 	}
-	s.names[m.name], s.apart = false, !s.whole
+	s.admittedApart(m.name)
 	return p.allocate(ctx, m, key)
 }
 
@@ -194,7 +205,7 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 	}
 	a, err := p.allocate(ctx, m, s.uid)
 	if berth.NeedsAdmission(err) && s.lists(m.name) {
-		s.whole = false // berthd has lost the pod
+		s.form = unadmitted // berthd has lost the pod
 		if err = p.enter(ctx, s); err == nil {
 			a, err = p.allocate(ctx, m, s.uid)
 		}
@@ -240,17 +251,18 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	p.tracker.Want(m.id, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
 	p.end(m)
 	s := m.pod
-	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) {
-		s.names[m.name] = !p.some(s, func(o *member) bool { return o.name == m.name && !o.stopped })
+	again := p.some(s, func(o *member) bool { return o.name == m.name && !o.stopped })
+	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) && !again {
+		s.names[m.name] = kept
 	}
 	p.unbindID(ctx, m)
 }
 
 // release removes the separately admitted containers that chosen selects. A removal that fails is
 // repeated by the next list of living pods.
-func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name string, ended bool) bool) (some bool) {
-	for name, ended := range s.names {
-		if chosen(name, ended) {
+func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name string, state part) bool) (some bool) {
+	for name, state := range s.names {
+		if chosen(name, state) {
 			p.remove(ctx, s, s.key(name))
 			delete(s.names, name)
 			some = true
@@ -272,15 +284,17 @@ func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 func (s *sandbox) inherit(from *sandbox) {
 	for name := range from.names {
 		if _, known := s.names[name]; !known {
-			s.names[name] = true
+			s.names[name] = kept
 		}
 	}
-	s.whole, from.whole = s.whole || from.whole, false
-	s.apart = s.apart || from.apart
+	if s.form == unadmitted {
+		s.form = from.form
+	}
+	from.form, s.unread = unadmitted, s.unread || from.unread
 	if s.spec == nil {
 		s.spec, s.dynamic, s.claiming = from.spec, from.dynamic, from.claiming
 	}
-	from.names = map[string]bool{}
+	from.names = map[string]part{}
 }
 
 // leave releases a pod's allocations, unless the pod has another live sandbox. While processes of
@@ -306,11 +320,11 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 			return
 		}
 	}
-	p.release(ctx, s, func(string, bool) bool { return true })
-	if s.whole {
+	p.release(ctx, s, func(string, part) bool { return true })
+	if s.form == whole {
 		p.remove(ctx, s, s.uid)
-		s.whole = false
 	}
+	s.form = unadmitted
 }
 
 // gone reports whether err means that the process has ended, before its file was opened or while

@@ -74,7 +74,7 @@ func (p *Policy) heard(uids []string, h hearing) {
 		case !ok: // the pod was started meanwhile
 			continue
 		case h.err == nil:
-			a = awaited{ended: !slices.Contains(h.active, uid)}
+			a = awaited{ended: !slices.Contains(h.active, podOf(uid))}
 			p.unreconciled = p.unreconciled || a.ended
 		case a.unheard.IsZero():
 			a.unheard = p.Now()

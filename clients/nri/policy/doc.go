@@ -13,6 +13,8 @@
 //     by container, when each is created: NRI has no list of containers in the event of
 //     a sandbox. Each such container is a pod of one container in berthd, with the uid
 //     POD-UID.CONTAINER.
+//     A pod keeps its form until it ends. After a new connection of the runtime, or of this policy, the form is read from
+//     berthd's ledger before anything is admitted of the pod.
 //   - unmanaged: a member without an allocation in berthd. It runs on the shared CPUs.
 //   - unplaced: a member that the runtime had before this policy connected, and that was not compared
 //     with the ledger yet. It keeps its CPUs.

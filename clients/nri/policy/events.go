@@ -135,8 +135,11 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 	if p.barred != nil {
 		return cpus, nil, p.barred
 	}
-	if m.pod.spec == nil && !m.pod.apart {
-		if err := p.search(ctx, m.pod); err != nil {
+	if err := p.compare(ctx, m.pod); err != nil {
+		return cpus, nil, err
+	}
+	if m.pod.spec == nil && m.pod.form != apart {
+		if err := p.search(ctx, m.pod); err != nil && m.pod.form == unadmitted {
 			return cpus, nil, err
 		}
 	}

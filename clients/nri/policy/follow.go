@@ -34,18 +34,15 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	}
 	p.connecting = connecting
 	defer func() { p.connecting = nil }()
-	p.synchronized = true
+	p.synchronized, p.ledger = true, listing{}
 	sandboxes, members := p.sandboxes, p.members
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
 	for _, pod := range pods {
 		s := p.sandbox(pod)
 		if was := sandboxes[s.id]; was != nil {
-			s.quota, s.hasQuota = was.quota, was.hasQuota
-			if was.pid == s.pid && was.born != 0 {
-				s.born = was.born
-			}
+			s.carry(was)
 		}
-		s.unfound = true // reconcile searches for its specification
+		s.unfound, s.unread = true, true // reconcile searches for its specification and its allocations
 	}
 	for _, c := range containers {
 		if s := p.sandboxes[c.GetPodSandboxId()]; s != nil {
@@ -83,7 +80,6 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	if c.GetState() == api.ContainerState_CONTAINER_STOPPED {
 		return
 	}
-	s.names[c.GetName()] = false
 	r := c.GetLinux().GetResources()
 	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), match: unplaced, start: unseenStart}
 	m.readParts(c)
@@ -131,9 +127,6 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		p.sandboxes[was.id] = was
 	}
 	m.pod.made[m.name], m.pod.stopped, m.unlisted = true, false, true
-	if !m.stopped {
-		m.pod.names[m.name] = false
-	}
 	p.members[m.id] = m
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
-	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
@@ -189,20 +188,18 @@ type sandbox struct {
 	// cgroup has its quota.
 	quota    int64
 	hasQuota bool
-	// spec is the pod's specification, nil if unknown. whole means that berthd has admitted the
-	// pod under its uid.
-	spec  *typesv1.Pod
-	whole bool
+	// spec is the pod's specification, nil if unknown.
+	spec *typesv1.Pod
+	// form is how berthd has the pod. unread means that the ledger, which may have the pod from before, was not read yet.
+	form   form
+	unread bool
 	// unfound means that the search for the specification has failed, or is still to come.
 	unfound bool
 	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
 	// use one according to the specification.
 	dynamic  bool
 	claiming []string
-	// apart means that the pod is admitted container by container. It stays so until the pod
-	// ends, even if its specification becomes known.
-	apart   bool
-	stopped bool
+	stopped  bool
 	// leaving means that the pod has ended according to the runtime, but one of its processes
 	// still exists.
 	leaving bool
@@ -211,8 +208,8 @@ type sandbox struct {
 	pid  int
 	born uint64
 	cpus cpuset.Set
-	// names has the containers that were admitted apart; true for ended ones.
-	names map[string]bool
+	// names has the containers that were admitted apart.
+	names map[string]part
 	// made has the names of all containers that there are, or were.
 	made map[string]bool
 }
@@ -314,7 +311,7 @@ func newSandbox(pod *api.PodSandbox) *sandbox {
 		maxMove: most,
 		id:      pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
 		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()),
-		resources: pod.GetLinux().GetPodResources(), names: map[string]bool{}, made: map[string]bool{},
+		resources: pod.GetLinux().GetPodResources(), names: map[string]part{}, made: map[string]bool{},
 	}
 }
 
@@ -323,6 +320,12 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 	s := p.sandboxes[pod.GetId()]
 	if s == nil {
 		s = newSandbox(pod)
+		s.unread = p.ledger.pods == nil || p.ledger.loose[s.uid]
+		for _, other := range p.sandboxes {
+			if other.uid == s.uid && !other.stopped {
+				s.form, s.unread = other.form, s.unread || other.unread
+			}
+		}
 		p.sandboxes[s.id] = s
 		_, err := maxMove(pod)
 		if text := s.annotations[workload.MovableAnnotation]; err == nil {
@@ -386,11 +389,12 @@ func (p *Policy) kick() {
 // holds mu.
 func (p *Policy) syncPods(ctx context.Context) error {
 	living := func(ctx context.Context) ([]string, error) {
-		list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+		l, err := p.list(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return p.living(list.GetPods())
+		uids, _, err := p.living(l.pods)
+		return uids, err
 	}
 	answer, err := p.Client.SyncPods(ctx, living, func(req *admissionv1.SyncPodsRequest) {
 		if p.Allocatable != nil {
@@ -412,32 +416,36 @@ func (p *Policy) Recount() {
 }
 
 // living returns the uids of the living pods: the runtime's pods, and the pods of berthd's ledger that the
-// kubelet may still start. It fails until the runtime has listed the running pods, because an empty list would remove
-// all pods. The caller holds mu.
-func (p *Policy) living(known []*typesv1.PodAllocation) (uids []string, err error) {
+// kubelet may still start. missing are all pods of the ledger that the runtime does not have. It fails until the runtime has
+// listed the running pods, because an empty list would remove all pods. The caller holds mu.
+func (p *Policy) living(known map[string]*typesv1.PodAllocation) (uids, missing []string, err error) {
 	if !p.synchronized {
-		return nil, errdefs.Unavailablef("the runtime has not listed its pods yet")
+		return nil, nil, errdefs.Unavailablef("the runtime has not listed its pods yet")
 	}
+	started := map[string]bool{}
 	for _, s := range p.sandboxes {
 		if s.stopped {
 			continue
 		}
-		uids = append(uids, s.uid)
+		if started[s.uid] = true; s.form != apart {
+			uids = append(uids, s.uid)
+		}
 		for name := range s.names {
 			uids = append(uids, s.key(name))
 		}
 	}
 	slices.Sort(uids)
 	uids = slices.Compact(uids)
-	var missing []string
-	for _, pod := range known {
-		if _, lives := slices.BinarySearch(uids, pod.GetUid()); !lives && p.owns(pod) {
-			missing = append(missing, pod.GetUid())
+	for uid, pod := range known {
+		if _, lives := slices.BinarySearch(uids, uid); !lives && p.owns(pod) {
+			missing = append(missing, uid)
 		}
 	}
-	uids = append(uids, p.restarting(missing)...)
+	slices.Sort(missing)
+	waiting := slices.DeleteFunc(slices.Clone(missing), func(uid string) bool { return started[podOf(uid)] })
+	uids = append(uids, p.restarting(waiting)...)
 	slices.Sort(uids)
-	return uids, nil
+	return uids, missing, nil
 }
 
 // owns reports whether a pod of berthd's ledger was admitted by this policy.

@@ -607,11 +607,11 @@ func TestBarredUntilReleased(t *testing.T) {
 func TestNothingLivesBeforeTheRuntimeHasSaidSo(t *testing.T) {
 	t.Parallel()
 	p := New(Config{Log: slog.New(slog.DiscardHandler)})
-	if uids, err := p.living(nil); errdefs.ClassOf(err) != errdefs.Unavailable {
+	if uids, _, err := p.living(nil); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("living are %v, %v", uids, err)
 	}
 	p.synchronized = true
-	if uids, err := p.living(nil); err != nil || len(uids) > 0 {
+	if uids, _, err := p.living(nil); err != nil || len(uids) > 0 {
 		t.Errorf("living on an empty node are %v, %v", uids, err)
 	}
 }

@@ -100,6 +100,7 @@ type listing struct {
 	revision   uint64
 	pods       map[string]*typesv1.PodAllocation       // by uid
 	containers map[string]*typesv1.ContainerAllocation // by uid/name
+	loose      map[string]bool                         // uids of pods with allocations that no sandbox had then
 }
 
 // of returns a member's allocation; nil if berthd has none.
@@ -132,14 +133,18 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	if p.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
 		return l, errdefs.Internalf("shared CPUs: %w", err)
 	}
-	l = listing{answer.GetRevision(), map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}}
-	living, err := p.living(answer.GetPods())
+	l = listing{answer.GetRevision(), map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}, map[string]bool{}}
 	for _, pod := range answer.GetPods() {
 		l.pods[pod.GetUid()] = pod
 		for _, c := range pod.GetContainers() {
 			l.containers[pod.GetUid()+"/"+c.GetContainerName()] = c
 		}
-		if _, lives := slices.BinarySearch(living, pod.GetUid()); err == nil && !lives && p.owns(pod) {
+	}
+	p.adopt(l.pods)
+	living, missing, err := p.living(l.pods)
+	for _, uid := range missing {
+		l.loose[podOf(uid)] = true
+		if _, lives := slices.BinarySearch(living, uid); err == nil && !lives {
 			p.unreconciled = true
 			p.kickLater()
 		}
@@ -160,8 +165,12 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 		return err
 	}
 	for _, s := range p.sandboxes {
-		if !s.stopped {
-			s.whole = l.pods[s.uid] != nil
+		has := l.pods[s.uid] != nil
+		switch {
+		case s.form == whole && !has: // berthd has lost it
+			s.form = unadmitted
+		case s.form == unadmitted && has && !s.stopped: // the answer to its admission was lost
+			s.form = whole
 		}
 	}
 	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match < due })
@@ -316,15 +325,16 @@ func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.Co
 
 // restore gives a running container its allocation, or admits it.
 func (p *Policy) restore(ctx context.Context, m *member) error {
-	key := m.pod.key(m.name)
-	if m.pod.whole {
-		key = m.pod.uid
+	if err := p.compare(ctx, m.pod); err != nil {
+		return err
 	}
 	if err := p.readClaims(ctx, m); err != nil {
 		return err
 	}
-	a, err := p.allocate(ctx, m, key)
-	m.pod.apart = m.pod.apart || err == nil && !m.pod.whole
+	a, err := p.allocate(ctx, m, p.keyOf(m))
+	if err == nil && m.key != m.pod.uid {
+		m.pod.admittedApart(m.name)
+	}
 	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)
 	if berth.NeedsAdmission(err) {
 		a, err = p.allocateOrAdmit(ctx, m)

@@ -160,8 +160,8 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 			return err
 		}
 		return p.agreeTo(ctx, s, pod)
-	case s.spec == nil:
-		// The source may not have answered when the pod was found.
+	case s.spec == nil || s.unfound:
+		// The source may not have answered when the runtime told of the pod.
 		if err := p.search(ctx, s); err != nil {
 			return err
 		}
@@ -279,7 +279,7 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 	case !m.limited(spec):
 		return nil
 	}
-	if !s.whole {
+	if s.form != whole {
 		s.spec = spec // it is still to be admitted
 		return nil
 	}

@@ -1,0 +1,250 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// pairOf is a pod of two containers with a CPU each.
+func pairOf(name string) *typesv1.Pod {
+	spec := duoOf(name)
+	for _, c := range spec.Spec.Containers {
+		c.Resources.Limits["cpu"] = "1"
+	}
+	return spec
+}
+
+// renew replaces the policy by a new one, as after a restart of berth-nri.
+func (e *engine) renew(c Config) {
+	c.CPUsOf, c.Log = e.cpusOf, e.policy.Log
+	e.policy = New(c)
+}
+
+// connectWithoutBerthd connects the runtime while berthd is away.
+func (d *daemon) connectWithoutBerthd(e *engine, pods []*api.PodSandbox, containers ...*api.Container) {
+	d.t.Helper()
+	d.stop()
+	ctx, cancel := context.WithCancel(d.t.Context())
+	cancel()
+	if _, err := e.policy.Synchronize(ctx, pods, containers); err != nil {
+		d.t.Fatal(err)
+	}
+	d.again()
+}
+
+// TestFormOutlivesConnections: a pod whose first container was admitted by itself, or that was admitted as a whole, stays so
+// when the runtime connects again: its second container is created before the first comparison with the ledger has come to it, or after
+// that, and the sources of specifications say something else. Each container has one allocation, and the first one keeps its CPUs.
+func TestFormOutlivesConnections(t *testing.T) {
+	t.Parallel()
+	for _, form := range []form{whole, apart} {
+		for _, renewed := range []bool{false, true} {
+			for _, when := range []string{"berthd was away", "the first pass was short", "all is compared"} {
+				t.Run(fmt.Sprintf("form %d, new policy %v, %s", form, renewed, when), func(t *testing.T) {
+					t.Parallel()
+					d := startBerthd(t)
+					job := pod("job", "guaranteed")
+					pair := map[string]*typesv1.Pod{"job-uid": pairOf("job")}
+					before, after := &knows{pods: pair, active: []string{"job-uid"}}, &knows{active: []string{"job-uid"}}
+					want := []string{"job-uid"}
+					if form == apart {
+						before.pods, after.pods, want = nil, pair, []string{"job-uid.main", "job-uid.second"}
+					}
+					e := newEngine(t, Config{Client: d.Client, Kubelet: before})
+					if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+						t.Fatal(err)
+					}
+					first := container(job, "main", "job-1", 1000, gib)
+					had := e.run(job, first)
+					first.Linux.Resources.Cpu.Cpus, first.Linux.Resources.Cpu.Quota = had, api.Int64(-1) // as adjusted
+					if renewed {
+						e.renew(Config{Client: d.Client, Kubelet: after})
+					} else {
+						e.policy.Kubelet = after
+					}
+					pods, containers := []*api.PodSandbox{job}, []*api.Container{first}
+					switch when {
+					case "berthd was away":
+						d.connectWithoutBerthd(e, pods, containers...)
+					case "the first pass was short":
+						more, others, _ := crowd(e, 1)
+						ctx, cancel := context.WithCancel(t.Context())
+						d.OnAnswer(func(m proto.Message) {
+							if _, ok := m.(*admissionv1.SyncPodsResponse); ok {
+								cancel()
+							}
+						})
+						if _, err := e.policy.Synchronize(ctx, append(more, job), append(others, first)); err != nil {
+							t.Fatal(err)
+						}
+						d.OnAnswer(nil)
+					default:
+						if _, err := e.policy.Synchronize(t.Context(), pods, containers); err != nil {
+							t.Fatal(err)
+						}
+					}
+					second := container(job, "second", "job-2", 1000, gib)
+					e.made(job, second)
+					for i := 0; e.start(job, second) != nil && i < 5; i++ {
+						e.pushes(1)
+					}
+					e.policy.Recount()
+					e.pushes(2)
+					got := slices.DeleteFunc(d.uids(), func(uid string) bool { return podOf(uid) != "job-uid" })
+					if !slices.Equal(got, want) {
+						t.Errorf("berthd has %v, want %v", got, want)
+					}
+					if e.on("job-1") != had || set(t, e.on("job-2")).Len() != 1 || e.on("job-2") == had {
+						t.Errorf("the first container was on CPUs %s; now the CPUs are %v", had, e.all())
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestPlacedTwice: berthd has a container twice, as a part of its pod and by itself. It keeps the CPUs that it runs on, and the other
+// allocation is released.
+func TestPlacedTwice(t *testing.T) {
+	t.Parallel()
+	for _, form := range []form{whole, apart} {
+		t.Run(fmt.Sprint("form ", form), func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			kubelet := &knows{active: []string{"job-uid"}}
+			want, twin := []string{"job-uid.main"}, specOf("job", "2")
+			if form == whole {
+				kubelet.pods = map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}
+				want, twin.Metadata.Uid, twin.Metadata.Name = []string{"job-uid"}, "job-uid.main", "job.main"
+			}
+			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+			job := pod("job", "guaranteed")
+			if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			c := container(job, "main", "job-1", 2000, gib)
+			had := e.run(job, c)
+			if _, err := d.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: twin}}); err != nil {
+				t.Fatal(err)
+			}
+			kubelet.pods = map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}
+			e.renew(Config{Client: d.Client, Kubelet: kubelet})
+			if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{c}); err != nil {
+				t.Fatal(err)
+			}
+			e.pushes(2)
+			if got := d.uids(); !slices.Equal(got, want) || e.on("job-1") != had {
+				t.Errorf("berthd has %v, want %v; the container was on CPUs %s and is on %s", got, want, had, e.on("job-1"))
+			}
+		})
+	}
+}
+
+// TestCrashedContainerKeepsItsCPUs: the runtime connects again while a container waits for its restart. It gets the CPUs that it had,
+// also if it was admitted by itself. So does a pod that has no sandbox, as after a boot, and that the kubelet is going to start.
+func TestCrashedContainerKeepsItsCPUs(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ whole, renewed, away, boot bool }{
+		"by itself":                  {},
+		"by itself, new policy":      {renewed: true},
+		"by itself, berthd was away": {renewed: true, away: true},
+		"by itself, after a boot":    {renewed: true, boot: true},
+		"as a whole":                 {whole: true},
+		"as a whole, new policy":     {whole: true, renewed: true, away: true},
+		"as a whole, after a boot":   {whole: true, renewed: true, boot: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			kubelet := &knows{active: []string{"job-uid"}}
+			if row.whole {
+				kubelet.pods = map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}
+			}
+			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+			job := pod("job", "guaranteed")
+			if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			c := container(job, "main", "job-1", 4000, gib)
+			had := e.run(job, c)
+			e.stop(job, c)
+			if row.renewed {
+				e.renew(e.policy.Config)
+			}
+			pods := []*api.PodSandbox{job}
+			if row.boot {
+				pods = []*api.PodSandbox{dead("job")}
+			}
+			if row.away {
+				d.connectWithoutBerthd(e, pods, c)
+			} else if _, err := e.policy.Synchronize(t.Context(), pods, []*api.Container{c}); err != nil {
+				t.Fatal(err)
+			}
+			e.pushes(2)
+			small := pod("small", "guaranteed")
+			if on := set(t, e.run(small, container(small, "main", "small-1", 1000, gib))); on.Overlaps(set(t, had)) {
+				t.Errorf("another container gets CPUs %s of %s", on, had)
+			}
+			rival := pod("rival", "guaranteed")
+			if _, err := e.create(rival, container(rival, "main", "rival-1", 4000, gib)); err == nil {
+				t.Error("another container gets the CPUs")
+			}
+			if row.boot {
+				job.Id = "job-again"
+			}
+			if err := e.policy.RunPodSandbox(t.Context(), job); err != nil && row.boot {
+				t.Error(err)
+			}
+			if again := e.run(job, container(job, "main", "job-2", 4000, gib)); again != had {
+				t.Errorf("the container was on CPUs %s, and starts again on %s", had, again)
+			}
+			e.pushes(2)
+			e.end(job)
+			e.end(small)
+			e.pushes(3)
+			if got := d.uids(); len(got) > 0 {
+				t.Errorf("all pods have ended, and berthd has %v", got)
+			}
+		})
+	}
+}
+
+// TestSpecificationOutlivesConnections: a container of a pod that was admitted as a whole is created although the kubelet does not give
+// the specification again since the runtime has connected.
+func TestSpecificationOutlivesConnections(t *testing.T) {
+	t.Parallel()
+	for _, forgotten := range []bool{false, true} { // by berth-nri
+		d := startBerthd(t)
+		kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}}
+		e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+		job := pod("job", "guaranteed")
+		if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		first := container(job, "main", "job-1", 1000, gib)
+		e.run(job, first)
+		kubelet.err = errors.New("away")
+		if forgotten {
+			e.renew(e.policy.Config)
+		}
+		if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
+			t.Fatal(err)
+		}
+		if cpus := set(t, e.run(job, container(job, "second", "job-2", 1000, gib))); cpus.Len() != 1 || cpus.Overlaps(set(t, e.on("job-1"))) {
+			t.Errorf("the containers are on CPUs %v", e.all())
+		}
+		if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
+			t.Errorf("berthd has %v", got)
+		}
+	}
+}
