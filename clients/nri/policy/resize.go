@@ -18,13 +18,16 @@ import (
 
 // UpdateContainer resizes a container in berthd before the runtime carries out the update. For a
 // resize in place a kubelet sends one such update for each container, for cpu and for memory
-// (KEP-1287). After an error the container stays as it is. CPU sets and the missing quota on
-// exclusive CPUs are not part of a size.
-func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+// (KEP-1287). After an error the container stays as it is. So it does while it cannot be compared with the ledger. CPU sets and the
+// missing quota on exclusive CPUs are not part of a size.
+func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
-	m := p.members[c.GetId()]
-	if m == nil || p.released {
+	if p.released {
+		return nil, nil
+	}
+	m := p.known(pod, c)
+	if m == nil {
 		return nil, nil
 	}
 	// The runtime may have failed to apply an earlier size, so its current values count.
@@ -46,6 +49,9 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		m.resources = wanted
 	}
 	p.quotaReturns()
+	if m.match == unplaced {
+		return p.stay(m, r), nil
+	}
 	// The runtime applies this update after it has continued with other events. CPUs and memory
 	// nodes in this update could therefore replace those of a later update. Without them the
 	// container keeps the last ones that were sent to the runtime, and Follow sends others.
@@ -106,16 +112,44 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 	return out
 }
 
-// resize changes a container's resources in berthd. An unmanaged container has none there. The
-// caller holds mu.
+// stay answers an update of a member whose CPUs in the ledger are not known. It keeps those that it may run on, and its quota is
+// compared later.
+func (p *Policy) stay(m *member, r *api.LinuxResources) []*api.ContainerUpdate {
+	m.moved = true
+	p.kick()
+	t, _ := p.tracker.Get(m.id)
+	if r.GetCpu().GetCpus() == "" || t.Anywhere || t.PossibleCPUs.IsEmpty() {
+		return nil
+	}
+	u := &api.ContainerUpdate{}
+	u.SetContainerId(m.id)
+	u.SetLinuxCPUSetCPUs(t.PossibleCPUs.String())
+	p.send(m, t.PossibleCPUs)
+	return []*api.ContainerUpdate{u}
+}
+
+// resize changes a container's resources in berthd. An unmanaged container has none there. After an error the runtime keeps the size
+// that it has, and berthd may have either size: they are compared again. The caller holds mu.
 func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) error {
+	if m.match == unplaced {
+		if err := p.placeNow(ctx, m); err != nil {
+			m.moved = true // with an earlier quota it stays where it is
+			return err
+		}
+	}
 	was := m.resources
 	m.resources = r
-	if err := p.count(ctx, m); err != nil {
-		m.resources = was
-		return err
+	err := p.count(ctx, m)
+	if err == nil {
+		if err = p.want(ctx); err != nil { // berthd has the new size
+			m.match, p.incomplete = max(m.match, due), true
+			p.kickLater()
+		}
 	}
-	return p.want(ctx)
+	if err != nil {
+		m.resources = was
+	}
+	return err
 }
 
 // resized reports whether berthd counts a container with another size than the runtime. If not, the

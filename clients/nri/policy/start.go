@@ -79,15 +79,7 @@ func (p *Policy) startable(ctx context.Context, m *member) error {
 		return p.barred
 	}
 	if m.match == unplaced {
-		if m.pod.unfound {
-			if err := p.search(ctx, m.pod); err != nil {
-				return err
-			}
-		}
-		if err := p.restore(ctx, m); err != nil {
-			return err
-		}
-		if err := p.want(ctx); err != nil {
+		if err := p.placeNow(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -99,6 +91,19 @@ func (p *Policy) startable(ctx context.Context, m *member) error {
 		return err
 	}
 	return p.vacate(m)
+}
+
+// placeNow compares an unplaced member with the ledger for an event that cannot wait for reconcile.
+func (p *Policy) placeNow(ctx context.Context, m *member) error {
+	if m.pod.unfound {
+		if err := p.search(ctx, m.pod); err != nil {
+			return err
+		}
+	}
+	if err := p.restore(ctx, m); err != nil {
+		return err
+	}
+	return p.want(ctx)
 }
 
 // unbindID makes berthd forget the id of a member that has no process.
