@@ -10,7 +10,9 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Largest is larger than any ledger, and bounds what reading a file takes: it may have holes.
+// Largest is the size that no ledger's file exceeds. berthd refuses commits that would make its file
+// larger, so every file that it wrote can be read. It also bounds what reading a file takes: a file
+// may have holes.
 const Largest = 1 << 30
 
 // readAttempts limits how often a file that changes is read again, and damagedAttempts how often

@@ -29,11 +29,16 @@ type walker struct {
 // maxUnread bounds the notes.
 const maxUnread = 50
 
-// Check checks the pages of a file. An error of class Corrupt names the damaged page and the
-// damage; name is the file's in errors.
-func Check(name string, data []byte) error {
-	_, err := check(name, data)
-	return err
+// Check checks the pages of a file, and returns how many of its bytes no page of the state uses. An
+// error of class Corrupt names the damaged page and the damage; name is the file's in errors.
+func Check(name string, data []byte) (free int64, err error) {
+	w, err := check(name, data)
+	for _, used := range w.used {
+		if !used {
+			free += int64(w.pageSize)
+		}
+	}
+	return free, err
 }
 
 // check walks through a file, and returns the walker if nothing is damaged.

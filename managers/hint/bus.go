@@ -196,11 +196,15 @@ func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.
 	findings := slices.DeleteFunc(ledger.CheckPod(draft.View(), req.Pod.UID), func(f ledger.Finding) bool {
 		return f.Kind == ledger.Policy && !slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Owner == f.Owner && c.Resource == f.Resource })
 	})
-	if len(findings) == 0 {
+	err := draft.View().CheckStored(req.Pod.UID, claims)
+	if len(findings) == 0 && err == nil {
 		return nil
 	}
 	if known {
 		draft.PutPod(before)
+	}
+	if err != nil {
+		return err
 	}
 	return broken(provider, findings[0].Resource, "provider %s planned claims that the ledger does not allow: %s", provider, findings[0])
 }
@@ -238,15 +242,16 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 			continue
 		}
 		prepared, err := b.prepared(ctx, e, admissionID, req, claims)
+		if err == nil && &prepared[0] != &claims[0] { // else nothing was added to the planned claims
+			draft.AddClaims(req.Pod.UID, prepared...)
+			err = draft.View().CheckStored(req.Pod.UID, prepared)
+		}
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return err
 			}
 			b.giveUp(ctx, e, admissionID, draft, req.Pod.UID)
 			continue
-		}
-		if &prepared[0] != &claims[0] { // else nothing was added to the planned claims
-			draft.AddClaims(req.Pod.UID, prepared...)
 		}
 		if l, ok := p.(Leaser); ok {
 			if lease, held := l.Lease(admissionID); held {

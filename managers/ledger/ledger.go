@@ -116,6 +116,8 @@ func (l *Ledger) Follow(f func(old, new *View)) {
 //   - ErrStale (class Conflict): the draft's base is not the current view.
 //   - class Internal: the result would violate an invariant of the ledger; the error names
 //     the finding. This is a bug of the planner.
+//   - class Exhausted: the journal would have become larger than a start accepts. If most of the
+//     draft is what a provider has stored with claims, the error names it.
 //   - class Unavailable: the journal could not write. After a crash during the write, the
 //     next start finds either the old or the new generation; both are complete.
 //   - that of ctx, if it had ended before the write.
@@ -145,7 +147,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	}
 	next.weighTraces(old.traces.next, batch)
 	if err := l.write(ctx, old, next, batch, record); err != nil {
-		return nil, err
+		return nil, d.blame(err)
 	}
 	return next, nil
 }
@@ -224,6 +226,8 @@ func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry, reco
 	case errors.Is(err, ctx.Err()):
 		// The journal works: its caller has left.
 		return fmt.Errorf("commit generation %d: nothing was committed, because the call had ended: %w", next.generation, context.Cause(ctx))
+	case errdefs.ClassOf(err) == errdefs.Exhausted:
+		return errdefs.Exhaustedf("commit generation %d: %w", next.generation, err)
 	default:
 		return errdefs.Unavailablef("commit generation %d: %w", next.generation, err).Coded(errdefs.LedgerUnavailable)
 	}

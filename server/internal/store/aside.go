@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -194,7 +195,7 @@ func keepAs(path, name string) error {
 
 // copyFile makes a copy that appears under its name when it is whole.
 func copyFile(path, name string) error {
-	data, err := readFile(path)
+	data, err := readFile(path, ledgerfile.Largest)
 	if err != nil {
 		return err
 	}
@@ -272,7 +273,7 @@ func Damages(path string) ([]Damage, error) {
 			continue
 		}
 		var d Damage
-		text, err := readFile(filepath.Join(dir, entry.Name()))
+		text, err := readFile(filepath.Join(dir, entry.Name()), ledgerfile.Largest)
 		if err == nil {
 			err = json.Unmarshal(text, &d)
 		}

@@ -200,8 +200,8 @@ func TestCrashAtFailpoints(t *testing.T) {
 	const commits = 10
 	for _, point := range store.Failpoints() {
 		for _, times := range []int{1, 2, 7} {
-			if slices.Contains(salvagePoints, point) || slices.Contains(recreatePoints, point) {
-				continue // see TestCrashInSalvage and TestCrashInRecreate
+			if slices.Contains(salvagePoints, point) || slices.Contains(recreatePoints, point) || point == store.AfterCompact {
+				continue // see TestCrashInSalvage, TestCrashInRecreate and TestCrashInCompaction
 			}
 			opening := point == store.BeforeOpen || point == store.AfterOpen
 			if times > 1 && opening {

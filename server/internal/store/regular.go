@@ -57,9 +57,9 @@ func regular(path string, info fs.FileInfo) error {
 	return errdefs.Preconditionf("%s is %s, not a regular file: move it away, or name another state directory", path, what)
 }
 
-// readFile reads a whole regular file. One that is larger than ledgerfile.Largest is an error of class
+// readFile reads a whole regular file. One that is larger than any ledger is an error of class
 // Precondition.
-func readFile(path string) ([]byte, error) {
+func readFile(path string, largest int64) ([]byte, error) {
 	f, err := openRegular(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, opening("read", path, err)
@@ -69,29 +69,31 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, unavailable("read", path, err)
 	}
-	if info.Size() > ledgerfile.Largest {
+	if info.Size() > largest {
 		return nil, errdefs.Preconditionf("%s has %d bytes, and no ledger has more than %d: move it away, or name another state directory",
-			path, info.Size(), ledgerfile.Largest)
+			path, info.Size(), largest)
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	if _, err := buf.ReadFrom(io.LimitReader(f, ledgerfile.Largest)); err != nil {
+	if _, err := buf.ReadFrom(io.LimitReader(f, largest)); err != nil {
 		return nil, unavailable("read", path, err)
 	}
 	return buf.Bytes(), nil
 }
 
-// checkFile checks the pages of the file at path. An error of class Corrupt names the damage.
-func checkFile(path string) error {
-	data, err := readFile(path)
+// checkFile checks the pages of the file at path, and returns whether most of it is free. An error of
+// class Corrupt names the damage.
+func checkFile(path string, largest int64) (sparse bool, err error) {
+	data, err := readFile(path, largest)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return ledgerfile.Check(path, data)
+	free, err := ledgerfile.Check(path, data)
+	return free >= compactedFrom && free > int64(len(data))/2, err
 }
 
 // salvageFile reads what is whole in the file at path.
 func salvageFile(path string) (ledger.Found, error) {
-	data, err := readFile(path)
+	data, err := readFile(path, ledgerfile.Largest)
 	if err != nil {
 		return ledger.Found{}, err
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -25,6 +27,7 @@ import (
 const (
 	BeforeOpen     = "store/before-open"
 	AfterOpen      = "store/after-open"
+	AfterCompact   = "store/after-compact"
 	BeforeBegin    = "store/before-begin"
 	AfterPut       = "store/after-put"
 	BeforeCommit   = "store/before-commit"
@@ -41,7 +44,7 @@ const (
 // Failpoints returns all points of this package.
 func Failpoints() []string {
 	return []string{
-		BeforeOpen, AfterOpen, BeforeBegin, AfterPut, BeforeCommit, AfterCommit,
+		BeforeOpen, AfterOpen, AfterCompact, BeforeBegin, AfterPut, BeforeCommit, AfterCommit,
 		BeforeSetAside, AfterSalvage, AfterReport, AfterKeep, AfterRename,
 		BeforeRecreate, AfterRecreate,
 	}
@@ -61,6 +64,9 @@ type Options struct {
 	// does not need the directory's lock; a file that a daemon has open is
 	// refused with class Unavailable.
 	ReadOnly bool
+	// Largest is the size that the file must not exceed; 0 means ledgerfile.Largest. Other values are
+	// for tests.
+	Largest int64
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	// Notice, if set, is called when the file or the lock had to be created again while the store
@@ -104,6 +110,7 @@ type Store struct {
 // operation and path for errors of the file system; class NotFound for a missing file that is
 // opened for reading only.
 func Open(path string, o Options) (*Store, error) {
+	o.Largest = cmp.Or(o.Largest, ledgerfile.Largest)
 	s := &Store{path: path, opts: o, lost: make(chan struct{})}
 	if !o.ReadOnly {
 		dir := filepath.Dir(path)
@@ -150,12 +157,17 @@ func (s *Store) open() error {
 		}
 		defer reader.Close()
 	}
-	if err := checkFile(s.path); err != nil {
-		if errdefs.ClassOf(err) == errdefs.Corrupt {
-			s.damage = err
-			return nil
-		}
+	sparse, err := checkFile(s.path, s.opts.Largest)
+	switch {
+	case errdefs.ClassOf(err) == errdefs.Corrupt:
+		s.damage = err
+		return nil
+	case err != nil:
 		return err
+	case sparse && !s.opts.ReadOnly:
+		if err := s.compact(); err != nil {
+			s.notice("the ledger's file %s is mostly empty, and could not be made smaller: %v", s.path, err)
+		}
 	}
 	if s.db, s.file, err = openFile(s.path, s.opts.ReadOnly); err != nil {
 		return err
@@ -198,7 +210,10 @@ func build(path string, entries []ledger.Entry) error {
 		return err
 	}
 	if len(entries) > 0 {
-		err = db.Update(func(tx *bbolt.Tx) error { return put(tx, entries) })
+		err = db.Update(func(tx *bbolt.Tx) error {
+			_, err := put(tx, entries)
+			return err
+		})
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
 		_ = os.Remove(path)
@@ -280,10 +295,12 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 		return unavailable("begin commit", s.path, err)
 	}
 	id, size := tx.ID(), tx.Size()
-	if err := put(tx, batch); err != nil {
+	growth, err := put(tx, batch)
+	if err != nil {
 		_ = tx.Rollback()
 		return unavailable("commit", s.path, err)
 	}
+	s.limit(growth)
 	s.opts.Failpoint.Hit(AfterPut)
 	s.opts.Failpoint.Hit(BeforeCommit)
 	if err := tx.Commit(); err != nil {
@@ -301,9 +318,10 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 	return nil
 }
 
-func put(tx *bbolt.Tx, batch []ledger.Entry) error {
+// put writes a batch into a transaction. It returns by how many bytes the batch makes the state
+// larger; the history has its own limit and does not count.
+func put(tx *bbolt.Tx, batch []ledger.Entry) (growth int, err error) {
 	for _, e := range batch {
-		var err error
 		b := tx.Bucket([]byte(e.Bucket))
 		if b == nil {
 			b, err = tx.CreateBucket([]byte(e.Bucket))
@@ -311,16 +329,19 @@ func put(tx *bbolt.Tx, batch []ledger.Entry) error {
 		if err == nil && e.Bucket == ledger.BucketHistory {
 			b.FillPercent = 0.9 // its keys ascend
 		}
+		if err == nil && !ledger.OfHistory(e.Bucket) {
+			growth += len(e.Value) - len(b.Get([]byte(e.Key)))
+		}
 		if err == nil && e.Value == nil {
 			err = b.Delete([]byte(e.Key))
 		} else if err == nil {
 			err = b.Put([]byte(e.Key), e.Value)
 		}
 		if err != nil {
-			return fmt.Errorf("%s/%s: %w", e.Bucket, e.Key, err)
+			return 0, fmt.Errorf("%s/%s: %w", e.Bucket, e.Key, err)
 		}
 	}
-	return nil
+	return growth, nil
 }
 
 // failed decides about a transaction whose commit failed. Its pages count only once a meta page
@@ -334,7 +355,10 @@ func (s *Store) failed(id int, cause error) error {
 		}
 		return nil
 	})
-	if err == nil {
+	switch {
+	case err == nil && errors.Is(cause, bbolterrors.ErrMaxSizeReached):
+		return errdefs.Exhaustedf("commit to %s: its file would be larger than %d bytes, which a start of berthd would refuse", s.path, s.db.MaxSize)
+	case err == nil:
 		return unavailable("commit", s.path, cause)
 	}
 	s.broken = errdefs.Unavailablef("commit to %s has an unknown outcome (%w): %w", s.path, err, cause)
