@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package image release generate released captures check sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
+.PHONY: help build install package image release generate released captures check outdated sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, arc
 	hack/lint.sh
 	hack/verify.sh
 	hack/supply.sh check
+
+outdated: ## List modules of programs and tools that have a newer release
+	hack/outdated.sh
 
 sbom: build ## Write a bill of materials (CycloneDX) and all licences of the programs into bin/
 	hack/supply.sh sbom bin
