@@ -46,6 +46,10 @@ func (p *Policy) want(ctx context.Context) error {
 	}
 	for _, m := range p.live() {
 		c := l.place(m)
+		if m.match == unplaced || c == nil && (len(m.claims) > 0 || m.key != "") {
+			// It stays where it is, and none of its CPUs is its by the ledger: it is in the way of what gets them.
+			p.tracker.Want(m.id, cpuset.Set{}, p.ownOf(m))
+		}
 		switch {
 		case m.match == unplaced:
 			continue
