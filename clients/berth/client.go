@@ -1,6 +1,7 @@
 package berth
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"time"
@@ -56,7 +57,8 @@ var reconnect = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6
 type Client struct {
 	onAnswer func(proto.Message)
 
-	conn     *grpc.ClientConn
+	conn     grpc.ClientConnInterface
+	close    func() error
 	path     string
 	owner    string
 	attempts int
@@ -71,18 +73,9 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxReceiveBytes == 0 {
-		o.MaxReceiveBytes = defaultMaxReceiveBytes
-	}
-	if o.Attempts == 0 {
-		o.Attempts = defaultAttempts
-	}
-	if o.ConnectTimeout == 0 {
-		o.ConnectTimeout = defaultConnectTimeout
-	}
-	c := &Client{path: path, owner: o.Owner, attempts: o.Attempts, connectTimeout: o.ConnectTimeout}
+	o.MaxReceiveBytes, o.ConnectTimeout = cmp.Or(o.MaxReceiveBytes, defaultMaxReceiveBytes), cmp.Or(o.ConnectTimeout, defaultConnectTimeout)
 	// The dialer has the path, so that no character of the path can be taken for part of a URL.
-	c.conn, err = grpc.NewClient("passthrough:///localhost",
+	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -90,12 +83,12 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: o.ConnectTimeout}),
 		grpc.WithUserAgent(o.UserAgent),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceiveBytes)),
-		grpc.WithChainUnaryInterceptor(c.unaryErrors),
-		grpc.WithChainStreamInterceptor(c.streamErrors),
 	)
 	if err != nil {
 		return nil, err
 	}
+	c := Over(conn, o)
+	c.path, c.close = path, conn.Close
 	if o.Wait {
 		if err := c.WaitReady(ctx); err != nil {
 			_ = c.Close()
@@ -103,6 +96,14 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// Over makes a client of a connection that the caller has, to berthd or to what answers in its place, as in a test. The caller closes
+// the connection.
+func Over(conn grpc.ClientConnInterface, o Options) *Client {
+	c := &Client{owner: o.Owner, attempts: cmp.Or(o.Attempts, defaultAttempts), connectTimeout: o.ConnectTimeout, close: func() error { return nil }}
+	c.conn = typed{conn, c}
+	return c
 }
 
 // OnAnswer has a function called with each answer before its caller has it. It is set before
@@ -116,7 +117,7 @@ func (c *Client) received(answer any, err error) {
 }
 
 // Close ends the connection; calls that are under way fail.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Client) Close() error { return c.close() }
 
 // Endpoint returns where the client expects berthd, as unix:///path.
 func (c *Client) Endpoint() string { return "unix://" + c.path }
@@ -189,20 +190,26 @@ func (c *Client) Inspect() inspectv1.InspectServiceClient {
 	return inspectv1.NewInspectServiceClient(c.conn)
 }
 
-// unaryErrors turns the errors of calls into *Error.
-func (c *Client) unaryErrors(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	err := c.connectError(fromStatus(invoke(ctx, method, req, reply, cc, opts...)))
-	c.received(reply, err)
+// typed is a connection whose errors are of type *Error.
+type typed struct {
+	grpc.ClientConnInterface
+	client *Client
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (t typed) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
+	err := t.client.connectError(fromStatus(t.ClientConnInterface.Invoke(ctx, method, req, reply, opts...)))
+	t.client.received(reply, err)
 	return err
 }
 
-// streamErrors turns the errors of streams into *Error.
-func (c *Client) streamErrors(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	s, err := open(ctx, desc, cc, method, opts...)
+// NewStream implements grpc.ClientConnInterface.
+func (t typed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := t.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		return nil, c.connectError(fromStatus(err))
+		return nil, t.client.connectError(fromStatus(err))
 	}
-	return stream{s, c}, nil
+	return stream{s, t.client}, nil
 }
 
 type stream struct {

@@ -1,7 +1,7 @@
 // Package servertest is what tests outside of server/ need of berthd: they cannot import
 // the packages below server/internal.
 //
-//   - Start runs a whole berthd in the process of the test.
+//   - Start runs a whole berthd in the process of the test, and Local the part of one that decides and answers.
 //   - Serve runs a made-up service with berthd's interceptors, and Status converts an
 //     error of managers/ as berthd does.
 //   - ExternalProvider is an external provider as berthd sees it.

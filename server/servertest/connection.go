@@ -1,0 +1,159 @@
+package servertest
+
+import (
+	"context"
+	"io"
+	"path"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/berthd/berth/server/internal/rpc"
+)
+
+// connection is a grpc.ClientConnInterface to services in this process. Messages are copied, so that neither side has the other's.
+type connection struct {
+	unary   map[string]unary
+	streams map[string]streaming
+	ended   context.Context
+	end     context.CancelFunc
+}
+
+type unary struct {
+	impl   any
+	method grpc.MethodDesc
+}
+
+type streaming struct {
+	impl   any
+	method grpc.StreamDesc
+}
+
+func newConnection() *connection {
+	c := &connection{unary: map[string]unary{}, streams: map[string]streaming{}}
+	c.ended, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (c *connection) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	for _, m := range desc.Methods {
+		c.unary[path.Join("/", desc.ServiceName, m.MethodName)] = unary{impl, m}
+	}
+	for _, s := range desc.Streams {
+		c.streams[path.Join("/", desc.ServiceName, s.StreamName)] = streaming{impl, s}
+	}
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *connection) Invoke(ctx context.Context, method string, req, reply any, _ ...grpc.CallOption) error {
+	u, ok := c.unary[method]
+	if !ok {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	answer, err := u.method.Handler(u.impl, ctx, func(to any) error { move(to, req); return nil }, nil)
+	if err != nil {
+		return rpc.Status(ctx, err)
+	}
+	move(reply, answer)
+	return nil
+}
+
+// move copies a message into an empty one of its type.
+func move(to, from any) { proto.Merge(to.(proto.Message), from.(proto.Message)) }
+
+// NewStream implements grpc.ClientConnInterface. Only the server's side can send several messages.
+func (c *connection) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, ok := c.streams[method]
+	if !ok {
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &stream{
+		ctx: ctx, requests: make(chan any, 1), answers: make(chan any), done: make(chan struct{}),
+		serve: func(server grpc.ServerStream) error {
+			defer cancel()
+			defer context.AfterFunc(c.ended, cancel)()
+			err := s.method.Handler(s.impl, server)
+			if c.ended.Err() != nil {
+				return status.Error(codes.Unavailable, "berthd has ended")
+			}
+			return rpc.Status(ctx, err)
+		},
+	}, nil
+}
+
+// stream is both ends of a stream.
+type stream struct {
+	ctx      context.Context
+	requests chan any
+	answers  chan any
+	serve    func(grpc.ServerStream) error
+	begin    sync.Once
+	done     chan struct{} // closed after err was set
+	err      error
+}
+
+// SendMsg implements grpc.ClientStream. The server starts with the request.
+func (s *stream) SendMsg(m any) error {
+	s.requests <- proto.CloneOf(m.(proto.Message))
+	s.begin.Do(func() {
+		go func() {
+			defer close(s.done)
+			if s.err = s.serve(serverSide{s}); s.err == nil {
+				s.err = io.EOF
+			}
+		}()
+	})
+	return nil
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *stream) RecvMsg(m any) error {
+	select {
+	case answer := <-s.answers:
+		move(m, answer)
+		return nil
+	case <-s.done:
+		return s.err
+	}
+}
+
+func (s *stream) CloseSend() error             { return nil }
+func (s *stream) Context() context.Context     { return s.ctx }
+func (s *stream) Header() (metadata.MD, error) { return nil, nil }
+func (s *stream) Trailer() metadata.MD         { return nil }
+
+type serverSide struct{ *stream }
+
+// RecvMsg implements grpc.ServerStream.
+func (s serverSide) RecvMsg(m any) error {
+	select {
+	case request := <-s.requests:
+		move(m, request)
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s serverSide) SendMsg(m any) error {
+	select {
+	case s.answers <- proto.CloneOf(m.(proto.Message)):
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+}
+
+func (serverSide) SetHeader(metadata.MD) error  { return nil }
+func (serverSide) SendHeader(metadata.MD) error { return nil }
+func (serverSide) SetTrailer(metadata.MD)       {}
