@@ -36,9 +36,9 @@ type Config struct {
 	// RootDir is where every path lies that is not set by itself. Empty means the
 	// paths that a kubelet's clients expect: /run/berth, /var/lib/berth and
 	// /var/lib/kubelet.
-	RootDir string `json:"rootDir,omitempty"`
+	RootDir string `json:"rootDir,omitempty" names:"directory"`
 	// Listen is berth's own socket.
-	Listen string `json:"listen,omitempty"`
+	Listen string `json:"listen,omitempty" names:"socket"`
 	// ListenMode is the mode of that socket, in octal digits. Empty: 0666 if access
 	// grants roles, otherwise 0660.
 	ListenMode string `json:"listenMode,omitempty"`
@@ -46,25 +46,25 @@ type Config struct {
 	// metrics. Empty: berthd's own.
 	ListenGroup string `json:"listenGroup,omitempty"`
 	// StateDir holds the ledger.
-	StateDir string `json:"stateDir,omitempty"`
+	StateDir string `json:"stateDir,omitempty" names:"directory"`
 	// Beside names another program that manages resources on this node: kubelet, or empty for
 	// none. It changes defaults (BesideKubelet).
 	Beside string `json:"beside,omitempty"`
 	// DevicePluginDir is the directory of kubelet.sock, where plugins register, and of the
 	// plugins' sockets. For this directory and the next two, an empty path disables the feature,
 	// and nil is the default path.
-	DevicePluginDir *string `json:"devicePluginDir,omitempty"`
+	DevicePluginDir *string `json:"devicePluginDir,omitempty" names:"directory"`
 	// PluginRegistryDir is watched for the sockets of plugins that do not register
 	// by themselves.
-	PluginRegistryDir *string `json:"pluginRegistryDir,omitempty"`
+	PluginRegistryDir *string `json:"pluginRegistryDir,omitempty" names:"directory"`
 	// PodResourcesDir holds kubelet.sock, where podresources clients read.
-	PodResourcesDir *string `json:"podResourcesDir,omitempty"`
+	PodResourcesDir *string `json:"podResourcesDir,omitempty" names:"directory"`
 	// RuntimeEndpoint is the socket of the container runtime (CRI v1), which then
 	// makes the containers' cgroups. Empty: berthd makes them.
-	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
+	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty" names:"socket"`
 	// HTTP is the address for /metrics, /healthz, /readyz and the page, or unix:// and the path of
 	// a socket; empty: none.
-	HTTP string `json:"http,omitempty"`
+	HTTP string `json:"http,omitempty" names:"address"`
 	// HTTPMode is the mode of such a socket, in octal digits; empty: 0660.
 	HTTPMode string `json:"httpMode,omitempty"`
 	// HTTPPage serves the page for a browser on an address, too, where every user of the
@@ -76,7 +76,7 @@ type Config struct {
 
 	// Machine is a snapshot file or a shape such as 2s4n32c2t to use in place of
 	// the machine that berthd runs on.
-	Machine string `json:"machine,omitempty"`
+	Machine string `json:"machine,omitempty" names:"fileOrText"`
 
 	Log       Log       `json:"log"`
 	Cgroups   Cgroups   `json:"cgroups"`
@@ -118,7 +118,7 @@ type Cgroups struct {
 	// Driver is cgroupfs, which creates directories, or systemd, which creates slices of systemd.
 	Driver string `json:"driver"`
 	// Mount is where the kernel's tree is mounted.
-	Mount string `json:"mount"`
+	Mount string `json:"mount" names:"directory"`
 	// Root is the cgroup below which everything of berth lies.
 	Root string `json:"root"`
 	// PerQOS keeps every pod in a cgroup of its own, in the tier of its QoS class.
@@ -201,9 +201,9 @@ type Node struct {
 	// receives berthd. The pid files identify the processes. Without one the runtime is the
 	// process that serves the socket at runtimeEndpoint.
 	RuntimeCgroup  string `json:"runtimeCgroups,omitempty"`
-	RuntimePIDFile string `json:"runtimePidFile,omitempty"`
+	RuntimePIDFile string `json:"runtimePidFile,omitempty" names:"file"`
 	AgentCgroup    string `json:"agentCgroups,omitempty"`
-	AgentPIDFile   string `json:"agentPidFile,omitempty"`
+	AgentPIDFile   string `json:"agentPidFile,omitempty" names:"file"`
 	// MaxPods and PodsPerCore bound how many pods may be here; 0 is no bound.
 	MaxPods     int64 `json:"maxPods"`
 	PodsPerCore int64 `json:"podsPerCore,omitempty"`
@@ -213,7 +213,7 @@ type Node struct {
 	// LocalStorage counts ephemeral storage, and StorageDir lies on the file
 	// system that it comes from; empty: the one of the state directory.
 	LocalStorage bool   `json:"localStorageCapacityIsolation"`
-	StorageDir   string `json:"storageDir,omitempty"`
+	StorageDir   string `json:"storageDir,omitempty" names:"directory"`
 	// FailSwapOn refuses to start where the machine swaps.
 	FailSwapOn bool `json:"failSwapOn"`
 	// FailCgroupV1 refuses to start on cgroup v1.

@@ -26,3 +26,12 @@ func Removed(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && stat.Nlink == 0
 }
+
+// readOnly reports whether a file lies on a file system that is mounted read-only here.
+func readOnly(path string) bool {
+	var stat syscall.Statfs_t
+	return syscall.Statfs(path, &stat) == nil && stat.Flags&readOnlyMount != 0
+}
+
+// readOnlyMount is ST_RDONLY of statvfs(3).
+const readOnlyMount = 1

@@ -11,3 +11,5 @@ func group(fs.FileInfo) int { return -1 }
 
 // Removed is not known.
 func Removed(fs.FileInfo) bool { return false }
+
+func readOnly(string) bool { return false }

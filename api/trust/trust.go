@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -24,20 +25,30 @@ const maxLinks = 40
 
 // Check returns an error of class Precondition if a directory is not trusted, or the way
 // to it is not.
-func Check(path string) error { return check(path, false) }
+func Check(path string) error { return check(path, want{}) }
 
 // CheckExisting is Check for a directory that may not be there yet: then it is about the
 // part of the way that is.
-func CheckExisting(path string) error { return check(path, true) }
+func CheckExisting(path string) error { return check(path, want{partly: true}) }
 
-func check(path string, partly bool) error {
+// want is what is expected at the end of a way.
+type want struct {
+	// file: anything but a directory. partly: the end of the way need not be there yet.
+	file, partly bool
+}
+
+func check(path string, w want) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
 	at, rest, links := "/", elements(path), 0
 	for {
-		if err := checkElement(at, len(rest) == 0); err != nil {
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if err := checkInfo(at, info, len(rest) == 0, w.file && len(rest) == 0); err != nil {
 			return err
 		}
 		if len(rest) == 0 {
@@ -45,8 +56,8 @@ func check(path string, partly bool) error {
 		}
 		next := filepath.Join(at, rest[0])
 		rest = rest[1:]
-		info, err := os.Lstat(next)
-		if partly && errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Lstat(next)
+		if w.partly && errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
@@ -60,7 +71,7 @@ func check(path string, partly bool) error {
 			return errdefs.Preconditionf("%s: there are more than %d links on the path", path, maxLinks)
 		}
 		if uid, known := owner(info); known && !ours(uid) {
-			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could redirect it; its files would be trusted: use a directory of root", next, uid)
+			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could let it lead elsewhere: chown -h %s %s", next, uid, self(), quote(next))
 		}
 		target, err := os.Readlink(next)
 		if err != nil {
@@ -85,12 +96,30 @@ func elements(path string) (out []string) {
 
 func ours(uid int) bool { return uid == 0 || uid == os.Geteuid() }
 
-// checkElement checks a directory on the path; last is the one that it leads to.
-func checkElement(path string, last bool) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
+// there reports whether a path leads to something, as far as that can be known.
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// self is the owner that mends a refusal: root, or the user of this process, who is not root.
+func self() string {
+	if uid := os.Geteuid(); uid > 0 {
+		return strconv.Itoa(uid)
 	}
+	return "root"
+}
+
+// quote is a path as a word of a shell.
+func quote(path string) string {
+	if strings.Trim(path, "/.-_,:=+@abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// checkInfo checks what is on a way; last is its end, which is a file or a directory.
+func checkInfo(path string, info fs.FileInfo, last, file bool) error {
 	mode := info.Mode()
 	uid, known := owner(info)
 	if !known {
@@ -101,20 +130,33 @@ func checkElement(path string, last bool) error {
 	if mode&fs.ModeSticky != 0 {
 		bits |= 0o1000
 	}
-	const todo = "its files would be trusted: use a directory that only root can write to, as below /var/lib or /run, or change its owner and mode"
+	what := "what is in it"
+	if file {
+		what = "it"
+	}
 	switch {
-	case !mode.IsDir():
+	case !file && !mode.IsDir():
 		return errdefs.Preconditionf("%s is no directory", path)
+	case file && !mode.IsRegular():
+		return errdefs.Preconditionf("%s is no regular file", path)
 	case !ours(uid):
-		return errdefs.Preconditionf("%s belongs to user %d (mode %#o), who could change what is in it; %s", path, uid, bits, todo)
-	case last && Removed(info):
+		return errdefs.Preconditionf("%s belongs to user %d (mode %#o), who could change %s: chown %s %s", path, uid, bits, what, self(), quote(path))
+	case last && !file && Removed(info):
 		return errdefs.Preconditionf("%s was removed while it is mounted for this program, which has to be started again to see another directory in its place", path)
 	case mode&fs.ModeSticky != 0 && !last:
 		return nil
-	case mode.Perm()&0o002 != 0:
-		return errdefs.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody; %s", path, uid, bits, todo)
-	case mode.Perm()&0o020 != 0 && gid != 0 && gid != os.Getegid():
-		return errdefs.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group; %s", path, uid, gid, bits, todo)
+	case mode.Perm()&0o002 != 0 && !readOnly(path):
+		return errdefs.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody: chmod %s %s", path, uid, bits, mend(mode), quote(path))
+	case mode.Perm()&0o020 != 0 && gid != 0 && gid != os.Getegid() && !readOnly(path):
+		return errdefs.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group: chmod %s %s", path, uid, gid, bits, mend(mode), quote(path))
 	}
 	return nil
+}
+
+// mend are the changes of a mode after which only the owner writes.
+func mend(mode fs.FileMode) string {
+	if mode&fs.ModeSticky != 0 {
+		return "go-w,-t"
+	}
+	return "go-w"
 }

@@ -73,7 +73,7 @@ func (c *ctl) admit() *cobra.Command {
 			return usagef("admit", "%v", err)
 		}
 		m.generateUID = m.generateUID || dryRun
-		pods, err := m.load(s.ctl)
+		pods, err := m.load(ctx, s.ctl)
 		if err != nil {
 			return err
 		}

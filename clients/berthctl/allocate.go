@@ -63,7 +63,7 @@ func (c *ctl) allocate() *cobra.Command {
 // admitOne admits the pod of a file and returns its uid. The verdict of a pod that was not admitted is printed, and is
 // the verb's end.
 func (s *session) admitOne(ctx context.Context, m *manifest) (string, error) {
-	pod, err := m.one(s.ctl)
+	pod, err := m.one(ctx, s.ctl)
 	if err != nil {
 		return "", err
 	}

@@ -110,14 +110,14 @@ func (f *bundleFlags) offline(ctx context.Context, c *ctl) (b *bundle.Bundle, er
 	}
 	out := bundle.Bundle{}
 	if f.machine != "" {
-		if out.Machine, err = findMachine(f.machine); err != nil {
+		if out.Machine, err = findMachine(ctx, f.machine); err != nil {
 			return nil, err
 		}
 	} else {
 		about.Missing = append(about.Missing, bundle.MachinePart+": --machine was not given")
 	}
 	if f.config != "" || f.kubelet != "" {
-		cfg, err := f.configuration(c, nil)
+		cfg, err := f.configuration(ctx, c, nil)
 		if err != nil {
 			return nil, err
 		}

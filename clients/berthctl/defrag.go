@@ -41,7 +41,7 @@ func (c *ctl) defrag() *cobra.Command {
 		short: "Move other pods so that a pod fits",
 		long:  defragLong, example: defragExample,
 	}, func(ctx context.Context, _ []string) error {
-		req, err := d.request(c, "defrag")
+		req, err := d.request(ctx, c, "defrag")
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (d *defragging) flags(cmd *cobra.Command) {
 }
 
 // request reads the pod.
-func (d *defragging) request(c *ctl, command string) (*admissionv1.DefragmentRequest, error) {
+func (d *defragging) request(ctx context.Context, c *ctl, command string) (*admissionv1.DefragmentRequest, error) {
 	if len(d.pods.files) == 0 {
 		return nil, usagef(command, "--for is missing")
 	}
@@ -89,7 +89,7 @@ func (d *defragging) request(c *ctl, command string) (*admissionv1.DefragmentReq
 		return nil, usagef(command, "--max-moves 0: expected 1 to 16; --dry-run moves nothing")
 	}
 	d.pods.generateUID = true
-	wanted, err := d.pods.load(c)
+	wanted, err := d.pods.load(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (c *ctl) fit() *cobra.Command {
 		var pods []*typesv1.Pod
 		if len(f.pods.files) > 0 {
 			var err error
-			if pods, err = f.pods.load(c); err != nil {
+			if pods, err = f.pods.load(ctx, c); err != nil {
 				return err
 			}
 		}
@@ -107,7 +107,7 @@ func (f *fitFlags) answer(ctx context.Context, c *ctl, pods []*typesv1.Pod) (out
 	if err != nil {
 		return nil, err
 	}
-	scene, err := f.scene(c, "fit", b)
+	scene, err := f.scene(ctx, c, "fit", b)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (f *fitFlags) record(ctx context.Context, c *ctl) (*bundle.Bundle, error) {
 	case f.machine == "":
 		return nil, usagef("fit", "--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
 	}
-	m, err := findMachine(f.machine)
+	m, err := findMachine(ctx, f.machine)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (c *ctl) hints() *cobra.Command {
 			return usagef("hints", "-f is missing")
 		}
 		m.generateUID = true
-		pod, err := m.one(s.ctl)
+		pod, err := m.one(ctx, s.ctl)
 		if err != nil {
 			return err
 		}

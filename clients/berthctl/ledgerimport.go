@@ -15,6 +15,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/podspec"
@@ -61,7 +62,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 		short: "Import a state file of the kubelet",
 		long:  importLong, example: importExample,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		req, err := f.request(s.ctl)
+		req, err := f.request(ctx, s.ctl)
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 }
 
 // request reads all files.
-func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
+func (f *importFlags) request(ctx context.Context, c *ctl) (*inspectv1.ImportRequest, error) {
 	kind, err := stateFile("ledger import", f.kind)
 	if err != nil {
 		return nil, err
@@ -91,28 +92,23 @@ func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
 		return nil, usagef("ledger import", "-f is missing")
 	}
 	req := &inspectv1.ImportRequest{Kind: kind, SkipUnknown: f.skip, DryRun: f.dryRun, Owner: f.owner}
-	if f.file == "-" {
-		req.State, err = io.ReadAll(c.in)
-	} else {
-		req.State, err = os.ReadFile(f.file)
-	}
-	if err != nil {
+	if req.State, err = input.FileOrStream(ctx, f.file, c.in, input.Most); err != nil {
 		return nil, err
 	}
 	if f.pods != "" {
-		if req.Pods, err = loadPods(c, f.pods); err != nil {
+		if req.Pods, err = loadPods(ctx, c, f.pods); err != nil {
 			return nil, err
 		}
 	}
 	if f.containers != "" {
-		req.ContainerIds, err = loadContainers(f.containers)
+		req.ContainerIds, err = loadContainers(ctx, f.containers)
 	}
 	return req, err
 }
 
 // loadContainers reads the containers of runtime ids.
-func loadContainers(path string) (map[string]*typesv1.ContainerRef, error) {
-	text, err := os.ReadFile(path)
+func loadContainers(ctx context.Context, path string) (map[string]*typesv1.ContainerRef, error) {
+	text, err := input.File(ctx, path, input.Most)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +128,7 @@ func loadContainers(path string) (map[string]*typesv1.ContainerRef, error) {
 }
 
 // loadPods reads the pods of a file, or of every YAML and JSON file in a folder.
-func loadPods(c *ctl, path string) ([]*typesv1.Pod, error) {
+func loadPods(ctx context.Context, c *ctl, path string) ([]*typesv1.Pod, error) {
 	files := []string{path}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		if files, err = manifests(path); err != nil {
@@ -141,7 +137,7 @@ func loadPods(c *ctl, path string) ([]*typesv1.Pod, error) {
 	}
 	var pods []*typesv1.Pod
 	for _, name := range files {
-		more, err := podspec.Load(name, c.in, podspec.Options{Ignored: func(pod, what string) {
+		more, err := podspec.Load(ctx, name, c.in, podspec.Options{Ignored: func(pod, what string) {
 			fmt.Fprintf(c.err, "warning: pod %s: %s is ignored\n", pod, what)
 		}})
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -50,7 +51,7 @@ func (m *manifest) readingFlags(f *pflag.FlagSet) {
 func (m *manifest) title() string { return joined(m.files) }
 
 // load reads the pods of all files. Fields that are not understood are worth a warning: most are misspelt.
-func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
+func (m *manifest) load(ctx context.Context, c *ctl) ([]*typesv1.Pod, error) {
 	files, err := m.expand()
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
 	var pods []*typesv1.Pod
 	for _, file := range files {
 		var refused []string
-		some, err := podspec.Load(file, c.in, podspec.Options{
+		some, err := podspec.Load(ctx, file, c.in, podspec.Options{
 			GenerateUID: m.generateUID, Dropped: dropped,
 			Ignored: func(pod, what string) {
 				if m.strict {
@@ -86,8 +87,8 @@ func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
 }
 
 // one reads files with exactly one pod.
-func (m *manifest) one(c *ctl) (*typesv1.Pod, error) {
-	pods, err := m.load(c)
+func (m *manifest) one(ctx context.Context, c *ctl) (*typesv1.Pod, error) {
+	pods, err := m.load(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (c *ctl) planDefrag() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		req, err := d.request(s.ctl, "plan defrag")
+		req, err := d.request(ctx, s.ctl, "plan defrag")
 		if err != nil {
 			return err
 		}

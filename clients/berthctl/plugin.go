@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berthctl/conform"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
@@ -84,6 +85,9 @@ func (c *ctl) pluginTest() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.began = true
+		if err := trust.CheckFlags(cmd.Flags()); err != nil {
+			return err
+		}
 		if len(o.Command) == 0 && len(args) == 1 {
 			socket, err := filepath.Abs(args[0])
 			if err != nil {

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/input"
 )
 
 const removeLong = `Remove a pod. Its processes are killed, its cgroup is removed, and everything that it held becomes free.
@@ -87,7 +87,7 @@ func (c *ctl) sync() *cobra.Command {
 			req.KnownRevision = now.GetRevision()
 		}
 		if file != "" {
-			listed, err := s.uids(file)
+			listed, err := s.uids(ctx, file)
 			if err != nil {
 				return err
 			}
@@ -136,16 +136,8 @@ func (c *ctl) sync() *cobra.Command {
 }
 
 // uids reads a list of uids from a file.
-func (c *ctl) uids(file string) ([]string, error) {
-	var (
-		text []byte
-		err  error
-	)
-	if file == "-" {
-		text, err = io.ReadAll(c.in)
-	} else {
-		text, err = os.ReadFile(file)
-	}
+func (c *ctl) uids(ctx context.Context, file string) ([]string, error) {
+	text, err := input.FileOrStream(ctx, file, c.in, input.Most)
 	if err != nil {
 		return nil, err
 	}

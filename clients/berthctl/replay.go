@@ -66,7 +66,7 @@ func (c *ctl) replay() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		scene, err := f.scene(c, "replay", b)
+		scene, err := f.scene(ctx, c, "replay", b)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (f *replayFlags) record(ctx context.Context, c *ctl, args []string) (b *bun
 	case f.machine == "":
 		return nil, usagef("replay", "--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
 	}
-	m, err := findMachine(f.machine)
+	m, err := findMachine(ctx, f.machine)
 	if err != nil {
 		return nil, err
 	}

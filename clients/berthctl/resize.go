@@ -131,7 +131,7 @@ func (r *resizing) requests(ctx context.Context, s *session, args []string) (req
 		requests, titles = append(requests, req), append(titles, podName(pod))
 	default:
 		r.generateUID = true
-		pods, err := r.load(s.ctl)
+		pods, err := r.load(ctx, s.ctl)
 		if err != nil {
 			return nil, nil, err
 		}

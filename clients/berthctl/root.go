@@ -13,6 +13,7 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/manual"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 )
@@ -138,6 +139,7 @@ func (c *ctl) root() *cobra.Command {
 	}
 	root.AddCommand(c.version())
 	version.AddFlag(root)
+	markFlags(root)
 	manual.Add(root, "1")
 	return root
 }
@@ -198,6 +200,9 @@ func (c *ctl) local(a about, w func(ctx context.Context, args []string) error) *
 		ValidArgsFunction: c.complete(a.args),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.began = true
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			return w(cmd.Context(), args)
 		},
 		DisableFlagsInUseLine: true,

@@ -2,11 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/clients/simulation"
 	"github.com/berthd/berth/managers/cpuset"
@@ -51,8 +52,8 @@ func (f *sceneFlags) given() bool {
 
 // scene reads machine, configuration and devices. What no flag names is the bundle's, which may be
 // nil.
-func (f *sceneFlags) scene(c *ctl, verb string, b *bundle.Bundle) (s simulation.Scene, err error) {
-	if s.Config, err = f.configuration(c, b); err != nil {
+func (f *sceneFlags) scene(ctx context.Context, c *ctl, verb string, b *bundle.Bundle) (s simulation.Scene, err error) {
+	if s.Config, err = f.configuration(ctx, c, b); err != nil {
 		return s, err
 	}
 	if b == nil {
@@ -64,12 +65,12 @@ func (f *sceneFlags) scene(c *ctl, verb string, b *bundle.Bundle) (s simulation.
 	case s.Config.Machine == "":
 		return s, usagef(verb, "--machine is missing")
 	default:
-		if s.Machine, err = findMachine(s.Config.Machine); err != nil {
+		if s.Machine, err = findMachine(ctx, s.Config.Machine); err != nil {
 			return s, err
 		}
 	}
 	s.Facts = b.Node
-	if s.Devices, err = f.allDevices(verb); err != nil {
+	if s.Devices, err = f.allDevices(ctx, verb); err != nil {
 		return s, err
 	}
 	for resource, list := range b.DevicesByResource() {
@@ -82,13 +83,13 @@ func (f *sceneFlags) scene(c *ctl, verb string, b *bundle.Bundle) (s simulation.
 
 // configuration lays the files over the defaults, and the flags over the files. Without files it
 // begins with the bundle's.
-func (f *sceneFlags) configuration(c *ctl, b *bundle.Bundle) (config.Config, error) {
+func (f *sceneFlags) configuration(ctx context.Context, c *ctl, b *bundle.Bundle) (config.Config, error) {
 	cfg := config.Default()
 	if b != nil && b.Config != nil && f.kubelet == "" && f.config == "" {
 		cfg = *b.Config
 	}
 	if f.kubelet != "" {
-		data, err := os.ReadFile(f.kubelet)
+		data, err := input.File(ctx, f.kubelet, input.Most)
 		if err != nil {
 			return cfg, err
 		}
@@ -101,7 +102,7 @@ func (f *sceneFlags) configuration(c *ctl, b *bundle.Bundle) (config.Config, err
 		}
 	}
 	if f.config != "" {
-		data, err := os.ReadFile(f.config)
+		data, err := input.File(ctx, f.config, input.Most)
 		if err != nil {
 			return cfg, err
 		}
@@ -124,8 +125,8 @@ func (f *sceneFlags) configuration(c *ctl, b *bundle.Bundle) (config.Config, err
 }
 
 // findMachine reads a snapshot file, or makes a machine of a shape.
-func findMachine(fileOrShape string) (*machine.Topology, error) {
-	data, err := os.ReadFile(fileOrShape)
+func findMachine(ctx context.Context, fileOrShape string) (*machine.Topology, error) {
+	data, err := input.File(ctx, fileOrShape, input.Most)
 	if err == nil {
 		return machine.Load(data)
 	}
@@ -140,10 +141,10 @@ func findMachine(fileOrShape string) (*machine.Topology, error) {
 }
 
 // allDevices reads the file and the flags.
-func (f *sceneFlags) allDevices(verb string) (map[string][]device.Device, error) {
+func (f *sceneFlags) allDevices(ctx context.Context, verb string) (map[string][]device.Device, error) {
 	texts := map[string]string{}
 	if f.devices != "" {
-		data, err := os.ReadFile(f.devices)
+		data, err := input.File(ctx, f.devices, input.Most)
 		if err != nil {
 			return nil, err
 		}

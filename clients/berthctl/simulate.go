@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/clients/simulation"
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/machine"
 )
 
 const simulateLong = `Admit pods one after the other on a simulated machine, without a berthd. The output shows what each pod gets, which pods
@@ -81,11 +82,11 @@ func (c *ctl) simulate() *cobra.Command {
 		if f.most < 1 {
 			return usagef("simulate", "--most %d: expected at least 1", f.most)
 		}
-		scene, opened, err := f.scene(c)
+		scene, opened, err := f.scene(ctx, c)
 		if err != nil {
 			return err
 		}
-		pods, o, err := f.read(c, &scene)
+		pods, o, err := f.read(ctx, c, &scene)
 		if err != nil {
 			return err
 		}
@@ -137,31 +138,31 @@ func (c *ctl) simulate() *cobra.Command {
 }
 
 // scene reads machine, configuration and devices.
-func (f *simulateFlags) scene(c *ctl) (s simulation.Scene, b *bundle.Bundle, err error) {
+func (f *simulateFlags) scene(ctx context.Context, c *ctl) (s simulation.Scene, b *bundle.Bundle, err error) {
 	if f.bundle != "" {
 		if b, err = bundle.ReadFile(f.bundle); err != nil {
 			return s, nil, err
 		}
 	}
-	s, err = f.sceneFlags.scene(c, "simulate", b)
+	s, err = f.sceneFlags.scene(ctx, c, "simulate", b)
 	return s, b, err
 }
 
 // read reads the pods, and assigns missing uids.
-func (f *simulateFlags) read(c *ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options, err error) {
+func (f *simulateFlags) read(ctx context.Context, c *ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options, err error) {
 	for _, text := range f.then {
-		event, err := simulation.ParseEvent(text, findMachine)
+		event, err := simulation.ParseEvent(text, func(fileOrShape string) (*machine.Topology, error) { return findMachine(ctx, fileOrShape) })
 		if err != nil {
 			return nil, o, usagef("simulate", "--then %v", err)
 		}
 		o.Then = append(o.Then, event)
 	}
 	f.pods.generateUID, f.more.generateUID, f.more.strict = true, true, f.pods.strict
-	if pods, err = f.pods.load(c); err != nil || len(f.more.files) == 0 {
+	if pods, err = f.pods.load(ctx, c); err != nil || len(f.more.files) == 0 {
 		return pods, o, err
 	}
 	o.Most = f.most
-	if o.More, err = f.more.one(c); err != nil {
+	if o.More, err = f.more.one(ctx, c); err != nil {
 		return nil, o, err
 	}
 	for _, name := range extended(o.More) {

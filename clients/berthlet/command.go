@@ -92,7 +92,12 @@ func command(out, errs io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use: "berthlet", Short: "Run pods from manifests", Long: long, Example: example,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), errs)
+		},
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
@@ -103,6 +108,9 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.images, "images", "", "directory of images that are not named by an absolute path")
 	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
 	f.StringVar(&o.runtimeEndpoint, "runtime-endpoint", "", "socket of a container runtime (CRI v1), in place of the built-in one")
+	trust.Mark(root.PersistentFlags(), trust.Directory, "state-dir")
+	trust.Mark(f, trust.Directory, "manifests", "pod-logs-dir", "images")
+	trust.Mark(f, trust.Socket, "endpoint", "runtime-endpoint")
 	o.level = loglevel.Add(f)
 	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "size of a container's log at which it is rotated; 0 for no limit")
 	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
@@ -129,6 +137,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if err := trust.CheckSocket(client.Endpoint()); err != nil {
+		return fmt.Errorf("--endpoint: %w", err)
+	}
 
 	crash := lifecycle.Crash
 	crash.First, crash.Max = o.firstPause, o.longestPause

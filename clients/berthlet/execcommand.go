@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/managers/errdefs"
@@ -57,6 +58,9 @@ the program cannot be run, the exit code is 1.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			e.state = *state
 			return e.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], args[1:])
 		},

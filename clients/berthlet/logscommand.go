@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/logs"
@@ -37,12 +38,16 @@ func logsCommand(state *string) *cobra.Command {
 the pod has only one. On a terminal, control characters are shown as Go spells them.`,
 		Example: "  berthlet logs web\n  berthlet logs default/web main -f --tail 20",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			l.state = *state
 			return l.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.root, "pod-logs-dir", "/var/log/pods", "where the output of containers goes")
+	trust.Mark(f, trust.Directory, "pod-logs-dir")
 	f.StringVarP(&l.namespace, "namespace", "n", "", "namespace of the pod, if POD is only its name")
 	f.BoolVarP(&l.follow, "follow", "f", false, "continue until the container ends")
 	f.BoolVarP(&l.previous, "previous", "p", false, "the output of the container before its last restart")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
@@ -29,6 +29,9 @@ func statusCommand(state *string) *cobra.Command {
 		Long:    "Show the pods from the last status that berthlet wrote. It works while berthlet is stopped, too.",
 		Example: "  berthlet status\n  berthlet status -o json | jq -r '.pods[] | select(.phase == \"Failed\") | .message'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			s, text, err := readStatus(*state)
 			if err != nil {
 				return err
@@ -48,9 +51,12 @@ func statusCommand(state *string) *cobra.Command {
 	return cmd
 }
 
+// maxStatus bounds the status of all pods.
+const maxStatus = 64 << 20
+
 // readStatus reads what the agent wrote last, and gives the file as well.
 func readStatus(state string) (s agent.Status, text []byte, err error) {
-	text, err = os.ReadFile(statusFile(state))
+	text, err = trust.ReadFile(statusFile(state), maxStatus)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return s, nil, fmt.Errorf("no berthlet has run with the state directory %s yet", state)

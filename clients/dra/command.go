@@ -2,15 +2,16 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "berth-dra", Short: "Claims on CPUs and memory of a NUMA node (DRA)", Long: long,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.Flags(), errs) },
 	}
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
@@ -61,6 +62,10 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir, "the kubelet's directory of plugins, where the driver registers")
 	f.StringVar(&o.cpu, "cpuinfo", "/proc/cpuinfo", "file with the model of the CPU, which is published; an empty path switches it off")
 	f.StringVar(&o.http, "http", "", "address for metrics and health, such as 127.0.0.1:9470; empty: none")
+	trust.Mark(f, trust.Socket, "endpoint")
+	trust.Mark(f, trust.File, "kubeconfig", "cpuinfo")
+	trust.Mark(f, trust.Directory, "cdi-directory", "plugin-directory", "registry-directory")
+	trust.Mark(f, trust.Address, "http")
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-dra"))
 	version.AddFlag(cmd)
@@ -69,9 +74,12 @@ func command(out, errs io.Writer) *cobra.Command {
 }
 
 // run serves until the context ends.
-func (o *options) run(ctx context.Context, errs io.Writer) error {
+func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer) error {
 	if o.nodeName == "" {
 		return errdefs.Invalidf("--node-name is required: the name of the node's object at the API server")
+	}
+	if err := trust.CheckFlags(flags); err != nil {
+		return err
 	}
 	asked := ctx
 	ctx, fail := context.WithCancelCause(asked)
@@ -96,6 +104,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if err := trust.CheckSocket(client.Endpoint()); err != nil {
+		return fmt.Errorf("--endpoint: %w", err)
+	}
 	d, err := driver.New(driver.Config{
 		Client: client, NodeName: o.nodeName, CDIDirectory: o.cdi, CPUModel: model, Log: log,
 		NodeStatus: func(ctx context.Context) (corev1.NodeStatus, error) {
@@ -153,17 +164,19 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	return nil
 }
 
+// maxCPUInfo bounds the file with the models of all CPUs, which has some 1.5 KiB for each.
+const maxCPUInfo = 64 << 20
+
 // model reads the model of the first CPU; empty if the file has none, as on some architectures.
 func (o *options) model() (string, error) {
 	if o.cpu == "" {
 		return "", nil
 	}
-	file, err := os.Open(o.cpu)
+	text, err := trust.ReadFile(o.cpu, maxCPUInfo)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = file.Close() }()
-	return readModel(io.LimitReader(file, 1<<20))
+	return readModel(bytes.NewReader(text))
 }
 
 func readModel(r io.Reader) (string, error) {

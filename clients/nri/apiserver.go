@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -225,14 +226,17 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
+// maxSecret bounds the files of a service account.
+const maxSecret = 1 << 20
+
 // open sends a request to the API server. The token and the certificates are read for each, because
 // the kubelet renews them.
 func (a *apiServer) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
-	token, err := os.ReadFile(filepath.Join(a.accounts, "token"))
+	token, err := trust.ReadFile(filepath.Join(a.accounts, "token"), maxSecret)
 	if err != nil {
 		return nil, err
 	}
-	authority, err := os.ReadFile(filepath.Join(a.accounts, "ca.crt"))
+	authority, err := trust.ReadFile(filepath.Join(a.accounts, "ca.crt"), maxSecret)
 	if err != nil {
 		return nil, err
 	}

@@ -21,9 +21,11 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berthd/berth/api/loglevel"
 	"github.com/berthd/berth/api/manual"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berth"
@@ -69,7 +71,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "berth-nri", Short: "Place the containers of a runtime (NRI)", Long: long,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.Flags(), errs) },
 	}
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
@@ -94,6 +96,9 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
 	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota, and the memory of containers is seen to move; with an empty path pods keep their quotas, and the memory of running containers does not move")
 	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
+	trust.Mark(f, trust.Socket, "endpoint", "nri-socket", "pods-api", "pod-resources")
+	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups")
+	trust.Mark(f, trust.Address, "http")
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-nri"))
 	version.AddFlag(cmd)
@@ -102,8 +107,11 @@ func command(out, errs io.Writer) *cobra.Command {
 }
 
 // run serves until the context ends.
-func (o *options) run(ctx context.Context, errs io.Writer) error {
+func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer) error {
 	if err := o.check(); err != nil {
+		return err
+	}
+	if err := trust.CheckFlags(flags); err != nil {
 		return err
 	}
 	log := o.level.Logger(errs)
@@ -112,6 +120,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if err := trust.CheckSocket(client.Endpoint()); err != nil {
+		return fmt.Errorf("--endpoint: %w", err)
+	}
 	// A berthd that is not running yet is checked when it starts.
 	if err := policy.Alone(ctx, client); errdefs.ClassOf(err) == errdefs.Precondition {
 		return err

@@ -1,11 +1,12 @@
 package podspec
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/input"
 )
 
 // Decode reads every pod of a YAML or JSON text, in its order. Objects of other kinds, and a text without any pod, are
@@ -29,17 +31,14 @@ func Decode(r io.Reader, o Options) ([]*typesv1.Pod, error) {
 	return pods, nil
 }
 
-// Load reads the pods of a file; "-" is stdin.
-func Load(path string, stdin io.Reader, o Options) ([]*typesv1.Pod, error) {
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		stdin = f
+// Load reads the pods of a file or pipe; "-" is stdin. It reads at most input.Most bytes, and ends
+// with the context.
+func Load(ctx context.Context, path string, stdin io.Reader, o Options) ([]*typesv1.Pod, error) {
+	text, err := input.FileOrStream(ctx, path, stdin, input.Most)
+	if err != nil {
+		return nil, err
 	}
-	pods, err := Decode(stdin, o)
+	pods, err := Decode(bytes.NewReader(text), o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", FileName(path), err)
 	}
@@ -47,12 +46,7 @@ func Load(path string, stdin io.Reader, o Options) ([]*typesv1.Pod, error) {
 }
 
 // FileName names a file of Load in messages.
-func FileName(path string) string {
-	if path == "-" {
-		return "standard input"
-	}
-	return path
-}
+func FileName(path string) string { return input.Name(path) }
 
 // flatten appends the pods of an object: its own, or those of a list.
 func (o Options) flatten(doc object, pods *[]*typesv1.Pod) error {

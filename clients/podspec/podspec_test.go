@@ -234,20 +234,20 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(path, []byte(a), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if pods, err := podspec.Load(path, nil, podspec.Options{}); err != nil || len(pods) != 1 {
+	if pods, err := podspec.Load(t.Context(), path, nil, podspec.Options{}); err != nil || len(pods) != 1 {
 		t.Errorf("%v, %v", pods, err)
 	}
-	if pods, err := podspec.Load("-", strings.NewReader(a), podspec.Options{}); err != nil || len(pods) != 1 {
+	if pods, err := podspec.Load(t.Context(), "-", strings.NewReader(a), podspec.Options{}); err != nil || len(pods) != 1 {
 		t.Errorf("standard input: %v, %v", pods, err)
 	}
-	if _, err := podspec.Load("-", strings.NewReader(""), podspec.Options{}); err == nil || err.Error() != "standard input: there is no pod in it" {
+	if _, err := podspec.Load(t.Context(), "-", strings.NewReader(""), podspec.Options{}); err == nil || err.Error() != "standard input: there is no pod in it" {
 		t.Errorf("empty: %v", err)
 	}
-	if _, err := podspec.Load(path+"x", nil, podspec.Options{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := podspec.Load(t.Context(), path+"x", nil, podspec.Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	broken := io.MultiReader(strings.NewReader("kind: "), brokenReader{})
-	if _, err := podspec.Load("-", broken, podspec.Options{}); !errors.Is(err, errBroken) {
+	if _, err := podspec.Load(t.Context(), "-", broken, podspec.Options{}); !errors.Is(err, errBroken) {
 		t.Errorf("broken input: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/manual"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/config"
@@ -69,6 +70,9 @@ func command() *cobra.Command {
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		hook, err := failpoint.Parse(*point, slices.Concat(store.Failpoints(), reconcile.Failpoints(), app.Failpoints())...)
 		if err != nil {
+			return err
+		}
+		if err := trust.CheckFlags(cmd.Flags()); err != nil {
 			return err
 		}
 		return run(cmd.Context(), *sources, hook)

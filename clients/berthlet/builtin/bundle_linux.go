@@ -3,6 +3,7 @@
 package builtin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/image"
 	"github.com/berthd/berth/clients/berthlet/seccomp"
@@ -145,12 +147,11 @@ func filterOf(s container.Spec, held []string) (*seccomp.Filter, error) {
 	case kind == "", kind == container.RuntimeDefault:
 		profile = seccomp.Default(held)
 	case kind == container.Localhost:
-		f, err := os.Open(s.Seccomp.Localhost)
+		text, err := trust.ReadFile(s.Seccomp.Localhost, seccomp.Most)
 		if err != nil {
 			return nil, errdefs.Preconditionf("%s: %w: put the profile there, or use RuntimeDefault", s.Seccomp.Field, err)
 		}
-		defer f.Close()
-		if profile, err = seccomp.Parse(f); err != nil {
+		if profile, err = seccomp.Parse(bytes.NewReader(text)); err != nil {
 			return nil, errdefs.Invalidf("%s: %s: %w", s.Seccomp.Field, s.Seccomp.Localhost, err)
 		}
 	default:

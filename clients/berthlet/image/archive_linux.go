@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -29,7 +31,13 @@ type source struct {
 
 // directory is a layout on disk.
 func directory(dir string) source {
-	return source{dir, func(name string) (io.ReadCloser, error) { return os.Open(path.Join(dir, name)) }}
+	return source{dir, func(name string) (io.ReadCloser, error) {
+		at := path.Join(dir, name)
+		if err := trust.CheckFile(at); err != nil {
+			return nil, err
+		}
+		return input.Open(at)
+	}}
 }
 
 // archive is a tar file that is read in place.
@@ -46,7 +54,7 @@ type member struct {
 
 // openArchive reads where the files of an archive are.
 func openArchive(name string) (*archive, error) {
-	f, err := os.Open(name)
+	f, err := input.Open(name)
 	if err != nil {
 		return nil, err
 	}

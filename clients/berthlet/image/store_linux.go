@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -44,6 +45,15 @@ func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return Image{}, fmt.Errorf("find image %q: %w", ref, err)
+	}
+	// Another user could put other programs into the image. What a root file system has below its top
+	// belongs to the users of the container.
+	check := trust.Check
+	if info.Mode().IsRegular() {
+		check = trust.CheckFile
+	}
+	if err := check(path); err != nil {
+		return Image{}, fmt.Errorf("read image %q: %w", ref, err)
 	}
 	if info.Mode().IsRegular() {
 		img, err := s.archive(ctx, path, tag)

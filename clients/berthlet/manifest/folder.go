@@ -7,23 +7,22 @@
 package manifest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/podspec"
 )
 
@@ -154,7 +153,12 @@ func (f *Folder) unwatch() {
 // are all. Of pods with one uid the first counts. A folder that is not there has no
 // pods; one that cannot be read is an error.
 func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
-	entries, err := os.ReadDir(f.path)
+	var entries []fs.DirEntry
+	dir, err := trust.OpenFolder(f.path)
+	if err == nil {
+		defer dir.Close()
+		entries, err = dir.List()
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, err
 	}
@@ -172,7 +176,7 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 		if strings.HasPrefix(name, ".") || e.IsDir() {
 			continue
 		}
-		held, err := f.file(name)
+		held, err := file(dir, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since
 		}
@@ -213,24 +217,14 @@ func (f *Folder) report(name string, err error) {
 	f.reported[name] = text
 }
 
-// file reads one file.
-func (f *Folder) file(name string) ([]podspec.Manifest, error) {
-	// The opened file is examined, because the path may lead to another file later. Opening a
-	// named pipe would wait for its writer.
-	in, err := os.OpenFile(filepath.Join(f.path, name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// file reads one file. Only root and berthlet's user may be able to change it: it can have
+// privileged pods.
+func file(dir *trust.Folder, name string) ([]podspec.Manifest, error) {
+	text, err := dir.ReadFile(name, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, fmt.Errorf("expected a file of at most %d bytes", maxFile)
-	}
-	// It may grow while it is read.
-	manifests, err := podspec.DecodeManifests(io.LimitReader(in, maxFile), podspec.Options{GenerateUID: true})
+	manifests, err := podspec.DecodeManifests(bytes.NewReader(text), podspec.Options{GenerateUID: true})
 	if err != nil {
 		return nil, err
 	}

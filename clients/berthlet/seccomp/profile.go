@@ -104,15 +104,17 @@ var flags = map[string]uint32{
 	"SECCOMP_FILTER_FLAG_LOG":   1 << 1, "SECCOMP_FILTER_FLAG_SPEC_ALLOW": 1 << 2,
 }
 
+// Most is how large a profile may be, in bytes.
+const Most = 1 << 20
+
 // Parse reads a profile. An unknown field is an error, because it would be ignored.
 func Parse(r io.Reader) (Profile, error) {
-	const most = 1 << 20
-	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	text, err := io.ReadAll(io.LimitReader(r, Most+1))
 	if err != nil {
 		return Profile{}, err
 	}
-	if len(text) > most {
-		return Profile{}, errdefs.Invalidf("the profile has more than %d bytes", most)
+	if len(text) > Most {
+		return Profile{}, errdefs.Invalidf("the profile has more than %d bytes", Most)
 	}
 	var p Profile
 	decoder := json.NewDecoder(bytes.NewReader(text))

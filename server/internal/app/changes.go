@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -307,16 +306,7 @@ const largestMachine = 64 << 20
 
 // readMachine reads a machine's file, at every poll.
 func readMachine(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, largestMachine+1))
-	if err == nil && len(data) > largestMachine {
-		return nil, errdefs.Invalidf("the file has more than %d bytes", largestMachine)
-	}
-	return data, err
+	return trust.ReadFile(file, largestMachine)
 }
 
 // machine returns the machine in use.

@@ -197,29 +197,9 @@ func (a *App) keepScore(ctx context.Context, proc *os.Root) {
 // noScore means that no score is written.
 const noScore = math.MinInt
 
-// checkDirectories refuses directories that other users can change. They could replace the ledger
-// or a socket, or register plugins. A missing directory is checked when it is created.
-func (a *App) checkDirectories(context.Context) error {
-	for _, dir := range []struct{ field, path string }{
-		{"rootDir", a.Config.RootDir},
-		{"stateDir", a.Config.StateDir},
-		{"listen", filepath.Dir(a.Config.Listen)},
-		{"devicePluginDir", config.Path(a.Config.DevicePluginDir)},
-		{"pluginRegistryDir", config.Path(a.Config.PluginRegistryDir)},
-		{"podResourcesDir", config.Path(a.Config.PodResourcesDir)},
-		{"http", a.httpDir()},
-		{"node.runtimePidFile", filepath.Dir(a.Config.Node.RuntimePIDFile)},
-		{"node.agentPidFile", filepath.Dir(a.Config.Node.AgentPIDFile)},
-	} {
-		if !filepath.IsAbs(dir.path) {
-			continue // not set
-		}
-		if err := trust.CheckExisting(dir.path); err != nil {
-			return fmt.Errorf("%s: %w", dir.field, err)
-		}
-	}
-	return nil
-}
+// checkDirectories refuses files and directories that other users can change. They could replace the
+// ledger or a socket, or register plugins. A missing directory is checked when it is created.
+func (a *App) checkDirectories(context.Context) error { return trust.CheckFields(a.Config) }
 
 // httpDir is where the socket for metrics lies; empty if there is none.
 func (a *App) httpDir() string {

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -14,6 +15,13 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	s := &Sources{KubeletState: "/var/lib/kubelet"}
 	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+config.APIVersion+" "+config.Kind+")")
 	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berthd reads the fields of the container manager")
+	defer func() {
+		trust.Mark(fs, trust.File, "config", "kubelet-config", "runtime-pid-file", "agent-pid-file")
+		trust.Mark(fs, trust.Directory, "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir", "plugin-registry-dir", "pod-resources-dir")
+		trust.Mark(fs, trust.Socket, "listen", "runtime-endpoint")
+		trust.Mark(fs, trust.Address, "http")
+		trust.Mark(fs, trust.FileOrText, "machine")
+	}()
 	d := config.Default()
 	given := &d
 	var order []func(*config.Config) error

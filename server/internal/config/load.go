@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/socket"
 )
@@ -119,9 +119,16 @@ func numbers(grants []access.Grant) error {
 	return nil
 }
 
-// readFile reads a configuration file; what names it in errors.
+// maxConfiguration bounds a configuration's file.
+const maxConfiguration = 16 << 20
+
+// readFile reads a configuration file, which only root and berthd's user may change; what names it in
+// errors. It is called again for each reload.
 func readFile(what, path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := trust.ReadFile(path, maxConfiguration)
+	if errdefs.ClassOf(err) == errdefs.Precondition {
+		return nil, fmt.Errorf("read the %s: %w", what, err)
+	}
 	if err != nil {
 		return nil, errdefs.Invalidf("read the %s: %w", what, err)
 	}

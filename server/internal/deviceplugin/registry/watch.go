@@ -164,6 +164,13 @@ func (r *Registry) look(ctx context.Context, top string) error {
 			}
 			return nil
 		case entry.IsDir():
+			if err := trust.Check(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				// Its owner could register plugins.
+				if !r.polled {
+					r.Log.Warn("a directory of the plugin registry is not trusted, so its plugins are not used", "path", path, "error", err)
+				}
+				return fs.SkipDir
+			}
 			// The watch comes before reading, so that no file is missed.
 			if err := r.add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return errdefs.Unavailablef("watch the plugin registry at %s: %w", path, err)

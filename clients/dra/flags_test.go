@@ -1,0 +1,25 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/berthd/berth/api/trust/trusttest"
+)
+
+// TestFlagsThatDecide: every flag says what it names, and what another user could change is refused.
+func TestFlagsThatDecide(t *testing.T) {
+	t.Parallel()
+	trusttest.Classified(t, command(io.Discard, io.Discard), "node-name", "log-level")
+	trusttest.Refused(t, command(io.Discard, io.Discard), func(t *testing.T, args []string) string {
+		var out bytes.Buffer
+		cmd := command(&out, &out)
+		cmd.SetArgs(append(args, "--node-name", "n"))
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil {
+			t.Fatalf("%q is done: %s", args, &out)
+		}
+		return err.Error()
+	})
+}
