@@ -16,7 +16,7 @@ type fixedGate struct {
 	does string
 }
 
-// fixedGates are the gates of Kubernetes 1.36 about CPUs, memory, devices, cgroups and
+// fixedGates are the gates of Kubernetes 1.37 about CPUs, memory, devices, cgroups and
 // podresources that a kubelet's file may set and berth has no setting for. Locked gates are
 // omitted: a kubelet refuses other values itself.
 var fixedGates = map[string]fixedGate{
@@ -30,7 +30,7 @@ var fixedGates = map[string]fixedGate{
 	"KubeletPodResourcesGet":                  {true, "podresources serves Get"},
 	"KubeletInUserNamespace":                  {false, "kernel settings are as kernelTunables of berth's own file says"},
 	"KubeletPodResourcesListUseActivePods":    {true, "podresources lists the pods that are admitted"},
-	"PodLevelResourcesFixKubeletQOSClass":     {false, "a pod with empty pod-level resources is BestEffort"},
+	"PodLevelResourcesFixKubeletQOSClass":     {true, "a pod with empty pod-level resources has the class of its containers"},
 	"QOSReserved":                             {true, "qosReserved is used as it is set"},
 	"TopologyManagerPolicyAlphaOptions":       {true, "all options of the topology manager's policies can be used"},
 	"TopologyManagerPolicyBetaOptions":        {true, "all options of the topology manager's policies can be used"},

@@ -204,8 +204,10 @@ func (c *ctl) showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspec
 const exportLong = `Write the state file that the kubelet would have written. A kubelet that starts with it continues with the same
 allocations.
 
-Formats of kind cpu: every kubelet since 1.18 reads v2. Kubelets with the gate PodLevelResourceManagers read v3, the
-only format for CPUs of a whole pod. The default is the oldest format that can represent the ledger.`
+Formats of kind cpu: every kubelet since 1.18 reads v2. Kubelets since 1.36 with the gate PodLevelResourceManagers read
+v3, which has CPUs of a whole pod, too. Kubelets since 1.37 read and write v4, which also has the CPUs of resized
+containers before their resize. Formats of kind memory: v1, v2 (1.36, memory of a whole pod) and v3 (since 1.37). The
+default is the oldest format that can represent the ledger.`
 
 func (c *ctl) ledgerExport() *cobra.Command {
 	var kind, format, file string

@@ -33,12 +33,13 @@ type cpuBench struct {
 
 func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 	topo, cfg := env.machine(s.Topology), s.config("")
+	cfg.AsKubelet = env.asKubelet
 	m, err := cpu.New(cfg, topo)
 	if err != nil {
 		return nil, err
 	}
 	if m.Reserved() != s.Reserved {
-		if !s.overwritten(topo, m.Reserved(), s.Reserved) {
+		if !s.overwritten(env.Reference, topo, m.Reserved(), s.Reserved) {
 			return nil, fmt.Errorf("reserved CPUs: expected %q, got %q", s.Reserved, m.Reserved())
 		}
 		env.listed, cfg.ReservedCPUs = overwrites, s.Reserved
@@ -51,16 +52,16 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 
 // overwritten reports whether two things hold. The recorded reserved CPUs follow from the
 // reference's overwritten nodes, and the manager's follow from correct nodes.
-func (s cpuSetup) overwritten(topo *machine.Topology, mine, recorded cpuset.Set) bool {
-	return s.misreserved(topo, recorded) && s.spreads(topo, topo.CPUs(), cpuset.Set{}, mine, s.NumReserved, false) == nil
+func (s cpuSetup) overwritten(v version, topo *machine.Topology, mine, recorded cpuset.Set) bool {
+	return s.misreserved(v, topo, recorded) && s.spreads(topo, topo.CPUs(), cpuset.Set{}, mine, s.NumReserved, s.rule(newest, false)) == nil
 }
 
 // misreserved reports, from the recording alone, whether the reserved CPUs were chosen with
 // overwritten nodes.
-func (s cpuSetup) misreserved(topo *machine.Topology, recorded cpuset.Set) bool {
+func (s cpuSetup) misreserved(v version, topo *machine.Topology, recorded cpuset.Set) bool {
 	return s.Given == nil && s.Options[cpu.DistributeAcrossNUMA] == "true" &&
-		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, true) == nil &&
-		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, false) != nil
+		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, s.rule(v, true)) == nil &&
+		s.spreads(topo, topo.CPUs(), cpuset.Set{}, recorded, s.NumReserved, s.rule(v, false)) != nil
 }
 
 func newCPUBench(m *cpu.Manager, topo *machine.Topology) *cpuBench {

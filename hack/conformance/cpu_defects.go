@@ -22,6 +22,12 @@ const (
 	doubled    = "C13" // a unit is counted twice
 )
 
+// The entries for decisions that have changed since 1.36.
+const (
+	acrossSockets = "U1" // align-by-socket does not restrict the distribution
+	smtFirst      = "U2" // stored CPUs are checked like new ones
+)
+
 // cpuChoice is what one operation may choose from, and what its owner requests.
 type cpuChoice struct {
 	shared, reserved, reusable, held cpuset.Set
@@ -156,7 +162,7 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 	}
 	switch {
 	case slices.Contains(want.Quirks, "slice_aliasing"):
-		return overwrites, in.overwritten(topo, choice, want.Result, got.Result)
+		return overwrites, in.overwritten(env.Reference, topo, choice, want.Result, got.Result)
 	case want.Result.Error != nil && want.Result.Error.Class == "hang":
 		return hangs, nil
 	case crossing(topo):
@@ -167,11 +173,11 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 
 // overwritten checks that the recorded CPUs follow from the defect, and berth's from the correct
 // computation.
-func (in cpuAllocateIn) overwritten(topo *machine.Topology, c cpuChoice, want, got cpuResult) error {
-	if err := in.spreads(topo, c.free(), c.home, want.CPUSet, c.n, true); err != nil {
+func (in cpuAllocateIn) overwritten(v version, topo *machine.Topology, c cpuChoice, want, got cpuResult) error {
+	if err := in.spreads(topo, c.free(), c.home, want.CPUSet, c.n, in.rule(v, true)); err != nil {
 		return fmt.Errorf("recorded with the defect: %w", err)
 	}
-	if err := in.spreads(topo, c.free(), c.home, got.CPUSet, c.n, false); err != nil {
+	if err := in.spreads(topo, c.free(), c.home, got.CPUSet, c.n, in.rule(newest, false)); err != nil {
 		return fmt.Errorf("without the defect: %w", err)
 	}
 	return nil
@@ -207,4 +213,28 @@ func (s cpuSetup) mended(state cpuState, uid string) cpuState {
 		state.Default = state.Default.Minus(s.Reserved)
 	}
 	return state
+}
+
+// cpuAllocateEarlier checks decisions that kubelets before 1.37 made in another way.
+func cpuAllocateEarlier(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAllocated) (string, error) {
+	topo, c := env.machine(in.Topology), in.choice(env)
+	if err := c.check(got.Result, got.After, false); err != nil {
+		return "", err
+	}
+	if refused := want.Result.Error; refused != nil && refused.Type == "SMTAlignmentError" {
+		if c.held.IsEmpty() || !got.Result.OK {
+			return smtFirst, errors.New("refused, and the container has no CPUs")
+		}
+		return smtFirst, nil
+	}
+	if in.Options[cpu.DistributeAcrossNUMA] != "true" || in.Options[cpu.AlignBySocket] != "true" {
+		return "", errors.New("no rule has changed for these options")
+	}
+	if err := in.spreads(topo, c.free(), c.home, want.Result.CPUSet, c.n, in.rule(env.Reference, slices.Contains(want.Quirks, "slice_aliasing"))); err != nil {
+		return acrossSockets, fmt.Errorf("recorded: %w", err)
+	}
+	if err := in.spreads(topo, c.free(), c.home, got.Result.CPUSet, c.n, in.rule(newest, false)); err != nil {
+		return acrossSockets, fmt.Errorf("decided: %w", err)
+	}
+	return acrossSockets, nil
 }

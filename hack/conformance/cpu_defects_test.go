@@ -126,7 +126,7 @@ func TestOverwrittenReserve(t *testing.T) {
 		{"given", cpuSetup{Options: distribute, Given: &none, NumReserved: 128}, mine, nodes(0, 1, 2, 7), false},
 		{"another number", cpuSetup{Options: distribute, NumReserved: 96}, mine, nodes(0, 1, 2, 7), false},
 	} {
-		if got := tt.setup.overwritten(topo, tt.mine, tt.recorded); got != tt.want {
+		if got := tt.setup.overwritten(oldest, topo, tt.mine, tt.recorded); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}

@@ -10,13 +10,20 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// spread is the reference's distribution of CPUs over NUMA nodes, by the number of CPUs of each
-// node. With the defect it uses the content of the chosen nodes' buffers after the enumeration
-// (kubernetes#141237).
-type spread struct {
-	topo   *machine.Topology
-	group  int
+// spreadRule is a rule by which CPUs are distributed over NUMA nodes.
+type spreadRule struct {
+	// defect uses the content of the chosen nodes' buffers after the enumeration (kubernetes#141237).
 	defect bool
+	// bySocket prefers nodes of one socket, since 1.37.
+	bySocket bool
+}
+
+// spread is the reference's distribution of CPUs over NUMA nodes, by the number of CPUs of each
+// node.
+type spread struct {
+	spreadRule
+	topo  *machine.Topology
+	group int
 	// free by place of the node in the machine.
 	free []int
 }
@@ -70,17 +77,18 @@ func (s *spread) take(n int) ([]int, bool) {
 	perUnit := ((s.topo.CPUs().Len()-1)/s.group)/s.topo.NumNUMANodes() + 1
 	needed := (n-1)/s.group + 1
 	for k := (needed-1)/perUnit + 1; k <= min(needed, len(list)); k++ {
-		best := math.Inf(1)
+		best, inSocket := math.Inf(1), false
 		var chosen, takers []int
 		all := sets(list, k)
 		stopped := -1
 		for i, subset := range all {
-			if best == 0 {
+			if best == 0 && (!s.bySocket || inSocket) {
 				stopped = i
 				break
 			}
-			if score, rest, ok := s.score(list, subset, n); ok && score < best {
-				best, chosen, takers = score, subset, rest
+			score, rest, ok := s.score(list, subset, n)
+			if one := s.bySocket && s.oneSocket(subset); ok && (one && !inSocket || one == inSocket && score < best) {
+				best, inSocket, chosen, takers = score, one, subset, rest
 			}
 		}
 		if chosen == nil {
@@ -89,24 +97,41 @@ func (s *spread) take(n int) ([]int, bool) {
 		if s.defect {
 			chosen, takers = s.overwritten(all, chosen, takers, stopped, n)
 		}
-		return taken, s.hand(taken, chosen, takers, n, k)
+		return taken, s.hand(taken, chosen, takers, n)
 	}
 	return nil, false
 }
 
-// share is what each of k nodes gives.
-func (s *spread) share(n, k int) int { return n / k / s.group * s.group }
+// share is what each node of a subset gives.
+func (s *spread) share(n int, subset []int) int {
+	share := n / len(subset) / s.group * s.group
+	for _, x := range subset {
+		if s.bySocket {
+			share = min(share, s.free[x]/s.group*s.group)
+		}
+	}
+	return share
+}
+
+// oneSocket reports whether the CPUs of all nodes of a subset are in one socket.
+func (s *spread) oneSocket(subset []int) bool {
+	var all cpuset.Set
+	for _, x := range subset {
+		all = all.Union(s.topo.ByNode().CPUs(x))
+	}
+	return touched(s.topo.BySocket(), all) == 1
+}
 
 // able are the nodes of a subset that have a free group beyond their shares.
 func (s *spread) able(subset []int, n int) []int {
 	return slices.DeleteFunc(slices.Clone(subset), func(x int) bool {
-		return s.free[x]-s.share(n, len(subset)) < s.group
+		return s.free[x]-s.share(n, subset) < s.group
 	})
 }
 
 // score is the deviation of what the nodes of a list are left with.
 func (s *spread) score(list, subset []int, n int) (best float64, takers []int, ok bool) {
-	share, groups := s.share(n, len(subset)), 0
+	share, groups := s.share(n, subset), 0
 	rest := slices.Clone(s.free)
 	for _, x := range subset {
 		if groups += s.free[x] / s.group; s.free[x] < share {
@@ -184,10 +209,11 @@ func fresh(k int) int {
 }
 
 // hand takes the shares and the remainder.
-func (s *spread) hand(taken, chosen, takers []int, n, k int) bool {
+func (s *spread) hand(taken, chosen, takers []int, n int) bool {
 	rest, left := slices.Clone(s.free), n
+	share := s.share(n, chosen)
 	for _, x := range chosen {
-		if share := s.share(n, k); rest[x] >= share {
+		if rest[x] >= share {
 			rest[x] -= share
 			left -= share
 		}
@@ -229,11 +255,15 @@ func unevenness(list, rest []int) float64 {
 	return round(math.Sqrt(squares / float64(len(list))))
 }
 
-// spreads compares a choice of n CPUs, near first, with what each node gives by the
-// reference's rule, with the defect or without it. Nodes that are packed, because
+// rule is the rule of a version of the kubelet.
+func (s cpuSetup) rule(v version, defect bool) spreadRule {
+	return spreadRule{defect, v >= 37 && s.Options[cpu.AlignBySocket] == "true"}
+}
+
+// spreads compares a choice of n CPUs, near first, with what each node gives by a rule. Nodes that are packed, because
 // they cannot be spread over, are not compared.
-func (s cpuSetup) spreads(topo *machine.Topology, free, home, taken cpuset.Set, n int, defect bool) error {
-	d := &spread{topo: topo, group: 1, defect: defect}
+func (s cpuSetup) spreads(topo *machine.Topology, free, home, taken cpuset.Set, n int, rule spreadRule) error {
+	d := &spread{topo: topo, group: 1, spreadRule: rule}
 	if s.Options[cpu.FullPCPUsOnly] == "true" {
 		d.group = max(topo.CPUsPerCore(), 1)
 	}

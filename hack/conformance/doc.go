@@ -5,7 +5,8 @@
 //
 // DIR has a file SUITE.jsonl or SUITE.jsonl.gz for every suite, with one case in each line. Its
 // subdirectory unstable has the same for cases in which repeated runs of the reference gave
-// different answers. The machines of the cases are in topologies.json. The output has a line for
+// different answers. The machines of the cases are in topologies.json, and the version of the
+// kubelet in reference.json (without it 1.36.3). The output has a line for
 // every suite. For every failing case it has the id, and the expected and the actual answer. The
 // last line reads "N passed, N failed, N skipped". The exit status is 1 if a case failed (with
 // -no-skip also if one was skipped), and 2 if the recordings could not be read.
@@ -24,7 +25,10 @@
 //   - listed difference: a case in which the reference is wrong and berth decides
 //     differently, as an entry of docs/deviations.md describes. The reference is wrong
 //     if the case has a quirk, the reference panicked or hung, or the recording alone
-//     breaks a rule for all answers. The case counts as passed, in a separate number.
+//     breaks a rule for all answers. Two more kinds need a proof: berth's choice is
+//     better, and the managers give the recording if they decide as the kubelet does
+//     (cpu.Config.AsKubelet); or the recording is of an older kubelet, and follows from
+//     its rule. The case counts as passed, in a separate number.
 //
 // # Rules
 //

@@ -25,6 +25,13 @@ const (
 	wrapsAround = "N10" // huge pages below zero
 )
 
+// The entries for decisions about whole pods that have changed since 1.36.
+const (
+	emptyResources = "U3" // pod-level resources without any amount make a pod BestEffort
+	initUnlimited  = "U4" // the limits of sidecars count as those of later init containers
+	memoryless     = "U5" // a container without a memory request is refused
+)
+
 // podDefect is the reason why a recorded step cannot be right, given the recorded state before
 // it, and the entry that describes it.
 type podDefect struct{ entry, why string }
@@ -47,10 +54,25 @@ func (in podAdmitIn) defects(env *Env, want podAdmitWant) []podDefect {
 		} else if delete(here, pod.UID); i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
 			d = podDefect{miscounted, "memory is freed on other nodes than it was taken from"}
 		}
+		if env.Reference < newest && in.Steps[i].Op == "admit" {
+			d = cmp.Or(in.outdated(pod, w), d)
+		}
 		out[i] = cmp.Or(d, in.unsound(pod, before, w, i == 0), in.uneven(env, pod, w), in.emptied(here, w.CPU))
 		before = w
 	}
 	return out
+}
+
+// outdated judges an admission that kubelets since 1.37 decide in another way.
+func (in podAdmitIn) outdated(pod *workload.Pod, w podStepWant) podDefect {
+	switch {
+	case pod.Resources != nil && !pod.HasPodLevel():
+		return podDefect{emptyResources, "the pod counts as BestEffort"}
+	case strings.Contains(w.Result.Message, "[memorymanager]") && pod.HasPodLevel() && (in.TopologyScope != "pod" || in.TopologyPolicy == "none") &&
+		slices.ContainsFunc(pod.Containers, func(c workload.Container) bool { return !c.Guaranteed() }):
+		return podDefect{memoryless, "the memory manager may have refused a container without memory of its own"}
+	}
+	return podDefect{}
 }
 
 // firstDefect returns the first recorded step that cannot be right; -1 if there is none.

@@ -15,6 +15,7 @@ func TestPodStepsAfterADifference(t *testing.T) {
 	t.Parallel()
 	until, exact, all := 0, 0, 0
 	eachCase(t, "pod_admit", func(env *Env, in podAdmitIn, want podAdmitWant) {
+		env = env.with(true)
 		defects := in.defects(env, want)
 		if _, err := in.stepByStep(env, want, defects, 0); err != nil {
 			t.Error(err)
@@ -95,21 +96,24 @@ func TestSpread(t *testing.T) {
 	full := []int{32, 32, 32, 32, 32, 32, 32, 32}
 	less := []int{32, 32, 32, 30, 32, 32, 32, 30}
 	for _, row := range []struct {
-		n      int
-		free   []int
-		defect bool
-		want   []int
+		n    int
+		free []int
+		rule spreadRule
+		want []int
 	}{
-		{128, full, false, []int{32, 32, 32, 32, 0, 0, 0, 0}},
-		{128, full, true, []int{32, 32, 32, 0, 0, 0, 0, 32}},
-		{100, full, true, []int{25, 25, 25, 0, 0, 0, 0, 25}},
-		{192, full, true, []int{32, 32, 32, 32, 32, 0, 0, 32}},
-		{120, less, false, []int{30, 30, 30, 0, 30, 0, 0, 0}},
-		{120, less, true, []int{30, 30, 30, 0, 0, 0, 30, 0}},
+		{128, full, spreadRule{}, []int{32, 32, 32, 32, 0, 0, 0, 0}},
+		{128, full, spreadRule{defect: true}, []int{32, 32, 32, 0, 0, 0, 0, 32}},
+		{100, full, spreadRule{defect: true}, []int{25, 25, 25, 0, 0, 0, 0, 25}},
+		{192, full, spreadRule{defect: true}, []int{32, 32, 32, 32, 32, 0, 0, 32}},
+		{120, less, spreadRule{}, []int{30, 30, 30, 0, 30, 0, 0, 0}},
+		{120, less, spreadRule{defect: true}, []int{30, 30, 30, 0, 0, 0, 30, 0}},
+		{136, less, spreadRule{}, []int{28, 27, 27, 0, 27, 27, 0, 0}},
+		{96, []int{32, 32, 8, 30, 32, 32, 32, 30}, spreadRule{}, []int{32, 32, 0, 0, 32, 0, 0, 0}},
+		{96, []int{32, 32, 8, 30, 32, 32, 32, 30}, spreadRule{bySocket: true}, []int{0, 0, 0, 0, 32, 32, 32, 0}},
 	} {
-		s := spread{topo: topo, group: 1, defect: row.defect, free: row.free}
+		s := spread{spreadRule: row.rule, topo: topo, group: 1, free: row.free}
 		if got, ok := s.take(row.n); !ok || !slices.Equal(got, row.want) {
-			t.Errorf("%d, defect %t: %v, %t; want %v", row.n, row.defect, got, ok, row.want)
+			t.Errorf("%d, %+v: %v, %t; want %v", row.n, row.rule, got, ok, row.want)
 		}
 	}
 }

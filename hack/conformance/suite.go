@@ -26,9 +26,13 @@ type Env struct {
 	Machines vector.Machines
 	// Deviations are the ids of docs/deviations.md.
 	Deviations map[string]bool
+	// Reference is the version of the kubelet that has made the recordings.
+	Reference version
 	// listed is the entry of a difference in the set-up, which the recording proves. The answers
 	// are then decided with the recorded set-up, and compared as in every other case.
 	listed string
+	// asKubelet decides as the kubelet does where berth's choice is better.
+	asKubelet bool
 }
 
 // machine returns the machine of a name. It panics without one: the case fails then.
@@ -55,6 +59,15 @@ type Plan[In, Want, Got any] struct {
 	// docs/deviations.md for this difference, or an error. A suite without it has no listed
 	// differences.
 	Differs func(env *Env, in In, want Want, got Got) (deviation string, wrong error)
+	// Earlier is called for a recording of an older kubelet that no defect explains. It checks that the
+	// recording follows from the older kubelet's rule, and the decision from the newest one's. It
+	// returns the id of the entry in docs/deviations.md.
+	Earlier func(env *Env, in In, want Want, got Got) (deviation string, wrong error)
+	// Better is called for a decision that differs from the one as the kubelet (Env.asKubelet), which has been
+	// judged by the recording. It checks that the decision keeps every invariant and is better. It
+	// returns the id of the entry in docs/deviations.md. A suite without it decides each case as the
+	// kubelet does.
+	Better func(env *Env, in In, asKubelet, got Got) (deviation string, wrong error)
 	// Unsound returns why an unmarked recording is a defect case: it breaks a rule for all
 	// answers, such as giving something to two owners. It uses only the recording; empty means
 	// sound.
@@ -203,13 +216,53 @@ func (p Plan[In, Want, Got]) run(env *Env, known *keys, raw json.RawMessage, rep
 	if repair && p.Repair != nil {
 		p.Repair(&in, &want)
 	}
-	env = &Env{Machines: env.Machines, Deviations: env.Deviations}
+	o := p.judge(env.with(p.Better == nil), h.defect(raw), in, want)
+	if p.Better == nil || o.verdict == passed {
+		return o
+	}
+	asKubelet := p.judge(env.with(true), h.defect(raw), in, want)
+	if asKubelet.verdict != passed && asKubelet.verdict != listed {
+		return asKubelet
+	}
+	return p.better(env, in, asKubelet)
+}
+
+// with returns an Env for one decision.
+func (e *Env) with(asKubelet bool) *Env {
+	return &Env{Machines: e.Machines, Deviations: e.Deviations, Reference: e.Reference, asKubelet: asKubelet}
+}
+
+// better judges the decision of a case that has been judged with managers that decide as the kubelet does.
+func (p Plan[In, Want, Got]) better(env *Env, in In, judged outcome) outcome {
+	asKubelet, err := p.Decide(env.with(true), in)
+	got, err2 := p.Decide(env.with(false), in)
+	if err := errors.Join(err, err2); err != nil {
+		return outcome{verdict: failed, note: "decide: " + err.Error()}
+	}
+	if reflect.DeepEqual(asKubelet, got) {
+		return judged
+	}
+	entry, err := p.Better(env, in, asKubelet, got)
+	if err == nil && !env.Deviations[entry] {
+		err = fmt.Errorf("docs/deviations.md has no entry %q", entry)
+	}
+	switch {
+	case err != nil:
+		return outcome{verdict: failed, note: "not better than as the kubelet: " + err.Error(), want: render(asKubelet), got: render(got)}
+	case judged.verdict == listed:
+		return judged
+	}
+	return outcome{verdict: listed, note: entry}
+}
+
+// judge decides a case and compares the decision with the recording.
+func (p Plan[In, Want, Got]) judge(env *Env, defect bool, in In, want Want) outcome {
 	got, err := p.Decide(env, in)
 	if why := (skip{}); errors.As(err, &why) {
 		return outcome{verdict: skipped, note: why.reason}
 	}
 	if err != nil {
-		return fail("decide: %v", err)
+		return outcome{verdict: failed, note: "decide: " + err.Error()}
 	}
 	again, err := p.Decide(env, in)
 	if err != nil || !reflect.DeepEqual(got, again) {
@@ -217,13 +270,20 @@ func (p Plan[In, Want, Got]) run(env *Env, known *keys, raw json.RawMessage, rep
 	}
 	diff, entry := p.Compare(in, want, got), env.listed
 	bad := func(why string) outcome {
+		if p.Earlier != nil && env.Reference < newest {
+			entry, err := p.Earlier(env, in, want, got)
+			if err == nil && env.Deviations[entry] {
+				return outcome{verdict: listed, note: entry}
+			}
+			why += fmt.Sprintf("; not as by an older kubelet (entry %q): %v", entry, err)
+		}
 		return outcome{verdict: failed, note: diff + why, want: render(want), got: render(got)}
 	}
 	switch {
 	case diff == "" && entry == "":
 		return outcome{verdict: passed}
 	case diff == "":
-	case p.Differs == nil || !h.defect(raw) && (p.Unsound == nil || p.Unsound(env, in, want) == ""):
+	case p.Differs == nil || !defect && (p.Unsound == nil || p.Unsound(env, in, want) == ""):
 		return bad("")
 	default:
 		if entry, err = p.Differs(env, in, want, got); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,12 +10,14 @@ import (
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // cgroupPods: a pod's class and the values of its cgroup.
 var cgroupPods = Define("cgroup_pods", Plan[podCgroupIn, podCgroupWant, podCgroupGot]{
 	Decide:  decidePodCgroup,
 	Compare: comparePodCgroup,
+	Earlier: podCgroupEarlier,
 })
 
 type podCgroupIn struct {
@@ -55,14 +58,25 @@ func decidePodCgroup(_ *Env, in podCgroupIn) (podCgroupGot, error) {
 	if err := json.Unmarshal(in.Pod, &pod); err != nil {
 		return podCgroupGot{Error: err.Error()}, nil
 	}
-	// The reference computes values alike for both versions; memory QoS shows on v2 only.
+	config := in.config()
+	return podCgroupGot{QoSClass: string(pod.QoSClass(config.Features)), Config: in.files(pod.Pod, config)}, nil
+}
+
+// config is the configuration of a case. The reference computes values alike for both versions; memory QoS
+// shows on v2 only.
+func (in podCgroupIn) config() cgroup.Config {
 	config := cgroup.DefaultConfig(cgroup.Facts{Version: cgroup.V2})
 	config.Features.PodLevelResources = in.Gates.On(vector.PodLevelResources)
 	config.PeriodUS = in.CPUPeriodUS
 	config.DefaultQuotas = !in.Gates.On(vector.CustomCPUCFSQuotaPeriod)
 	config.MemoryQoS = in.EnforceMemoryQoS
 	config.ReservationPolicy = cgroup.ReservationPolicy(in.MemoryReservationPolicy)
-	values := cgroup.PodValues(pod.Pod, config, !in.EnforceCPULimits)
+	return config
+}
+
+// files are the values of a pod's cgroup.
+func (in podCgroupIn) files(pod *workload.Pod, config cgroup.Config) *podCgroupFiles {
+	values := cgroup.PodValues(pod, config, !in.EnforceCPULimits)
 	files := podCgroupFiles{
 		CPUShares:      values.CPUShares,
 		CPUQuotaUS:     values.CPUQuotaUS,
@@ -76,7 +90,65 @@ func decidePodCgroup(_ *Env, in podCgroupIn) (podCgroupGot, error) {
 	for size, bytes := range values.HugePages {
 		files.HugePageLimits[strconv.FormatInt(size, 10)] = bytes
 	}
-	return podCgroupGot{QoSClass: string(pod.QoSClass(config.Features)), Config: &files}, nil
+	return &files
+}
+
+// podCgroupEarlier computes the values of a pod by the rules of kubelets before 1.37.
+func podCgroupEarlier(_ *Env, in podCgroupIn, want podCgroupWant, got podCgroupGot) (string, error) {
+	var pod vector.Pod
+	if err := json.Unmarshal(in.Pod, &pod); err != nil {
+		return "", err
+	}
+	config, entry := in.config(), initUnlimited
+	if want.QoSClass != got.QoSClass {
+		entry = emptyResources
+		if pod.Resources == nil || pod.HasPodLevel() || want.QoSClass != string(workload.BestEffort) {
+			return entry, errors.New("the pod has pod-level resources, or none at all")
+		}
+	}
+	pod.QoS = workload.QoSClass(want.QoSClass)
+	files := in.files(pod.Pod, config)
+	if pod.QoS == workload.Burstable {
+		limits := workload.EffectiveLimits(pod.Pod, config.Features)
+		if files.CPUQuotaUS == nil && limitedWithSidecars(pod.Pod, workload.CPU) {
+			quota := cgroup.Unlimited
+			if in.EnforceCPULimits {
+				quota = cgroup.QuotaFromMilliCPU(limits[workload.CPU], in.quotaPeriod())
+			}
+			files.CPUQuotaUS, files.CPUPeriodUS = &quota, &config.PeriodUS
+		}
+		if files.MemoryLimit == nil && limitedWithSidecars(pod.Pod, workload.Memory) {
+			files.MemoryLimit = new(limits[workload.Memory])
+		}
+	}
+	if older := (podCgroupGot{QoSClass: want.QoSClass, Config: files}); render(older.Config) != render(want.Config) {
+		return entry, fmt.Errorf("by the older rules: %s", render(older))
+	}
+	return entry, nil
+}
+
+// quotaPeriod is the period that quotas are computed for.
+func (in podCgroupIn) quotaPeriod() uint64 {
+	if !in.Gates.On(vector.CustomCPUCFSQuotaPeriod) {
+		return cgroup.DefaultPeriodUS
+	}
+	return in.CPUPeriodUS
+}
+
+// limitedWithSidecars reports whether every container is limited, where an ordinary init container counts as limited by
+// the sidecars before it.
+func limitedWithSidecars(pod *workload.Pod, r workload.Resource) bool {
+	sidecars := false
+	for _, c := range pod.Walk() {
+		limited := c.Limits[r] != 0
+		if c.Role == workload.Sidecar {
+			sidecars = sidecars || limited
+		}
+		if !limited && (c.Role == workload.App || !sidecars) {
+			return false
+		}
+	}
+	return true
 }
 
 func comparePodCgroup(_ podCgroupIn, want podCgroupWant, got podCgroupGot) string {

@@ -104,7 +104,7 @@ func (in configurationIn) misreserved(env *Env, want configurationWant) (c cpuPo
 		return c, b, reserved, false
 	}
 	reserved = b.machine.CPUs().Minus(allocatable)
-	return c, b, reserved, c.cpuSetup.misreserved(b.machine, reserved)
+	return c, b, reserved, c.cpuSetup.misreserved(env.Reference, b.machine, reserved)
 }
 
 // configurationDiffers judges such a choice. It also judges the check of a state in which the
@@ -117,7 +117,7 @@ func configurationDiffers(env *Env, in configurationIn, want configurationWant, 
 	switch {
 	case !wrong || !want.OK || !got.OK:
 		return "", errors.New("no entry is about this")
-	case !c.overwritten(b.machine, b.Reserved(), reserved):
+	case !c.overwritten(env.Reference, b.machine, b.Reserved(), reserved):
 		return "", errors.New("the reserved CPUs are not those that nodes would give that are not overwritten")
 	}
 	return overwrites, nil
@@ -250,15 +250,18 @@ type checkpointGot struct {
 	Again string `json:"again"`
 }
 
-func decideCheckpoint(_ *Env, in checkpointIn) (got checkpointGot, err error) {
-	podLevel := 0 // formats that have pods are one higher
-	if in.Gates.On(vector.PodLevelResourceManagers) {
-		podLevel = 1
+func decideCheckpoint(env *Env, in checkpointIn) (got checkpointGot, err error) {
+	later := 0 // formats that have pods are one higher; since 1.37 another one, which has them, too
+	switch {
+	case env.Reference >= 37:
+		later = 2
+	case in.Gates.On(vector.PodLevelResourceManagers):
+		later = 1
 	}
 	switch in.Op {
 	case "cpu_manager_state":
 		s := in.CPU.kubelet()
-		return rewritten(&s, 2+podLevel, func(file []byte) (*kubelet.CPUState, int, error) {
+		return rewritten(&s, 2+later, func(file []byte) (*kubelet.CPUState, int, error) {
 			s, err := kubelet.ParseCPU(file, nil)
 			return &s, s.Format, err
 		})
@@ -268,7 +271,7 @@ func decideCheckpoint(_ *Env, in checkpointIn) (got checkpointGot, err error) {
 			return got, err
 		}
 		s.Policy = memory.PolicyStatic
-		return rewritten(&s, 1+podLevel, func(file []byte) (*kubelet.MemoryState, int, error) {
+		return rewritten(&s, 1+later, func(file []byte) (*kubelet.MemoryState, int, error) {
 			s, err := kubelet.ParseMemory(file)
 			return &s, s.Format, err
 		})

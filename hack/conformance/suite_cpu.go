@@ -74,6 +74,8 @@ var (
 		Decide:  decideCPUAllocate,
 		Compare: compareCPUAllocate,
 		Differs: cpuAllocateDiffers,
+		Earlier: cpuAllocateEarlier,
+		Better:  cpuAllocateBetter,
 		Unsound: cpuAllocateUnsound,
 		Repair:  cpuAllocateRepair,
 	}

@@ -25,6 +25,7 @@ var podAdmit = Define("pod_admit", Plan[podAdmitIn, podAdmitWant, []podStepGot]{
 	Decide:  decidePodAdmit,
 	Compare: comparePodAdmit,
 	Differs: podAdmitDiffers,
+	Better:  podAdmitBetter,
 	Unsound: podAdmitUnsound,
 })
 
@@ -109,7 +110,9 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 		return nil, err
 	}
 	setup := cpuSetup{Gates: in.Gates, Options: in.CPUOptions, NumReserved: in.NumReserved, Given: &in.ReservedCPUs}
-	cpus, err := cpu.New(setup.config(in.TopologyPolicy), m)
+	config := setup.config(in.TopologyPolicy)
+	config.AsKubelet = env.asKubelet
+	cpus, err := cpu.New(config, m)
 	if err != nil {
 		return nil, err
 	}
@@ -138,9 +141,9 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := admission.Config{Features: in.Gates.Features(), Tries: -1}
+	engine := admission.Config{Features: in.Gates.Features(), Tries: -1}
 	b := &podBench{cpus: newCPUBench(cpus, m), memory: mem, known: known}
-	b.on = func(view *ledger.View) *admission.Trial { return admission.NewTrial(config, view, bus, policy) }
+	b.on = func(view *ledger.View) *admission.Trial { return admission.NewTrial(engine, view, bus, policy) }
 	b.Trial = b.on(b.cpus.base)
 	return b, nil
 }

@@ -332,20 +332,20 @@ func TestImportWaitsForWhatItNames(t *testing.T) {
 	}
 }
 
-// TestImportOfPodLevelFormats: files of the formats that a kubelet writes with the
-// feature gate PodLevelResourceManagers are refused where the gate is off here.
+// TestImportOfPodLevelFormats: entries that a kubelet writes with the feature gate
+// PodLevelResourceManagers are refused where the gate is off here.
 func TestImportOfPodLevelFormats(t *testing.T) {
 	t.Parallel()
-	cpuFile, err := (&kubelet.CPUState{Policy: "static", Shared: cpuset.Range(0, 15)}).Marshal(3)
+	cpuFile, err := (&kubelet.CPUState{Policy: "static", Shared: cpuset.Range(0, 13), Pods: map[string]cpuset.Set{"a": cpuset.Range(14, 15)}}).Marshal(4)
 	must(t, err)
-	memoryFile, err := (&kubelet.MemoryState{Policy: "Static"}).Marshal(2)
+	memoryFile, err := (&kubelet.MemoryState{Policy: "Static", Pods: map[string][]kubelet.MemoryBlock{"a": nil}}).Marshal(3)
 	must(t, err)
 	for _, gate := range []bool{false, true} {
 		h := newFixture(t, topology.Restricted)
 		h.Features = workload.Features{PodLevelResources: true, PodLevelResourceManagers: gate}
 		before := h.ledger.View()
 		for kind, data := range map[kubelet.Kind][]byte{kubelet.CPU: cpuFile, kubelet.Memory: memoryFile} {
-			_, err := h.importer().Import(t.Context(), importer.Request{Kind: kind, Data: data, Settings: kubelet.Settings{Policy: "static"}})
+			_, err := h.importer().Import(t.Context(), importer.Request{Kind: kind, Data: data, Settings: kubelet.Settings{Policy: "static"}, SkipUnknown: true})
 			refused := err != nil && strings.Contains(err.Error(), "PodLevelResourceManagers")
 			if refused == gate || refused && (errdefs.ClassOf(err) != errdefs.Precondition || h.ledger.View() != before) {
 				t.Errorf("%s, gate %t: %v", kind, gate, err)

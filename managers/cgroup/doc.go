@@ -15,7 +15,7 @@
 //   - op: one step from a snapshot to the desired nodes.
 //   - port: the Tree interface, through which callers read and write a tree.
 //
-// Invariants: names and converted values agree with Kubernetes 1.36. A bad name is an error,
+// Invariants: names and converted values agree with Kubernetes 1.37. A bad name is an error,
 // never a panic. The ops of Diff, applied in order, satisfy the kernel's rules between parents
 // and children after every step, and a second Diff returns no ops. The package does no I/O;
 // the drivers in server/internal/host do.

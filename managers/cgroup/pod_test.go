@@ -106,7 +106,7 @@ var podRows = []struct {
 		1024, 39, 100000, gi, gi, no, 256 * mi},
 	{"unlimited sidecar", pod(ctr(workload.Sidecar, 100, 64, no, no), ctr(workload.App, 500, 256, 1000, 512)), 614, 24, no, no, no, 320 * mi, 0},
 	{"unlimited init container after a limited sidecar", pod(ctr(workload.Sidecar, 100, 64, 200, 128), workload.Container{Role: workload.Init},
-		ctr(workload.App, 500, 256, 1000, 512)), 614, 24, 120000, 640 * mi, no, 320 * mi, 0},
+		ctr(workload.App, 500, 256, 1000, 512)), 614, 24, no, no, no, 320 * mi, 0},
 	{"overhead on a limit that is there", withOverhead(pod(ctr(workload.App, 100, 64, 500, no)), 250, 120), 358, 14, 75000, no, no, 184 * mi, 0},
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -42,7 +43,7 @@ var assignments = []struct {
 
 func TestAssignment(t *testing.T) {
 	t.Parallel()
-	manners := map[string]manner{"packed": {}, "spread": {spread: true}, "uncores": {uncores: true}}
+	manners := map[string]manner{"packed": {}, "spread": {spread: true, asKubelet: true}, "uncores": {uncores: true, asKubelet: true}}
 	for _, row := range assignments {
 		table := newTable(machines[row.machine])
 		for answer := range strings.FieldsSeq(row.answers) {
@@ -78,7 +79,7 @@ func TestDistribution(t *testing.T) {
 			if _, err := fmt.Sscanf(strings.NewReplacer("→", " ", "=", " ").Replace(answer), "%d %s", &n, &want); err != nil {
 				t.Fatal(err)
 			}
-			taken, err := table.distributed(set(row.free), n, row.group)
+			taken, err := table.distributed(set(row.free), n, evenly{group: row.group})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,12 +109,113 @@ func TestDistributionKeepsItsSubset(t *testing.T) {
 		n    int
 		want string // the reference: 0-2,7 for four nodes, 0-4,7 for six
 	}{{128, "0-3"}, {100, "0-3"}, {192, "0-5"}} {
-		got, err := table.distributed(topo.CPUs(), row.n, 1)
+		got, err := table.distributed(topo.CPUs(), row.n, evenly{group: 1})
 		if err != nil || got.Len() != row.n {
 			t.Fatalf("%d CPUs: got %s, %v", row.n, got, err)
 		}
 		if nodes := topo.NodesOf(got).String(); nodes != row.want {
 			t.Errorf("%d CPUs: on nodes %s, want %s", row.n, nodes, row.want)
+		}
+	}
+}
+
+// TestDistributionUsesTheMerge: CPUs are spread over as many nodes as the merge has chosen for devices
+// (kubernetes#139430), if the request is large enough.
+func TestDistributionUsesTheMerge(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2s2n8c2t") // 16 CPUs on each of four nodes
+	for _, row := range []struct {
+		n, merged int
+		asKubelet bool
+		want      string
+	}{
+		{44, 4, false, "0-3"}, {44, 4, true, "0-2"}, {44, 0, false, "0-2"}, {44, 2, false, "0-2"}, {3, 4, false, "0"}, {4, 4, false, "0-3"},
+	} {
+		m := Manager{table: newTable(topo), options: options{acrossNUMA: true}, asKubelet: row.asKubelet}
+		got, err := m.chooseOn(topo.CPUs(), row.n, row.merged)
+		if err != nil || got.Len() != row.n || topo.NodesOf(got).String() != row.want {
+			t.Errorf("%d CPUs, %d nodes: got %s on nodes %s, %v; want nodes %s", row.n, row.merged, got, topo.NodesOf(got), err, row.want)
+		}
+	}
+}
+
+// TestDistributionBySocket: nodes of one socket are preferred, also with an uneven share.
+func TestDistributionBySocket(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2s2n4c2t") // 8 CPUs on each of four nodes
+	free := topo.CPUs().Minus(topo.CPUsInNodes(numa.Of(0)).Lowest(3))
+	for _, row := range []struct {
+		free     cpuset.Set
+		bySocket bool
+		want     string // CPUs of each node
+	}{
+		{topo.CPUs(), true, "[5 5 0 0]"},
+		{free, false, "[0 5 5 0]"}, {free, true, "[0 0 5 5]"},
+		{free.Minus(topo.CPUsInNodes(numa.Of(2))), false, "[0 5 0 5]"},
+		{free.Minus(topo.CPUsInNodes(numa.Of(2))), true, "[5 5 0 0]"},
+		{free.Minus(topo.CPUsInNodes(numa.Of(0)).Lowest(4)).Minus(topo.CPUsInNodes(numa.Of(2))), true, "[4 6 0 0]"},
+	} {
+		table := newTable(topo)
+		got, err := table.distributed(row.free, 10, evenly{group: 1, bySocket: row.bySocket})
+		counts := make([]int, table.part[node].Len())
+		for i := range counts {
+			counts[i] = got.IntersectLen(table.part[node].CPUs(i))
+		}
+		if err != nil || fmt.Sprint(counts) != row.want {
+			t.Errorf("free %s, by socket %t: got %v, %v; want %s", row.free, row.bySocket, counts, err, row.want)
+		}
+	}
+}
+
+// TestSpreadTakesCoresInTurns: whatever the numbers of siblings are, no core gives a second CPU before each has
+// given one (kubernetes#140688).
+func TestSpreadTakesCoresInTurns(t *testing.T) {
+	t.Parallel()
+	neighbours := machinetest.Build("4c2t", machinetest.CPUIDs(func(old int) int { return old%4*2 + old/4 })) // siblings 0-1, 2-3, ...
+	for _, row := range []struct {
+		topo      *machine.Topology
+		free      string
+		n         int
+		asKubelet bool
+		want      string
+	}{
+		{neighbours, "0-7", 2, false, "0,2"}, {neighbours, "0-7", 2, true, "0-1"},
+		{neighbours, "0-7", 5, false, "0-2,4,6"},
+		{neighbours, "1-7", 2, false, "1-2"},
+		{machines["A"], "0-7", 5, false, "0-4"},
+		{machines["A"], "0-3,6-7", 2, false, "0-1"},
+	} {
+		got, err := newTable(row.topo).packed(set(row.free), row.n, manner{spread: true, asKubelet: row.asKubelet})
+		if err != nil || got != set(row.want) {
+			t.Errorf("%d of %s, as kubelet %t: got %s, %v; want %s", row.n, row.free, row.asKubelet, got, err, row.want)
+		}
+	}
+}
+
+// TestFewestCaches: no cache is crossed where one has room (kubernetes#137315); otherwise whole caches
+// come first, then the fewest parts.
+func TestFewestCaches(t *testing.T) {
+	t.Parallel()
+	e := machines["E"] // caches 0-3 and 4-7, without siblings
+	f := machinetest.Build("4l4c2t")
+	for _, row := range []struct {
+		topo          *machine.Topology
+		free          string
+		n             int
+		want, kubelet int // number of caches
+	}{
+		{e, "0-7", 3, 1, 1}, {e, "0-7", 4, 1, 1}, {e, "0-7", 5, 2, 2}, {e, "1-3,5-7", 3, 1, 1},
+		// Of each core one thread is free, and the kubelet counts cores.
+		{f, "0,4-6,8-11", 3, 1, 2}, {f, "0-1,4,8-10,12-13", 3, 1, 2}, {f, "0-1,4,8-9,12-13", 4, 2, 3},
+		{f, "0-1,4-7,8-11,20-23", 6, 1, 1},
+	} {
+		table := newTable(row.topo)
+		for asKubelet, want := range map[bool]int{false: row.want, true: row.kubelet} {
+			got, err := table.packed(set(row.free), row.n, manner{uncores: true, asKubelet: asKubelet})
+			caches := len(slices.Collect(row.topo.ByUncore().Touched(got)))
+			if err != nil || got.Len() != row.n || !got.IsSubsetOf(set(row.free)) || caches != want {
+				t.Errorf("%d of %s, as kubelet %t: got %s of %d caches, %v; want %d", row.n, row.free, asKubelet, got, caches, err, want)
+			}
 		}
 	}
 }
@@ -126,7 +228,7 @@ func TestDistributionEnds(t *testing.T) {
 	topo := machinetest.Build("4n4c2t")
 	free := topo.CPUs().Minus(set("0,4,8,12"))
 	for _, n := range []int{20, 22, 24} {
-		got, err := newTable(topo).distributed(free, n, 2)
+		got, err := newTable(topo).distributed(free, n, evenly{group: 2})
 		if err != nil || got.Len() != n || !got.IsSubsetOf(free) {
 			t.Errorf("%d CPUs: got %s, %v", n, got, err)
 		}
@@ -143,7 +245,7 @@ func TestDistributionOnManyNodes(t *testing.T) {
 	for i := range 40 { // all but one thread of the first 40 nodes are busy
 		free = free.Minus(table.part[node].CPUs(i).Minus(table.part[node].CPUs(i).Lowest(1)))
 	}
-	got, err := table.distributed(free, 24*10+5, 1)
+	got, err := table.distributed(free, 24*10+5, evenly{group: 1})
 	if err != nil || got.Len() != 245 || !got.IsSubsetOf(free) {
 		t.Fatalf("got %s, %v", got, err)
 	}

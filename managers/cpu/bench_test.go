@@ -36,7 +36,7 @@ func BenchmarkAssign(b *testing.B) {
 			{"packed", 16, func(n int) (cpuset.Set, error) { return table.packed(free, n, manner{}) }},
 			{"uncores", 16, func(n int) (cpuset.Set, error) { return table.packed(free, n, manner{uncores: true}) }},
 			{"spread", 16, func(n int) (cpuset.Set, error) { return table.packed(free, n, manner{spread: true}) }},
-			{"distributed", 130, func(n int) (cpuset.Set, error) { return table.distributed(free, n, 1) }},
+			{"distributed", 130, func(n int) (cpuset.Set, error) { return table.distributed(free, n, evenly{group: 1}) }},
 		} {
 			n := min(row.n, free.Len())
 			b.Run(fmt.Sprintf("%s/%d/cpus=%d", row.name, n, topo.CPUs().Len()), func(b *testing.B) {

@@ -51,10 +51,13 @@ type Config struct {
 	// go with.
 	TopologyPolicy string
 	Features       Features
+	// AsKubelet chooses CPUs exactly as the kubelet does, also where berth's choice is better: rows
+	// C19, C20 and C21 of docs/deviations.md.
+	AsKubelet bool
 }
 
 // Features selects what the kubelet puts behind feature gates. In Kubernetes
-// 1.36 BetaOptions and PodLevelResources are on, the others off.
+// 1.37 BetaOptions and PodLevelResources are on, the others off.
 type Features struct {
 	// AlphaOptions and BetaOptions allow the options of these levels.
 	AlphaOptions, BetaOptions bool
@@ -72,7 +75,7 @@ type Features struct {
 // larger than the machine.
 func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	var bad errdefs.Violations
-	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options), withheld: notForPods}
+	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options), withheld: notForPods, asKubelet: cfg.AsKubelet}
 	switch cfg.Policy {
 	case PolicyNone, "":
 		m.policy = PolicyNone
@@ -127,7 +130,10 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 		bad.Addf("kubeReserved", "cannot reserve %d CPUs: the machine has %d", count, all.Len())
 	case m.reserved.Len() < count:
 		free := all.Minus(m.reserved)
-		set, err := m.choose(free, min(count-m.reserved.Len(), free.Len()))
+		// A node that changes from the kubelet to berth keeps its reserved CPUs.
+		kubelet := *m
+		kubelet.asKubelet = true
+		set, err := kubelet.choose(free, min(count-m.reserved.Len(), free.Len()))
 		if err != nil {
 			bad.Addf("kubeReserved", "reserve %s CPUs: %v", strconv.Itoa(count), err)
 			return

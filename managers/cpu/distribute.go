@@ -8,10 +8,21 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
+// evenly is how CPUs are spread over NUMA nodes.
+type evenly struct {
+	// group is the number of CPUs that stay together: a core's under full-pcpus-only, else 1.
+	group int
+	// least is the number of nodes to use at least, if the request is large enough for them.
+	// A device on one of the merge's nodes so stays near some of the CPUs (kubernetes#139430).
+	least int
+	// bySocket prefers nodes of one socket, whatever is free on them (align-by-socket).
+	bySocket bool
+}
+
 // distributed takes n CPUs spread evenly over as few NUMA nodes as can hold
-// them (KEP-2902), in groups of so many: whole cores under full-pcpus-only, else
-// single CPUs. Where no even spread exists it packs.
-func (t *table) distributed(free cpuset.Set, n, group int) (cpuset.Set, error) {
+// them (KEP-2902). Where no even spread exists it packs.
+func (t *table) distributed(free cpuset.Set, n int, how evenly) (cpuset.Set, error) {
+	group := how.group
 	if n%group != 0 {
 		return t.packed(free, n, manner{})
 	}
@@ -22,7 +33,7 @@ func (t *table) distributed(free cpuset.Set, n, group int) (cpuset.Set, error) {
 	if r.left < n {
 		return cpuset.Set{}, shortage(n, r.left)
 	}
-	d := &distribution{table: t, group: group, n: n, nodes: slices.Clip(r.distinctNodes())}
+	d := &distribution{table: t, evenly: how, score: math.Inf(1), n: n, nodes: slices.Clip(r.distinctNodes())}
 	for _, x := range d.nodes {
 		d.avail = append(d.avail, r.count(node, x))
 	}
@@ -51,16 +62,20 @@ func (r *run) distinctNodes() []int32 {
 // is the standard deviation of the free CPUs that all nodes are left with,
 // rounded to three decimals as the reference does: the first candidate with the
 // least score wins, over the smallest number of nodes for which there is one.
+// By socket, a candidate within one socket wins over any other, and the equal share
+// is at most what each of its nodes has.
 type distribution struct {
 	*table
-	group, n int
-	nodes    []int32 // those with free CPUs, in the order of the enumeration
-	avail    []int   // their free CPUs
+	evenly
+	n     int
+	nodes []int32 // those with free CPUs, in the order of the enumeration
+	avail []int   // their free CPUs
 
 	// The best candidate so far, by positions in nodes.
 	chosen, takers []int
 	squares        int // sum of the squares of what the nodes are left with
 	score          float64
+	inSocket       bool // the chosen nodes are in one socket; only by socket
 }
 
 // exactBelow is the number of candidates up to which all are compared. The
@@ -75,7 +90,6 @@ const (
 func (d *distribution) search() bool {
 	least, most := d.sizes()
 	for k := least; k <= most; k++ {
-		d.score = math.Inf(1)
 		if candidates(len(d.nodes), k) <= exactBelow {
 			d.trySubsets(k)
 		} else {
@@ -89,12 +103,17 @@ func (d *distribution) search() bool {
 }
 
 // sizes gives the least and largest number of nodes worth trying. The least
-// follows from the machine's size, whatever is free.
+// follows from the machine's size, whatever is free, and from what is demanded
+// if so many nodes can give something.
 func (d *distribution) sizes() (least, most int) {
 	groups := (d.topo.CPUs().Len()-1)/d.group + 1
 	perNode := (groups-1)/d.part[node].Len() + 1
 	needed := (d.n-1)/d.group + 1
-	return (needed-1)/perNode + 1, min(needed, len(d.nodes))
+	least, most = (needed-1)/perNode+1, min(needed, len(d.nodes))
+	if d.least <= most {
+		least = max(least, d.least)
+	}
+	return least, most
 }
 
 // candidates is the number of ways to choose k of n nodes, and takers among
@@ -116,27 +135,54 @@ func candidates(n, k int) int {
 func (d *distribution) trySubsets(k int) {
 	subsets(len(d.nodes), k, func(chosen []int) bool {
 		d.try(chosen)
-		return d.score != 0
+		return d.score != 0 || d.bySocket && !d.inSocket
 	})
 }
 
 // tryLargest tries the k nodes with the most free CPUs, which can hold the
-// request if any k can, and apart from rounding leave the most even rest.
+// request if any k can, and apart from rounding leave the most even rest. By
+// socket it tries those of each socket first.
 func (d *distribution) tryLargest(k int) {
-	all := make([]int, len(d.nodes))
+	all, bySocket := make([]int, len(d.nodes)), make([][]int, d.part[socket].Len())
 	for i := range all {
 		all[i] = i
+		if homes := d.nodeSockets.members[d.nodes[i]]; len(homes) == 1 {
+			bySocket[homes[0]] = append(bySocket[homes[0]], i)
+		}
 	}
-	d.try(largest(all, d.avail, k))
+	for _, some := range bySocket {
+		if d.bySocket && len(some) >= k {
+			d.try(largest(some, d.avail, k))
+		}
+	}
+	if !d.inSocket {
+		d.try(largest(all, d.avail, k))
+	}
 }
 
-// share is what each of k nodes gives, a multiple of the group.
-func (d *distribution) share(k int) int { return d.n / k / d.group * d.group }
+// share is what each of the chosen nodes gives, a multiple of the group.
+func (d *distribution) share(chosen []int) int {
+	share := d.n / len(chosen) / d.group * d.group
+	if d.bySocket {
+		for _, x := range chosen {
+			share = min(share, d.avail[x]/d.group*d.group)
+		}
+	}
+	return share
+}
+
+// oneSocket reports whether nodes are in one socket.
+func (d *distribution) oneSocket(chosen []int) bool {
+	first := d.nodeSockets.members[d.nodes[chosen[0]]]
+	return len(first) == 1 && !slices.ContainsFunc(chosen[1:], func(x int) bool {
+		return !slices.Equal(d.nodeSockets.members[d.nodes[x]], first)
+	})
+}
 
 // try evaluates one set of nodes with all ways to place the remainder.
 func (d *distribution) try(chosen []int) {
 	k := len(chosen)
-	share, groups := d.share(k), 0
+	share, groups := d.share(chosen), 0
 	for _, x := range chosen {
 		if d.avail[x] < share {
 			return
@@ -221,14 +267,16 @@ func (d *distribution) keep(rest, chosen, takers []int) {
 	for _, x := range rest {
 		squares += x * x
 	}
-	if d.chosen != nil && squares >= d.squares {
+	inSocket := d.bySocket && d.oneSocket(chosen)
+	same := d.chosen != nil && inSocket == d.inSocket
+	if d.inSocket && !inSocket || same && squares >= d.squares {
 		return
 	}
 	score := deviation(rest)
-	if score >= d.score {
+	if same && score >= d.score {
 		return
 	}
-	d.score, d.squares = score, squares
+	d.score, d.squares, d.inSocket = score, squares, inSocket
 	// Copies: the caller writes to these again (kubernetes#141237).
 	d.chosen, d.takers = slices.Clone(chosen), slices.Clone(takers)
 }
@@ -264,8 +312,8 @@ func (d *distribution) assign(free cpuset.Set) (cpuset.Set, error) {
 		left -= n
 		return nil
 	}
+	share := d.share(d.chosen)
 	for _, x := range d.chosen {
-		share := d.share(len(d.chosen))
 		if err := takeAt(x, share); err != nil {
 			return cpuset.Set{}, errdefs.Internalf("take the share of node %d: %w", d.part[node].ID(int(d.nodes[x])), err)
 		}

@@ -1,6 +1,6 @@
 // Package cpu allocates CPUs: which containers get exclusive CPUs, which CPUs these are,
 // and which NUMA nodes are possible. It makes the decisions of the kubelet's CPU manager
-// (kubernetes v1.36.3, KEP-3570) where they satisfy the invariants below;
+// (kubernetes v1.37.2, KEP-3570) where they satisfy the invariants below;
 // docs/deviations.md lists the exceptions.
 //
 // # Words

@@ -36,6 +36,8 @@ type Manager struct {
 	withheld string
 	// claims is set if the manager decides about resource claims.
 	claims bool
+	// asKubelet is Config.AsKubelet.
+	asKubelet bool
 }
 
 var (
@@ -65,15 +67,22 @@ func (m *Manager) StrictReservation() bool { return m.options.strict }
 func (m *Manager) Allocatable() cpuset.Set { return m.allocatable }
 
 // choose takes n of the free CPUs by the configured algorithm.
-func (m *Manager) choose(free cpuset.Set, n int) (cpuset.Set, error) {
+func (m *Manager) choose(free cpuset.Set, n int) (cpuset.Set, error) { return m.chooseOn(free, n, 0) }
+
+// chooseOn is choose with the number of NUMA nodes that the merge has chosen: a
+// distribution uses as many at least.
+func (m *Manager) chooseOn(free cpuset.Set, n, nodes int) (cpuset.Set, error) {
 	if !m.options.acrossNUMA {
-		return m.packed(free, n, manner{spread: m.options.acrossCores, uncores: m.options.uncores})
+		return m.packed(free, n, manner{spread: m.options.acrossCores, uncores: m.options.uncores, asKubelet: m.asKubelet})
 	}
-	group := 1
+	how := evenly{group: 1, least: nodes, bySocket: m.options.bySocket}
+	if m.asKubelet {
+		how.least = 0
+	}
 	if m.options.fullCores {
-		group = m.perCore
+		how.group = m.perCore
 	}
-	return m.distributed(free, n, group)
+	return m.distributed(free, n, how)
 }
 
 // ForClaims returns a manager that gives resource claims some CPUs and nothing else, by the static

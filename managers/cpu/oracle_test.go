@@ -131,7 +131,18 @@ func oraclePacked(topo *machine.Topology, free cpuset.Set, n int, m manner) (cpu
 			sockets = o.second()
 		}
 		for _, s := range sockets {
-			singles = append(singles, topo.BySocket().CPUs(s).Intersect(o.free).IDs()...)
+			in := topo.BySocket().CPUs(s).Intersect(o.free)
+			if m.asKubelet {
+				singles = append(singles, in.IDs()...)
+				continue
+			}
+			for turn := range o.topo.CPUs().Len() {
+				for _, c := range o.ids(topo.ByCore(), in) {
+					if threads := topo.ByCore().CPUs(c).Intersect(in).IDs(); turn < len(threads) {
+						singles = append(singles, threads[turn])
+					}
+				}
+			}
 		}
 	} else {
 		for _, c := range o.nested(o.second(), second, topo.ByCore()) {
@@ -147,7 +158,8 @@ func oraclePacked(topo *machine.Topology, free cpuset.Set, n int, m manner) (cpu
 }
 
 // oracleDistributed computes the score of every candidate.
-func oracleDistributed(topo *machine.Topology, free cpuset.Set, n, g int) (cpuset.Set, bool) {
+func oracleDistributed(topo *machine.Topology, free cpuset.Set, n int, how evenly) (cpuset.Set, bool) {
+	g := how.group
 	packed := func() (cpuset.Set, bool) { return oraclePacked(topo, free, n, manner{}) }
 	if n == 0 || n%g != 0 || n > free.Len() {
 		return packed()
@@ -164,16 +176,28 @@ func oracleDistributed(topo *machine.Topology, free cpuset.Set, n, g int) (cpuse
 	}
 	perNode := ((topo.CPUs().Len()-1)/g)/topo.ByNode().Len() + 1
 	groups := (n-1)/g + 1
-	for k := (groups-1)/perNode + 1; k <= min(groups, len(nodes)); k++ {
-		d := n / k / g * g
-		best := math.Inf(1)
+	first, last := (groups-1)/perNode+1, min(groups, len(nodes))
+	if how.least > first && how.least <= last {
+		first = how.least
+	}
+	for k := first; k <= last; k++ {
+		best, bestShare, bestOne := math.Inf(1), 0, false
 		var bestSet, bestTakers []int
 		for _, s := range oracleSubsets(len(nodes), k) {
+			d := n / k / g * g
+			var cpus cpuset.Set
+			for _, x := range s {
+				cpus = cpus.Union(topo.ByNode().CPUs(nodes[x]))
+				if how.bySocket {
+					d = min(d, avail[x]/g*g)
+				}
+			}
+			one := how.bySocket && len(slices.Collect(topo.BySocket().Touched(cpus))) == 1
 			sum, whole, least := 0, 0, math.MaxInt
 			for _, x := range s {
 				sum, whole, least = sum+avail[x], whole+avail[x]/g*g, min(least, avail[x])
 			}
-			if best == 0 || sum < n || whole < n || least < d {
+			if best == 0 && one == bestOne || bestOne && !one || sum < n || whole < n || least < d {
 				continue
 			}
 			rest := slices.Clone(avail)
@@ -201,16 +225,16 @@ func oracleDistributed(topo *machine.Topology, free cpuset.Set, n, g int) (cpuse
 					}
 				}
 			}
-			if score < best {
-				best, bestSet, bestTakers = score, s, takers
+			if score < math.Inf(1) && (score < best || one && !bestOne) {
+				best, bestShare, bestOne, bestSet, bestTakers = score, d, one, s, takers
 			}
 		}
 		if bestSet == nil {
 			continue
 		}
-		left := n - d*k
+		left := n - bestShare*k
 		for _, x := range bestSet {
-			o.takePacked(nodes[x], d)
+			o.takePacked(nodes[x], bestShare)
 		}
 		for left > 0 {
 			for _, x := range bestTakers {

@@ -42,16 +42,12 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 // planContainer appends the claim of one container, if it gets one.
 func (m *Manager) planContainer(h *allocation, i int, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
 	n := h.of(&h.Pod.Containers[i])
-	if n == 0 {
+	if n == 0 || h.claims[i] != nil {
 		return claims, nil
 	}
-	// As in the kubelet, this comes before the held CPUs are read, and counts
-	// neither that nor what could be reused (kubernetes#129078).
+	// As in the kubelet, this does not count what could be reused.
 	if err := m.alignable(h, n); err != nil {
 		return nil, err
-	}
-	if h.claims[i] != nil {
-		return claims, nil
 	}
 	set, err := m.near(h.available.Union(h.reusable(i)), n, affinity)
 	if err != nil {
@@ -88,7 +84,7 @@ func (m *Manager) near(pool cpuset.Set, n int, affinity hint.Hint) (cpuset.Set, 
 		}
 		aligned := pool.Intersect(home)
 		var err error
-		if got, err = m.choose(aligned, min(n, aligned.Len())); err != nil {
+		if got, err = m.chooseOn(aligned, min(n, aligned.Len()), affinity.Nodes.Len()); err != nil {
 			return cpuset.Set{}, err
 		}
 	}

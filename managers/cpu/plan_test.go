@@ -67,7 +67,7 @@ func TestPlanFollowsAffinity(t *testing.T) {
 		{"C", "0,8", AlignBySocket, on(1, 3), "6", "1-3,9-11"},
 		{"C", "0,8", DistributeAcrossNUMA, on(0, 2), "5", "1,4-5,9,12"},
 		{"C", "0,8", DistributeAcrossNUMA, anywhere, "5", "2-4,10,12"},
-		{"C", "0,8", DistributeAcrossNUMA, on(0, 1, 2, 3), "4", "2-3,10-11"},
+		{"C", "0,8", DistributeAcrossNUMA, on(0, 1, 2, 3), "4", "1-2,4,6"},
 		{"B", "0", FullPCPUsOnly, on(0), "8", "1-4,8-11"},
 	} {
 		n := newNode(t, machines[row.machine], row.reserved, row.options)
@@ -283,5 +283,22 @@ func TestPodAsAWholeIsRefusedWhole(t *testing.T) {
 		if n.View() != before {
 			t.Errorf("%s: something is left behind", row.name)
 		}
+	}
+}
+
+// TestHeldCPUsAreNotChecked: a container keeps its CPUs if full-pcpus-only is switched on later (kubernetes#129078).
+func TestHeldCPUsAreNotChecked(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machines["A"], "0", "")
+	n.commit(n.plan(pod("p", "a=3"), anywhere, 0))
+	strict, err := New(Config{
+		Policy: PolicyStatic, Options: optionMap(FullPCPUsOnly), Features: allFeatures, ReservedCPUs: set("0"),
+	}, machines["A"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := strict.Plan(t.Context(), n.View(), hint.Request{Pod: pod("p", "a=3"), Container: 0}, anywhere)
+	if err != nil || len(claims) != 0 {
+		t.Errorf("got %v, %v", claims, err)
 	}
 }

@@ -41,11 +41,14 @@ func (m *Manager) planPod(h *allocation, affinity hint.Hint) ([]ledger.Claim, er
 // end is shared, by sidecars too. A sharing init container shares only with
 // sidecars: it has all CPUs that no sidecar holds.
 func (m *Manager) divide(h *allocation, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
-	rest := h.podCPUs.Set
+	rest, nodes := h.podCPUs.Set, 0
+	if !affinity.Any {
+		nodes = affinity.Nodes.Len()
+	}
 	for i, c := range h.Pod.Walk() {
 		n := h.of(c)
 		if h.claims[i] == nil && n > 0 {
-			part, err := m.choose(rest, n)
+			part, err := m.chooseOn(rest, n, nodes)
 			if err != nil {
 				return nil, err
 			}

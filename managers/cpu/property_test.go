@@ -105,15 +105,21 @@ func TestAssignmentAgreesWithOracle(t *testing.T) {
 				t.Fatalf("%s, %d of %s: got %s, %v; want %s", what, n, free, got, err, want)
 			}
 		}
-		for _, m := range []manner{{}, {spread: true}, {uncores: true}} {
+		for _, m := range []manner{{}, {spread: true}, {spread: true, asKubelet: true}, {uncores: true, asKubelet: true}} {
 			got, err := table.packed(free, n, m)
 			want, ok := oraclePacked(topo, free, n, m)
 			check(fmt.Sprintf("%+v", m), got, err, want, ok)
 		}
-		for _, group := range []int{1, 2, 3} {
-			got, err := table.distributed(free, n, group)
-			want, ok := oracleDistributed(topo, free, n, group)
-			check(fmt.Sprintf("distributed by %d", group), got, err, want, ok)
+		kubelet, err := table.packed(free, n, manner{uncores: true, asKubelet: true})
+		got, err2 := table.packed(free, n, manner{uncores: true})
+		if uncores := topo.ByUncore(); (err == nil) != (err2 == nil) || err == nil && (got.Len() != n || !got.IsSubsetOf(free) ||
+			got != kubelet && len(slices.Collect(uncores.Touched(got))) >= len(slices.Collect(uncores.Touched(kubelet)))) {
+			t.Fatalf("uncores, %d of %s: got %s, %v, the kubelet %s", n, free, got, err2, kubelet)
+		}
+		for _, how := range []evenly{{group: 1}, {group: 2}, {group: 3}, {group: 1, bySocket: true}, {group: 2, bySocket: true}, {group: 1, least: 2}, {group: 2, least: 3, bySocket: true}} {
+			got, err := table.distributed(free, n, how)
+			want, ok := oracleDistributed(topo, free, n, how)
+			check(fmt.Sprintf("distributed, %+v", how), got, err, want, ok)
 		}
 	})
 }

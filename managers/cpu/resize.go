@@ -268,13 +268,22 @@ func (m *Manager) extend(set, pool cpuset.Set, n int) (cpuset.Set, error) {
 	}
 	near = slices.DeleteFunc(near, func(k kind) bool { return k == uncore && !m.options.uncores })
 	have := set
+	add := func(from cpuset.Set) error {
+		from = from.Intersect(pool).Minus(set)
+		more, err := m.choose(from, min(n-set.Len(), from.Len()))
+		set = set.Union(more)
+		return err
+	}
 	for _, k := range near {
-		home := m.part[k].Cover(have).Intersect(pool).Minus(set)
-		more, err := m.choose(home, min(n-set.Len(), home.Len()))
-		if err != nil {
+		home := m.part[k].Cover(have)
+		if m.options.acrossCores { // other cores than those that it has
+			if err := add(home.Minus(m.part[core].Cover(set))); err != nil {
+				return cpuset.Set{}, err
+			}
+		}
+		if err := add(home); err != nil {
 			return cpuset.Set{}, err
 		}
-		set = set.Union(more)
 	}
 	more, err := m.choose(pool.Minus(set), n-set.Len())
 	return set.Union(more), err

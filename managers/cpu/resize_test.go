@@ -82,7 +82,7 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 		"with no preference on any node":         {have: "4-7,12-15", n: 9, want: "4-8,12-15", then: "4-7,12-15"},
 		"its nodes are busy":                     {have: "4-7", others: "12-13", nodes: "1", n: 7, reason: errdefs.ResizeDeferred},
 		"its nodes are too small":                {have: "4-7", nodes: "1", n: 9, reason: errdefs.Infeasible},
-		"threads of other cores":                 {options: map[string]string{DistributeAcrossCores: "true"}, have: "1", nodes: "0", n: 3, want: "1-3", then: "1"},
+		"threads of other cores":                 {options: map[string]string{DistributeAcrossCores: "true"}, have: "1", nodes: "0", n: 3, want: "1-2,8", then: "1"},
 		"whole cores only":                       {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2", nodes: "0", n: 4, want: "1,3,9,11", then: "1,9"},
 		"no whole core":                          {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2-3", nodes: "0", n: 4, reason: errdefs.ResizeDeferred},
 		"half a core":                            {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", nodes: "0", n: 3, reason: errdefs.Infeasible},
@@ -133,7 +133,7 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 				return
 			}
 			if err != nil || len(claims) != 1 || claims[0].CPUs.Set.String() != tt.want || claims[0].CPUs.Admitted.String() != tt.then {
-				t.Fatalf("got %v, %v, want %s with %s", claims, err, tt.want, tt.then)
+				t.Fatalf("got %s, %v, want %s with %s", claims[0].CPUs, err, tt.want, tt.then)
 			}
 			d.AddClaims("a", claims...)
 			for _, f := range ledger.Check(d.View()) {

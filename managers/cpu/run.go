@@ -9,11 +9,13 @@ import (
 
 // manner is how CPUs are chosen from the free ones.
 type manner struct {
-	// spread passes over whole cores and fills a socket by CPU numbers, so that
-	// with the usual numbering siblings stay free as long as possible.
+	// spread takes one CPU of each core of a socket before it takes a second one, so
+	// that siblings stay free as long as possible.
 	spread bool
 	// uncores keeps a choice within as few uncores as it can (KEP-4800).
 	uncores bool
+	// asKubelet is Config.AsKubelet.
+	asKubelet bool
 }
 
 // run is one choice of CPUs: so many out of those that are free. It counts the
@@ -56,18 +58,27 @@ func (t *table) packed(free cpuset.Set, n int, m manner) (cpuset.Set, error) {
 	}
 	r.takeWhole(r.upper())
 	r.takeWhole(r.second())
-	if m.uncores && r.need > 0 {
+	switch {
+	case r.need == 0:
+	case m.uncores && m.asKubelet:
 		r.takeUncores()
-	}
-	if !m.spread && r.need > 0 {
-		r.takeCores()
-	}
-	if m.spread {
+		r.takeTorn()
+	case m.uncores:
+		r = r.acrossUncores()
+	case m.spread && m.asKubelet:
+		r.takeByNumber()
+	case m.spread:
 		r.takeSpread()
-	} else {
-		r.takeSingles()
+	default:
+		r.takeTorn()
 	}
 	return r.taken.Set(), nil
+}
+
+// takeTorn takes whole cores, and then single CPUs.
+func (r *run) takeTorn() {
+	r.takeCores()
+	r.takeSingles()
 }
 
 func (r *run) count(k kind, unit int32) int { return int(r.counts[r.base[k]+int(unit)]) }
@@ -144,10 +155,37 @@ func (r *run) takeSingles() {
 	}
 }
 
-// takeSpread takes CPU by CPU in order of their numbers within a socket.
+// takeSpread takes one free CPU of each core of a socket in turns, from the cores
+// with the fewest free ones first (kubernetes#140688).
 func (r *run) takeSpread() {
 	for _, s := range r.order(socket) {
+		cores := r.within([]int32{s}, &r.socketCores)
+		for before := 0; r.need > 0 && before != r.need; {
+			before = r.need
+			for _, c := range cores {
+				r.takeFirst(r.part[core].CPUs(int(c)).Intersect(r.part[socket].CPUs(int(s))))
+			}
+		}
+	}
+}
+
+// takeByNumber takes CPU by CPU in order of their numbers within a socket.
+func (r *run) takeByNumber() {
+	for _, s := range r.order(socket) {
 		r.takeFrom(r.part[socket].CPUs(int(s)))
+	}
+}
+
+// takeFirst takes the lowest free CPU of a set if one is needed.
+func (r *run) takeFirst(set cpuset.Set) {
+	if r.need <= 0 {
+		return
+	}
+	for cpu := range set.All() {
+		if r.free.Contains(cpu) {
+			r.take(cpu)
+			return
+		}
 	}
 }
 

@@ -2,10 +2,66 @@ package cpu
 
 import "slices"
 
+// acrossUncores takes what is needed within as few uncores as it finds: the reference's
+// choice, unless fewestUncores needs fewer of them (kubernetes#137315). The option
+// prefer-align-cpus-by-uncorecache never refuses (KEP-4800).
+func (r *run) acrossUncores() *run {
+	fewest := newRun(r.table, r.free.Set(), r.need)
+	fewest.taken.AddSet(r.taken.Set())
+	r.takeUncores()
+	r.takeTorn()
+	fewest.fewestUncores()
+	if fewest.uncores() < r.uncores() {
+		return fewest
+	}
+	return r
+}
+
+// uncores is the number of uncores that CPUs are taken from.
+func (r *run) uncores() (n int) {
+	for range r.part[uncore].Touched(r.taken.Set()) {
+		n++
+	}
+	return n
+}
+
+// fewestUncores takes all from the fullest uncore that can give it. If none can, it
+// takes whole uncores, then the rest from the fullest uncore that can give it. If
+// none can, it takes all that the uncore with the most free CPUs has, and tries again.
+func (r *run) fewestUncores() {
+	order := r.within(r.order(node), &r.nodeUncores)
+	if !r.takeFromOne(order) {
+		r.takeUnits(uncore, order)
+	}
+	for r.need > 0 && !r.takeFromOne(order) {
+		most := slices.MaxFunc(order, func(a, b int32) int { return r.count(uncore, a) - r.count(uncore, b) })
+		r.takeFrom(r.part[uncore].CPUs(int(most)))
+	}
+}
+
+// takeFromOne takes all that is needed from the fullest uncore that can give it, whole
+// cores first. It returns false if there is none.
+func (r *run) takeFromOne(order []int32) bool {
+	best := int32(-1)
+	for _, u := range order {
+		if n := r.count(uncore, u); n >= r.need && (best < 0 || n < r.count(uncore, best)) {
+			best = u
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	inside := newRun(r.table, r.free.Set().Intersect(r.part[uncore].CPUs(int(best))), r.need)
+	inside.takeTorn()
+	for cpu := range inside.taken.Set().All() {
+		r.take(cpu)
+	}
+	return true
+}
+
 // takeUncores takes whole uncores while they fit, and then what is left from the
 // first uncore that can give exactly that, fullest first. If none can, it leaves
-// the rest to the next step, which may cross uncores: the option
-// prefer-align-cpus-by-uncorecache never refuses (KEP-4800).
+// the rest to the next step, which may cross uncores.
 func (r *run) takeUncores() {
 	order := r.within(r.order(node), &r.nodeUncores)
 	if r.need >= r.perUncore {

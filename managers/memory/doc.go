@@ -1,6 +1,6 @@
 // Package memory allocates memory and huge pages by NUMA node: which sets of nodes can hold
 // a container's memory, which set it gets, and what is left. It makes the decisions of the
-// kubelet's memory manager (kubernetes v1.36.3, KEP-1769) where they satisfy the invariants
+// kubelet's memory manager (kubernetes v1.37.2, KEP-1769) where they satisfy the invariants
 // below; docs/deviations.md lists the exceptions.
 //
 // # Words

@@ -53,12 +53,13 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 	return claims, nil
 }
 
+// planContainer plans what a container requests, if it requests any and holds none. Beside pod-level resources a container
+// may request nothing.
 func (h *allocation) planContainer(view *ledger.View, i int, affinity hint.Hint) ([]ledger.Claim, error) {
-	name := h.Pod.Containers[i].Name
-	if len(h.claims(name)) > 0 {
+	name, wants := h.Pod.Containers[i].Name, h.of(&h.Pod.Containers[i])
+	if len(wants) == 0 || len(h.claims(name)) > 0 {
 		return nil, nil
 	}
-	wants := h.of(&h.Pod.Containers[i])
 	return h.planIn(view, h.containerFamily(i, wants), name, affinity)
 }
 
@@ -89,7 +90,7 @@ func (f *family) place(view *ledger.View, affinity hint.Hint) (numa.Mask, error)
 	if affinity.Any {
 		best, ok := f.best(0)
 		switch {
-		case !ok || len(f.wants) == 0:
+		case !ok:
 			return 0, f.refusal(view, NoDefault, f.m.nodes)
 		case affinity.Preferred && !best.Preferred:
 			return 0, f.refusal(view, NoPreferredDefault, f.m.nodes)

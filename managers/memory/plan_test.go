@@ -306,3 +306,20 @@ func TestUncountedPages(t *testing.T) {
 	p.Resources.Requests["hugepages-1Gi"] = 2 * gi // of which b has the rest; requests and limits are one map
 	n.must(n.admitWhole(p, on(0)))
 }
+
+// TestNothingRequestedBesidePodLevel: in a pod with pod-level resources, a container without a memory request gets no
+// hint and no memory of certain nodes, also if no node has any left.
+func TestNothingRequestedBesidePodLevel(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi))
+	n.must(n.admit(pod("full", "a=9Gi", "b=9Gi"), anywhere))
+	p := whole(pod("a", "c=1Gi", "d=1Gi"), "2Gi", "c", "d")
+	wantText(t, "hints", n.hintsFor(p, 0), "")
+	for _, affinity := range []hint.Hint{anywhere, on(0), preferably(1)} {
+		draft, err := n.draft(p, affinity, 0, 1)
+		n.must(err)
+		if record, _ := draft.View().Pod("a"); len(record.Claims) != 0 {
+			t.Errorf("claims %v", record.Claims)
+		}
+	}
+}

@@ -14,7 +14,7 @@
 //   - reserved cgroup: the cgroup of the system or of the node's agents. berth does not
 //     create it.
 //
-// Invariants: amounts agree with Kubernetes 1.36, percentages included. Eviction thresholds
+// Invariants: amounts agree with Kubernetes 1.37, percentages included. Eviction thresholds
 // lower the amount that pods are admitted to, and never the limit of their cgroup. A
 // configuration that reserves more than the capacity is refused at the start.
 //

@@ -8,7 +8,7 @@
 //   - reservation: the part of the node's memory that Guaranteed (and Burstable) pods
 //     request, and that lower classes therefore cannot use.
 //
-// Invariants: values agree with Kubernetes 1.36. The same view gives the same nodes. Only
+// Invariants: values agree with Kubernetes 1.37. The same view gives the same nodes. Only
 // admitted pods count.
 //
 // Other modules may import this package, and every release may change it.

@@ -61,8 +61,8 @@ type Declared struct {
 	CPU, Memory bool
 }
 
-// DeclaredLimits reports whether cpu and memory are limited in every container, or for the pod as a whole. An ordinary init
-// container counts as limited if it or any sidecar before it is: the kubelet uses the sum of both, and so does berth.
+// DeclaredLimits reports whether cpu and memory are limited in every container, init containers too, or for the pod as a
+// whole.
 func DeclaredLimits(p *Pod, f Features) Declared {
 	return Declared{CPU: declared(p, f, CPU), Memory: declared(p, f, Memory)}
 }
@@ -71,17 +71,8 @@ func declared(p *Pod, f Features, r Resource) bool {
 	if f.PodLevelResources && p.Resources != nil && p.Resources.Limits[r] > 0 {
 		return true
 	}
-	var sidecars int64
 	for _, c := range p.Walk() {
-		limit := c.Limits[r]
-		switch c.Role {
-		case Sidecar:
-			sidecars = Sum(sidecars, limit)
-			limit = sidecars
-		case Init:
-			limit = Sum(sidecars, limit)
-		}
-		if limit == 0 {
+		if c.Limits[r] == 0 {
 			return false
 		}
 	}

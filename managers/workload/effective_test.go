@@ -64,7 +64,7 @@ func TestWorkedPods(t *testing.T) {
 			class: Burstable, milli: 600, memory: 320 * mi},
 		{name: "23 unlimited init after limited sidecar", pod: podOf(reqLim(Sidecar, q("cpu", 100, "memory", 64*mi), q("cpu", 200, "memory", 128*mi)), Container{Role: Init},
 			reqLim(App, q("cpu", 500, "memory", 256*mi), q("cpu", 1000, "memory", 512*mi))),
-			class: Burstable, milli: 600, memory: 320 * mi, cpuMax: 1200, memMax: 671088640},
+			class: Burstable, milli: 600, memory: 320 * mi},
 		{name: "24 only ephemeral storage", pod: podOf(reqLim(App, q("ephemeral-storage", gi), q("ephemeral-storage", 2*gi))), class: BestEffort},
 		{name: "25 overhead needs a limit", pod: podOf(reqLim(App, q("cpu", 100, "memory", 64*mi), q("cpu", 500))).withOverhead(q("cpu", 250, "memory", 120*mi)),
 			class: Burstable, milli: 350, memory: 192937984, cpuMax: 750},

@@ -46,7 +46,7 @@ const (
 // UsedAnnotations are all annotations that berth uses; of others only the answer to a call about the pod has the values.
 var UsedAnnotations = []string{SourceAnnotation, MirrorAnnotation, SpecificationAnnotation, MovableAnnotation}
 
-// Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.36 PodLevelResources is on and
+// Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.37 PodLevelResources is on and
 // PodLevelResourceManagers is off.
 type Features struct {
 	// PodLevelResources honours Pod.Resources (KEP-2837).
@@ -69,7 +69,7 @@ type Pod struct {
 
 	// Overhead is added to the requests, and to those limits that are set.
 	Overhead Quantities `json:"overhead,omitempty"`
-	// Resources are the pod-level amounts. Nil and present but empty differ: see QoSClass.
+	// Resources are the pod-level amounts. They are in force if they have any: HasPodLevel.
 	Resources *Resources `json:"resources,omitempty"`
 
 	// Excess is what rounding put on Resources and Overhead.

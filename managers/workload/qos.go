@@ -12,50 +12,41 @@ const (
 	Guaranteed QoSClass = "Guaranteed"
 )
 
-// QoSClass gives the class of the pod: the one handed in as Pod.QoS, else the computed one. Only positive amounts of cpu and
-// memory count. With pod-level resources in force and Resources present, even empty, the containers do not matter; so a
-// pod with empty Resources is BestEffort whatever its containers request (as Kubernetes 1.36 has it; kubernetes#135082).
-// Requests and limits are compared as sums over the containers, not container by container.
+// QoSClass gives the class of the pod: the one handed in as Pod.QoS, else the computed one. With pod-level resources in
+// force and set (HasPodLevel), the containers do not matter. Else a pod has the class that all its containers have, init
+// containers too, and is Burstable if they differ.
 func (p *Pod) QoSClass(f Features) QoSClass {
 	if p.QoS != "" {
 		return p.QoS
 	}
-	var requests, limits amounts
-	complete := true // everything that must be limited in cpu and memory is
-	count := func(req, lim list) {
-		requests.add(req)
-		limits.add(lim)
-		complete = complete && lim.amounts[CPU] > 0 && lim.amounts[Memory] > 0
+	if f.PodLevelResources && p.HasPodLevel() {
+		requests, limits, _ := p.podLevel()
+		return classOf(requests, limits)
 	}
-	if f.PodLevelResources && p.Resources != nil {
-		req, lim, _ := p.podLevel()
-		count(req, lim)
-		complete = complete || len(lim.amounts) == 0
-	} else {
-		for _, c := range p.Walk() {
-			count(c.requests(), c.limits())
+	var class QoSClass
+	for _, c := range p.Walk() {
+		switch of := classOf(c.requests(), c.limits()); class {
+		case "", of:
+			class = of
+		default:
+			return Burstable
 		}
 	}
-	switch {
-	case requests == (amounts{}) && limits == (amounts{}):
+	if class == "" {
 		return BestEffort
-	case complete && requests == limits:
-		return Guaranteed
-	default:
+	}
+	return class
+}
+
+// classOf gives the class of one list of requests and limits. Only cpu and memory count.
+func classOf(requests, limits list) QoSClass {
+	cpu, memory := requests.at(CPU), requests.at(Memory)
+	switch none := (Exact{}); {
+	case cpu != limits.at(CPU) || memory != limits.at(Memory) || (cpu == none) != (memory == none):
 		return Burstable
-	}
-}
-
-// amounts are sums of what counts for the class. Zero stands for absent: only positive amounts are added.
-type amounts struct {
-	cpu, memory Exact
-}
-
-func (a *amounts) add(l list) {
-	if l.amounts[CPU] > 0 {
-		a.cpu = a.cpu.Plus(l.at(CPU))
-	}
-	if l.amounts[Memory] > 0 {
-		a.memory = a.memory.Plus(l.at(Memory))
+	case cpu == none:
+		return BestEffort
+	default:
+		return Guaranteed
 	}
 }

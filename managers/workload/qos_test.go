@@ -27,14 +27,17 @@ func TestQoSClass(t *testing.T) {
 		{"init equal", podOf(both(Init, more), both(App, full)), Guaranteed, Guaranteed},
 		{"sidecar without", podOf(Container{Role: Sidecar}, both(App, full)), Burstable, Burstable},
 		{"init only burstable", podOf(reqLim(Init, full, more), nothing), Burstable, Burstable},
-		{"sums are compared", podOf(reqLim(App, full, more), reqLim(App, more, full)), Guaranteed, Guaranteed},
+		{"containers are compared, not sums", podOf(reqLim(App, full, more), reqLim(App, more, full)), Burstable, Burstable},
+		{"one with nothing", podOf(nothing, nothing, both(Sidecar, full)), Burstable, Burstable},
 		{"given class wins", &Pod{QoS: Guaranteed}, Guaranteed, Guaranteed},
 		{"pod level equal", podOf(nothing).withResources(full, full), BestEffort, Guaranteed},
 		{"pod level hides containers", podOf(both(App, full)).withResources(full, more), Guaranteed, Burstable},
 		{"pod level without cpu limit", podOf(both(App, full)).withResources(q("memory", mi), q("memory", mi)), Guaranteed, Burstable},
 		{"pod level requests only", podOf(both(App, full)).withResources(full, nil), Guaranteed, Burstable},
 		{"pod level huge pages only", podOf(both(App, full)).withResources(q("hugepages-2Mi", mi), q("hugepages-2Mi", mi)), Guaranteed, BestEffort},
-		{"pod level present but empty", podOf(both(App, full)).withResources(nil, nil), Guaranteed, BestEffort},
+		{"pod level present but empty", podOf(both(App, full)).withResources(nil, nil), Guaranteed, Guaranteed},
+		{"pod level only with devices", podOf(both(App, full)).withResources(q("example.com/gpu", 1), nil), Guaranteed, Guaranteed},
+		{"pod level zero", podOf(both(App, full)).withResources(q("cpu", 0), nil), Guaranteed, BestEffort},
 	} {
 		if got := row.pod.QoSClass(off); got != row.off {
 			t.Errorf("%s: feature off: %s, want %s", row.name, got, row.off)

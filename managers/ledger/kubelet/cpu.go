@@ -14,8 +14,7 @@ import (
 // CPUState is the content of cpu_manager_state.
 type CPUState struct {
 	// Format is what the state was read from: 1 (up to Kubernetes 1.17), 2, 3
-	// (1.36 with the gate PodLevelResourceManagers) or 4 (1.37). Of format 4 the
-	// copy in format 2 is taken, which has no pod entries.
+	// (1.36 with the gate PodLevelResourceManagers) or 4 (since 1.37).
 	Format int
 	// Policy is "none" or "static".
 	Policy string
@@ -26,6 +25,10 @@ type CPUState struct {
 	Containers map[string]map[string]cpuset.Set
 	// Pods are the CPUs of pods as a whole by pod uid.
 	Pods map[string]cpuset.Set
+	// Baselines are the CPUs that containers had at their admission, by pod uid and container name. Only
+	// format 4 has them, since a container can be resized. A file without them has none: Containers are
+	// then the CPUs of the admission.
+	Baselines map[string]map[string]cpuset.Set
 }
 
 // cpuCheckpoint is the JSON form of all formats. Entries of format 1 are lists by
@@ -36,11 +39,25 @@ type cpuCheckpoint struct {
 	Entries    json.RawMessage     `json:"entries,omitempty"`
 	PodEntries map[string]podEntry `json:"podEntries,omitempty"`
 	Checksum   uint64              `json:"checksum"`
-	Data       *string             `json:"data,omitempty"`
+	sealed
+}
+
+// cpuData is the content of format 4, of which the checkpoint's own keys are a copy for older
+// kubelets.
+type cpuData struct {
+	Policy     string                         `json:"policyName"`
+	Shared     string                         `json:"defaultCpuSet"`
+	Entries    entriesByPod                   `json:"entries,omitempty"`
+	PodEntries map[string]podEntry            `json:"podEntries,omitempty"`
+	Baselines  map[string]map[string]baseline `json:"baselines,omitempty"`
 }
 
 type podEntry struct {
 	CPUSet string `json:"cpuSet,omitempty"`
+}
+
+type baseline struct {
+	CPUSet string `json:"baseline"`
 }
 
 type (
@@ -71,6 +88,10 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownI
 	if err := json.Unmarshal(data, &c); err != nil {
 		return s, nil, misread(err)
 	}
+	if c.isSealed() {
+		s, err = c.parseData()
+		return s, nil, err
+	}
 	s = CPUState{Policy: c.Policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
 	if s.Shared, err = parseList("defaultCpuSet", c.Shared); err != nil {
 		return s, nil, err
@@ -96,9 +117,38 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownI
 	return s, nil, s.addContainers(byPod)
 }
 
-// format distinguishes formats 2, 3 and 4, and format 1 without entries.
+// parseData reads format 4.
+func (c *cpuCheckpoint) parseData() (CPUState, error) {
+	s := CPUState{
+		Format: 4, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}, Baselines: map[string]map[string]cpuset.Set{},
+	}
+	var d cpuData
+	if err := c.open(&d); err != nil {
+		return s, err
+	}
+	s.Policy = d.Policy
+	var err error
+	if s.Shared, err = parseList("data: defaultCpuSet", d.Shared); err != nil {
+		return s, err
+	}
+	if err := s.addPods(d.PodEntries); err != nil {
+		return s, err
+	}
+	for _, uid := range slices.Sorted(maps.Keys(d.Baselines)) {
+		s.Baselines[uid] = map[string]cpuset.Set{}
+		for _, name := range slices.Sorted(maps.Keys(d.Baselines[uid])) {
+			what := fmt.Sprintf("baseline of container %q of pod %q", name, uid)
+			if s.Baselines[uid][name], err = parseList(what, d.Baselines[uid][name].CPUSet); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, s.addContainers(d.Entries)
+}
+
+// format distinguishes formats 2 and 3, and format 1 without entries.
 //
-// A kubelet with the gate that does not find the checksum of format 3 tries format 2, which needs
+// A kubelet 1.36 with the gate that does not find the checksum of format 3 tries format 2, which needs
 // none, and keeps the pod entries that it has read before.
 func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 	third, err := c.dumpPods(entries)
@@ -113,9 +163,6 @@ func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 	case pods:
 		return 0, wrongChecksum(c.Checksum, checksum(third))
 	case c.Checksum == 0, c.Checksum == sum, c.Checksum == checksum(c.dump(secondType, dumpEntries(entries), "")):
-		if c.Data != nil {
-			return 4, nil
-		}
 		return 2, nil
 	case len(entries) == 0 && c.Checksum == checksum(c.dumpIDs(entriesByID{})):
 		return 1, nil
@@ -184,42 +231,62 @@ func (s *CPUState) addPods(entries map[string]podEntry) error {
 	return nil
 }
 
-// Marshal writes the state as the kubelet does, in format 2 or 3. Class
-// Unsupported: another format; CPUs of pods as a whole in format 2, which has no
-// place for them.
+// Marshal writes the state as the kubelet does, in format 2, 3 or 4. Class
+// Unsupported: another format; content that the format has no place for.
 func (s *CPUState) Marshal(format int) ([]byte, error) {
-	c := cpuCheckpoint{Policy: s.Policy, Shared: s.Shared.String(), PodEntries: map[string]podEntry{}}
-	entries := entriesByPod{}
-	for uid, containers := range s.Containers {
-		entries[uid] = map[string]string{}
-		for name, set := range containers {
-			entries[uid][name] = set.String()
-		}
-	}
 	switch {
+	case format < 2 || format > 4:
+		return nil, badFormat("%d: expected 2, 3 or 4", format)
+	case format < 4 && len(s.Baselines) > 0:
+		return nil, badFormat("%d has no place for the CPUs of containers before their resize; use format 4", format)
 	case format == 2 && len(s.Pods) > 0:
-		return nil, badFormat("2 has no place for the CPUs of pods as a whole; use format 3")
-	case format == 2:
-		c.Checksum = checksum(c.dump(currentType, dumpEntries(entries), ""))
-	case format == 3:
-		for uid, set := range s.Pods {
-			c.PodEntries[uid] = podEntry{CPUSet: set.String()}
-		}
+		return nil, badFormat("2 has no place for the CPUs of pods as a whole; use format 3 or 4")
+	}
+	c, entries := cpuCheckpoint{Policy: s.Policy, Shared: s.Shared.String()}, entriesByPod(texts(s.Containers))
+	pods := map[string]podEntry{}
+	for uid, set := range s.Pods {
+		pods[uid] = podEntry{CPUSet: set.String()}
+	}
+	c.Checksum = checksum(c.dump(currentType, dumpEntries(entries), ""))
+	var err error
+	switch format {
+	case 3:
+		c.PodEntries = pods
 		text, err := c.dumpPods(entries)
 		if err != nil {
 			return nil, fmt.Errorf("write cpu_manager_state: %w", err)
 		}
 		c.Checksum = checksum(text)
-	default:
-		return nil, badFormat("%d: expected 2 or 3", format)
+	case 4:
+		data := cpuData{Policy: c.Policy, Shared: c.Shared, Entries: entries, PodEntries: pods, Baselines: map[string]map[string]baseline{}}
+		for uid, containers := range texts(s.Baselines) {
+			data.Baselines[uid] = map[string]baseline{}
+			for name, set := range containers {
+				data.Baselines[uid][name] = baseline{set}
+			}
+		}
+		if c.sealed, err = seal(data); err != nil {
+			return nil, errdefs.Internalf("write cpu_manager_state: %w", err)
+		}
 	}
 	if len(entries) > 0 {
-		var err error
 		if c.Entries, err = json.Marshal(entries); err != nil {
 			return nil, errdefs.Internalf("write cpu_manager_state: %w", err)
 		}
 	}
 	return json.Marshal(c)
+}
+
+// texts gives sets as lists in text.
+func texts(sets map[string]map[string]cpuset.Set) map[string]map[string]string {
+	out := make(map[string]map[string]string, len(sets))
+	for uid, containers := range sets {
+		out[uid] = make(map[string]string, len(containers))
+		for name, set := range containers {
+			out[uid][name] = set.String()
+		}
+	}
+	return out
 }
 
 // Check reports whether the kubelet's static policy would accept the state, on a machine with

@@ -20,6 +20,12 @@ func set(list string) cpuset.Set {
 	return s
 }
 
+// wholeInData is a file of kubelet 1.37: only data has the CPUs of the pod as a whole, and of the container
+// before its resize.
+const wholeInData = `{"policyName":"static","defaultCpuSet":"0-3","entries":{"pod":{"container1":"4-6"}},"checksum":2081019946,` +
+	`"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0-3\",\"entries\":{\"pod\":{\"container1\":\"4-6\"}},\"podEntries\":{\"pod\":{\"cpuSet\":\"4-7\"}},` +
+	`\"baselines\":{\"pod\":{\"container1\":{\"baseline\":\"4-5\"}}}}","dataChecksum":3850959395}`
+
 // Files that the kubelet wrote or accepts.
 var files = []struct {
 	format int
@@ -37,7 +43,10 @@ var files = []struct {
 	{2, `{"policyName":"static","defaultCpuSet":"0-3"}`},
 	{2, `{"policyName":"static","defaultCpuSet":"0-3","checksum":0}`},
 	{2, `{"POLICYNAME":"static","defaultCpuSet":"0-3","new":{"a":[1]},"checksum":611748604}`},
-	{4, `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"data":"{}","dataChecksum":1}`},
+	{2, `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"data":"","dataChecksum":0}`},
+	{4, wholeInData},
+	// The copy for older kubelets is not read.
+	{4, strings.Replace(wholeInData, `"4-6"}},"checksum"`, `"4-7"}},"checksum"`, 1)},
 	// A kubelet with the gate keeps pod entries that no checksum covers.
 	{3, `{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},"podEntries":{"pod":{"cpuSet":"4-6"}}}`},
 	{3, `{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},"podEntries":{"pod":{"cpuSet":"4-6"}},"checksum":3610638499}`},
@@ -55,12 +64,15 @@ func TestParseCPU(t *testing.T) {
 			t.Errorf("%s: format %d, %v; want %d", f.text, s.Format, err, f.format)
 			continue
 		}
-		if want := strings.Contains(f.text, `container1`) || strings.Contains(f.text, "containerID1"); want &&
+		if want := strings.Contains(f.text, `container2`) || strings.Contains(f.text, "containerID1"); want &&
 			(s.Containers["pod"]["container1"] != set("4-6") || s.Containers["pod"]["container2"] != set("1-3")) {
 			t.Errorf("%s: got %v", f.text, s.Containers)
 		}
 		if f.format == 3 && strings.Contains(f.text, "podEntries") && s.Pods["pod"] != set("4-6") {
 			t.Errorf("%s: got %v", f.text, s.Pods)
+		}
+		if f.format == 4 && (s.Pods["pod"] != set("4-7") || s.Containers["pod"]["container1"] != set("4-6") || s.Baselines["pod"]["container1"] != set("4-5")) {
+			t.Errorf("%s: got %+v", f.text, s)
 		}
 	}
 }
@@ -83,6 +95,10 @@ func TestParseCPURefuses(t *testing.T) {
 		{"truth", `{"defaultCpuSet":true}`, ": defaultCpuSet: expected a text, found a truth value", errdefs.Corrupt},
 		{"changed", `{"policyName":"static","defaultCpuSet":"0-4","checksum":611748604}`, "corrupted", errdefs.Corrupt},
 		{"pods with a wrong checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}},"checksum":7}`, "corrupted", errdefs.Corrupt},
+		{"changed data", strings.Replace(wholeInData, `\"0-3\"`, `\"0-2\"`, 1), "dataChecksum is", errdefs.Corrupt},
+		{"data without its checksum", `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"data":"{}"}`, "dataChecksum is 0", errdefs.Corrupt},
+		{"no data for a checksum", `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"dataChecksum":7}`, "dataChecksum is 7", errdefs.Corrupt},
+		{"data is no text", `{"data":{}}`, ": data: expected a text, found an object", errdefs.Corrupt},
 		{"bad pool", `{"policyName":"static","defaultCpuSet":"3-0"}`, "defaultCpuSet", errdefs.Corrupt},
 		{"bad entry", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":{"c":"x"}}}`, `container "c" of pod "uid"`, errdefs.Corrupt},
 		{"bad pod entry", `{"policyName":"static","defaultCpuSet":"0","podEntries":{"uid":{"cpuSet":"x"}}}`, `pod "uid"`, errdefs.Corrupt},
@@ -113,7 +129,20 @@ func TestMarshalCPU(t *testing.T) {
 		}
 	}
 	whole := CPUState{Policy: "static", Pods: map[string]cpuset.Set{"uid": set("1")}}
-	for _, format := range []int{0, 1, 2, 4} {
+	resized, err := ParseCPU([]byte(wholeInData), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := resized.Marshal(4); err != nil || string(got) != wholeInData {
+		t.Errorf("got %s, %v; want %s", got, err, wholeInData)
+	}
+	resized.Pods = nil
+	for _, format := range []int{2, 3} {
+		if _, err := resized.Marshal(format); errdefs.ClassOf(err) != errdefs.Invalid {
+			t.Errorf("format %d of a resized container: %v", format, err)
+		}
+	}
+	for _, format := range []int{0, 1, 2, 5} {
 		if _, err := whole.Marshal(format); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("format %d: got %v", format, err)
 		}
@@ -189,7 +218,7 @@ func FuzzParseCPU(f *testing.F) {
 			}
 			return
 		}
-		if _, err := s.Marshal(3); err != nil {
+		if _, err := s.Marshal(4); err != nil {
 			t.Fatal(err)
 		}
 		_ = s.Check(set("0-3"), set("0"), true)

@@ -19,7 +19,7 @@ const policyNone = "none"
 func readCPU(data []byte, in Input) (Facts, error) {
 	s, unknownIDs, err := parseCPU(data, in.ContainerIDs)
 	if err == nil {
-		err = in.allow(s.Format, 3, 3) // format 4 has a copy in format 2
+		err = in.allow(len(s.Pods))
 	}
 	if err != nil {
 		return Facts{}, err
@@ -68,6 +68,9 @@ func (s *CPUState) addClaims(facts *Facts, uid string, pod *workload.Pod) {
 				facts.note("%s has CPUs %q and requests %d exclusive CPUs", owner, set, n)
 			}
 			facts.hold(owner, set, ledger.CPUExclusive)
+			if had, resized := s.Baselines[uid][name]; resized && had != set {
+				facts.admitted(had)
+			}
 		case c.Guaranteed() && c.Requests.WholeCPUs() > 0:
 			facts.hold(owner, set, ledger.CPUPodExclusive)
 		default:
@@ -88,26 +91,43 @@ func (f *Facts) hold(owner ledger.Owner, set cpuset.Set, use ledger.CPUUse) {
 	})
 }
 
+// admitted notes the CPUs that the owner of the last claim has had since its admission.
+func (f *Facts) admitted(had cpuset.Set) {
+	cpus := f.Claims[len(f.Claims)-1].CPUs
+	cpus.Admitted = had.Intersect(cpus.Set)
+}
+
 // writeCPU makes cpu_manager_state of a view.
 func writeCPU(view *ledger.View, settings Settings, format int) (File, error) {
 	s := CPUState{Policy: settings.Policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
 	if settings.Policy != policyNone {
 		s.Shared = view.SharedCPUs()
 	}
+	baselines, resized := map[string]map[string]cpuset.Set{}, false
 	for c := range view.Claims() {
 		switch uid := c.Owner.Pod; {
 		case c.CPUs == nil, view.IsResourceClaim(uid):
 		case c.Owner.Container == "":
 			s.Pods[uid] = c.CPUs.Set
-		case s.Containers[uid] == nil:
-			s.Containers[uid] = map[string]cpuset.Set{c.Owner.Container: c.CPUs.Set}
 		default:
-			s.Containers[uid][c.Owner.Container] = c.CPUs.Set
+			if s.Containers[uid] == nil {
+				s.Containers[uid], baselines[uid] = map[string]cpuset.Set{}, map[string]cpuset.Set{}
+			}
+			had := c.CPUs.Set
+			if !c.CPUs.Admitted.IsEmpty() {
+				had, resized = c.CPUs.Admitted, true
+			}
+			s.Containers[uid][c.Owner.Container], baselines[uid][c.Owner.Container] = c.CPUs.Set, had
 		}
 	}
+	if resized && (format == 0 || format == 4) { // a kubelet that reads any of them takes the others for missing
+		s.Baselines = baselines
+	}
 	if format == 0 {
-		format = 2
-		if len(s.Pods) > 0 {
+		switch format = 2; {
+		case resized:
+			format = 4
+		case len(s.Pods) > 0:
 			format = 3
 		}
 	}

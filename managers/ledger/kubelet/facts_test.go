@@ -195,12 +195,14 @@ func FuzzReadCPU(f *testing.F) {
 }
 
 // TestFormatsOfTheGate: files with entries of pods as a whole are refused where the
-// gate is off that a kubelet writes them with.
+// gate is off that a kubelet writes these entries with.
 func TestFormatsOfTheGate(t *testing.T) {
 	t.Parallel()
 	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("8c")}).View()
 	cpus := CPUState{Policy: "static", Shared: cpuset.Range(0, 7)}
+	podCPUs := CPUState{Policy: "static", Shared: cpuset.Range(0, 5), Pods: map[string]cpuset.Set{"a": cpuset.Range(6, 7)}}
 	memory := MemoryState{Policy: "Static"}
+	podMemory := MemoryState{Policy: "Static", Pods: map[string][]MemoryBlock{"a": nil}}
 	for _, row := range []struct {
 		kind    Kind
 		format  int
@@ -208,16 +210,18 @@ func TestFormatsOfTheGate(t *testing.T) {
 		needs   bool
 	}{
 		{CPU, 2, cpus.Marshal, false},
-		{CPU, 3, cpus.Marshal, true},
+		{CPU, 3, cpus.Marshal, false}, {CPU, 3, podCPUs.Marshal, true},
+		{CPU, 4, cpus.Marshal, false}, {CPU, 4, podCPUs.Marshal, true},
 		{Memory, 1, memory.Marshal, false},
-		{Memory, 2, memory.Marshal, true},
+		{Memory, 2, memory.Marshal, false}, {Memory, 2, podMemory.Marshal, true},
+		{Memory, 3, memory.Marshal, false}, {Memory, 3, podMemory.Marshal, true},
 	} {
 		data, err := row.marshal(row.format)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, gate := range []bool{false, true} {
-			_, err := Read(row.kind, data, Input{View: view, PodLevel: gate})
+			_, err := Read(row.kind, data, Input{View: view, PodLevel: gate, SkipUnknown: true})
 			refused := errdefs.ClassOf(err) == errdefs.Precondition && strings.Contains(err.Error(), "PodLevelResourceManagers")
 			if want := row.needs && !gate; refused != want || !want && err != nil {
 				t.Errorf("%s in format %d, gate %t: %v", row.kind, row.format, gate, err)

@@ -56,8 +56,7 @@ type Input struct {
 	// them so.
 	ContainerIDs map[string]ledger.Owner
 	// PodLevel reports whether pods with pod-level resources are managed (feature gate
-	// PodLevelResourceManagers). Without it, files of the formats that have entries
-	// of such pods are refused, as by the kubelet.
+	// PodLevelResourceManagers). Without it, files with entries of such pods are refused.
 	PodLevel bool
 	// SkipUnknown skips entries of unknown pods or containers. Otherwise the file is refused.
 	SkipUnknown bool
@@ -150,13 +149,13 @@ func (in *Input) pod(uid string) *workload.Pod {
 	return nil
 }
 
-// allow refuses a format that needs the gate where that is off; needs is the first
-// such format, and last the last one.
-func (in *Input) allow(format, needs, last int) error {
-	if in.PodLevel || format < needs || format > last {
+// allow refuses entries of pods as a whole where the gate is off. A kubelet since 1.37 ignores these
+// entries, and gives the CPUs that the pod's containers share to each of them exclusively.
+func (in *Input) allow(pods int) error {
+	if in.PodLevel || pods == 0 {
 		return nil
 	}
-	return errdefs.Preconditionf("format %d is written by a kubelet with the feature gate PodLevelResourceManagers, which is off here: turn it on, or drain the node and import a file that was written without it", format)
+	return errdefs.Preconditionf("the file has entries of %d pods as a whole (podEntries), and the feature gate PodLevelResourceManagers is off: turn the gate on, or drain the node and import a file that was written without it", pods)
 }
 
 // name adds pods that the file names.

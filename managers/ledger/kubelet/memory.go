@@ -13,8 +13,8 @@ import (
 
 // MemoryState is the content of memory_manager_state.
 type MemoryState struct {
-	// Format is what the state was read from: 1, or 2 (1.36 with the gate
-	// PodLevelResourceManagers), which has a place for Pods.
+	// Format is what the state was read from: 1, 2 (1.36 with the gate
+	// PodLevelResourceManagers) or 3 (since 1.37). Formats 2 and 3 have a place for Pods.
 	Format int
 	// Policy is "None" or "Static".
 	Policy string

@@ -25,7 +25,7 @@ func (b MemoryBlock) String() string {
 func readMemory(data []byte, in Input) (Facts, error) {
 	s, err := parseMemory(data)
 	if err == nil {
-		err = in.allow(s.Format, 2, 2)
+		err = in.allow(len(s.Pods))
 	}
 	if err != nil {
 		return Facts{}, err

@@ -11,13 +11,25 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// memoryCheckpoint is the JSON form of both formats.
+// memoryCheckpoint is the JSON form of all formats.
 type memoryCheckpoint struct {
+	memoryData
+	Checksum uint64 `json:"checksum"`
+	sealed
+}
+
+// memoryData is the content. In format 3 it is sealed, and the checkpoint has a copy without pod entries.
+type memoryData struct {
 	Policy     string                             `json:"policyName"`
 	Nodes      map[int]*storedNode                `json:"machineState"`
 	Entries    map[string]map[string]storedBlocks `json:"entries,omitempty"`
 	PodEntries map[string]storedPod               `json:"podEntries,omitempty"`
-	Checksum   uint64                             `json:"checksum"`
+}
+
+func newMemoryData() memoryData {
+	return memoryData{
+		Nodes: map[int]*storedNode{}, Entries: map[string]map[string]storedBlocks{}, PodEntries: map[string]storedPod{},
+	}
 }
 
 type storedNode struct {
@@ -46,7 +58,7 @@ type storedPod struct {
 	Blocks storedBlocks `json:"memoryBlocks,omitempty"`
 }
 
-// ParseMemory reads memory_manager_state in either format. All errors are of class Corrupt: no
+// ParseMemory reads memory_manager_state in any format. All errors are of class Corrupt: no
 // JSON object, a node id that berth does not support (the message has its path), a wrong
 // checksum. As in the kubelet, a missing checksum or 0 is accepted.
 func ParseMemory(data []byte) (MemoryState, error) {
@@ -58,19 +70,24 @@ func ParseMemory(data []byte) (MemoryState, error) {
 }
 
 func parseMemory(data []byte) (s MemoryState, err error) {
-	c := memoryCheckpoint{
-		Nodes: map[int]*storedNode{}, Entries: map[string]map[string]storedBlocks{}, PodEntries: map[string]storedPod{},
-	}
+	c := memoryCheckpoint{memoryData: newMemoryData()}
 	if err := json.Unmarshal(data, &c); err != nil {
 		return s, misread(err)
 	}
 	s = MemoryState{
-		Policy: c.Policy, Nodes: map[int]MemoryNode{},
+		Format: 3, Nodes: map[int]MemoryNode{},
 		Containers: map[string]map[string][]MemoryBlock{}, Pods: map[string][]MemoryBlock{},
 	}
-	if s.Format, err = c.format(); err != nil {
+	if c.isSealed() {
+		c.memoryData = newMemoryData()
+		err = c.open(&c.memoryData)
+	} else {
+		s.Format, err = c.format()
+	}
+	if err != nil {
 		return s, err
 	}
+	s.Policy = c.Policy
 	for _, id := range slices.Sorted(maps.Keys(c.Nodes)) {
 		if s.Nodes[id], err = c.Nodes[id].read(id); err != nil {
 			return s, err
@@ -92,7 +109,7 @@ func parseMemory(data []byte) (s MemoryState, err error) {
 	return s, nil
 }
 
-// format distinguishes the formats by the checksum.
+// format distinguishes formats 1 and 2 by the checksum.
 //
 // A kubelet with the gate that does not find the checksum of format 2 tries format 1, which needs
 // none. The kubelet of 1.36 keeps the pod entries that it has read before.
@@ -166,20 +183,18 @@ func stored(blocks []MemoryBlock) storedBlocks {
 	return out
 }
 
-// Marshal writes the state as the kubelet does, in format 1 or 2. Class
+// Marshal writes the state as the kubelet does, in format 1, 2 or 3. Class
 // Unsupported: another format; memory of pods as a whole in format 1, which has no
 // place for it.
 func (s *MemoryState) Marshal(format int) ([]byte, error) {
 	switch {
 	case format == 1 && len(s.Pods) > 0:
-		return nil, badFormat("1 has no place for the memory of pods as a whole; use format 2")
-	case format != 1 && format != 2:
-		return nil, badFormat("%d: expected 1 or 2", format)
+		return nil, badFormat("1 has no place for the memory of pods as a whole; use format 2 or 3")
+	case format < 1 || format > 3:
+		return nil, badFormat("%d: expected 1, 2 or 3", format)
 	}
-	c := memoryCheckpoint{
-		Policy: s.Policy,
-		Nodes:  map[int]*storedNode{}, Entries: map[string]map[string]storedBlocks{}, PodEntries: map[string]storedPod{},
-	}
+	c := memoryCheckpoint{memoryData: newMemoryData()}
+	c.Policy = s.Policy
 	for id, n := range s.Nodes {
 		c.Nodes[id] = &storedNode{Blocks: n.Blocks, Tables: map[string]*storedTable{}, Group: n.Group.IDs()}
 		for resource, t := range n.Tables {
@@ -198,6 +213,13 @@ func (s *MemoryState) Marshal(format int) ([]byte, error) {
 			pod.Blocks = stored(blocks)
 		}
 		c.PodEntries[uid] = pod
+	}
+	var err error
+	if format == 3 {
+		if c.sealed, err = seal(c.memoryData); err != nil {
+			return nil, errdefs.Internalf("write memory_manager_state: %w", err)
+		}
+		c.PodEntries = nil
 	}
 	c.Checksum = checksum(c.dump(format == 2))
 	data, err := json.Marshal(c)

@@ -81,17 +81,27 @@ func TestParseMemoryRefuses(t *testing.T) {
 		}
 	}
 	whole := MemoryState{Pods: map[string][]MemoryBlock{"uid": nil}}
-	for _, format := range []int{0, 1, 3} {
+	for _, format := range []int{0, 1, 4} {
 		if _, err := whole.Marshal(format); err == nil || errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("format %d: got %v", format, err)
 		}
 	}
-	text, err := whole.Marshal(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := ParseMemory(text); err != nil || len(again.Pods) != 1 {
-		t.Errorf("a pod without blocks: %v, %v", again.Pods, err)
+	for _, format := range []int{2, 3} {
+		text, err := whole.Marshal(format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParseMemory(text); err != nil || len(again.Pods) != 1 || again.Format != format {
+			t.Errorf("a pod without blocks in format %d: %+v, %v", format, again, err)
+		}
+		// Only the checksum of data counts in format 3.
+		damaged := strings.Replace(string(text), `"uid"`, `"vid"`, 1)
+		if format == 3 {
+			damaged = strings.Replace(string(text), `\"uid\"`, `\"vid\"`, 1)
+		}
+		if _, err := ParseMemory([]byte(damaged)); errdefs.ClassOf(err) != errdefs.Corrupt {
+			t.Errorf("damaged file of format %d: %v", format, err)
+		}
 	}
 }
 

@@ -20,7 +20,10 @@ func misread(err error) error {
 		return errdefs.Corruptf("no JSON: %w", err)
 	case !errors.As(err, &wrong):
 		return errdefs.Corruptf("cannot be read: %w", err)
-	case wrong.Field == "":
+	}
+	// The decoder names embedded types like keys.
+	wrong.Field = strings.NewReplacer("memoryData.", "", "sealed.", "").Replace(wrong.Field)
+	if wrong.Field == "" {
 		return errdefs.Corruptf("expected %s, found %s", expected(wrong.Type), found(wrong.Value))
 	}
 	// The decoder takes the keys of such maps for numbers.

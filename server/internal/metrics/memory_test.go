@@ -94,7 +94,7 @@ func TestMemoryOfContainers(t *testing.T) {
 	h.expect(t,
 		"kubelet_memory_manager_pinning_requests_total 5", "kubelet_memory_manager_pinning_errors_total 1",
 		`resource_manager_allocations_total{resource_name="memory",source="node"} 3`,
-		`resource_manager_container_assignments{assignment_type="node_exclusive",resource_name="memory"} 2`,
+		`resource_manager_container_assignments_total{assignment_type="node_exclusive",resource_name="memory"} 2`,
 	)
 }
 
@@ -121,7 +121,7 @@ func TestMemoryOfPods(t *testing.T) {
 	h.expect(t,
 		"kubelet_memory_manager_pinning_requests_total 9", "kubelet_memory_manager_pinning_errors_total 0",
 		`resource_manager_allocations_total{resource_name="memory",source="pod"} 11`,
-		`resource_manager_container_assignments{assignment_type="pod_exclusive",resource_name="memory"} 4`,
-		`resource_manager_container_assignments{assignment_type="pod_shared",resource_name="memory"} 7`,
+		`resource_manager_container_assignments_total{assignment_type="pod_exclusive",resource_name="memory"} 4`,
+		`resource_manager_container_assignments_total{assignment_type="pod_shared",resource_name="memory"} 7`,
 	)
 }

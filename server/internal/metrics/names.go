@@ -22,7 +22,7 @@ const (
 
 	managerAllocations = "resource_manager_allocations_total"
 	managerErrors      = "resource_manager_allocation_errors_total"
-	managerAssignments = "resource_manager_container_assignments"
+	managerAssignments = "resource_manager_container_assignments_total"
 
 	pluginRegistrations = "kubelet_device_plugin_registration_total"
 	pluginAllocDuration = "kubelet_device_plugin_alloc_duration_seconds"
