@@ -34,6 +34,9 @@ func main() {
 	}
 }
 
+// recordings are the directories of ../shared with recordings.
+var recordings = []string{"conformance", "conformance-1.37/cpu", "conformance-1.37/rest"}
+
 func run(pattern string, parallel int) (err error) {
 	only, err := regexp.Compile(pattern)
 	if err != nil {
@@ -44,9 +47,9 @@ func run(pattern string, parallel int) (err error) {
 		return fmt.Errorf("find the module: %w", err)
 	}
 	w := workspace{root: strings.TrimSpace(string(root))}
-	recordings := filepath.Join(w.root, "..", "shared", "conformance")
-	if _, err := os.Stat(recordings); errors.Is(err, os.ErrNotExist) {
-		fmt.Println("skipped: there are no recordings at", recordings)
+	first := filepath.Join(w.root, "..", "shared", recordings[0])
+	if _, err := os.Stat(first); errors.Is(err, os.ErrNotExist) {
+		fmt.Println("skipped: there are no recordings at", first)
 		return nil
 	}
 	if w.dir, err = os.MkdirTemp("", "mutants"); err != nil {
@@ -116,16 +119,22 @@ func (w workspace) try(worker int, m mutant) (found string, ok bool) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "BROKEN: " + string(out), false
 	}
-	for _, suite := range m.suites {
-		judge := exec.Command(program, "-suite", suite)
-		judge.Dir = w.root
-		err := judge.Run()
-		var exit *exec.ExitError
-		switch {
-		case errors.As(err, &exit) && exit.ExitCode() == 1:
-			return suite, true
-		case err != nil:
-			return "BROKEN: " + err.Error(), false
+	for _, set := range recordings {
+		for _, suite := range m.suites {
+			dir := filepath.Join(w.root, "..", "shared", filepath.FromSlash(set))
+			if _, err := os.Stat(filepath.Join(dir, suite+".jsonl.gz")); errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			judge := exec.Command(program, "-dir", dir, "-suite", suite)
+			judge.Dir = w.root
+			err := judge.Run()
+			var exit *exec.ExitError
+			switch {
+			case errors.As(err, &exit) && exit.ExitCode() == 1:
+				return suite, true
+			case err != nil:
+				return "BROKEN: " + err.Error(), false
+			}
 		}
 	}
 	return "NOT FOUND", false
