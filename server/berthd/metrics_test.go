@@ -121,7 +121,7 @@ func newCounting(d *daemon) *counting {
 		alignedFailed + `{boundary="physical_cpu",scope="container"}`: 0,
 		alignedFailed + `{boundary="numa_node",scope="container"}`:    0,
 		"resource_manager_allocations_total":                          0,
-		"resource_manager_container_assignments_total":                      0,
+		"resource_manager_container_assignments_total":                0,
 	}}
 }
 
@@ -326,20 +326,20 @@ func TestMetricsOfPodsAsAWhole(t *testing.T) {
 		t.Fatalf("%v", resp)
 	}
 	d.scrape().expect(t, "after three admissions", metrics{
-		`resource_manager_allocations_total{resource_name="cpu",source="pod"}`:                         3,
-		`resource_manager_allocations_total{resource_name="cpu",source="node"}`:                        1,
+		`resource_manager_allocations_total{resource_name="cpu",source="pod"}`:                               3,
+		`resource_manager_allocations_total{resource_name="cpu",source="node"}`:                              1,
 		`resource_manager_container_assignments_total{assignment_type="pod_exclusive",resource_name="cpu"}`:  1,
 		`resource_manager_container_assignments_total{assignment_type="pod_shared",resource_name="cpu"}`:     2,
 		`resource_manager_container_assignments_total{assignment_type="node_exclusive",resource_name="cpu"}`: 1,
-		"kubelet_cpu_manager_pinning_requests_total":                                                   2,
-		"kubelet_cpu_manager_pinning_errors_total":                                                     0,
-		`kubelet_admission_rejections_total{reason="TopologyAffinityError"}`:                           1,
-		"kubelet_cpu_manager_exclusive_cpu_allocation_count":                                           6,
-		alignedDone + `{boundary="physical_cpu",scope="container"}`:                                    0,
-		alignedDone + `{boundary="uncore_cache",scope="container"}`:                                    2,
-		alignedDone + `{boundary="numa_node",scope="pod"}`:                                             2,
-		alignedFailed + `{boundary="physical_cpu",scope="container"}`:                                  0,
-		alignedFailed + `{boundary="numa_node",scope="pod"}`:                                           1,
+		"kubelet_cpu_manager_pinning_requests_total":                                                         2,
+		"kubelet_cpu_manager_pinning_errors_total":                                                           0,
+		`kubelet_admission_rejections_total{reason="TopologyAffinityError"}`:                                 1,
+		"kubelet_cpu_manager_exclusive_cpu_allocation_count":                                                 6,
+		alignedDone + `{boundary="physical_cpu",scope="container"}`:                                          0,
+		alignedDone + `{boundary="uncore_cache",scope="container"}`:                                          2,
+		alignedDone + `{boundary="numa_node",scope="pod"}`:                                                   2,
+		alignedFailed + `{boundary="physical_cpu",scope="container"}`:                                        0,
+		alignedFailed + `{boundary="numa_node",scope="pod"}`:                                                 1,
 	})
 }
 
