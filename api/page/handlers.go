@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -132,6 +133,10 @@ func (s *server) handle(read func(context.Context, *http.Request) (any, error)) 
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
+		if err := readable(r); err != nil {
+			fail(w, err)
+			return
+		}
 		end, err := s.turn(ctx)
 		if err != nil {
 			fail(w, err)
@@ -146,6 +151,18 @@ func (s *server) handle(read func(context.Context, *http.Request) (any, error)) 
 		}
 		answer(w, got)
 	}
+}
+
+// readable refuses parameters that no message can have: the error is the caller's, not berthd's.
+func readable(r *http.Request) error {
+	for name, values := range r.URL.Query() {
+		for _, value := range values {
+			if !utf8.ValidString(value) {
+				return status.Errorf(codes.InvalidArgument, "%.40q: expected text in UTF-8", name)
+			}
+		}
+	}
+	return nil
 }
 
 // turn waits until fewer answers are being made than may be. The returned function ends the turn;

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -326,6 +327,48 @@ func TestStaticFiles(t *testing.T) {
 	})
 	if err != nil || names < 4 {
 		t.Errorf("%d files, %v", names, err)
+	}
+}
+
+// TestParameters: what no message can have is the caller's error, and reaches no berthd.
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	c := &conn{}
+	h := New(Options{Conn: c})
+	for _, path := range []string{"trace?pod=%ff", "trace?admission=%c3%28", "traces?pod=%ff", "traces?page=%ff", "pods?%ff=%ff"} {
+		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != http.StatusBadRequest || !strings.Contains(text(t, r), "UTF-8") {
+			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+	if len(c.methods) != 0 {
+		t.Errorf("calls %q", c.methods)
+	}
+}
+
+// TestSharedLogin: a shared key works more than once, and a session is the user's who has logged in.
+func TestSharedLogin(t *testing.T) {
+	t.Parallel()
+	login := NewSharedLogin()
+	h := login.Only(func(r *http.Request) string { return r.Header.Get("User") }, New(Options{Conn: &conn{}}))
+	_, key, _ := strings.Cut(login.Path(), "#login=")
+	sessions := map[string]string{}
+	for _, user := range []string{"1", "2"} {
+		var answer struct{ Session string }
+		if err := json.Unmarshal([]byte(text(t, request(t, h, "POST", "/api/v1/login", key, trialHeader, "1", "User", user))), &answer); err != nil {
+			t.Fatal(err)
+		}
+		sessions[user] = answer.Session
+	}
+	for _, tt := range []struct {
+		user, session string
+		want          int
+	}{{"1", sessions["1"], 200}, {"2", sessions["2"], 200}, {"2", sessions["1"], 401}, {"1", "", 401}, {"1", key, 401}} {
+		if r := request(t, h, "GET", "/api/v1/pods", "", "User", tt.user, sessionHeader, tt.session); r.StatusCode != tt.want {
+			t.Errorf("user %s: %d, want %d", tt.user, r.StatusCode, tt.want)
+		}
+	}
+	if r := request(t, NewSharedLogin().Only(nil, New(Options{Conn: &conn{}})), "GET", "/api/v1/pods", "", sessionHeader, sessions["1"]); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a session of another process: %d", r.StatusCode)
 	}
 }
 

@@ -187,7 +187,11 @@ func callerText(c *inspectv1.HistoryCaller) string {
 	if c == nil {
 		return "" // berthd itself, or a caller that is not known
 	}
-	return fmt.Sprintf("%s (uid %d)", cmp.Or(c.GetName(), "pid "+strconv.Itoa(int(c.GetPid()))), c.GetUid())
+	name := cmp.Or(c.GetName(), "pid "+strconv.Itoa(int(c.GetPid())))
+	if c.GetName() != "" && strings.ContainsAny(name, ` ()"'`) {
+		name = strconv.Quote(name) // a process chooses its name, also one with the uid of another user
+	}
+	return fmt.Sprintf("%s (uid %d)", name, c.GetUid())
 }
 
 func tookText(e *inspectv1.HistoryEntry) string {

@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +27,8 @@ reads and makes dry runs, and it changes nothing.
 The command prints a link and opens it in a browser. The link works once, and only that browser gets the page: other users
 of this machine can connect to the port, and get nothing. The command ends with Ctrl+C.
 
-To see the page of another machine, forward the port with ssh: ssh -L 8087:localhost:8087 HOST berthctl web --no-browser`
+To see the page of another machine, forward the port with ssh, and open the link here:
+ssh -o ExitOnForwardFailure=yes -L 127.0.0.1:8087:127.0.0.1:8087 HOST berthctl web --no-browser`
 
 type webFlags struct {
 	listen    string
@@ -43,7 +43,7 @@ func (c *ctl) web() *cobra.Command {
 		short: "Show the machine in a browser",
 		long:  webLong,
 		example: `  berthctl web
-  berthctl web --listen localhost:9000 --no-browser`,
+  berthctl web --listen 127.0.0.1:9000 --no-browser`,
 	}, func(ctx context.Context, _ []string) error {
 		if !cmd.Flags().Changed("timeout") {
 			c.timeout = 0
@@ -55,7 +55,7 @@ func (c *ctl) web() *cobra.Command {
 		return c.connected(ctx, func(ctx context.Context, s *session) error { return s.serveWeb(ctx, f) })
 	})
 	fs := cmd.Flags()
-	fs.StringVar(&f.listen, "listen", "localhost:8087", "loopback address to serve on; port 0 is any free one")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:8087", "loopback address to serve on, with the same port of 127.0.0.1 and ::1; port 0 is any free one")
 	fs.BoolVar(&f.noBrowser, "no-browser", false, "only print the link")
 	return cmd
 }
@@ -65,27 +65,29 @@ const (
 	webHeaderTimeout = 10 * time.Second
 	webIdleTimeout   = 2 * time.Minute
 	webHeaderBytes   = 64 << 10
+	webReadTimeout   = 10 * time.Second
+	webWriteTimeout  = 30 * time.Second
 	webGrace         = time.Second
+	// webConnections is how many are open; a browser has six.
+	webConnections = 32
 )
 
 // serveWeb serves the page until the context ends.
 func (s *session) serveWeb(ctx context.Context, f webFlags) error {
-	l, err := net.Listen("tcp", f.listen)
+	listeners, err := listenLoopback(ctx, f.listen)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", f.listen, err)
+		return err
 	}
-	defer func() { _ = l.Close() }() // the server has closed it
-	at, err := netip.ParseAddrPort(l.Addr().String())
-	if err != nil || !at.Addr().IsLoopback() {
-		return usagef("web", "--listen %s: expected an address of this machine only, such as localhost:8087", f.listen)
-	}
+	defer closeAll(listeners) // the server has closed them, unless it did not begin
 	login := page.NewLogin()
 	handler := page.New(page.Options{Conn: s.Conn(), About: "berth: " + s.Endpoint(), ReadPod: readTrial})
 	server := &http.Server{
-		Handler: login.Only(handler), ReadHeaderTimeout: webHeaderTimeout, IdleTimeout: webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
+		Handler: login.Only(nil, remember(handler)), ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webReadTimeout, WriteTimeout: webWriteTimeout,
+		IdleTimeout: webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
+		ConnContext: withEntered,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the program
 	}
-	link := "http://" + at.String() + login.Path()
+	link := "http://" + listeners[0].Addr().String() + login.Path()
 	fmt.Fprintf(s.out, "%s\n", link)
 	if !f.noBrowser {
 		remove, err := openBrowser(ctx, link)
@@ -94,8 +96,11 @@ func (s *session) serveWeb(ctx context.Context, f webFlags) error {
 		}
 		defer remove()
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	served := make(chan error, len(listeners))
+	gate := &gate{most: webConnections}
+	for _, l := range listeners {
+		go func() { served <- server.Serve(gated{l, gate}) }()
+	}
 	select {
 	case err := <-served:
 		return err
@@ -106,8 +111,10 @@ func (s *session) serveWeb(ctx context.Context, f webFlags) error {
 	if err := server.Shutdown(ending); err != nil {
 		_ = server.Close()
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	for range listeners {
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
 	}
 	return nil
 }

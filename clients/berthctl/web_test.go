@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,36 +60,152 @@ func serve(t *testing.T, socket string) (link string) {
 	return strings.TrimSpace(string(buffer[:n]))
 }
 
-// TestWebLogin: only who opens the link gets the page, and only the first one.
+// TestWebLogin: only who has the link gets data, and only the first one. There is no cookie, which browsers would send to
+// other ports of this host.
 func TestWebLogin(t *testing.T) {
 	t.Parallel()
 	link := serve(t, (&fake{}).start(t))
-	base := link[:strings.Index(link, "/login/")]
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
+	base, key, ok := strings.Cut(link, "/#login=")
+	if !ok || !strings.HasPrefix(base, "http://127.0.0.1:") {
+		t.Fatalf("the link %q", link)
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	person, other := &http.Client{Jar: jar, Transport: transport}, &http.Client{Transport: transport}
-	get := func(c *http.Client, url string, want int, text string) {
+	client := &http.Client{Transport: transport}
+	send := func(method, path, body, session string, want int, text string) string {
 		t.Helper()
-		answer, err := c.Get(url)
+		r, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Berth-Page", "1")
+		r.Header.Set("X-Berth-Session", session)
+		answer, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
-		if err != nil || answer.StatusCode != want || !strings.Contains(string(body), text) {
-			t.Errorf("%s: %d %s, %v", url, answer.StatusCode, body, err)
+		got, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != want || !strings.Contains(string(got), text) || len(answer.Cookies()) > 0 {
+			t.Errorf("%s %s: %d %s, %v, %v", method, path, answer.StatusCode, got, answer.Cookies(), err)
+		}
+		return string(got)
+	}
+	send("GET", "/", "", "", http.StatusOK, "<title>berth</title>")
+	send("GET", "/api/v1/pods", "", "", http.StatusUnauthorized, "open the link")
+	send("GET", "/api/v1/pods", "", key, http.StatusUnauthorized, "open the link")
+	send("POST", "/api/v1/login", "wrong", "", http.StatusForbidden, "has been used or is wrong")
+	send("POST", "/api/v1/login", strings.Repeat("x", 1<<20), "", http.StatusForbidden, "")
+	send("GET", "/api/v1/login", key, "", http.StatusForbidden, "")
+	var login struct{ Session string }
+	if err := json.Unmarshal([]byte(send("POST", "/api/v1/login", key, "", http.StatusOK, "session")), &login); err != nil || len(login.Session) < 32 {
+		t.Fatalf("%v %q", err, login.Session)
+	}
+	send("GET", "/api/v1/pods", "", login.Session, http.StatusOK, `"web"`)
+	send("POST", "/api/v1/login", key, "", http.StatusForbidden, "has been used")
+}
+
+// TestWebListensOnBoth: the port of both loopback addresses is berthctl's, or none: another user on one of them would get
+// what ssh forwards to localhost.
+func TestWebListensOnBoth(t *testing.T) {
+	t.Parallel()
+	l, err := listenLoopback(t.Context(), "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(l)
+	if at := l[0].Addr().String(); !strings.HasPrefix(at, "127.0.0.1:") {
+		t.Errorf("the link would have %s", at)
+	}
+	other, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skipf("this machine has no ::1: %v", err)
+	}
+	defer other.Close()
+	_, port, _ := net.SplitHostPort(other.Addr().String())
+	for _, host := range []string{"localhost", "127.0.0.1", "127.0.0.9"} {
+		if l, err := listenLoopback(t.Context(), net.JoinHostPort(host, port)); err == nil || !strings.Contains(err.Error(), "both loopback addresses are needed") {
+			closeAll(l)
+			t.Errorf("%s beside another listener on ::1: %v", host, err)
 		}
 	}
-	get(other, base+"/", http.StatusForbidden, "open the link")
-	get(other, base+"/api/v1/pods", http.StatusForbidden, "open the link")
-	get(other, base+"/login/wrong", http.StatusForbidden, "has been used or is wrong")
-	get(person, link, http.StatusOK, "<title>berth</title>")
-	get(person, base+"/api/v1/pods", http.StatusOK, `"web"`)
-	get(other, link, http.StatusForbidden, "has been used")
+	// None is left open.
+	again, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+}
+
+// TestWebGate: when there are too many connections, the oldest without a login is closed.
+func TestWebGate(t *testing.T) {
+	t.Parallel()
+	g := &gate{most: 2}
+	enter := func(known bool) (*entered, *entered) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _ = far.Close() })
+		e := &entered{Conn: near, gate: g, known: known}
+		return e, g.enter(e)
+	}
+	first, out := enter(true)
+	if out != nil {
+		t.Fatal("the first connection")
+	}
+	second, _ := enter(false)
+	third, out := enter(true)
+	if out != second {
+		t.Errorf("%v is closed, not the oldest without a login", out)
+	}
+	_ = out.Close()
+	if fourth, out := enter(false); out != fourth {
+		t.Error("the newest is closed if all others have a login")
+	} else {
+		_ = out.Close()
+	}
+	_ = first.Close()
+	_ = third.Close()
+	if len(g.open) != 0 {
+		t.Errorf("%d are left", len(g.open))
+	}
+}
+
+// TestWebIdlePosts: another user's idle requests neither stay nor keep the person out.
+func TestWebIdlePosts(t *testing.T) {
+	t.Parallel()
+	link := serve(t, (&fake{}).start(t))
+	base, key, _ := strings.Cut(link, "/#login=")
+	at := strings.TrimPrefix(base, "http://")
+	var idle []net.Conn
+	for range 5 * webConnections {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		// A write may fail: the connection can be closed already.
+		_, _ = io.WriteString(c, "POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nX-Berth-Page: 1\r\nContent-Length: 100\r\n\r\n")
+		idle = append(idle, c)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/api/v1/login", strings.NewReader(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Berth-Page", "1")
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	answer, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Errorf("the login of the person: %d", answer.StatusCode)
+	}
+	for _, c := range idle[:4*webConnections] { // a read ends, because these have been closed
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("an idle request has an answer of %d bytes", n)
+		}
+	}
 }
 
 func TestWebRefuses(t *testing.T) {
@@ -397,7 +513,7 @@ func TestWebLive(t *testing.T) {
 	p.Until(`document.querySelector('.map')`)
 	shot(t, p, "dark")
 
-	base := link[:strings.Index(link, "/login/")]
+	base := link[:strings.Index(link, "/#login=")]
 	for _, url := range p.Requests() {
 		if !strings.HasPrefix(url, base) && url != "about:blank" {
 			t.Errorf("a request elsewhere: %s", url)

@@ -978,3 +978,34 @@ func TestHistoryStats(t *testing.T) {
 		t.Error("there are statistics without a history")
 	}
 }
+
+// A user whose calls are refused all day has a quarter of the history at most, so that the entries of others stay.
+func TestRefusalsLeaveTheHistory(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	limits := ledger.HistoryLimits{Entries: 1000, Bytes: 64 << 20}
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: limits, Now: func() time.Time { return now }})
+	put(t, l, "first")
+	refuse := func(uid uint32) {
+		l.Refused(ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid}}), ledger.Refusal{Verdict: "rejected", View: l.View()})
+	}
+	for second := range 200 {
+		now = now.Add(time.Second)
+		for range ledger.RefusalsPerSecond {
+			refuse(5)
+		}
+		put(t, l, fmt.Sprintf("pod-%d", second)) // which stores the refusals
+	}
+	refuse(6)
+	put(t, l, "last")
+	of := map[uint32]int{}
+	all := entries(t, l)
+	for _, e := range all {
+		if e.Verdict == "rejected" {
+			of[e.Caller.UID]++
+		}
+	}
+	if of[5] < 240 || of[5] > 251 || of[6] != 1 || all[1].Pod != "first" {
+		t.Errorf("refusals by user %v, the second of %d entries is about %q", of, len(all), all[1].Pod)
+	}
+}

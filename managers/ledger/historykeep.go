@@ -72,6 +72,35 @@ type refusals struct {
 	second  int64
 	count   int
 	omitted uint64 // since the last recorded one
+	// used is the part of the whole history that the user's refusals have, as of a time.
+	used float64
+	asOf time.Time
+}
+
+// A user's refusals have at most refusalShare of the history, and get that much in refusalPeriod: one user cannot
+// push out what others did. leastRefusals and leastRefusalBytes are for a history that is small.
+const (
+	refusalShare      = 0.25
+	refusalPeriod     = 24 * time.Hour
+	leastRefusals     = 64
+	leastRefusalBytes = 1 << 20
+)
+
+// spend takes the part of the history that a refusal needs from what its user has left; false if that is too little. mu
+// must be held.
+func (h *history) spend(r *refusals, e *HistoryEntry) bool {
+	now := h.now()
+	if passed := now.Sub(r.asOf); passed > 0 {
+		r.used = max(0, r.used-refusalShare*float64(passed)/float64(refusalPeriod))
+	}
+	r.asOf = now
+	entries, bytes := float64(h.limits.Entries), float64(h.limits.Bytes)
+	cost := max(1/entries, float64(len(e.Request)+len(e.Message))/bytes)
+	if r.used+cost > max(refusalShare, leastRefusals/entries, leastRefusalBytes/bytes) {
+		return false
+	}
+	r.used += cost
+	return true
 }
 
 func (h *history) now() time.Time {
@@ -236,6 +265,10 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 		e.Request, e.RequestBytes = nil, len(e.Request)
 	}
 	if !h.fits(e) {
+		h.omit(count)
+		return
+	}
+	if !h.spend(count, e) {
 		h.omit(count)
 		return
 	}

@@ -21,6 +21,23 @@ function say(text, bad = false) {
   statusLine.className = bad ? 'bad' : '';
 }
 
+// The secret of the session. It is kept for this port only, and the program forgets it when it ends.
+const sessionKey = 'berth-session';
+
+/** @param {Record<string, string>} [more] @returns {Record<string, string>} */
+function headers(more = {}) {
+  const session = localStorage.getItem(sessionKey);
+  return session ? { ...more, 'X-Berth-Session': session } : more;
+}
+
+/** login sends the key of the link, once, and removes it from the address. */
+async function login() {
+  const key = /^#login=(.+)$/.exec(location.hash);
+  if (!key) return;
+  history.replaceState(null, '', location.pathname);
+  localStorage.setItem(sessionKey, (await api('login', key[1])).session);
+}
+
 /**
  * api makes a call. An error is the message of berthd.
  * @param {string} path
@@ -28,7 +45,7 @@ function say(text, bad = false) {
  * @returns {Promise<any>}
  */
 async function api(path, body) {
-  const answer = await fetch(`api/v1/${path}`, body === undefined ? {} : { method: 'POST', body, headers: { 'X-Berth-Page': '1', 'Content-Type': 'text/plain' } });
+  const answer = await fetch(`api/v1/${path}`, body === undefined ? { headers: headers() } : { method: 'POST', body, headers: headers({ 'X-Berth-Page': '1', 'Content-Type': 'text/plain' }) });
   const text = await answer.text();
   if (!answer.ok) {
     let message = text;
@@ -428,22 +445,40 @@ function apply(message) {
   readState();
 }
 
-function follow() {
-  const stream = new EventSource('api/v1/events');
-  let begun = false;
-  stream.addEventListener('message', (e) => {
-    const message = JSON.parse(e.data);
-    if (!begun) { begun = true; known.pods.clear(); }
-    apply(message);
-  });
-  stream.addEventListener('error', () => {
-    say('no connection to berthd; trying again', true);
-    if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 1000);
-  });
+/**
+ * follow reads the stream of events, and begins again where it ended. An EventSource sends no headers.
+ * @param {string} [last] the revision from which the stream resumes
+ */
+async function follow(last = '') {
+  let begun = last !== '';
+  try {
+    const answer = await fetch('api/v1/events', { headers: headers(last ? { 'Last-Event-ID': last } : {}) });
+    if (answer.status === 204) last = ''; // the revision is too old
+    if (!answer.ok || !answer.body) throw new Error(await answer.text());
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      const events = (rest + value).split('\n\n');
+      rest = events.pop() ?? '';
+      for (const event of events) {
+        const data = /^data: (.*)$/m.exec(event);
+        if (!data) continue;
+        const message = JSON.parse(data[1]);
+        if (!begun) { begun = true; known.pods.clear(); }
+        last = String(message.revision);
+        apply(message);
+      }
+    }
+  } catch { /* it is tried again */ }
+  say('no connection to berthd; trying again', true);
+  setTimeout(() => follow(last), 1000);
 }
 
 async function start() {
   try {
+    await login();
     document.title = (await api('about')).about;
     known.machine = await api('machine');
   } catch (e) {

@@ -171,7 +171,7 @@ func (f *files) replace(name string, text []byte) (err error) {
 	if err := f.dir.Remove(name + unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // the names of namespaces and claims are not for every user
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/berthd/berth/api/hosts"
 )
 
 // maxConnections bounds the connections, maxScrapes the answers with metrics at a time.
@@ -48,7 +50,7 @@ func Serve(address string, handler http.Handler, log *slog.Logger) (stop func(),
 	log.Info("metrics and health over HTTP", "address", l.Addr().String())
 	var open atomic.Int64
 	s := &http.Server{
-		Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		Handler: hosts.Only(address, handler), MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		ConnState: func(c net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:

@@ -154,6 +154,7 @@ type App struct {
 	runtime         *runtime.Client // nil without one
 	metrics         *metrics.Set
 	access          *rpc.Access
+	page            *rpc.Page
 	policies        *policies
 	schedulers      *schedulers
 	// readersLimit is the rate limit of podresources.

@@ -18,6 +18,8 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/hosts"
+	"github.com/berthd/berth/api/page"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/host/service"
@@ -249,12 +251,12 @@ func (a *App) startLines() (lines []string) {
 }
 
 // httpHandler serves metrics, health and the page.
-func (a *App) httpHandler(conn grpc.ClientConnInterface) http.Handler {
+func (a *App) httpHandler(conn grpc.ClientConnInterface, login *page.Login) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics.Handler(a.Config.KubeletMetrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
-	mux.Handle("/", a.pageHandler(conn))
+	mux.Handle("/", a.pageHandler(conn, login))
 	return mux
 }
 
@@ -274,9 +276,16 @@ func (a *App) serveHTTP(ctx context.Context, g *task.Group) (end func() error, e
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+	var login *page.Login
+	if _, ok := a.Config.HTTPSocket(); ok {
+		login = page.NewSharedLogin()
+		if err := a.writeLogin(login); err != nil {
+			return nil, errors.Join(fmt.Errorf("write the page's link next to the socket of http: %w", err), l.Close(), conn.Close())
+		}
+	}
 	serving, endStreams := context.WithCancel(context.WithoutCancel(ctx))
 	s := &http.Server{
-		Handler: a.httpHandler(conn), MaxHeaderBytes: 64 << 10,
+		Handler: hosts.Only(a.Config.HTTP, a.httpHandler(conn, login)), MaxHeaderBytes: 64 << 10,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return serving }, ConnContext: a.withPeer,
 	}

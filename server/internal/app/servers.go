@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,6 +73,7 @@ import (
 func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
 	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
+	a.page = rpc.NewPage()
 	a.policies = &policies{app: a}
 	a.schedulers = &schedulers{node: a.wholeNode, claims: func() workload.Quantities { return a.inForce().ClaimAmounts() }}
 	frame := rpc.Config{
@@ -87,6 +90,7 @@ func (a *App) buildServers(context.Context) error {
 		TraceUnary:      a.Tracer.Unary(),
 		TraceStream:     a.Tracer.Stream(),
 		Begin:           a.recordCall,
+		Page:            a.page,
 	}
 	a.main = rpc.NewServer(frame)
 	read := convert.Reader{
@@ -336,19 +340,67 @@ func ofContainer[U any](loop *reconcile.Loop, read func(context.Context, cgroups
 	}
 }
 
-// pageConn connects the page to berthd's own socket. It connects with the page's first call, and
-// what a caller may do is decided before (allowPage).
+// pageConn connects the page to berthd's own socket. It connects with the page's first call. What a
+// caller may do is decided before (allowPage), and the limits of users hold for all of them together.
 func (a *App) pageConn() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///berthd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", a.Config.Listen)
+			return a.page.Dial(ctx, a.Config.Listen)
 		}))
 }
 
-// pageHandler serves the page for a browser.
-func (a *App) pageHandler(conn grpc.ClientConnInterface) http.Handler {
-	return a.allowPage(page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod, Turns: runtime.GOMAXPROCS(0) / 4}))
+// pageHandler serves the page for a browser. On a socket there is a login: with a socket that ssh forwards, the kernel
+// reports the user of ssh for everybody who can connect to the near end.
+func (a *App) pageHandler(conn grpc.ClientConnInterface, login *page.Login) http.Handler {
+	served := page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod, Turns: runtime.GOMAXPROCS(0) / 4})
+	if login != nil {
+		served = login.Only(userOf, served)
+	}
+	return a.allowPage(served)
+}
+
+// userOf is the user of a request's connection.
+func userOf(r *http.Request) string {
+	if who, ok := r.Context().Value(peerKey{}).(rpc.Peer); ok {
+		return strconv.FormatUint(uint64(who.UID), 10)
+	}
+	return ""
+}
+
+// loginSuffix is the end of the name of the file next to the socket that has the page's link.
+const loginSuffix = ".login"
+
+// writeLogin writes the link of the page next to the socket of the page, with the socket's mode and group: who can
+// open the socket can read it, and somebody at the near end of a forwarded socket cannot.
+func (a *App) writeLogin(login *page.Login) error {
+	path, ok := a.Config.HTTPSocket()
+	if !ok || login == nil {
+		return nil
+	}
+	mode, err := config.Mode(a.Config.HTTPMode, 0o660)
+	if err != nil {
+		return err
+	}
+	path += loginSuffix
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, "http://127.0.0.1:8087"+login.Path())
+	if err == nil && a.Config.ListenGroup != "" {
+		var gid int
+		if gid, err = socket.Group(a.Config.ListenGroup); err == nil {
+			err = f.Chown(-1, gid)
+		}
+	}
+	if err == nil {
+		err = f.Chmod(mode & 0o444) // last: until then only berthd reads it
+	}
+	return errors.Join(err, f.Close())
 }
 
 // peerKey is the context key of the rpc.Peer of a request's connection, or of the error of

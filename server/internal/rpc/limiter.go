@@ -83,6 +83,7 @@ const (
 	byUID userKind = iota
 	byGID
 	withoutRole
+	ofPage
 )
 
 // load is what a user has.
@@ -122,6 +123,9 @@ func (c *limiter) of(p Peer) (user, Bounds, bool) {
 	}
 	bounds, limits := c.bounds, c.limits.Load()
 	bounds.Connections, bounds.Calls = limits.Connections, limits.Calls
+	if p.Page {
+		return user{kind: ofPage}, bounds, true
+	}
 	if gid, ok := c.access.byGroup(p); ok {
 		return user{gid, byGID}, bounds, true
 	}

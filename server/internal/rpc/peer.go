@@ -20,13 +20,20 @@ type Peer struct {
 	// Name is the kernel's name of the process, which the process can choose; empty if it is
 	// not known.
 	Name string
+	// Page is true for berthd's page, which makes calls for users of HTTP.
+	Page bool
 }
 
 // in reports whether the peer is of a group.
 func (p Peer) in(gid uint32) bool { return p.GID == gid || slices.Contains(p.Groups, gid) }
 
 // String names the peer for logs and refusals.
-func (p Peer) String() string { return fmt.Sprintf("uid %d, gid %d, pid %d", p.UID, p.GID, p.PID) }
+func (p Peer) String() string {
+	if p.Page {
+		return "page"
+	}
+	return fmt.Sprintf("uid %d, gid %d, pid %d", p.UID, p.GID, p.PID)
+}
 
 // AuthType names how the peer was identified.
 func (Peer) AuthType() string { return "SO_PEERCRED" }

@@ -44,20 +44,26 @@ func (a Access) grants() []access.Grant {
 
 // Allows reports whether a peer has a role.
 func (a Access) Allows(p Peer, r access.Role) bool {
+	if p.Page {
+		return r == access.Read
+	}
 	return a.trusts(p) || a.granted(p, func(g access.Grant) bool { return covers(g, r) })
 }
 
 // trusts reports whether a peer may make all calls.
-func (a Access) trusts(p Peer) bool { return p.UID == 0 || p.UID == a.Self }
+func (a Access) trusts(p Peer) bool { return !p.Page && (p.UID == 0 || p.UID == a.Self) }
 
 // knows reports whether a peer has any role.
 func (a Access) knows(p Peer) bool {
-	return a.trusts(p) || a.granted(p, func(access.Grant) bool { return true })
+	return p.Page || a.trusts(p) || a.granted(p, func(access.Grant) bool { return true })
 }
 
 // byGroup returns the group that a peer has its roles by; false for one that has a role
 // by itself.
 func (a Access) byGroup(p Peer) (gid uint32, ok bool) {
+	if p.Page {
+		return 0, false
+	}
 	for _, g := range a.grants() {
 		switch {
 		case g.UID != nil && *g.UID == p.UID:
@@ -77,7 +83,7 @@ func covers(g access.Grant, r access.Role) bool {
 
 // granted reports whether a grant for a peer satisfies such.
 func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
-	return slices.ContainsFunc(a.grants(), func(g access.Grant) bool {
+	return !p.Page && slices.ContainsFunc(a.grants(), func(g access.Grant) bool {
 		return (g.UID != nil && *g.UID == p.UID || g.GID != nil && p.in(*g.GID)) && such(g)
 	})
 }
@@ -98,7 +104,7 @@ var triable = []string{
 func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 	role, ok := access.RoleOf(fullMethod)
 	switch {
-	case !ok:
+	case !ok, fullMethod == pageMethod && isPage(ctx): // authorize looks at the request
 		return nil
 	case !slices.Contains(triable, fullMethod):
 		return a.need(ctx, fullMethod, role, "")
@@ -114,13 +120,19 @@ func (a Access) authorize(ctx context.Context, fullMethod string, req any) error
 	if !ok {
 		return errdefs.PermissionDeniedf("method %s cannot be called: it has no role", fullMethod)
 	}
-	if r, ok := req.(requirer); ok && r.GetDryRun() && role == access.Agent {
+	if r, ok := req.(requirer); ok && r.GetDryRun() && (role == access.Agent || fullMethod == pageMethod && isPage(ctx)) {
 		role = access.Read
 	}
 	if err := a.need(ctx, fullMethod, role, ""); err != nil || role != access.Agent {
 		return err
 	}
 	return a.mayActFor(ctx, fullMethod, req)
+}
+
+// isPage reports whether a call is the page's.
+func isPage(ctx context.Context) bool {
+	who, ok := PeerOf(ctx)
+	return ok && who.Page
 }
 
 // owned is a request that is made for an owner of pods, and everyone one that may be made

@@ -15,6 +15,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -40,6 +41,8 @@ type Config struct {
 	// TraceUnary and TraceStream are called before all else; nil for no traces.
 	TraceUnary  grpc.UnaryServerInterceptor
 	TraceStream grpc.StreamServerInterceptor
+	// Page marks the connections of berthd's page; nil if there is none.
+	Page *Page
 	// Begin completes the context of a unary call that is permitted; nil for nothing.
 	Begin func(ctx context.Context, fullMethod string) context.Context
 	// Limiter can reject calls before all other steps; nil rejects none.
@@ -124,10 +127,11 @@ func NewServer(cfg Config) *Server {
 	})
 	cfg.lines = newLines()
 	unary, stream := cfg.outermost()
-	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
+	peers := credentials.TransportCredentials(pageCredentials{PeerCredentials(), cfg.Page})
+	frame := []grpc.ServerOption{grpc.Creds(peers)}
 	if cfg.Access != nil {
 		cfg.limiter = newLimiter(cfg)
-		frame = cfg.limiter.options(PeerCredentials())
+		frame = cfg.limiter.options(peers)
 	}
 	reading := reading{cfg, cfg.limiter}
 	return &Server{reading: reading, Server: grpc.NewServer(append(frame,
@@ -326,7 +330,7 @@ func (cfg Config) logCall(ctx context.Context, method string, err error, start t
 // trusts reports whether a call is root's or that of berthd's own user.
 func (cfg Config) trusts(ctx context.Context) bool {
 	who, ok := PeerOf(ctx)
-	return ok && who.UID == 0 || ok && cfg.Access != nil && cfg.Access.trusts(who)
+	return ok && who.UID == 0 && !who.Page || ok && cfg.Access != nil && cfg.Access.trusts(who)
 }
 
 // logFields are the caller and the request's id, for a log line.
