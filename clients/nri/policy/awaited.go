@@ -90,6 +90,8 @@ func (p *Policy) callKubelet(ctx context.Context) {
 	if len(uids) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	active, err := p.Kubelet.Active(ctx)
 	var ended []string
 	if errdefs.ClassOf(err) == errdefs.Unsupported {

@@ -130,18 +130,14 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 	p.members[m.id] = m
 }
 
-// Updater is a runtime that updates containers on request; package stub's is one.
-type Updater interface {
-	UpdateContainers([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)
-}
-
 // everyone chooses all members.
 func everyone(*member, placement.Container) bool { return true }
 
-// pause is the delay of Follow after a failure. sweeping is the interval of checks for ended
-// processes. compareInterval is the interval of comparisons without an event.
+// pause is the delay of Follow after a failure. callTimeout is the time for a call of the kubelet or of berthd for which no event waits.
+// sweeping is the interval of checks for ended processes. compareInterval is the interval of comparisons without an event.
 const (
 	pause           = time.Second
+	callTimeout     = 5 * time.Second
 	sweeping        = 2 * time.Second
 	compareInterval = 30 * time.Second
 )
@@ -183,7 +179,9 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 	if err := p.Client.WaitReady(ctx); err != nil {
 		return err
 	}
-	now, err := p.Client.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
+	calling, called := context.WithTimeout(ctx, callTimeout)
+	defer called()
+	now, err := p.Client.Allocation().GetRevision(calling, &allocationv1.GetRevisionRequest{})
 	if err != nil {
 		return err
 	}
@@ -249,11 +247,11 @@ func (p *Policy) push(ctx context.Context, runtime Updater) error {
 			return err
 		}
 		if len(updates) == 0 {
-			p.tryAgain(runtime)
+			p.tryAgain(ctx, runtime)
 			return nil
 		}
 		p.Log.Debug("containers move", "containers", len(updates))
-		failed, err := runtime.UpdateContainers(updates)
+		failed, err := p.requestUpdates(ctx, runtime, updates)
 		if p.landed(updates, failed, err, answered) {
 			continue
 		}

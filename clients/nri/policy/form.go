@@ -117,6 +117,7 @@ func (s *sandbox) carry(was *sandbox) {
 	s.form, s.made = was.form, was.made
 	s.spec, s.dynamic, s.claiming = was.spec, was.dynamic, was.claiming
 	s.quota, s.hasQuota = was.quota, was.hasQuota
+	s.unmoved = was.unmoved
 	if was.pid == s.pid && was.born != 0 {
 		s.born = was.born
 	}

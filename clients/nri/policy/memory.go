@@ -175,7 +175,7 @@ func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
 // with the rest in addition, and right after that only those that the member may use. berthd does not end the move meanwhile and gives
 // nobody these nodes: its last report of the member, and those of the time of attemptEvery, say that memory stays.
 // mu must be free, as for push.
-func (p *Policy) tryAgain(runtime Updater) {
+func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 	var wide, narrow []*api.ContainerUpdate
 	p.mu.Lock()
 	for _, m := range p.live() {
@@ -199,10 +199,12 @@ func (p *Policy) tryAgain(runtime Updater) {
 	if len(wide) == 0 {
 		return
 	}
-	if failed, err := runtime.UpdateContainers(wide); err != nil || len(failed) > 0 {
+	ctx, cancel := outlasting(ctx) // the nodes do not stay wide
+	defer cancel()
+	if failed, err := p.requestUpdates(ctx, runtime, wide); err != nil || len(failed) > 0 {
 		p.Log.Debug("memory nodes are not widened for another attempt", "containers", len(failed), "error", err)
 	}
-	failed, err := runtime.UpdateContainers(narrow)
+	failed, err := p.requestUpdates(ctx, runtime, narrow)
 	if p.landed(narrow, failed, err, nil) {
 		p.kick()
 	}

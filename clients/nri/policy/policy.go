@@ -88,6 +88,8 @@ type Policy struct {
 	room   atomic.Uint64 // grows when resources may have become free
 	// followed means that changes of berthd's ledger arrive.
 	followed atomic.Bool
+	// stalled is why a requested update has no effect yet; nil if the runtime answers.
+	stalled atomic.Pointer[error]
 
 	mu           sync.Mutex // guards the fields below; held over calls of berthd
 	sandboxes    map[string]*sandbox
@@ -141,8 +143,11 @@ func Alone(ctx context.Context, client *berth.Client) error {
 	return nil
 }
 
-// Ready returns an error if berthd is not followed: new pods cannot be placed.
+// Ready returns an error if berthd is not followed, so that new pods cannot be placed, or if the runtime does not move containers.
 func (p *Policy) Ready() error {
+	if stalled := p.stalled.Load(); stalled != nil {
+		return *stalled
+	}
 	if !p.followed.Load() {
 		return errdefs.Unavailablef("berthd at %s is not followed: it does not run, or is not ready", p.Client.Endpoint())
 	}
@@ -208,6 +213,8 @@ type sandbox struct {
 	pid  int
 	born uint64
 	cpus cpuset.Set
+	// unmoved is the failure to move the process that is in the log.
+	unmoved string
 	// names has the containers that were admitted apart.
 	names map[string]part
 	// made has the names of all containers that there are, or were.

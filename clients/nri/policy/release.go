@@ -49,11 +49,9 @@ func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) e
 		}
 		var err error
 		if len(updates) > 0 {
-			err = within(ctx, func() error {
-				failed, err := runtime.UpdateContainers(updates)
-				p.accepted(updates, failed, err)
-				return err
-			})
+			var failed []*api.ContainerUpdate
+			failed, err = p.requestUpdates(ctx, runtime, updates)
+			p.accepted(updates, failed, err)
 			left, _ = p.releases(all)
 		}
 		if len(left) == 0 {
@@ -79,18 +77,6 @@ func (p *Policy) accepted(updates, failed []*api.ContainerUpdate, err error) {
 		if m := p.members[u.GetContainerId()]; m != nil && !refused {
 			m.back = true
 		}
-	}
-}
-
-// within waits for a call of the runtime, which may never answer, at most until the context ends.
-func within(ctx context.Context, call func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- call() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -155,17 +155,33 @@ func (p *Policy) moveSandboxes() {
 		if s.pid == 0 || s.stopped || s.cpus == p.shared {
 			continue
 		}
-		if err := p.Move(s.pid, s.id, s.cgroup, p.shared); err != nil {
-			if errdefs.ClassOf(err) == errdefs.PermissionDenied {
-				s.cpus = p.shared // another pod's process, which is not moved
-			}
-			if !gone(err) {
-				p.Log.Warn("move a sandbox's process to the shared CPUs", "pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", p.shared.String(), "error", err)
-			}
+		err := p.Move(s.pid, s.id, s.cgroup, p.shared)
+		p.logMove(s, err)
+		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied { // that is another pod's process, which is not moved
 			continue
 		}
 		s.cpus = p.shared
 	}
+}
+
+// logMove logs that a sandbox's process cannot be moved, once for a reason, and that it is moved again.
+func (p *Policy) logMove(s *sandbox, err error) {
+	if gone(err) {
+		return
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	log := p.Log.With("pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", p.shared.String())
+	switch {
+	case text == s.unmoved:
+	case text == "":
+		log.Info("a sandbox's process is moved to the shared CPUs again")
+	default:
+		log.Warn("move a sandbox's process to the shared CPUs", "error", err)
+	}
+	s.unmoved = text
 }
 
 // cpusOf reads the CPUs of a process, and at first when it began. Another process with the same
