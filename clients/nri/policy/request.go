@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -207,7 +208,11 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 		if err != nil {
 			return err
 		}
-		if request := milliRequest(r); !sameRequest(requested.cpuRequest, request) {
+		limit, err := ofPod(spec, listed)
+		if err != nil {
+			return err
+		}
+		if request := milliRequest(r); !sameRequest(cmp.Or(requested.cpuRequest, limit), request) && !(limit > 0 && request == 0) {
 			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name, requested.cpuRequest, request)
 		}
 		if limit := amountsOf(r, false).memoryLimit; !sameMemory(requested.memoryLimit, limit) {
@@ -215,6 +220,18 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 		}
 	}
 	return nil
+}
+
+// ofPod returns the CPU limit of a pod in milli-CPU, if the kubelet gives a container the weight for it: so it does for a container
+// without a request or a limit of its own in a pod with a limit at the pod level (KEP-2837). Otherwise it is 0. A kubelet without
+// pod-level resources gives such a container the least weight.
+func ofPod(spec *typesv1.Pod, c *typesv1.Container) (milli int64, err error) {
+	own, err := declared(c)
+	if err != nil || own.cpuLimit > 0 || c.GetResources().GetRequests()["cpu"] != "" {
+		return 0, err
+	}
+	pod, err := declared(&typesv1.Container{Name: "(pod level)", Resources: spec.GetSpec().GetResources()})
+	return pod.cpuLimit, err
 }
 
 // sameRequest reports whether given can be the runtime's value of the request requested. The smallest

@@ -261,8 +261,12 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	if err != nil {
 		return err
 	}
+	limit, err := ofPod(m.pod.spec, c)
+	if err != nil {
+		return err
+	}
 	now, next := m.requested(m.resources), old
-	if !sameRequest(old.cpuRequest, now.cpuRequest) {
+	if limit == 0 && !sameRequest(old.cpuRequest, now.cpuRequest) {
 		next.cpuRequest = max(now.cpuRequest, leastShares)
 	}
 	// A limit in the runtime without one in the container's specification is the pod's
