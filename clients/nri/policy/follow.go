@@ -127,6 +127,7 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		p.sandboxes[was.id] = was
 	}
 	m.pod.made[m.name], m.pod.stopped, m.unlisted = true, false, true
+	m.pod.leaving = m.pod.pid == 0 // nothing else shows when the pod has ended
 	p.members[m.id] = m
 }
 

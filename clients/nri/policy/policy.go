@@ -107,7 +107,8 @@ type Policy struct {
 	retry        *time.Timer        // kicks after a failure
 	reporting    *time.Timer        // kicks for the next report of a move; a failure does not delay it
 	failing      string             // the failure that is in the log
-	quotaFailing string             // the same for the quotas of pods
+	quotaFailing failures           // the same for the quotas of pods
+	unfound      failures           // and for their specifications
 	barred       error              // berthd manages the containers of a runtime itself
 	runtime      string             // the name and the version of the runtime
 	reportsCDI   bool               // it is known to report the CDI devices of containers
@@ -198,8 +199,9 @@ type sandbox struct {
 	// form is how berthd has the pod. unread means that the ledger, which may have the pod from before, was not read yet.
 	form   form
 	unread bool
-	// unfound means that the search for the specification has failed, or is still to come.
-	unfound bool
+	// unfound means that the search for the specification has failed, or is still to come. searches counts the failures.
+	unfound  bool
+	searches int
 	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
 	// use one according to the specification.
 	dynamic  bool

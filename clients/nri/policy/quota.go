@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -45,20 +46,23 @@ func (p *Policy) podQuotas() {
 			failures = append(failures, fmt.Sprintf("%s/%s %s: %v", s.namespace, s.name, what, err))
 		}
 	}
-	p.logQuotas(failures)
+	p.quotaFailing.log(p.Log, "the CPU quota of pods cannot be changed", failures)
 }
 
-// shownQuotas is how many failures to change a quota are in one line of the log.
-const shownQuotas = 3
+// shownFailures is how many failures are in one line of the log.
+const shownFailures = 3
 
-// logQuotas logs the failures of a pass, unless they are those of the last pass.
-func (p *Policy) logQuotas(failures []string) {
-	slices.Sort(failures)
-	all := strings.Join(failures, "; ")
-	if all != p.quotaFailing && all != "" {
-		p.Log.Warn("the CPU quota of pods cannot be changed", "pods", len(failures), "error", strings.Join(failures[:min(len(failures), shownQuotas)], "; "))
+// failures are the failures of a pass that are in the log.
+type failures string
+
+// log logs the failures of a pass, unless they are those of the last pass.
+func (f *failures) log(log *slog.Logger, what string, now []string) {
+	slices.Sort(now)
+	all := failures(strings.Join(now, "; "))
+	if all != *f && all != "" {
+		log.Warn(what, "pods", len(now), "error", strings.Join(now[:min(len(now), shownFailures)], "; "))
 	}
-	p.quotaFailing = all
+	*f = all
 }
 
 // bounded reports whether only the quota of its pod limits what a container uses. With pod-level resources

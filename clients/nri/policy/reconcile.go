@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -68,24 +69,29 @@ func (p *Policy) report(ctx context.Context) error {
 	return p.syncPods(ctx)
 }
 
-// searchAgain looks for the specifications of pods for which that has failed. If it fails again, the
-// next try is later, because the lock is held meanwhile.
+// searchAgain looks for the specifications of pods for which that has failed, those with the fewest failures first: a pod whose
+// source fails does not delay the others. The next round is later, because the lock is held meanwhile.
 func (p *Policy) searchAgain(ctx context.Context) {
 	if p.Now().Before(p.searchAt) {
 		return
 	}
+	var left []*sandbox
 	for _, s := range p.sandboxes {
-		if !s.unfound || s.stopped {
-			continue
+		if s.unfound && !s.stopped {
+			left = append(left, s)
 		}
+	}
+	slices.SortFunc(left, func(a, b *sandbox) int { return cmp.Or(cmp.Compare(a.searches, b.searches), cmp.Compare(a.id, b.id)) })
+	var failures []string
+	for _, s := range left {
 		if ctx.Err() != nil {
-			p.kick()
-			return
+			p.kick() // the next pass goes on, unless a source does not answer
+			break
 		}
 		if err := p.search(ctx, s); err != nil {
-			p.Log.Warn("find a pod's specification", "pod", s.namespace+"/"+s.name, "error", err)
-			p.searchAt = p.Now().Add(compareInterval)
-			return
+			s.searches++
+			failures = append(failures, fmt.Sprintf("%s/%s: %v", s.namespace, s.name, err))
+			continue
 		}
 		for _, m := range p.members {
 			if m.pod == s {
@@ -93,6 +99,10 @@ func (p *Policy) searchAgain(ctx context.Context) {
 			}
 		}
 	}
+	if len(failures) > 0 {
+		p.searchAt = p.Now().Add(compareInterval)
+	}
+	p.unfound.log(p.Log, "the specification of pods is not found", failures)
 }
 
 // listing is the content of berthd's ledger at one moment.

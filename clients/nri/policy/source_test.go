@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -201,5 +203,69 @@ func TestStaticPodsStart(t *testing.T) {
 	}
 	if got := d.uids(); !slices.Equal(got, []string{"web-uid"}) {
 		t.Errorf("berthd has %v", got)
+	}
+}
+
+// TestSpecificationsAreFoundBesideFailures: the annotation of one pod cannot be read. The specifications of the others are found in the
+// same pass, and the log has one line.
+func TestSpecificationsAreFoundBesideFailures(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	var log strings.Builder
+	kubelet := &knows{pods: map[string]*typesv1.Pod{}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Annotation: "spec", Log: slog.New(slog.NewTextHandler(&log, nil))})
+	var pods []*api.PodSandbox
+	var containers []*api.Container
+	for i := range 8 {
+		p := pod(fmt.Sprint("p", i), "burstable")
+		if i%2 == 0 {
+			p.Annotations = map[string]string{"spec": "{"}
+		} else {
+			kubelet.pods[p.Uid] = specOf(p.Name, "100m")
+		}
+		c := container(p, "main", p.Name+"-1", 100, gib)
+		e.runs(c)
+		pods, containers = append(pods, p), append(containers, c)
+	}
+	if _, err := e.policy.Synchronize(t.Context(), pods, containers); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(3)
+	if got := d.uids(); !slices.Equal(got, []string{"p1-uid", "p3-uid", "p5-uid", "p7-uid"}) {
+		t.Errorf("berthd has %v, want all pods with a specification", got)
+	}
+	if got := strings.Count(log.String(), "the specification of pods is not found"); got != 1 {
+		t.Errorf("the log has %d lines:\n%s", got, log.String())
+	}
+}
+
+// TestSandboxWithoutProcess: a runtime's list lacks a container that runs in a sandbox without a process of its own, as CRI-O has them.
+// The pod is released when the container has ended, also if the sandbox is in the list.
+func TestSandboxWithoutProcess(t *testing.T) {
+	t.Parallel()
+	for _, listed := range []bool{false, true} {
+		d := startBerthd(t)
+		e := newEngine(t, Config{Client: d.Client})
+		job := pod("job", "guaranteed")
+		job.Pid = 0
+		e.run(job, container(job, "main", "job-1", 2000, gib))
+		var list []*api.PodSandbox
+		if listed {
+			list = append(list, job)
+		}
+		if _, err := e.policy.Synchronize(t.Context(), list, nil); err != nil {
+			t.Fatal(err)
+		}
+		e.pushes(2)
+		if got := d.uids(); !slices.Equal(got, []string{"job-uid.main"}) {
+			t.Errorf("listed %v: a container runs, and berthd has %v", listed, got)
+		}
+		e.mu.Lock()
+		delete(e.cpus, "job-1")
+		e.mu.Unlock()
+		e.pushes(2)
+		if got := d.uids(); len(got) > 0 || len(e.policy.sandboxes) > 0 {
+			t.Errorf("listed %v: the container has ended, and berthd has %v; known are %v", listed, got, e.policy.sandboxes)
+		}
 	}
 }
