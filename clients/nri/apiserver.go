@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -67,6 +68,8 @@ type apiServer struct {
 	said        string    // the excess that is in the log
 	again       time.Time // when an event with that excess may be sent again
 	deleting    bool      // the watch has shown that the DaemonSet is being deleted
+	authority   []byte    // what client trusts
+	client      *http.Client
 }
 
 // newAPIServer returns nil if berth-nri does not run in a pod with a service account.
@@ -95,9 +98,25 @@ type statusError struct {
 	error
 	code   int
 	status metav1.Status // as far as the answer is one
+	after  time.Duration // how long the API server wants no further request; 0 if it does not say
 }
 
 func (s *statusError) Unwrap() error { return s.error }
+
+// RetryAfter is how long the API server wants no further request.
+func (s *statusError) RetryAfter() time.Duration { return s.after }
+
+// maxRetryAfter bounds what an API server may ask for.
+const maxRetryAfter = 10 * time.Minute
+
+// retryAfter reads the header of that name, in seconds (RFC 9110); 0 if it has no number.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+}
 
 // take stores berthd's sentences about the excess.
 func (a *apiServer) take(sentences []string) {
@@ -240,9 +259,9 @@ func (a *apiServer) open(ctx context.Context, method, path string, body any) (*h
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(authority) {
-		return nil, errdefs.Invalidf("%s: expected certificates in PEM", filepath.Join(a.accounts, "ca.crt"))
+	client, err := a.clientFor(authority)
+	if err != nil {
+		return nil, err
 	}
 	var content bytes.Buffer
 	if body != nil {
@@ -258,9 +277,8 @@ func (a *apiServer) open(ctx context.Context, method, path string, body any) (*h
 	req.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML, too
+		req.Header["Idempotency-Key"] = nil                            // not sent: package http repeats it if the connection was closed meanwhile
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(req)
 	if err != nil || answer.StatusCode < 300 {
 		return answer, err
@@ -272,7 +290,33 @@ func (a *apiServer) open(ctx context.Context, method, path string, body any) (*h
 	}
 	var s metav1.Status
 	_ = json.Unmarshal(text, &s) // without a message, the code says enough
-	return nil, &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode, s}
+	return nil, &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode, s, retryAfter(answer.Header)}
+}
+
+// idleTimeout is how long a connection to the API server is kept without a request. A handshake for each write of each node is much work
+// for the API servers of a large cluster.
+const idleTimeout = 5 * time.Minute
+
+// clientFor returns a client that trusts an authority, and that keeps its connections as long as the authority is the same.
+func (a *apiServer) clientFor(authority []byte) (*http.Client, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client != nil && bytes.Equal(a.authority, authority) {
+		return a.client, nil
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return nil, errdefs.Invalidf("%s: expected certificates in PEM", filepath.Join(a.accounts, "ca.crt"))
+	}
+	if a.client != nil {
+		a.client.CloseIdleConnections()
+	}
+	a.authority = authority
+	a.client = &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, IdleConnTimeout: idleTimeout},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return a.client, nil
 }
 
 // call makes a call of the API server.

@@ -24,9 +24,10 @@ const (
 	// lostTimeout is how long removed waits for the end of the DaemonSet after the account or its
 	// rights have gone.
 	lostTimeout = 3 * time.Second
-	// watchAgain is the least delay between two watches of the DaemonSet. Up to as much is added, so
-	// that the nodes do not come at the same time.
+	// watchAgain is the least delay between two watches of the DaemonSet, and watchMost the longest one, after several that
+	// the API server has refused. Up to as much is added, so that the nodes do not come at the same time.
 	watchAgain = 5 * time.Second
+	watchMost  = 5 * time.Minute
 )
 
 // removed reports whether the DaemonSet was removed from this node: it or its namespace is being
@@ -100,17 +101,38 @@ func (a *apiServer) chosen(ctx context.Context) (bool, error) {
 
 // watchSet watches the DaemonSet until the context ends.
 func (a *apiServer) watchSet(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := a.watchOnce(ctx); ctx.Err() == nil && err != nil {
+	for refusals := 0; ctx.Err() == nil; {
+		err := a.watchOnce(ctx)
+		if ctx.Err() == nil && err != nil {
 			a.log.Debug("watch the DaemonSet", "daemon_set", a.set, "error", err)
 		}
-		timer := time.NewTimer(watchAgain + rand.N(watchAgain))
+		if refusals++; errors.As(err, new(endedWatch)) {
+			refusals = 0
+		}
+		pause := watchPause(refusals, err)
+		timer := time.NewTimer(pause + rand.N(pause))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 		}
 	}
+}
+
+// endedWatch is the end of a watch that the API server had begun.
+type endedWatch struct{ error }
+
+func (e endedWatch) Unwrap() error { return e.error }
+
+// watchPause is the least delay before the next watch, after some refused ones of which the last had an error.
+func watchPause(refusals int, err error) time.Duration {
+	const most = 10 // doublings
+	pause := min(watchAgain<<min(max(refusals-1, 0), most), watchMost)
+	var refused *statusError
+	if errors.As(err, &refused) {
+		pause = max(pause, refused.after)
+	}
+	return pause
 }
 
 // watchOnce watches the DaemonSet until the API server ends that, as it does after some time. The first
@@ -131,7 +153,7 @@ func (a *apiServer) watchOnce(ctx context.Context) error {
 			Object metav1.PartialObjectMetadata `json:"object"`
 		}
 		if err := decoder.Decode(&event); err != nil {
-			return err
+			return endedWatch{err}
 		}
 		if event.Type == "ERROR" || event.Object.Name != name {
 			return errdefs.Internalf("the API server sends %.20q about %.80q", event.Type, cmp.Or(event.Object.Name, "nothing"))

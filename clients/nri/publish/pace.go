@@ -1,6 +1,9 @@
 package publish
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 const (
 	// Interval is the least time between two writes, and the longest delay of a minor change.
@@ -69,6 +72,13 @@ func (p *Pace) Written(now time.Time, err error, random float64) {
 		p.on(written, now, random)
 	} else {
 		p.on(failed, now, random)
+		var asks interface{ RetryAfter() time.Duration } // the API server's
+		if errors.As(err, &asks) {
+			wait := asks.RetryAfter()
+			if first := now.Add(wait + time.Duration(random*float64(wait))); p.due.Before(first) {
+				p.due = first
+			}
+		}
 	}
 }
 

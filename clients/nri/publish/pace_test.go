@@ -105,3 +105,21 @@ func TestManyNodesSpread(t *testing.T) {
 		}
 	}
 }
+
+// later is an error of an API server that wants no request for some time.
+type later struct{ time.Duration }
+
+func (later) Error() string               { return "too many requests" }
+func (l later) RetryAfter() time.Duration { return l.Duration }
+
+// TestPaceWaitsAsAsked: a write that the API server has put off is not repeated before.
+func TestPaceWaitsAsAsked(t *testing.T) {
+	for _, wait := range []time.Duration{0, 5 * time.Second, 5 * time.Minute} {
+		p := Pace{Spread: DefaultSpread}
+		p.Compared(begin, Major, 0)
+		p.Written(begin, later{wait}, 0.5)
+		if due, waits := p.Due(); !waits || due.Before(begin.Add(wait)) || wait > 0 && due.After(begin.Add(2*wait)) {
+			t.Errorf("the API server wants no request for %s, and the next one is after %s", wait, due.Sub(begin))
+		}
+	}
+}
