@@ -45,6 +45,32 @@
 // the inverse. Quota and period give the CPU limit, and the cgroup parent gives the QoS class. A
 // memory request below the limit cannot be computed. The limit is used instead.
 //
+// What is skipped is not done. These loops leave out what is busy, fails or is not known. The last column has the test.
+//
+//	loop           leaves out                          then                                  test
+//	searchAgain    a pod whose source fails            its members wait; others come first   TestSpecificationsAreFoundBesideFailures
+//	complete       a member that cannot be read now    it is unplaced; another pass is due   TestTemporaryFailureAtConnection
+//	complete       members for which time is short     another pass is due                   TestReconcileGoesOn
+//	complete       a size without an answer            another pass is due                   TestHalfDoneResizeIsUndone
+//	tryDenied      a refused member, for a moment      another pass is due                   TestRefusedContainerCostsLittle
+//	want           members that are unplaced or lost   their CPUs are not shared             TestForgottenContainerKeepsItsCPUs
+//	adoptPod       an allocation that no member holds  it is kept for a restart              TestCrashedContainerKeepsItsCPUs
+//	retain         a running member that a list lacks  it stays until its process has ended  TestEmptyList
+//	dropReplaced   a member that may be starting       it stays until the start is overdue   TestStartThatWasGivenUp
+//	leave          a pod with a process or a start     a later sweep releases it             TestStartOutlivesItsPod
+//	release        an allocation whose removal fails   the list of living pods repeats it    TestRemovalIsRepeated
+//	heard          a pod, if the kubelet is silent     it is kept for a time                 TestKeptPodIsReleased
+//	landed         an update that is refused           its old CPUs stay possible            TestNotLeft
+//	vacate         a process that cannot be read       no start on CPUs where it may be      TestBlind
+//	reportMemory   a member that cannot be read now    a later report of it                  TestMemoryThatStaysMovesLater
+//	moveSandboxes  a process that cannot be moved      the next pass tries again             TestUnmovedSandboxIsLoggedOnce
+//	podQuotas      a quota that cannot be changed      the next pass tries again             TestPodQuotaFailureIsLoggedOnce
+//	releases       a container not on all CPUs yet     Release fails, and names it           TestRelease
+//
+// The answer changes the state, not the question. Form, size and names of allocations change when berthd has answered. After a lost
+// answer berthd may have the old state or the new one. The pod is compared with the ledger then, and until it is, nothing that depends on
+// one of the two is done: the runtime keeps the old size, and no CPU of either state is given to another member.
+//
 // Invariants:
 //
 //   - While berthd is unavailable, no container starts. If so configured, one starts on
@@ -52,8 +78,8 @@
 //     processes of the node; without an estimate the runtime chooses the CPUs.
 //   - A container with exclusive CPUs does not start while they are possible CPUs of
 //     another member. Members without a common CPU do not wait for each other.
-//   - A pod's allocation is released after its last process has ended, and when no start in it is pending. A pod of the ledger that has no sandbox
-//     when this policy connects, as after a boot, keeps its allocation if the kubelet is going to start it.
+//   - A pod's allocation is released after its last process has ended, and when no start in it is pending. A pod of the
+//     ledger that has no sandbox when this policy connects, as after a boot, keeps its allocation if the kubelet is going to start it.
 //   - While berthd does not have a prepared claim or a running member, as after the loss of its ledger, no other member gets
 //     the CPUs of that claim, or those that the running member may have for itself.
 //   - A running member loses exclusive CPUs only by a decision of berthd. After any other failure it stays

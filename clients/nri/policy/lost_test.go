@@ -207,3 +207,33 @@ func crowd(e *engine, n int) (pods []*api.PodSandbox, containers []*api.Containe
 	}
 	return pods, containers, specs
 }
+
+// TestRemovalIsRepeated: berthd is away, or its answer is lost, when a pod ends. The pod is released when berthd is back.
+func TestRemovalIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []bool{false, true} {
+		d := startBerthd(t)
+		kubelet := &knows{}
+		if whole {
+			kubelet.pods = map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}
+		}
+		e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+		job := pod("job", "guaranteed")
+		if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		c := container(job, "main", "job-1", 4000, gib)
+		e.run(job, c)
+		d.stop()
+		e.stop(job, c)
+		e.end(job)
+		d.again()
+		if got := d.uids(); len(got) != 1 {
+			t.Fatalf("berthd was away, and has %v", got)
+		}
+		e.pushes(2)
+		if got := d.uids(); len(got) > 0 {
+			t.Errorf("whole %v: the pod has ended, and berthd has %v", whole, got)
+		}
+	}
+}
