@@ -45,9 +45,16 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		s.unfound, s.unread = true, true // reconcile searches for its specification and its allocations
 	}
 	for _, c := range containers {
-		if s := p.sandboxes[c.GetPodSandboxId()]; s != nil {
-			p.take(s, c, members[c.GetId()])
+		s := p.sandboxes[c.GetPodSandboxId()]
+		if s == nil {
+			if s = sandboxes[c.GetPodSandboxId()]; s == nil || c.GetState() == api.ContainerState_CONTAINER_STOPPED {
+				continue
+			}
+			// The list lacks the sandbox of a container that it has.
+			p.sandboxes[s.id] = s
+			s.unread, s.stopped, s.leaving = true, false, s.pid == 0
 		}
+		p.take(s, c, members[c.GetId()])
 	}
 	p.dropReplaced(containers)
 	for _, pod := range pods {

@@ -163,3 +163,35 @@ func restarted(e *engine, p *api.PodSandbox, containers []*api.Container) error 
 	}
 	return nil
 }
+
+// TestPodLevelResize: the kubelet resizes a pod at the pod level, and gives a container the weight of the new limit. The container's own
+// requests in berthd stay as they are.
+func TestPodLevelResize(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	spec := specOf("p", "1")
+	before, after := amountsFor{100, 500, 32 * mib, 64 * mib}, amountsFor{100, 700, 32 * mib, 96 * mib}
+	spec.Spec.Resources, spec.Spec.Containers[0].Resources = before.of(), nil
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"p-uid": spec}}})
+	p := pod("p", "burstable")
+	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c := container(p, "main", "p-1", 0, 0)
+	c.Linux.Resources = amountsFor{}.given(before)
+	e.run(p, c)
+	if _, err := e.resize(p, c, amountsFor{}.given(after)); err != nil {
+		t.Fatal(err)
+	}
+	e.policy.Recount()
+	e.pushes(2)
+	if m := e.policy.members["p-1"]; m.match != compared || len(m.pod.spec.GetSpec().GetContainers()[0].GetResources().GetRequests()) > 0 {
+		t.Errorf("match %d, %s; the specification has %v", m.match, m.refused, m.pod.spec.GetSpec().GetContainers()[0])
+	}
+	again := container(p, "main", "p-2", 0, 0)
+	again.Linux.Resources = amountsFor{}.given(after)
+	e.stop(p, c)
+	if _, err := e.create(p, again); err != nil {
+		t.Errorf("the container starts again: %v", err)
+	}
+}

@@ -378,6 +378,33 @@ func TestEmptyList(t *testing.T) {
 	}
 }
 
+// TestListWithoutSandboxes: a list has the containers, and not their sandboxes. They keep their CPUs, and one whose start is in progress
+// still blocks others.
+func TestListWithoutSandboxes(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, trainer, next := pod("web", "burstable"), pod("trainer", "guaranteed"), pod("next", "guaranteed")
+	tr := container(trainer, "main", "trainer-1", 2000, gib)
+	own := e.run(trainer, tr)
+	w := e.made(web, container(web, "main", "web-1", 500, 0))
+	e.begin(web, w)
+	if _, err := e.policy.Synchronize(t.Context(), nil, []*api.Container{w, tr}); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(2)
+	if got := d.uids(); !slices.Equal(got, []string{"trainer-uid.main", "web-uid.main"}) || e.on("trainer-1") != own {
+		t.Errorf("berthd has %v, and the containers are on CPUs %v", got, e.all())
+	}
+	n := e.made(next, container(next, "main", "next-1", 4000, gib))
+	if err := e.start(next, n); err == nil {
+		t.Errorf("a container starts while another one may start on its CPUs: %v", e.all())
+	}
+	e.complete(web, w)
+	e.pushes(2)
+	e.startsAlone(next, n, "web-1", "trainer-1")
+}
+
 // TestSandboxesMove keeps the processes of sandboxes on the shared CPUs.
 func TestSandboxesMove(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -109,5 +110,37 @@ func TestUnmovedSandboxIsLoggedOnce(t *testing.T) {
 	e.pushes(2)
 	if got := strings.Count(log.String(), moved); got != 3 {
 		t.Errorf("%d lines for the end of the failures of 3 sandboxes:\n%s", got, log.String())
+	}
+}
+
+// deadlines is a kubelet that notes whether its calls have a deadline.
+type deadlines struct {
+	*knows
+	with, without int
+}
+
+func (k *deadlines) Active(ctx context.Context) ([]string, error) {
+	if _, has := ctx.Deadline(); has {
+		k.with++
+	} else {
+		k.without++
+	}
+	return k.knows.Active(ctx)
+}
+
+// TestFollowCallsWithADeadline: a pass of Follow calls the kubelet with a deadline, although its own context has none.
+func TestFollowCallsWithADeadline(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	pods := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}}
+	if err := d.connect(t, Config{Kubelet: pods}).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := &deadlines{knows: pods}
+	e := d.connect(t, Config{Kubelet: kubelet})
+	kubelet.with, kubelet.without = 0, 0 // a runtime limits the time of its calls
+	e.pushes(2)
+	if kubelet.with == 0 || kubelet.without > 0 {
+		t.Errorf("the kubelet is called %d times with a deadline, and %d times without", kubelet.with, kubelet.without)
 	}
 }
