@@ -113,16 +113,20 @@ func Opened(f fs.File, path string, most int64) ([]byte, error) {
 		return nil, errdefs.Invalidf("%s is %s: expected a regular file", path, kind(info.Mode()))
 	}
 	if info.Size() > most {
-		return nil, errdefs.Invalidf("%s has %d bytes, and at most %d are read", path, info.Size(), most)
+		return nil, tooLarge(path, most)
 	}
 	return bounded(f, path, most)
+}
+
+func tooLarge(name string, most int64) error {
+	return errdefs.Invalidf("%s has more than %d bytes, which is the most that is read", name, most)
 }
 
 // bounded reads to the end, which must come within so many bytes.
 func bounded(r io.Reader, name string, most int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = errdefs.Invalidf("%s has more than %d bytes, which is the most that is read", name, most)
+		err = tooLarge(name, most)
 	}
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func TestBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		small: "", large: "has 1099511627776 bytes, and at most 4 are read", "/dev/zero": "is a device: expected a regular file", dir: "is a directory", "/proc/self/status": "more than 4 bytes",
+		small: "", large: "has more than 4 bytes", "/dev/zero": "is a device: expected a regular file", dir: "is a directory", "/proc/self/status": "more than 4 bytes",
 	} {
 		text, err := input.FileOrStream(t.Context(), path, nil, 4)
 		if want == "" && (err != nil || string(text) != "1234") || want != "" && (errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) || len(text) > 0) {

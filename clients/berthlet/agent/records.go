@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/podspec"
 )
@@ -23,10 +24,13 @@ type damagedError struct{ error }
 // Unwrap returns the cause.
 func (e damagedError) Unwrap() error { return e.error }
 
+// maxRecord bounds a record, which holds a pod of a manifest.
+const maxRecord = 32 << 20
+
 // load reads the record of a directory with its manifest. The error is fs.ErrNotExist if there is
 // none, and a damagedError if its content is invalid. Other errors are temporary.
 func load(dir string) (*record, podspec.Manifest, error) {
-	text, err := os.ReadFile(filepath.Join(dir, recordFile))
+	text, err := input.Regular(filepath.Join(dir, recordFile), maxRecord)
 	if err != nil {
 		return nil, podspec.Manifest{}, err
 	}

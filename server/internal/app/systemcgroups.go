@@ -12,6 +12,7 @@ import (
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
@@ -131,10 +132,13 @@ func (a *App) keptProcesses() []keptProcess {
 // peerTimeout is how long the runtime's socket may take to take a connection.
 const peerTimeout = 10 * time.Second
 
-// pidIn reads the id of a process from a file.
+// maxPIDFile bounds a file with the id of a process.
+const maxPIDFile = 256
+
+// pidIn reads the id of a process from a file, at each round. Whoever can write it chooses the process that berthd moves.
 func pidIn(file string) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {
-		text, err := os.ReadFile(file)
+		text, err := trust.ReadFile(file, maxPIDFile)
 		if err != nil {
 			return 0, errdefs.Unavailablef("read the id of a process: %w", err)
 		}
