@@ -141,7 +141,8 @@ type Cgroups struct {
 	QOSReserved             map[string]string `json:"qosReserved,omitempty"`
 	MemoryQoS               bool              `json:"memoryQoS"`
 	MemoryReservationPolicy string            `json:"memoryReservationPolicy,omitempty"`
-	MemoryThrottlingFactor  float64           `json:"memoryThrottlingFactor"`
+	// MemoryThrottlingFactor is absent for no throttling.
+	MemoryThrottlingFactor *float64 `json:"memoryThrottlingFactor,omitempty"`
 	SwapBehavior            string            `json:"swapBehavior,omitempty"`
 	// SingleProcessOOMKill lets the kernel kill single processes; false, on v2,
 	// makes it kill a container whole. Absent: whole on v2, single on v1.
@@ -152,6 +153,8 @@ type Cgroups struct {
 type CPU struct {
 	Policy  string            `json:"policy"`
 	Options map[string]string `json:"options,omitempty"`
+	// AsKubelet chooses CPUs exactly as the kubelet does, also where berth's choice is better.
+	AsKubelet bool `json:"asKubelet,omitempty"`
 }
 
 // Topology is the topology manager's policy.
@@ -417,7 +420,7 @@ func Default() Config {
 			Tree: TreeKernel, Driver: string(cgroup.Cgroupfs), Mount: "/sys/fs/cgroup", Root: "/", PerQOS: true,
 			ReconcilePeriod: d(10 * time.Second), DriftPolicy: DriftRepair,
 			CPUCFSQuota: true, CPUCFSPeriod: d(100 * time.Millisecond),
-			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,
+			PodPIDsLimit: -1, MemoryQoS: true,
 		},
 		Node: Node{
 			Enforce: []string{node.EnforcePods}, MaxPods: 110, NodeFit: true,

@@ -50,7 +50,8 @@ var idleFields = []idleField{
 		return k.KubeReservedCgroup != "" && !enforces(k, node.EnforceKube, node.EnforceKubeCompressible)
 	}, "it gets no limits, since enforceNodeAllocatable has no key kube-reserved"},
 	{"memoryThrottlingFactor", func(k *kubelet.KubeletConfiguration) bool {
-		return k.MemoryThrottlingFactor != nil && !k.FeatureGates["MemoryQoS"]
+		on, given := k.FeatureGates["MemoryQoS"]
+		return k.MemoryThrottlingFactor != nil && given && !on
 	}, "it needs the feature gate MemoryQoS"},
 	{"podPidsLimit", func(k *kubelet.KubeletConfiguration) bool {
 		return k.PodPidsLimit != nil && *k.PodPidsLimit > 0 && noPodCgroups(k)

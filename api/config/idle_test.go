@@ -20,7 +20,7 @@ var idleSamples = map[string]struct{ rest, line string }{
 	"evictionMinimumReclaim":           {"", "evictionMinimumReclaim: {memory.available: 1Gi}"},
 	"kernelMemcgNotification":          {"", "kernelMemcgNotification: true"},
 	"kubeReservedCgroup":               {"", "kubeReservedCgroup: /kube"},
-	"memoryThrottlingFactor":           {"", "memoryThrottlingFactor: 0.8"},
+	"memoryThrottlingFactor":           {"featureGates: {MemoryQoS: false}\n", "memoryThrottlingFactor: 0.9"},
 	"podPidsLimit":                     {"cgroupsPerQOS: false\nenforceNodeAllocatable: []\n", "podPidsLimit: 100"},
 	"qosReserved":                      {"cgroupsPerQOS: false\nenforceNodeAllocatable: []\n", "qosReserved: {memory: 50%}"},
 	"reservedMemory":                   {"", "reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]"},
@@ -68,7 +68,7 @@ func TestFieldsThatHaveAnEffectAreNotNoted(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"cpuCFSQuotaPeriod: 10ms\n", "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /kube\n",
-		"enforceNodeAllocatable: [system-reserved]\nsystemReservedCgroup: /system\n", "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.8\n",
+		"enforceNodeAllocatable: [system-reserved]\nsystemReservedCgroup: /system\n", "memoryThrottlingFactor: 0.8\n",
 		"podPidsLimit: 100\nqosReserved: {memory: 50%}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
 		"evictionHard: {memory.available: 1Gi, nodefs.available: 5%}\n", "featureGates: {DRAAdminAccess: false, TopologyManagerPolicyBetaOptions: true}\n",
 	} {

@@ -189,7 +189,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	takePointer(&c.Cgroups.CPUCFSQuota, k.CPUCFSQuota)
 	takePointer(&c.Cgroups.CPUCFSPeriod, k.CPUCFSQuotaPeriod)
 	takePointer(&c.Cgroups.PodPIDsLimit, k.PodPidsLimit)
-	takePointer(&c.Cgroups.MemoryThrottlingFactor, k.MemoryThrottlingFactor)
+	if k.MemoryThrottlingFactor != nil {
+		c.Cgroups.MemoryThrottlingFactor = k.MemoryThrottlingFactor
+	}
 	if k.SingleProcessOOMKill != nil {
 		c.Cgroups.SingleProcessOOMKill = k.SingleProcessOOMKill
 	}

@@ -148,6 +148,9 @@ func (c Config) validateHotplug(vs *errdefs.Violations, oneOf func(field, got st
 	oneOf("hotplug.onLost", c.Hotplug.OnLost, LostReport, LostReplace)
 }
 
+// oldThrottlingFactor was the kubelet's default before 1.37. Like the kubelet, berth accepts it without memory QoS.
+const oldThrottlingFactor = 0.9
+
 // validateCgroups checks the rules for every kernel. A v2 tree supports every configuration.
 func (c Config) validateCgroups(vs *errdefs.Violations) {
 	driver := cgroup.Driver(c.Cgroups.Driver)
@@ -157,6 +160,14 @@ func (c Config) validateCgroups(vs *errdefs.Violations) {
 	if _, err := qos.ParseReserved(c.Cgroups.QOSReserved); err != nil {
 		include(vs, "cgroups.qosReserved", err)
 		return
+	}
+	switch factor := c.Cgroups.MemoryThrottlingFactor; {
+	case factor == nil:
+	case !(*factor > 0 && *factor <= 1):
+		vs.Addf("cgroups.memoryThrottlingFactor", "is %v, expected more than 0 and at most 1", *factor)
+		return
+	case !c.Cgroups.MemoryQoS && *factor != oldThrottlingFactor:
+		vs.Addf("cgroups.memoryThrottlingFactor", "is %v, and cgroups.memoryQoS is off: leave one of them out", *factor)
 	}
 	_, err := c.QoSConfig(cgroup.Facts{Version: cgroup.V2, Driver: driver}, 0)
 	include(vs, "cgroups", err)
@@ -263,7 +274,7 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 	return cpu.Config{
 		Policy: c.CPU.Policy, Options: maps.Clone(c.CPU.Options),
 		ReservedCPUs: c.Reserved.CPUs, ReservedMilliCPU: reserved,
-		TopologyPolicy: string(c.Topology.Policy),
+		TopologyPolicy: string(c.Topology.Policy), AsKubelet: c.CPU.AsKubelet,
 		Features: cpu.Features{
 			AlphaOptions: c.Features.CPUAlphaOptions, BetaOptions: c.Features.CPUBetaOptions,
 			Features: c.WorkloadFeatures(), ResizeExclusiveCPUs: c.Features.ExclusiveCPUResize,
@@ -364,7 +375,9 @@ func (c Config) QoSConfig(facts cgroup.Facts, memoryBytes int64) (qos.Config, er
 	cg.PodPIDsLimit = c.Cgroups.PodPIDsLimit
 	cg.MemoryQoS = c.Cgroups.MemoryQoS
 	cg.ReservationPolicy = cgroup.ReservationPolicy(c.Cgroups.MemoryReservationPolicy)
-	cg.ThrottlingFactor = c.Cgroups.MemoryThrottlingFactor
+	if factor := c.Cgroups.MemoryThrottlingFactor; factor != nil {
+		cg.ThrottlingFactor = *factor
+	}
 	cg.SwapBehavior = cgroup.SwapBehavior(c.Cgroups.SwapBehavior)
 	if c.Cgroups.SingleProcessOOMKill != nil {
 		cg.SingleProcessOOMKill = *c.Cgroups.SingleProcessOOMKill

@@ -49,7 +49,7 @@ type Config struct {
 	MemoryQoS bool
 	// ReservationPolicy is memoryReservationPolicy; empty means ReserveNone.
 	ReservationPolicy ReservationPolicy
-	// ThrottlingFactor is memoryThrottlingFactor, in (0, 1].
+	// ThrottlingFactor is memoryThrottlingFactor, in (0, 1]; 0 sets no memory.high.
 	ThrottlingFactor float64
 	// SwapBehavior is memorySwap.swapBehavior.
 	SwapBehavior SwapBehavior
@@ -73,8 +73,8 @@ func DefaultConfig(f Facts) Config {
 		CFSQuota:             true,
 		PeriodUS:             DefaultPeriodUS,
 		PodPIDsLimit:         Unlimited,
+		MemoryQoS:            true,
 		ReservationPolicy:    ReserveNone,
-		ThrottlingFactor:     0.9,
 		SwapBehavior:         NoSwap,
 		SingleProcessOOMKill: f.Version == V1,
 		Facts:                f,
@@ -97,7 +97,7 @@ func (c Config) Validate() error {
 	default:
 		vs.Addf("memoryReservationPolicy", "is %q, expected %s or %s", c.ReservationPolicy, ReserveNone, ReserveTiered)
 	}
-	if !(c.ThrottlingFactor > 0 && c.ThrottlingFactor <= 1) {
+	if !(c.ThrottlingFactor >= 0 && c.ThrottlingFactor <= 1) {
 		vs.Addf("memoryThrottlingFactor", "is %v, expected more than 0 and at most 1", c.ThrottlingFactor)
 	}
 	switch c.SwapBehavior {
@@ -125,6 +125,9 @@ func (c Config) quota(milliCPU int64) int64 {
 
 // memoryQoS reports whether memory QoS is in force.
 func (c Config) memoryQoS() bool { return c.MemoryQoS && c.Facts.Version == V2 }
+
+// ReservesRequests reports whether the memory that pods request is protected: memory QoS with ReserveTiered.
+func (c Config) ReservesRequests() bool { return c.memoryQoS() && c.ReservationPolicy == ReserveTiered }
 
 // ExclusiveCPUs reports whether a pod's cgroup goes without a CPU quota because
 // of exclusive CPUs: any container owning some is enough. Under KEP-5526 a pod

@@ -94,39 +94,39 @@ func (c Config) containerUnified(p *workload.Pod, ctr *workload.Container, class
 		files[fileSwapMax] = strconv.FormatInt(c.swapBytes(p, ctr, class), 10)
 	}
 	if !c.memoryQoS() {
+		files[fileMemoryHigh] = "max" // what memory QoS had set before it was switched off
 		return files
 	}
 	request, limit := ctr.Requests[workload.Memory], ctr.Limits[workload.Memory]
-	if c.ReservationPolicy == ReserveTiered && request != 0 {
+	if c.ReservesRequests() && request != 0 {
 		files[reservationFile(class)] = strconv.FormatInt(request, 10)
 	} else {
 		files[fileMemoryMin], files[fileMemoryLow] = "0", "0"
 	}
-	if high := c.memoryHigh(request, limit); high != 0 {
-		files[fileMemoryHigh] = strconv.FormatInt(high, 10)
+	base := limit
+	switch {
+	case limit != 0:
+	case c.Features.PodLevelResources && p.HasPodLevel() && p.Resources.Limits[workload.Memory] != 0:
+		return files // the pod's cgroup is throttled, and all in it
+	default:
+		base = c.AllocatableMemoryBytes
+	}
+	if request != limit || request == 0 {
+		c.setMemoryHigh(files, request, base)
 	}
 	return files
 }
 
-// memoryHigh gives the amount above which the kernel throttles a container: the
-// throttling factor's share of the way from its request to its limit, or to the
-// node's allocatable memory, in whole pages. 0 means that no throttling is set.
-func (c Config) memoryHigh(request, limit int64) int64 {
-	if request == limit {
-		return 0
+// setMemoryHigh sets the amount above which the kernel throttles a cgroup: the
+// throttling factor's share of the way from its request to a limit, in whole pages.
+func (c Config) setMemoryHigh(files map[string]string, request, limit int64) {
+	if limit == 0 || c.ThrottlingFactor == 0 || c.Facts.PageBytes <= 0 {
+		return
 	}
-	base := limit
-	if base == 0 {
-		base = c.AllocatableMemoryBytes
-	}
-	if base == 0 || c.Facts.PageBytes <= 0 {
-		return 0
-	}
-	pages := int64((float64(request) + (float64(base)-float64(request))*c.ThrottlingFactor) / float64(c.Facts.PageBytes))
+	pages := int64((float64(request) + (float64(limit)-float64(request))*c.ThrottlingFactor) / float64(c.Facts.PageBytes))
 	if high := pages * c.Facts.PageBytes; high > request {
-		return high
+		files[fileMemoryHigh] = strconv.FormatInt(high, 10)
 	}
-	return 0
 }
 
 // swapBytes gives a container's share of the swap space under LimitedSwap, in

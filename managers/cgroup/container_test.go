@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/berthd/berth/managers/workload"
@@ -25,9 +26,9 @@ var containerRows = []struct {
 		"cpu.weight": "35", "cpu.max": "100000 100000", "memory.max": "536870912", "memory.low": "134217728", "memory.high": "496603136",
 		"memory.swap.max": "16777216"}},
 	{"nothing, in a burstable pod", pod(ctr(workload.App, 250, 128, 1000, 512), workload.Container{}), 1, LimitedSwap, 999, map[string]string{
-		"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.swap.max": "0"}},
+		"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.high": "59914792960", "memory.swap.max": "0"}},
 	{"best effort", pod(workload.Container{}), 0, LimitedSwap, 1000, map[string]string{
-		"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.swap.max": "0"}},
+		"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.high": "59914792960", "memory.swap.max": "0"}},
 	{"overhead is not the container's", withOverhead(pod(equal(workload.App, 1000, 1024)), 250, 120), 0, NoSwap, -997, map[string]string{
 		"cpu.weight": "100", "cpu.max": "100000 100000", "memory.max": "1073741824", "memory.min": "1073741824", "memory.swap.max": "0"}},
 	{"takes the pod's limits", withPodLevel(pod(workload.Container{}, workload.Container{}), amounts(2000, 2048, no), amounts(2000, 2048, no)), 1,
@@ -35,7 +36,7 @@ var containerRows = []struct {
 			"memory.low": "0", "memory.swap.max": "0"}},
 	{"shares what the pod requests beyond its containers", withPodLevel(pod(ctr(workload.App, 500, 512, no, no), workload.Container{}),
 		amounts(1000, 1024, no), amounts(2000, 2048, no)), 0, LimitedSwap, 989, map[string]string{
-		"cpu.weight": "59", "cpu.max": "200000 100000", "memory.max": "2147483648", "memory.low": "536870912", "memory.high": "59968479232",
+		"cpu.weight": "59", "cpu.max": "200000 100000", "memory.max": "2147483648", "memory.low": "536870912",
 		"memory.swap.max": "67108864"}},
 	{"weighs as much as the pod's limit", withPodLevel(pod(ctr(workload.App, 500, 512, no, no), workload.Container{}),
 		amounts(1000, 1024, no), amounts(2000, 2048, no)), 1, LimitedSwap, 997, map[string]string{
@@ -119,18 +120,66 @@ func TestOOMScore(t *testing.T) {
 
 func TestMemoryHigh(t *testing.T) {
 	t.Parallel()
-	c := exampleConfig()
-	for _, row := range []struct{ request, limit, want int64 }{
-		{128 * mi, 512 * mi, 496603136}, {256 * mi, 0, 59941634048}, {0, 512 * mi, 483180544}, {mi, mi, 0}, {0, 0, 0},
-		{70 * gi, 0, 0}, {4095, 4096, 0},
+	for _, row := range []struct{ request, limit, allocatable, podLimit, want int64 }{
+		{request: 128 * mi, limit: 512 * mi, want: 496603136}, {request: 256 * mi, want: 59941634048}, {limit: 512 * mi, want: 483180544},
+		{request: mi, limit: mi}, {want: 59914792960}, {request: 70 * gi}, {request: 4095, limit: 4096},
+		{request: mi, allocatable: -1}, {allocatable: -1},
+		// The pod's cgroup is throttled.
+		{request: mi, podLimit: gi}, {podLimit: gi}, {request: mi, limit: 512 * mi, podLimit: gi, want: 483287040},
 	} {
-		if got := c.memoryHigh(row.request, row.limit); got != row.want {
-			t.Errorf("request %d, limit %d: %d, want %d", row.request, row.limit, got, row.want)
+		c := exampleConfig()
+		if row.allocatable < 0 {
+			c.AllocatableMemoryBytes = 0
+		}
+		ctr := workload.Container{Requests: workload.Quantities{workload.Memory: row.request}, Limits: workload.Quantities{workload.Memory: row.limit}}
+		p := workload.Pod{Containers: []workload.Container{ctr}}
+		if row.podLimit > 0 {
+			p.Resources = &workload.Resources{Limits: workload.Quantities{workload.Memory: row.podLimit}}
+		}
+		want := ""
+		if row.want > 0 {
+			want = strconv.FormatInt(row.want, 10)
+		}
+		if got := ContainerResources(&p, &p.Containers[0], c, false).Values.Unified[fileMemoryHigh]; got != want {
+			t.Errorf("%+v: %q, want %q", row, got, want)
+		}
+		c.ThrottlingFactor = 0
+		if got, throttled := ContainerResources(&p, &p.Containers[0], c, false).Values.Unified[fileMemoryHigh]; throttled {
+			t.Errorf("%+v without a factor: %q", row, got)
+		}
+		c.MemoryQoS = false
+		if got := ContainerResources(&p, &p.Containers[0], c, false).Values.Unified[fileMemoryHigh]; got != "max" {
+			t.Errorf("%+v without memory QoS: %q", row, got)
 		}
 	}
-	c.AllocatableMemoryBytes = 0
-	if got := c.memoryHigh(mi, 0); got != 0 {
-		t.Errorf("unknown allocatable memory: %d, want none", got)
+}
+
+// TestMemoryHighOfPods: only pods with pod-level resources and a memory limit are throttled as a whole.
+func TestMemoryHighOfPods(t *testing.T) {
+	t.Parallel()
+	amount := func(mi int64) workload.Quantities { return workload.Quantities{workload.Memory: mi << 20} }
+	limited := workload.Container{Requests: amount(128), Limits: amount(512)}
+	for _, row := range []struct {
+		name       string
+		resources  *workload.Resources
+		containers []workload.Container
+		want       string
+	}{
+		{"no pod level", nil, []workload.Container{limited}, ""},
+		{"a limit of the pod", &workload.Resources{Requests: amount(128), Limits: amount(512)}, []workload.Container{{}}, "496603136"},
+		{"equal", &workload.Resources{Requests: amount(512), Limits: amount(512)}, []workload.Container{{}}, ""},
+		{"only a request, containers are limited", &workload.Resources{Requests: amount(128)}, []workload.Container{limited}, "496603136"},
+		{"only a request", &workload.Resources{Requests: amount(128)}, []workload.Container{limited, {}}, ""},
+	} {
+		c := exampleConfig()
+		p := workload.Pod{Resources: row.resources, Containers: row.containers}
+		if got := PodValues(&p, c, false).Unified[fileMemoryHigh]; got != row.want {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+		c.ThrottlingFactor = 0
+		if got, throttled := PodValues(&p, c, false).Unified[fileMemoryHigh]; throttled {
+			t.Errorf("%s without a factor: %q", row.name, got)
+		}
 	}
 }
 

@@ -25,7 +25,8 @@ const (
 // Huge pages follow from the requests, in every class; page sizes that the pod
 // does not request get a limit of 0. A quota or memory limit of 0 can come out
 // for a Guaranteed class that was handed in; it is left as it is, like an absent
-// one. With memory QoS the request becomes memory.min or memory.low.
+// one. With memory QoS the request becomes memory.min or memory.low, and pods with
+// pod-level resources and a memory limit get memory.high.
 func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 	requests, limits := workload.EffectiveRequests(p, c.Features), workload.EffectiveLimits(p, c.Features)
 	declared := workload.DeclaredLimits(p, c.Features)
@@ -34,7 +35,7 @@ func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 	v := Values{
 		CPUShares: new(SharesFromMilliCPU(requests[workload.CPU])),
 		HugePages: c.hugePages(requests),
-		Unified:   c.reservation(class, requests[workload.Memory]),
+		Unified:   c.podUnified(p, class, requests[workload.Memory], limits[workload.Memory], declared.Memory),
 	}
 	switch class {
 	case workload.Guaranteed:
@@ -82,12 +83,19 @@ func (c Config) hugePages(amounts workload.Quantities) map[int64]int64 {
 	return limits
 }
 
-// reservation gives the memory guarantee of a pod.
-func (c Config) reservation(class workload.QoSClass, bytes int64) map[string]string {
-	if !c.memoryQoS() || c.ReservationPolicy != ReserveTiered || bytes <= 0 {
+// podUnified gives the files of memory QoS; nil if there are none.
+func (c Config) podUnified(p *workload.Pod, class workload.QoSClass, request, limit int64, limited bool) map[string]string {
+	files := map[string]string{}
+	if c.ReservesRequests() && request > 0 {
+		files[reservationFile(class)] = strconv.FormatInt(request, 10)
+	}
+	if c.memoryQoS() && c.Features.PodLevelResources && p.HasPodLevel() && limited && request != limit {
+		c.setMemoryHigh(files, request, limit)
+	}
+	if len(files) == 0 {
 		return nil
 	}
-	return map[string]string{reservationFile(class): strconv.FormatInt(bytes, 10)}
+	return files
 }
 
 func reservationFile(class workload.QoSClass) string {

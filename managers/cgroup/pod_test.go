@@ -66,12 +66,12 @@ func withPages(p workload.Pod, pages int64) workload.Pod {
 func exampleConfig() Config {
 	c := DefaultConfig(Facts{Version: V2, PageBytes: 4096, HugePageSizes: []int64{2 * mi, gi}, SwapLimits: true})
 	c.PodPIDsLimit = 1024
-	c.MemoryQoS, c.ReservationPolicy = true, ReserveTiered
+	c.ReservationPolicy, c.ThrottlingFactor = ReserveTiered, 0.9
 	c.MemoryBytes, c.AllocatableMemoryBytes, c.SwapBytes = 64*gi, 62*gi, 8*gi
 	return c
 }
 
-// podRows were computed with the code of Kubernetes 1.36.3. Of each file: -1 means
+// podRows were computed with the code of Kubernetes 1.37.2. Of each file: -1 means
 // that it is not written.
 var podRows = []struct {
 	name                          string
@@ -116,6 +116,7 @@ func TestPodValues(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			c := exampleConfig()
+			c.ThrottlingFactor = 0
 			want := map[string]string{
 				"cpu.weight": fmt.Sprint(row.weight), "pids.max": "1024",
 				"hugetlb.2MB.max": fmt.Sprint(row.pages), "hugetlb.1GB.max": "0",
@@ -233,7 +234,7 @@ func TestConfigValidate(t *testing.T) {
 	for field, change := range map[string]func(*Config){
 		"cpuCFSQuotaPeriod":       func(c *Config) { c.PeriodUS = 999 },
 		"memoryReservationPolicy": func(c *Config) { c.ReservationPolicy = "All" },
-		"memoryThrottlingFactor":  func(c *Config) { c.ThrottlingFactor = 0 },
+		"memoryThrottlingFactor":  func(c *Config) { c.ThrottlingFactor = 1.1 },
 		"memorySwap.swapBehavior": func(c *Config) { c.SwapBehavior = LimitedSwap },
 		"singleProcessOOMKill":    func(c *Config) { c.SingleProcessOOMKill = false },
 	} {
@@ -245,7 +246,7 @@ func TestConfigValidate(t *testing.T) {
 		}
 	}
 	c := DefaultConfig(Facts{Version: V2})
-	c.ReservationPolicy = ReserveTiered
+	c.MemoryQoS, c.ReservationPolicy = false, ReserveTiered
 	if err := c.Validate(); err == nil {
 		t.Error("a reservation policy without its gate was accepted")
 	}

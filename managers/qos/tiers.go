@@ -49,25 +49,23 @@ func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests
 //   - CPU: BestEffort weighs least, Burstable as much as its pods request
 //     together; the node of all pods is node allocatable's to weigh.
 //   - Huge pages: no tier limits them.
-//   - Memory QoS (KEP-2570): the node of all pods guarantees what Guaranteed and
-//     Burstable pods request, the Burstable tier requests protection of its own;
-//     with the policy None both are zeroed.
+//   - Memory QoS (KEP-2570), on v2: the node of all pods guarantees what Guaranteed
+//     and Burstable pods request, and protects what Burstable ones request, as their
+//     tier does. Without memory QoS or with the policy None both are zeroed.
 //   - Reserved memory: lower tiers may not use what higher ones request.
 func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
 	sums := Sums(view, c.Cgroup.Features)
 	guaranteed, burstable := sums[workload.Guaranteed], sums[workload.Burstable]
 
 	huge := hugePages(c)
-	pods := cgroup.Values{HugePages: huge}
 	high := cgroup.Values{HugePages: huge, CPUShares: shares(cgroup.SharesFromMilliCPU(burstable.MilliCPU))}
 	low := cgroup.Values{HugePages: huge, CPUShares: shares(cgroup.MinShares)}
 
-	if c.Cgroup.MemoryQoS && c.Cgroup.Facts.Version == cgroup.V2 {
-		var minimum, protected int64
-		if c.Cgroup.ReservationPolicy == cgroup.ReserveTiered {
-			minimum, protected = workload.Sum(guaranteed.MemoryBytes, burstable.MemoryBytes), burstable.MemoryBytes
-		}
-		pods.Unified = map[string]string{"memory.min": strconv.FormatInt(minimum, 10)}
+	var minimum, protected int64
+	if c.Cgroup.ReservesRequests() {
+		minimum, protected = workload.Sum(guaranteed.MemoryBytes, burstable.MemoryBytes), burstable.MemoryBytes
+	}
+	if c.Cgroup.Facts.Version == cgroup.V2 {
 		high.Unified = map[string]string{"memory.low": strconv.FormatInt(protected, 10)}
 	}
 	if allocatable := c.Cgroup.AllocatableMemoryBytes; c.ReservedMemory > 0 && allocatable > 0 {
@@ -76,7 +74,7 @@ func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
 		high.MemoryBytes, low.MemoryBytes = limit(forBurstable), limit(forBestEffort)
 	}
 	return []cgroup.Node{
-		{Name: l.Pods(), Values: pods},
+		{Name: l.Pods(), Values: allPods(c, minimum, protected)},
 		{Name: l.Tier(workload.Burstable), Values: high},
 		{Name: l.Tier(workload.BestEffort), Values: low},
 	}
@@ -84,9 +82,9 @@ func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
 
 // Above gives those of Nodes that the pods of a class are in, the uppermost first.
 func Above(view *ledger.View, l cgroup.Layout, c Config, class workload.QoSClass) []cgroup.Node {
-	if class == workload.Guaranteed && !(c.Cgroup.MemoryQoS && c.Cgroup.Facts.Version == cgroup.V2) {
+	if class == workload.Guaranteed && !c.Cgroup.ReservesRequests() {
 		// The node of all pods has nothing that depends on them.
-		return []cgroup.Node{{Name: l.Pods(), Values: cgroup.Values{HugePages: hugePages(c)}}}
+		return []cgroup.Node{{Name: l.Pods(), Values: allPods(c, 0, 0)}}
 	}
 	nodes := Nodes(view, l, c)
 	switch class {
@@ -96,6 +94,15 @@ func Above(view *ledger.View, l cgroup.Layout, c Config, class workload.QoSClass
 		return append(nodes[:1], nodes[2])
 	}
 	return nodes[:1]
+}
+
+// allPods gives the values of the node of all pods, with the bytes of memory that it guarantees and protects.
+func allPods(c Config, minimum, protected int64) cgroup.Values {
+	v := cgroup.Values{HugePages: hugePages(c)}
+	if c.Cgroup.Facts.Version == cgroup.V2 {
+		v.Unified = map[string]string{"memory.min": strconv.FormatInt(minimum, 10), "memory.low": strconv.FormatInt(protected, 10)}
+	}
+	return v
 }
 
 func hugePages(c Config) map[int64]int64 {

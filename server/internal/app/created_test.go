@@ -96,10 +96,15 @@ func (c created) inOneOrder() created {
 	if len(c.Annotations) == 0 {
 		c.Annotations = nil
 	}
+	c.Annotations, c.Linux.Unified = maps.Clone(c.Annotations), maps.Clone(c.Linux.Unified)
+	// Kubelets before 1.37, which were captured, do not write it without memory QoS, and never for a container
+	// without a request and a limit.
+	if c.Linux.Unified["memory.high"] == "max" || c.Linux.Memory == 0 && c.Linux.OOM >= 999 {
+		delete(c.Linux.Unified, "memory.high")
+	}
 	if len(c.Linux.Unified) == 0 {
 		c.Linux.Unified = nil
 	}
-	c.Annotations, c.Linux.Unified = maps.Clone(c.Annotations), maps.Clone(c.Linux.Unified)
 	return c
 }
 

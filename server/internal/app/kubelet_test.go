@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -259,6 +260,9 @@ func (p *replay) run() {
 }
 
 // load makes a configuration of the kubelet's own file.
+// memoryQoSOn matches the feature gate in a configuration.
+var memoryQoSOn = regexp.MustCompile(`MemoryQoS"?:\s*true`)
+
 func (p *replay) load(name string) (apiconfig.Config, error) {
 	c, _, err := config.Load(config.Sources{
 		KubeletFile: p.write(name, p.Configs[name]),
@@ -267,6 +271,11 @@ func (p *replay) load(name string) (apiconfig.Config, error) {
 			c.Node.KernelTunables = apiconfig.TunablesIgnore
 			c.Limits.PodResourcesBurst = 1000 // a comparison reads all pods at once
 			c.Memory.CheckFreeHugePages = apiconfig.PagesIgnore
+			c.CPU.AsKubelet = true
+			// As the captured kubelets, which are of 1.36.
+			if c.Cgroups.MemoryQoS = memoryQoSOn.Match(p.Configs[name]); c.Cgroups.MemoryQoS && c.Cgroups.MemoryThrottlingFactor == nil {
+				c.Cgroups.MemoryThrottlingFactor = new(0.9)
+			}
 			if _, ok := p.tree.(memoryTree); ok {
 				c.Cgroups.Tree = apiconfig.TreeMemory
 			}
@@ -449,6 +458,11 @@ func (p *replay) admit(s step) {
 	}
 	p.compareDecided(s, offered, resp.GetTrace())
 	admitted := resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+	if admitted && s.Rejected && p.requestsNothing(s.Pod) { // admitted since 1.37 (difference U5)
+		p.live[s.Pod] = true
+		p.remove(s.Pod)
+		return
+	}
 	p.rejected[s.Pod] = !admitted
 	if admitted {
 		p.live[s.Pod] = true
@@ -463,6 +477,14 @@ func (p *replay) admit(s step) {
 	if admitted == s.Rejected || reason != s.Reason {
 		p.t.Errorf("%s is %s %q (%s), the kubelet rejects it: %t %q", s.Pod, resp.GetVerdict(), resp.GetReason(), resp.GetMessage(), s.Rejected, s.Reason)
 	}
+}
+
+// requestsNothing reports whether a container of a pod with pod-level resources requests nothing itself.
+func (p *replay) requestsNothing(pod string) bool {
+	spec := p.pod(pod).GetSpec()
+	return spec.GetResources() != nil && slices.ContainsFunc(slices.Concat(spec.GetInitContainers(), spec.GetContainers()), func(c *typesv1.Container) bool {
+		return len(c.GetResources().GetLimits()) == 0
+	})
 }
 
 // startContainers starts the containers of a pod in the order in which a kubelet
@@ -689,6 +711,8 @@ func (p *replay) compareCgroups(s step) {
 func (p *replay) passing(key, file, want string) bool {
 	const unbounded = "4611686018427387904"
 	switch {
+	case key == "pods" && file == "memory.low": // set since 1.37 (U6)
+		return true
 	case key == "pods" && strings.HasPrefix(file, "hugetlb."):
 		return want != unbounded
 	case key == "burstable" && file == "cpu.weight":

@@ -378,6 +378,8 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"kubelet's number":   {kubelet: kubeletHead + "maxPods: lots\n", want: `maxPods: expected a whole number, found "lots"`},
 		"cgroup root":        {berth: berthHead + "cgroups: {root: a/../b}\n", want: "cgroups.root"},
 		"throttling":         {berth: berthHead + "cgroups: {memoryThrottlingFactor: 7}\n", want: "cgroups.memoryThrottlingFactor"},
+		"no throttling":      {berth: berthHead + "cgroups: {memoryThrottlingFactor: 0}\n", want: "cgroups.memoryThrottlingFactor: is 0, expected more than 0"},
+		"throttling of none": {kubelet: kubeletHead + "featureGates: {MemoryQoS: false}\nmemoryThrottlingFactor: 0.8\n", want: "cgroups.memoryThrottlingFactor: is 0.8, and cgroups.memoryQoS is off"},
 		"swap":               {berth: berthHead + "cgroups: {swapBehavior: x}\n", want: "cgroups.swapBehavior"},
 		"rate":               {berth: berthHead + "limits: {podResourcesPerSecond: -1}\n", want: "limits.podResourcesPerSecond: expected a positive number"},
 		"HTTP":               {berth: berthHead + "http: nonsense\n", want: "http: expected HOST:PORT"},

@@ -287,7 +287,7 @@ func TestExportFailures(t *testing.T) {
 		}},
 		"format": {&inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, Format: 1 << 31}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"format"},
-			Message: "export cpu_manager_state: request is invalid: format: 1048576: expected 2 or 3",
+			Message: "export cpu_manager_state: request is invalid: format: 1048576: expected 2, 3 or 4",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
