@@ -143,7 +143,7 @@ type Cgroups struct {
 	MemoryReservationPolicy string            `json:"memoryReservationPolicy,omitempty"`
 	// MemoryThrottlingFactor is absent for no throttling.
 	MemoryThrottlingFactor *float64 `json:"memoryThrottlingFactor,omitempty"`
-	SwapBehavior            string            `json:"swapBehavior,omitempty"`
+	SwapBehavior           string   `json:"swapBehavior,omitempty"`
 	// SingleProcessOOMKill lets the kernel kill single processes; false, on v2,
 	// makes it kill a container whole. Absent: whole on v2, single on v1.
 	SingleProcessOOMKill *bool `json:"singleProcessOOMKill,omitempty"`
