@@ -67,7 +67,8 @@
 //   - Adopt waits for the operations on all of its pods.
 //   - Resize, Reconfigure, Adopt, Remove and Sync count reservations as allocated and do not
 //     wait for them. Sync removes pods concurrently. Each removal waits for the operation on
-//     its pod. A pod that is not in the ledger is skipped during an operation on it.
+//     its pod; if the pod is not in the ledger, it waits a second at most, and then counts as
+//     not removed.
 //
 // Invariants:
 //

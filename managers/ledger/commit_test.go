@@ -89,10 +89,10 @@ func TestCommitFindsFlaws(t *testing.T) {
 			change: func(d *ledger.Draft) { d.RemovePod("a") },
 		},
 		"an unknown uid that is no key": {
-			change: func(d *ledger.Draft) { d.SetUnknownLive(ledger.UnknownLivePod{UID: "b/c"}) }, want: ledger.RuleUnknownLive,
+			change: func(d *ledger.Draft) { d.PutUnknownLive(ledger.UnknownLivePod{UID: "b/c"}) }, want: ledger.RuleUnknownLive,
 		},
 		"an unknown pod without a uid": {
-			change: func(d *ledger.Draft) { d.SetUnknownLive(ledger.UnknownLivePod{}) }, want: ledger.RuleUnknownLive,
+			change: func(d *ledger.Draft) { d.PutUnknownLive(ledger.UnknownLivePod{}) }, want: ledger.RuleUnknownLive,
 		},
 		"what only the rules of today forbid": {
 			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Exclusive("main", "7-8"))) },

@@ -47,7 +47,7 @@ func TestMigrateGolden(t *testing.T) {
 		// What it held is what the same ledger of today holds, but for what is new.
 		today := small(t, ledgertest.NewJournal())
 		if version < 2 {
-			if _, err := today.Update(t.Context(), func(d *ledger.Draft) error { d.SetUnknownLive(); return nil }); err != nil {
+			if _, err := today.Update(t.Context(), func(d *ledger.Draft) error { d.ForgetUnknownLive("s"); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}

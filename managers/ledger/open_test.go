@@ -45,7 +45,7 @@ func small(t *testing.T, j ledger.Journal) *ledger.Ledger {
 		d.Bind(ledger.Binding{ID: "containerd://1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: "/kubepods/poda/1", Own: true, Sequence: 1})
 		d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu", LastSeen: time.Date(2026, 11, 20, 7, 0, 0, 0, time.UTC)})
 		d.PutLease(ledger.Lease{ID: "lease", Provider: "outside", AdmissionID: "admission-c", Expires: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)})
-		d.SetUnknownLive(ledger.UnknownLivePod{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
 		return nil
 	})
 	if err != nil {

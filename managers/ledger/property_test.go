@@ -211,7 +211,12 @@ func TestRandomHistories(t *testing.T) {
 					pods = append(pods, ledger.UnknownLivePod{UID: uid})
 				}
 				before := w.view()
-				if err := w.commit(t, func(d *ledger.Draft) { d.SetUnknownLive(pods...) }); err != nil {
+				if err := w.commit(t, func(d *ledger.Draft) {
+					for u := range before.UnknownLivePods() {
+						d.ForgetUnknownLive(u.UID)
+					}
+					d.PutUnknownLive(pods...)
+				}); err != nil {
 					t.Fatalf("spare: %v", err)
 				}
 				for s := range w.view().UnknownLivePods() {

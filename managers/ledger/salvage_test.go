@@ -41,7 +41,7 @@ func many(t *testing.T) *ledger.Ledger {
 		d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu"})
 		d.PutLease(ledger.Lease{ID: "lease", Provider: "outside"})
 		d.PutExternalProvider(ledger.ExternalProvider{Name: "outside", Endpoint: "/run/x.sock"})
-		d.SetUnknownLive(ledger.UnknownLivePod{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -133,33 +133,13 @@ func (v *View) allocations() iter.Seq[*Pod] {
 	}
 }
 
-// PutUnknownLive stores what is known of a running pod that is not in the ledger. It has no
-// effect for a pod in the ledger.
-func (d *Draft) PutUnknownLive(u UnknownLivePod) {
-	if _, known := d.View().pods.Get(u.UID); known {
-		return
-	}
-	set(&d.unknown, u.UID, &u)
-	d.view = nil
-}
-
-// SetUnknownLive replaces the unknown living pods; pods that were stored before keep their
-// data. Pods in the ledger are ignored.
-func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
+// PutUnknownLive stores what is known of running pods that are not in the ledger. Pods in the
+// ledger are ignored.
+func (d *Draft) PutUnknownLive(pods ...UnknownLivePod) {
 	view := d.View()
-	wanted := make(map[string]bool, len(pods))
 	for _, u := range pods {
-		if _, known := view.pods.Get(u.UID); known {
-			continue
-		}
-		wanted[u.UID] = true
-		if !view.UnknownLive(u.UID) {
+		if _, known := view.pods.Get(u.UID); !known {
 			set(&d.unknown, u.UID, &u)
-		}
-	}
-	for uid := range view.unknown.All() {
-		if !wanted[uid] {
-			drop(&d.unknown, uid, d.base.UnknownLive(uid))
 		}
 	}
 	d.view = nil

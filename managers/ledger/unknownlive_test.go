@@ -40,21 +40,22 @@ func TestUnknownLive(t *testing.T) {
 	}
 	change(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("known", "c")) })
 	change(func(d *ledger.Draft) {
-		d.SetUnknownLive(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "known", Since: early}, ledger.UnknownLivePod{UID: "a", Since: early})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "known", Since: early}, ledger.UnknownLivePod{UID: "a", Since: early})
 	})
 	want(ledger.UnknownLivePod{UID: "a", Since: early}, ledger.UnknownLivePod{UID: "b", Since: early})
 	change(func(d *ledger.Draft) {
-		d.SetUnknownLive(ledger.UnknownLivePod{UID: "b", Since: late}, ledger.UnknownLivePod{UID: "c", Since: late})
+		d.ForgetUnknownLive("a")
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: late}, ledger.UnknownLivePod{UID: "c", Since: late})
 	})
-	want(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "c", Since: late})
+	want(ledger.UnknownLivePod{UID: "b", Since: late}, ledger.UnknownLivePod{UID: "c", Since: late})
 	change(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("b", "c")) })
 	want(ledger.UnknownLivePod{UID: "c", Since: late})
-	change(func(d *ledger.Draft) { d.SetUnknownLive() })
+	change(func(d *ledger.Draft) { d.ForgetUnknownLive("c") })
 	want()
 
 	// In one draft the last word counts.
 	change(func(d *ledger.Draft) {
-		d.SetUnknownLive(ledger.UnknownLivePod{UID: "x"}, ledger.UnknownLivePod{UID: "y"})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "x"}, ledger.UnknownLivePod{UID: "y"})
 		d.PutPod(ledgertest.Pod("x", "c"))
 	})
 	want(ledger.UnknownLivePod{UID: "y"})
@@ -65,7 +66,7 @@ func TestUnknownLiveMakesStale(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())
 	before := l.View()
-	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetUnknownLive(ledger.UnknownLivePod{UID: "b"}); return nil }); err != nil {
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutUnknownLive(ledger.UnknownLivePod{UID: "b"}); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if l.View().SameFacts(before) {
@@ -79,7 +80,7 @@ func TestUnknownLiveAndKnown(t *testing.T) {
 	v := ledger.Empty(rules())
 	d := ledger.NewDraft(v)
 	d.PutPod(ledgertest.Pod("a", "c"))
-	d.SetUnknownLive(ledger.UnknownLivePod{UID: "b/c"}, ledger.UnknownLivePod{UID: "a"})
+	d.PutUnknownLive(ledger.UnknownLivePod{UID: "b/c"}, ledger.UnknownLivePod{UID: "a"})
 	found := ledger.Check(d.View())
 	if len(found) != 1 || found[0].Rule != ledger.RuleUnknownLive || found[0].Kind != ledger.Structural || found[0].Owner.Pod != "b/c" {
 		t.Errorf("findings %v", found)

@@ -107,7 +107,7 @@ func TestSweepLeavesNewPodsAlone(t *testing.T) {
 	b.wait(time.Hour)
 	s.Look(t.Context())
 	expectRemoved(t, "uncertain", removed())
-	b.update(func(d *ledger.Draft) { d.SetUncertain(""); d.SetUnknownLive(ledger.UnknownLivePod{UID: "f"}) })
+	b.update(func(d *ledger.Draft) { d.SetUncertain(""); d.PutUnknownLive(ledger.UnknownLivePod{UID: "f"}) })
 	s.Look(t.Context())
 	expectRemoved(t, "the agent says that it lives", removed())
 	b.update(func(d *ledger.Draft) { d.ForgetUnknownLive("f") })
