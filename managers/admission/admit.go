@@ -9,7 +9,6 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/topology"
 )
 
 // Admit decides about a pod and, unless it is a dry run, carries the decision out. The same
@@ -61,10 +60,8 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 // candidate is a pod during its admission.
 type candidate struct {
 	record *ledger.Pod
-	bus    *hint.Bus
-	policy *topology.Manager
-	// rules are those that bus and policy are of.
-	rules ledger.Rules
+	// managers are those of the last plan.
+	managers
 	notes []string
 	// unserved are the notes that the answer also contains.
 	unserved []string
@@ -159,46 +156,74 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 }
 
 // assign sets the managers that decide about the candidate on a view. An admission keeps
-// its bus when providers come and go, unless the configuration or the machine has changed.
-func (e *Engine) assign(c *candidate, view *ledger.View) (err error) {
+// its bus when providers come and go, unless the configuration or the machine has changed. The
+// error is errOutdated if there are none for the view.
+func (e *Engine) assign(c *candidate, view *ledger.View) error {
 	switch claim := c.record.Pod.ResourceClaim != nil; {
-	case c.bus != nil && c.rules.SameManagers(view.Rules()):
-		return nil
+	case c.decideOn(view):
 	case claim && e.ClaimManagers == nil:
 		return errdefs.Preconditionf("claim %s: no resource claims are admitted here", &c.record.Pod)
 	case claim:
-		if c.bus, c.policy, err = e.ClaimManagers(view, &c.record.Pod); err != nil {
+		bus, policy, err := e.ClaimManagers(view, &c.record.Pod)
+		if err != nil {
 			return fmt.Errorf("admit resource claim %s: %w", &c.record.Pod, err)
 		}
+		if bus == nil {
+			return errOutdated
+		}
+		c.managers = managers{bus, policy, view.Rules()}
 	default:
-		c.bus, c.policy = e.Managers(view)
+		b, err := e.basisOn(view)
+		if err != nil {
+			return err
+		}
+		c.managers = b.managers
 	}
-	c.rules = view.Rules()
 	return nil
 }
 
 // dryRun decides on the current state. It does not wait for other admissions. It makes the
 // remote calls of planning, because their answers affect the decision.
-func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
-	c.calls = e.calls()
+func (e *Engine) dryRun(ctx context.Context, c *candidate) (v Verdict, err error) {
+	for attempt := 1; ; attempt++ {
+		c.calls = e.calls()
+		v, err = e.tryDry(ctx, c)
+		switch {
+		case !errors.Is(err, errOutdated):
+			return v, err
+		case attempt == e.Attempts:
+			return Verdict{}, errdefs.Unavailablef("admit pod %s: the policy or the machine was changed during each of %d attempts", c.uid(), attempt)
+		}
+	}
+}
+
+// tryDry is dryRun on one state. The error is errOutdated if it has other rules at the end.
+func (e *Engine) tryDry(ctx context.Context, c *candidate) (Verdict, error) {
 	snapshot, ended := e.snapshot()
 	v, known, err := e.known(e.Ledger.View(), snapshot, c)
 	if known || err != nil {
 		return v, err
 	}
 	v, err = e.decide(hint.WithCalls(ctx, c.calls), snapshot, c)
-	if err == nil && v.Outcome != Admitted && ended != nil && e.fits(ctx, c, e.freed()) {
+	if err != nil || v.Outcome == Admitted || ended == nil {
+		return v, err
+	}
+	freed := e.freed()
+	if !c.decideOn(freed) {
+		return Verdict{}, errOutdated
+	}
+	if e.fits(ctx, c, freed) {
 		return e.heldUp(ctx, c)
 	}
-	return v, err
+	return v, nil
 }
 
 // decide decides on a view, and changes nothing.
 func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
-	if err := e.assign(c, view); err != nil {
+	draft, err := e.plan(ctx, view, c)
+	if draft == nil {
 		return Verdict{}, err
 	}
-	draft, err := e.plan(ctx, view, c)
 	if err != nil {
 		return e.refuse(ctx, draft, c, err)
 	}

@@ -123,12 +123,11 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 	if v, ok, err := e.known(e.Ledger.View(), view, c); ok || err != nil {
 		return confirmation{}, v, err
 	}
-	if err := e.assign(c, view); err != nil {
-		return confirmation{}, Verdict{}, err
-	}
 	c.calls.Mode = hint.Replay
 	draft, err := e.plan(ctx, view, c)
 	switch {
+	case draft == nil:
+		return confirmation{}, Verdict{}, err
 	case errors.Is(err, hint.ErrUnanswered):
 		return confirmation{unanswered: view}, Verdict{}, nil
 	case err != nil && ended != nil && e.fits(ctx, c, e.freed()):
@@ -218,7 +217,7 @@ func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool
 		return false
 	}
 	record := *c.record
-	trial := &candidate{record: &record, bus: c.bus, policy: c.policy}
+	trial := &candidate{record: &record, managers: c.managers}
 	_, err := e.plan(hint.WithCalls(ctx, c.calls.WhatIf()), view, trial)
 	return err == nil
 }

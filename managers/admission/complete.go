@@ -28,18 +28,20 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 		return err
 	}
 	defer unlock()
-	view := e.Ledger.View()
-	p, ok := view.Pod(uid)
+	b, err := e.basis(e.Ledger.View)
+	if err != nil {
+		return fmt.Errorf("complete the plugins' answers for pod %s: %w", uid, err)
+	}
+	p, ok := b.view.Pod(uid)
 	if !ok || !incomplete(p) {
 		return nil
 	}
-	bus, _ := e.Managers(view)
-	draft, err := e.answers(ctx, bus, view, p)
+	draft, err := e.answers(ctx, b, p)
 	if err == nil {
 		err = e.keepAnswers(ctx, draft, p)
 	}
 	if err != nil {
-		bus.Abort(context.WithoutCancel(ctx), p.AdmissionID)
+		b.bus.Abort(context.WithoutCancel(ctx), p.AdmissionID)
 		return fmt.Errorf("complete the plugins' answers for pod %s: %w", uid, err)
 	}
 	return nil
@@ -47,14 +49,14 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 
 // answers returns a draft in which the pod has only the claims that lacked an answer, now
 // with answers.
-func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, p *ledger.Pod) (*ledger.Draft, error) {
+func (e *Engine) answers(ctx context.Context, b basis, p *ledger.Pod) (*ledger.Draft, error) {
 	pending := *p
 	pending.Claims = slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return !unanswered(&c) })
-	draft := ledger.NewDraft(view)
+	draft := ledger.NewDraft(b.view)
 	draft.PutPod(&pending)
 	trace := &ledger.Trace{}
 	for i := -1; i < len(p.Pod.Containers); i++ {
-		if err := bus.Prepare(ctx, p.AdmissionID, draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
+		if err := b.bus.Prepare(ctx, p.AdmissionID, draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -55,18 +56,21 @@ func (d *Defragmentation) Fits() bool { return d.After != nil }
 // nothing, and calls no plugin. The search is bounded, and does not compare all plans: it finds one with few
 // moves of little memory. Errors are those of Admit.
 func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
-	view, _ := e.snapshot()
-	return e.planDefragment(ctx, view, req, new(int))
+	b, err := e.inFlight()
+	if err != nil {
+		return Defragmentation{}, fmt.Errorf("make room for pod %s: %w", req.Pod.UID, err)
+	}
+	return e.planDefragment(ctx, b, req, new(int))
 }
 
 // planDefragment is PlanDefragment on a view. tries counts the decisions of all searches that share a limit.
-func (e *Engine) planDefragment(ctx context.Context, view *ledger.View, req DefragmentRequest, tries *int) (Defragmentation, error) {
+func (e *Engine) planDefragment(ctx context.Context, b basis, req DefragmentRequest, tries *int) (Defragmentation, error) {
 	if req.MaxMoves < 1 || req.MaxMoves > MaxMoves {
 		return Defragmentation{}, errdefs.Invalidf("max_moves is %d: expected 1 to %d", req.MaxMoves, MaxMoves)
 	}
-	s := &defragment{engine: e, request: req, view: view, tries: tries}
+	s := &defragment{engine: e, request: req, basis: b, tries: tries}
 	var err error
-	if s.verdict, err = s.decide(ctx, view); err != nil {
+	if s.verdict, err = s.decide(ctx, b.view); err != nil {
 		if errors.Is(err, errTries) {
 			return Defragmentation{Why: tooLong, Limited: true}, nil
 		}
@@ -77,7 +81,7 @@ func (e *Engine) planDefragment(ctx context.Context, view *ledger.View, req Defr
 		out.After = s.verdict.View
 		return out, nil
 	}
-	if why := view.Uncertain(); why != "" {
+	if why := b.view.Uncertain(); why != "" {
 		out.Why = why
 		return out, nil
 	}
@@ -94,7 +98,8 @@ func (e *Engine) planDefragment(ctx context.Context, view *ledger.View, req Defr
 type defragment struct {
 	engine  *Engine
 	request DefragmentRequest
-	view    *ledger.View
+	// basis is that of the whole search: the other views are made of its view.
+	basis
 	// verdict is the decision about the pod on view.
 	verdict Verdict
 	tries   *int
@@ -117,10 +122,9 @@ func (s *defragment) decide(ctx context.Context, view *ledger.View) (Verdict, er
 		return Verdict{}, err
 	}
 	e := s.engine
-	bus, policy := e.Managers(view)
 	cfg := e.Config
 	cfg.Tries = -1
-	t := NewTrial(cfg, view, bus, policy)
+	t := NewTrial(cfg, view, s.bus, s.policy)
 	t.now = e.Now()
 	return t.Repeat(ctx, Request{Pod: s.request.Pod, Owner: s.request.Owner, AdmissionID: "trial of " + s.request.Pod.UID})
 }
@@ -315,10 +319,10 @@ func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledge
 	d := ledger.NewDraft(now)
 	d.PutPod(clone(room))
 	stays := c.pod.Pod.Movable() == workload.MovableWithinNodes
-	m, err := e.anew(ctx, d.View(), c.pod, nil, stays, &ledger.Trace{})
+	m, err := e.anew(ctx, s.on(d.View()), c.pod, nil, stays, &ledger.Trace{})
 	var p *planned
 	if err == nil {
-		p, err = e.steps(ctx, now, c.pod, m, nil, &ledger.Trace{})
+		p, err = e.steps(ctx, s.on(now), c.pod, m, nil, &ledger.Trace{})
 	}
 	if err == nil && e.Mover != nil && p.Cost.Bytes > 0 {
 		err = e.Mover.CheckMove(ctx, now, uid, m)

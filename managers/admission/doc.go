@@ -4,6 +4,7 @@
 //
 //   - verdict: the result of an admission. A rejection is a verdict, not an error.
 //   - admission lock: held while a plan is confirmed, and during every commit.
+//   - basis: a view with the managers that decide on it.
 //   - plan: the claims that the providers would make, on a draft.
 //   - remote call: a call to another process: a device plugin, an external provider, a
 //     container runtime.
@@ -35,6 +36,9 @@
 //     claims sent), at most three times. A dry run plans once with its remote calls, without the lock, and ends here.
 //  4. Reserve the plan and release the lock. Prepare, and create the cgroup.
 //  5. Take the lock, validate, commit, and answer.
+//
+// A plan and the managers that make it are of one view, the basis. If the policy or the machine
+// has changed since a view was taken, no managers decide on it, and another view is taken.
 //
 // If the rules have changed before step 5, or an import has taken reserved resources, the
 // providers release their reservations and the plan is repeated. After any failure, the

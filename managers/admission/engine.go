@@ -43,10 +43,12 @@ type Parts struct {
 	// Lock is shared with those that need the ledger's changes in order; nil for one of the
 	// engine's own.
 	Lock *Lock
-	// Managers returns the managers for a view.
+	// Managers returns the managers for a view; nil if there are none, because the machine or the
+	// configuration has changed since the view was taken.
 	Managers func(view *ledger.View) (*hint.Bus, *topology.Manager)
 	// ClaimManagers returns the managers for a resource claim. Errors are of class Invalid or
-	// Precondition: none can decide about it. nil: no claims are admitted.
+	// Precondition: none can decide about it. Without an error, nil is as for Managers. A nil
+	// function: no claims are admitted.
 	ClaimManagers func(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error)
 	CgroupManager CgroupManager
 	Starter       Starter

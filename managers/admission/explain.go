@@ -47,7 +47,7 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 			record := *c.record
 			record.Pod = *pod
 			calls := c.calls.WhatIf()
-			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, bus: c.bus, policy: policy})
+			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, managers: managers{c.bus, policy, c.rules}})
 			return err == nil && len(calls.Skipped) == 0
 		},
 		Busy: e.reserved.has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,

@@ -38,12 +38,12 @@ type planned struct {
 // planMove plans where the cpu and memory of containers go if they are allocated again, as by an
 // admission, and the steps there. record is the pod with the amounts that it shall have, and with
 // the claims that it has. before is the pod with the amounts that it has. moves are as for anew.
-func (e *Engine) planMove(ctx context.Context, view *ledger.View, before, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
-	m, err := e.anew(ctx, view, record, moves, false, trace)
+func (e *Engine) planMove(ctx context.Context, b basis, before, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
+	m, err := e.anew(ctx, b, record, moves, false, trace)
 	if err != nil {
 		return nil, err
 	}
-	return e.steps(ctx, view, record, m, &before.Pod, trace)
+	return e.steps(ctx, b, record, m, &before.Pod, trace)
 }
 
 // here is the resource of made-up devices that are near to the NUMA nodes that a container has.
@@ -66,9 +66,8 @@ func markers(view *ledger.View, record *ledger.Pod, container int) (out []worklo
 // Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
 // that must be allocated again; those that are planned together with them move, too. Without moves, all
 // do. With stays, they stay on the NUMA nodes that they have.
-func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod, moves []string, stays bool, trace *ledger.Trace) (*ledger.Move, error) {
-	bus, policy := e.Managers(view)
-	uid := record.UID()
+func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []string, stays bool, trace *ledger.Trace) (*ledger.Move, error) {
+	view, uid := b.view, record.UID()
 	for i := range record.Claims {
 		if c := &record.Claims[i]; c.CPUs == nil && c.Memory == nil && c.Devices == nil {
 			return nil, errdefs.Refuse(errdefs.Infeasible, "pod %s has %s of provider %s, which cannot move", &record.Pod, c.Resource, c.Provider)
@@ -83,7 +82,7 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 			bare.Pod.Containers[i].ExternalDevices = append(slices.Clone(bare.Pod.Containers[i].ExternalDevices), markers(view, record, i)...)
 		}
 	}
-	for _, round := range policy.Rounds(&bare.Pod, e.Features) {
+	for _, round := range b.policy.Rounds(&bare.Pod, e.Features) {
 		names := containersOf(round.Plan)
 		if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
 			continue
@@ -103,7 +102,7 @@ func (e *Engine) anew(ctx context.Context, view *ledger.View, record *ledger.Pod
 	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&bare)
-	c := &candidate{record: &bare, bus: bus, policy: policy, trace: trace, running: true}
+	c := &candidate{record: &bare, managers: b.managers, trace: trace, running: true}
 	ctx = hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}) // no plugin allocates anything
 	if err := e.planRounds(ctx, draft, c, rounds); err != nil {
 		return nil, err
@@ -204,15 +203,14 @@ func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
 
 // steps plans the steps of a move. record is the pod with the claims that it has, and before with the amounts before a
 // resize; nil without one.
-func (e *Engine) steps(ctx context.Context, view *ledger.View, record *ledger.Pod, m *ledger.Move, before *workload.Pod, trace *ledger.Trace) (*planned, error) {
-	bus, _ := e.Managers(view)
-	uid, out := record.UID(), &planned{move: *m}
+func (e *Engine) steps(ctx context.Context, b basis, record *ledger.Pod, m *ledger.Move, before *workload.Pod, trace *ledger.Trace) (*planned, error) {
+	view, uid, out := b.view, record.UID(), &planned{move: *m}
 	start := ledger.NewDraft(view)
 	start.PutPod(clone(record))
 	// Claims that only a plan has, as of init containers that have ended, are not in the final view.
 	final := ledger.NewDraft(start.View())
 	final.AddClaims(uid, m.To...)
-	if err := bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before}, trace); err != nil {
+	if err := b.bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before}, trace); err != nil {
 		return nil, err
 	}
 	var err error
@@ -291,7 +289,7 @@ func moving(p *ledger.Pod) error {
 
 // elsewhere plans a resize as a move, after the providers have refused it where the pod is. The
 // error is that refusal, or one of the move.
-func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record *ledger.Pod, refused error) error {
+func (r *resizing) elsewhere(ctx context.Context, b basis, old, record *ledger.Pod, refused error) error {
 	e := r.engine
 	if there := (*hint.OtherNodes)(nil); !errors.As(refused, &there) {
 		return refused
@@ -309,17 +307,17 @@ func (r *resizing) elsewhere(ctx context.Context, view *ledger.View, old, record
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "not in place: " + refused.Error() + "; other NUMA nodes are tried"})
 	limit, field := r.moveLimit()
-	p, err := e.planMove(ctx, view, old, record, changed, r.trace)
+	p, err := e.planMove(ctx, b, old, record, changed, r.trace)
 	if err != nil {
 		if limit == NoDisruption && errdefs.ClassOf(err) == errdefs.Refused {
 			return refused
 		}
-		return r.notElsewhere(ctx, view, old, record, changed, refused, err)
+		return r.notElsewhere(ctx, b, old, record, changed, refused, err)
 	}
 	d := r.disturbance(old, p)
 	allowed := tooMuch(d, limit, nil) == nil
 	if e.Mover != nil && p.Cost.Bytes > 0 {
-		if err := e.Mover.CheckMove(ctx, view, record.UID(), &p.move); err != nil {
+		if err := e.Mover.CheckMove(ctx, b.view, record.UID(), &p.move); err != nil {
 			if !allowed && errdefs.ClassOf(err) == errdefs.Refused {
 				return refused
 			}
@@ -406,18 +404,18 @@ func because(reason errdefs.Reason, refused error, text string) error {
 
 // notElsewhere is the refusal of a resize that is possible neither in place nor as a move. It is
 // deferred if the move would be possible without other pods.
-func (r *resizing) notElsewhere(ctx context.Context, view *ledger.View, old, record *ledger.Pod, changed []string, refused, err error) error {
+func (r *resizing) notElsewhere(ctx context.Context, b basis, old, record *ledger.Pod, changed []string, refused, err error) error {
 	if errdefs.ClassOf(err) != errdefs.Refused {
 		return err
 	}
 	reason := errdefs.Infeasible
-	alone := ledger.NewDraft(view)
-	for p := range view.Pods() {
+	alone := ledger.NewDraft(b.view)
+	for p := range b.view.Pods() {
 		if p.UID() != record.UID() {
 			alone.RemovePod(p.UID())
 		}
 	}
-	if _, err := r.engine.planMove(ctx, alone.View(), old, record, changed, &ledger.Trace{}); err == nil {
+	if _, err := r.engine.planMove(ctx, b.on(alone.View()), old, record, changed, &ledger.Trace{}); err == nil {
 		reason = errdefs.ResizeDeferred
 	}
 	_, message := errdefs.Verdict(err)

@@ -116,8 +116,10 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, jour
 	}, admission.Parts{
 		Ledger: l, CgroupManager: h.cgroups, Starter: &plugins{}, Mover: h.mover,
 		Managers: func(v *ledger.View) (*hint.Bus, *topology.Manager) {
-			s := sets.On(v)
-			return s.Bus, s.Topology
+			if s := sets.On(v); s != nil {
+				return s.Bus, s.Topology
+			}
+			return nil, nil
 		},
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(1000, 0) },

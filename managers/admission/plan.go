@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -11,8 +12,11 @@ import (
 )
 
 // plan returns a draft with the pod and all of its claims. The draft is also returned with
-// an error.
+// an error, unless no managers can decide about the pod on the view.
 func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*ledger.Draft, error) {
+	if err := e.assign(c, view); err != nil {
+		return nil, err
+	}
 	if l, ok := c.living(view); ok {
 		return e.takeOver(ctx, view, c, l)
 	}
@@ -88,9 +92,11 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 		}
 	}
 	var trace ledger.Trace
-	view := e.Ledger.View()
-	bus, _ := e.Managers(view)
-	return bus.Hints(hint.WithCalls(ctx, e.calls()), view, hint.Request{Pod: &pod, Container: index}, &trace)
+	b, err := e.basis(e.Ledger.View)
+	if err != nil {
+		return nil, fmt.Errorf("get hints for pod %s: %w", pod.UID, err)
+	}
+	return b.bus.Hints(hint.WithCalls(ctx, e.calls()), b.view, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
 // failurePoint is where a plan failed: the draft and its view, the request, and the error.

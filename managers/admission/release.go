@@ -62,9 +62,16 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	if _, err := e.update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, errors.Join(err, e.restore(ctx, uid)))
 	}
-	bus, _ := e.Managers(e.Ledger.View())
-	bus.Released(ctx, pod.Claims)
+	e.released(ctx, pod.Claims)
 	return pod.Claims, true, nil
+}
+
+// released tells the providers which of their claims a commit has freed. Without managers, as
+// while the policy changes again and again, they see it in the next view.
+func (e *Engine) released(ctx context.Context, claims []ledger.Claim) {
+	if b, err := e.basis(e.Ledger.View); err == nil {
+		b.bus.Released(ctx, claims)
+	}
 }
 
 // restore creates the cgroup of a pod again that could not be removed from the ledger: a
@@ -133,7 +140,9 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 				return err
 			}
 		}
-		finished = e.finish(d, owner)
+		if finished, err = e.finish(d, owner); err != nil {
+			return err
+		}
 		if generation = view.Generation(); !d.Empty() {
 			generation++
 		}
@@ -150,8 +159,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		}
 	}
 	if len(finished) > 0 {
-		bus, _ := e.Managers(bound)
-		bus.Released(ctx, finished)
+		e.released(ctx, finished)
 	}
 	return Started{Binding: b, View: bound}, nil
 }
@@ -181,12 +189,15 @@ func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.B
 
 // finish releases claims that are no longer needed when one of the pod's containers starts,
 // for example those of a completed init container.
-func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) []ledger.Claim {
-	bus, _ := e.Managers(d.Base())
+func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) ([]ledger.Claim, error) {
+	b, err := e.basisOn(d.Base())
+	if err != nil {
+		return nil, err
+	}
 	pod, _ := d.View().Pod(starting.Pod)
-	finished := bus.Finished(pod, starting.Container)
+	finished := b.bus.Finished(pod, starting.Container)
 	d.DropClaims(starting.Pod, finished...)
-	return finished
+	return finished, nil
 }
 
 // PostStop removes the id of an ended container, and its cgroup if berth created it. It

@@ -71,10 +71,13 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 		return nil, nil, err
 	}
 	defer release()
-	view, _ := e.snapshot()
-	pod, ok := view.Pod(r.UID)
+	b, err := e.inFlight()
+	if err != nil {
+		return nil, nil, err
+	}
+	pod, ok := b.view.Pod(r.UID)
 	if !ok {
-		return nil, nil, view.NotAdmitted(r.UID)
+		return nil, nil, b.view.NotAdmitted(r.UID)
 	}
 	if err := moving(pod); err != nil {
 		return nil, nil, err
@@ -82,11 +85,11 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 	if !hasAll(pod, r.move.From) {
 		return nil, nil, errdefs.Conflictf("the pod has changed since its move was planned")
 	}
-	p, err := e.steps(ctx, view, pod, r.move, nil, &ledger.Trace{})
+	p, err := e.steps(ctx, b, pod, r.move, nil, &ledger.Trace{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, why := heldBack(view, r.UID, p.move.Held); why != "" {
+	if _, why := heldBack(b.view, r.UID, p.move.Held); why != "" {
 		return nil, nil, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why)
 	}
 	record = clone(pod)

@@ -109,12 +109,22 @@ func lacking(view *ledger.View) map[string]map[int]uint64 {
 // The plan is for what the pod lacks now, which may differ from l. If it lacks nothing any more, the error is of
 // class Conflict.
 func (e *Engine) PlanReplacement(ctx context.Context, l Loss) (Relocation, error) {
-	now, lacks := lossOf(e.Ledger.View(), l.UID)
+	var committed *ledger.View
+	b, err := e.basis(func() *ledger.View {
+		committed = e.Ledger.View()
+		return e.InFlight()
+	})
+	if err != nil {
+		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
+	}
+	if !b.decideOn(committed) {
+		return Relocation{}, errdefs.Conflictf("replace what pod %s has lost: the machine has changed meanwhile", l.UID)
+	}
+	now, lacks := lossOf(committed, l.UID)
 	if !lacks {
 		return Relocation{}, errdefs.Conflictf("replace what pod %s has lost: it lacks nothing any more", l.UID)
 	}
-	view, _ := e.snapshot()
-	return e.planReplacement(ctx, view, now)
+	return e.planReplacement(ctx, b, now)
 }
 
 // lossOf returns what a pod has lost; ok is false if it lacks nothing.
@@ -127,7 +137,8 @@ func lossOf(view *ledger.View, uid string) (l Loss, ok bool) {
 }
 
 // planReplacement is PlanReplacement on a view, for a loss of that view.
-func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss) (Relocation, error) {
+func (e *Engine) planReplacement(ctx context.Context, b basis, l Loss) (Relocation, error) {
+	view := b.view
 	fail := func(err error) (Relocation, error) {
 		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
 	}
@@ -141,11 +152,11 @@ func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss)
 	if err := moving(pod); err != nil {
 		return fail(err)
 	}
-	m, err := e.substitute(ctx, view, pod, l)
+	m, err := e.substitute(ctx, b, pod, l)
 	if err != nil {
 		return fail(err)
 	}
-	p, err := e.steps(ctx, view, pod, m, nil, &ledger.Trace{})
+	p, err := e.steps(ctx, b, pod, m, nil, &ledger.Trace{})
 	if err != nil {
 		return fail(err)
 	}
@@ -162,15 +173,15 @@ func (e *Engine) planReplacement(ctx context.Context, view *ledger.View, l Loss)
 
 // substitute decides what a pod gets for what it has lost. A pod with an unacknowledged change, as after a crash before
 // the first commit of a move, also gives back what that change has added.
-func (e *Engine) substitute(ctx context.Context, view *ledger.View, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+func (e *Engine) substitute(ctx context.Context, b basis, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
 	if pod.Acknowledged == nil {
-		return e.newClaims(ctx, view, pod, l)
+		return e.newClaims(ctx, b, pod, l)
 	}
-	was, record := acknowledged(view, pod)
+	was, record := acknowledged(b.view, pod)
 	m := &ledger.Move{}
 	if lost, lacks := lossOf(was, pod.UID()); lacks { // else only what the change has added is lost
 		var err error
-		if m, err = e.newClaims(ctx, was, record, lost); err != nil {
+		if m, err = e.newClaims(ctx, b.on(was), record, lost); err != nil {
 			return nil, err
 		}
 	}
@@ -190,10 +201,10 @@ func (e *Engine) substitute(ctx context.Context, view *ledger.View, pod *ledger.
 }
 
 // newClaims decides which claims of a pod change.
-func (e *Engine) newClaims(ctx context.Context, view *ledger.View, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+func (e *Engine) newClaims(ctx context.Context, b basis, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+	view := b.view
 	if l.Nodes.IsEmpty() && l.Short.IsEmpty() {
-		bus, policy := e.Managers(view)
-		claims, err := bus.Replace(ctx, view, pod, policy.Widening(), &ledger.Trace{})
+		claims, err := b.bus.Replace(ctx, view, pod, b.policy.Widening(), &ledger.Trace{})
 		if err == nil && len(claims) > 0 {
 			m := &ledger.Move{To: claims}
 			for _, c := range claims {
@@ -222,5 +233,5 @@ func (e *Engine) newClaims(ctx context.Context, view *ledger.View, pod *ledger.P
 	if len(moves) == 0 {
 		return nil, errdefs.Conflictf("the machine has changed meanwhile")
 	}
-	return e.anew(ctx, view, pod, moves, false, &ledger.Trace{})
+	return e.anew(ctx, b, pod, moves, false, &ledger.Trace{})
 }

@@ -89,8 +89,11 @@ func (e *Engine) Resize(ctx context.Context, req ResizeRequest) (Resized, error)
 func (r *resizing) run(ctx context.Context) (Resized, error) {
 	e, req := r.engine, r.request
 	if req.DryRun {
-		view, _ := e.snapshot()
-		return r.decide(ctx, view)
+		b, err := e.inFlight()
+		if err != nil {
+			return Resized{}, fmt.Errorf("resize pod %s: %w", req.UID, err)
+		}
+		return r.decide(ctx, b)
 	}
 	unlock, err := e.lockPod(ctx, req.UID)
 	if err != nil {
@@ -114,13 +117,17 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	e := r.engine
 	// The kernel is read without the admission lock. Then the decision is confirmed under
 	// the lock, and the new size is reserved.
-	view, _ := e.snapshot()
-	out, err := r.decide(ctx, view)
+	b, err := e.inFlight()
+	if err != nil {
+		return Resized{}, fmt.Errorf("resize pod %s: %w", r.request.UID, err)
+	}
+	out, err := r.decide(ctx, b)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
 	defer e.reserved.drop(r.request.UID)
-	if view, out, err = r.reserve(ctx); err != nil || out.Outcome != Admitted || out.Repeated {
+	view, out, err := r.reserve(ctx)
+	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
 	return r.carryOut(ctx, view, out)
@@ -151,14 +158,14 @@ type resizing struct {
 }
 
 // decide decides whether the resize is possible, and changes nothing.
-func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, error) {
-	out, err := r.allow(ctx, view)
+func (r *resizing) decide(ctx context.Context, b basis) (Resized, error) {
+	out, err := r.allow(ctx, b)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
 	if err := r.engine.CgroupManager.CheckResize(ctx, r.amounts, r.wanted.UID); err != nil {
-		have, _ := view.Pod(r.wanted.UID)
-		return r.refuse(have, view, err)
+		have, _ := b.view.Pod(r.wanted.UID)
+		return r.refuse(have, b.view, err)
 	}
 	return out, nil
 }
@@ -172,10 +179,13 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		return nil, Resized{}, err
 	}
 	defer release()
-	view, _ := e.snapshot()
-	out, err := r.allow(ctx, view)
+	b, err := e.inFlight()
+	if err != nil {
+		return nil, Resized{}, fmt.Errorf("resize pod %s: %w", r.request.UID, err)
+	}
+	out, err := r.allow(ctx, b)
 	if err == nil && out.Outcome == Admitted && !out.Repeated {
-		have, _ := view.Pod(r.wanted.UID)
+		have, _ := b.view.Pod(r.wanted.UID)
 		reserved := *have
 		reserved.Pod = larger(&have.Pod, &r.wanted)
 		reserved.Claims = r.both(have)
@@ -184,7 +194,7 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		}
 		e.reserved.put(&reserved)
 	}
-	return view, out, err
+	return b.view, out, err
 }
 
 // larger returns a pod with the larger amounts of two versions of it.
@@ -280,8 +290,8 @@ func most(a, b workload.Quantities) workload.Quantities {
 }
 
 // allow returns whether the ledger and the providers allow the new size.
-func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error) {
-	e, uid := r.engine, r.request.UID
+func (r *resizing) allow(ctx context.Context, b basis) (Resized, error) {
+	e, uid, view := r.engine, r.request.UID, b.view
 	have, ok := view.Pod(uid)
 	if !ok {
 		return Resized{}, view.NotAdmitted(uid)
@@ -328,7 +338,7 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	if back {
 		err = r.back(draft.View(), have)
 	} else {
-		err = r.place(ctx, view, have, &record)
+		err = r.place(ctx, b.on(view), have, &record)
 	}
 	if err != nil {
 		return r.refuse(have, view, err)
@@ -363,10 +373,9 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 }
 
 // place plans where the pod gets its new amounts: in place, or on other NUMA nodes.
-func (r *resizing) place(ctx context.Context, view *ledger.View, have, record *ledger.Pod) (err error) {
-	bus, policy := r.engine.Managers(view)
-	if r.claims, err = bus.Resize(ctx, view, &have.Pod, &r.wanted, policy.Widening(), r.trace); err != nil {
-		return r.elsewhere(ctx, view, have, record, err)
+func (r *resizing) place(ctx context.Context, b basis, have, record *ledger.Pod) (err error) {
+	if r.claims, err = b.bus.Resize(ctx, b.view, &have.Pod, &r.wanted, b.policy.Widening(), r.trace); err != nil {
+		return r.elsewhere(ctx, b, have, record, err)
 	}
 	return nil
 }

@@ -115,7 +115,11 @@ func (t *Trial) Repeat(ctx context.Context, req Request) (Verdict, error) {
 func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) {
 	req.AdmissionID, req.IfRevision = "", 0 // other attempts are not known
 	r := &resizing{engine: t.engine, request: req, id: "trial of " + req.UID, scope: Scope{Owner: req.Owner}}
-	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), t.view)
+	b, err := t.engine.basisOn(t.view)
+	if err != nil {
+		return Resized{}, err
+	}
+	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), b)
 	if err == nil && out.Outcome == Admitted && !out.Repeated {
 		t.view = out.View
 		if r.move != nil {
@@ -130,7 +134,11 @@ func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) 
 // may refuse moves of memory; nil refuses none.
 func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest, m Mover) (Defragmentation, error) {
 	t.engine.Mover = m
-	out, err := t.engine.planDefragment(ctx, t.view, req, &t.tries)
+	b, err := t.engine.basisOn(t.view)
+	if err != nil {
+		return Defragmentation{}, err
+	}
+	out, err := t.engine.planDefragment(ctx, b, req, &t.tries)
 	if err == nil && out.Fits() {
 		t.view = out.After
 	}
@@ -154,7 +162,11 @@ func (t *Trial) Replace(ctx context.Context) (out []Replaced, err error) {
 			continue
 		}
 		tried[l.UID] = true
-		r, err := t.engine.planReplacement(ctx, t.view, l)
+		b, err := t.engine.basisOn(t.view)
+		if err != nil {
+			return nil, err
+		}
+		r, err := t.engine.planReplacement(ctx, b, l)
 		if err != nil && errdefs.ClassOf(err) != errdefs.Refused {
 			return nil, err
 		}

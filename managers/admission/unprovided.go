@@ -175,8 +175,7 @@ func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []N
 			continue
 		}
 		if known == nil {
-			bus, _ := e.Managers(view)
-			known = bus.Resources()
+			known = e.resourcesOn(view)
 		}
 		note := Note{Container: c.Name}
 		switch {
@@ -192,6 +191,19 @@ func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []N
 		notes = append(notes, note)
 	}
 	return notes
+}
+
+// resourcesOn returns the resources of the providers that decide on a view, or of those that
+// decide now if the view is outdated.
+func (e *Engine) resourcesOn(view *ledger.View) []string {
+	b, err := e.basisOn(view)
+	if err != nil {
+		b, err = e.basis(e.Ledger.View)
+	}
+	if err != nil {
+		return []string{}
+	}
+	return b.bus.Resources()
 }
 
 // noted returns a verdict with the notes about its pod. For a pod that is not admitted, it

@@ -202,6 +202,9 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		return conflicts.Precondition("").Coded(errdefs.ImportContradicts)
 	}
 	bus, _ := i.engine.Managers(i.view)
+	if bus == nil {
+		return fmt.Errorf("the policy or the machine has changed meanwhile: %w", ledger.ErrStale)
+	}
 	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
 		if outcomes[uid] == Known {
 			continue

@@ -16,7 +16,8 @@
 // rules of two configurations. A plan under the old rules is stale, because the ledger has
 // a new generation.
 //
-// Invariants: there is always a set for the current view; sets with the same digest
+// Invariants: there is always a set for the current view, and none for a view that a
+// replacement has outdated; sets with the same digest
 // and machine make the same decisions, apart from external providers.
 //
 // Other modules may import this package, and every release may change it.

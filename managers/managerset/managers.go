@@ -39,16 +39,24 @@ func (s *Managers) join(p *Set, external []hint.Entry) (*Set, error) {
 	return p.Join(append([]hint.Entry{s.devices}, external...), s.withTimeout)
 }
 
-// On returns the set that decides on a view. For an older view, on which a commit is not
-// possible, it is the active set.
-func (s *Managers) On(view *ledger.View) *Set {
-	sets := *s.sets.Load()
-	for _, p := range sets {
-		if p.Rules.SameManagers(view.Rules()) {
-			return p
+// On returns the set that decides on a view; nil if there is none any more, because the
+// configuration or the machine has changed since the view was taken. There is always one for
+// the view of a commit that is not overtaken.
+func (s *Managers) On(view *ledger.View) *Set { return s.Of(view.Rules()) }
+
+// changes is how many changes of the configuration or the machine may overtake InForce.
+const changes = 1000
+
+// InForce returns a current view with the set that decides on it. view is called again if the
+// configuration or the machine changes after its call.
+func (s *Managers) InForce(view func() *ledger.View) (*ledger.View, *Set) {
+	for range changes {
+		v := view()
+		if p := s.On(v); p != nil {
+			return v, p
 		}
 	}
-	return sets[0]
+	panic("managerset: no set decides on the current view")
 }
 
 // Of returns the set for rules; nil if there is none.

@@ -25,11 +25,14 @@ type pastSet struct {
 	machine      *machine.Topology
 }
 
-// At returns the set that decides on a view of the past: with the policy in force, on the view's
+// At returns the set that decides on a view that may be of the past: with the policy in force, on the view's
 // machine. build makes the set in force anew for that machine. Errors are those of build, for
 // example because the policy names a NUMA node that the machine did not have, and of hint.NewBus.
 func (s *Managers) At(view *ledger.View, build func() (*Set, error)) (*Set, error) {
-	inForce, m := s.On(view), view.Machine()
+	if set := s.On(view); set != nil {
+		return set, nil
+	}
+	inForce, m := (*s.sets.Load())[0], view.Machine()
 	if inForce.Rules.Machine == m || machine.Compare(inForce.Rules.Machine, m).Empty() {
 		return inForce, nil
 	}

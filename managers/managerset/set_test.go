@@ -133,7 +133,22 @@ func TestReplacement(t *testing.T) {
 	expect("after the commit", old, first)
 	s.Activate(second.Rules)
 	expect("activated", now, second)
-	expect("activated", old, second)
+	if got := s.On(old); got != nil {
+		t.Errorf("the managers of %q decide on a view of before", got.Rules.ConfigDigest)
+	}
+	if view, set := s.InForce(l.View); view != now || set != s.On(now) {
+		t.Errorf("the managers of %q are in force, on a view of %q", set.Rules.ConfigDigest, view.Rules().ConfigDigest)
+	}
+	stale := true
+	if view, _ := s.InForce(func() *ledger.View {
+		if stale {
+			stale = false
+			return old
+		}
+		return l.View()
+	}); view != now {
+		t.Error("the managers in force are those of a view of before")
+	}
 
 	// A change that was not committed leaves the former set.
 	if err := s.Stage(first); err != nil {
@@ -173,7 +188,7 @@ func TestOtherMachine(t *testing.T) {
 		t.Error("the managers of another machine decide")
 	}
 	s.Activate(now.Rules())
-	if s.On(old).CPU != second.CPU || s.Of(first.Rules) != nil {
+	if s.On(old) != nil || s.Of(first.Rules) != nil {
 		t.Error("the former managers are still there")
 	}
 }

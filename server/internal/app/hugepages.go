@@ -30,8 +30,8 @@ func newPageChanges() pageChanges {
 // setHugePages implements node.Parts.
 func (a *App) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool) ([]node.PoolResult, error) {
 	check := func() error {
-		n, view := a.inForce().Node, a.lock.InFlight()
-		return memory.CheckPools(view, pools, n.Requested(view), n.Reservation())
+		view, set := a.inFlight()
+		return memory.CheckPools(view, pools, set.Node.Requested(view), set.Node.Reservation())
 	}
 	if err := check(); err != nil {
 		return nil, err

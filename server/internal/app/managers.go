@@ -68,15 +68,23 @@ func (a *App) limitsOf(ctx context.Context, p *managerset.Set) (reconcile.Limits
 func (a *App) containerConfig() cgroup.Config { return a.limits.Load().QoS.Cgroup }
 
 // inForce returns the managers that decide now.
-func (a *App) inForce() *managerset.Set { return a.Managers.On(a.Ledger.View()) }
+func (a *App) inForce() *managerset.Set {
+	_, set := a.Managers.InForce(a.Ledger.View)
+	return set
+}
+
+// inFlight returns the view with the pods that are being admitted or resized, and the managers that decide on it.
+func (a *App) inFlight() (*ledger.View, *managerset.Set) { return a.Managers.InForce(a.lock.InFlight) }
 
 // wholeNode returns the manager of the node as a whole that is in force.
 func (a *App) wholeNode() *node.Manager { return a.inForce().Node }
 
-// managers returns the hint bus and the topology manager for a view.
+// managers returns the hint bus and the topology manager for a view; nil if none decide on it any more.
 func (a *App) managers(view *ledger.View) (*hint.Bus, *topology.Manager) {
-	p := a.Managers.On(view)
-	return p.Bus, p.Topology
+	if p := a.Managers.On(view); p != nil {
+		return p.Bus, p.Topology
+	}
+	return nil, nil
 }
 
 // managersAt returns the managers that decide on a view, which may be one of the past: with the policy
@@ -92,9 +100,12 @@ func (a *App) managersAt(view *ledger.View) (*managerset.Set, error) {
 	})
 }
 
-// claimManagers returns the hint bus and the topology manager for a resource claim.
+// claimManagers returns the hint bus and the topology manager for a resource claim; nil if none decide on the view any more.
 func (a *App) claimManagers(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
-	return a.Managers.On(view).For(claim)
+	if p := a.Managers.On(view); p != nil {
+		return p.For(claim)
+	}
+	return nil, nil, nil
 }
 
 // cpus is the CPU manager in force, for services that outlive it.

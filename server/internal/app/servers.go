@@ -117,7 +117,7 @@ func (a *App) buildServers(context.Context) error {
 	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
 	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryAt, a.kernelFree()))
 	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
-	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, InFlight: a.lock.InFlight, Managers: a.managersAt, Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Mover: a.reconcile, Now: a.Now}))
+	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, Present: a.inFlight, Managers: a.managersAt, Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Mover: a.reconcile, Now: a.Now}))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
 	if err := a.registerNode(a.main); err != nil {
 		return err
@@ -217,8 +217,8 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
 		Machine: a.machine, Places: a.offlinePlaces, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
 		Claims: func() (nodes []managerset.ClaimNode, onePool bool) {
-			set := a.inForce()
-			return set.ClaimNodes(a.Ledger.View()), set.Rules.OnePool
+			view, set := a.Managers.InForce(a.Ledger.View)
+			return set.ClaimNodes(view), set.Rules.OnePool
 		},
 		Config: &nodev1.GetConfigResponse{
 			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),

@@ -27,8 +27,8 @@ const (
 // Parts are what the service reads.
 type Parts struct {
 	Ledger rpc.Past
-	// InFlight is the present view with what running admissions and resizes have reserved.
-	InFlight func() *ledger.View
+	// Present is the present view with what running admissions and resizes have reserved, and the set that decides on it.
+	Present func() (*ledger.View, *managerset.Set)
 	// Managers returns the set that decides on a view, which may be one of the past.
 	Managers func(view *ledger.View) (*managerset.Set, error)
 	// Inventory returns what the device plugins have reported.
@@ -101,17 +101,18 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	view, err := rpc.ViewAt(ctx, s.Ledger, req.GetAt())
-	if err != nil {
-		return nil, err
-	}
 	search := fit.Search{MaxMoves: int(req.GetMaxMoves())}
+	view, set := s.Present()
 	if req.GetAt() == nil {
-		view, search.Mover = s.InFlight(), s.Mover
-	}
-	set, err := s.Managers(view)
-	if err != nil {
-		return nil, err
+		search.Mover = s.Mover
+	} else {
+		var err error
+		if view, err = rpc.ViewAt(ctx, s.Ledger, req.GetAt()); err != nil {
+			return nil, err
+		}
+		if set, err = s.Managers(view); err != nil {
+			return nil, err
+		}
 	}
 	outcomes, limited, err := fit.Try(ctx, s.Admission, view, set, s.Now(), pods, search)
 	if err != nil {

@@ -81,12 +81,12 @@ func serve(t *testing.T, memoryPolicy string, inFlight ...*ledger.Pod) fitv1.Fit
 	put(ledgertest.Pod("c", "main"), "web", "kubernetes", workload.Burstable, workload.Quantities{"cpu": 1000, "memory": mi})
 	return fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now,
-			Ledger: l, InFlight: func() *ledger.View {
+			Ledger: l, Present: func() (*ledger.View, *managerset.Set) {
 				d := ledger.NewDraft(l.View())
 				for _, p := range inFlight {
 					d.PutPod(p)
 				}
-				return d.View()
+				return d.View(), set
 			},
 			Managers: func(*ledger.View) (*managerset.Set, error) { return set, nil }, Inventory: inv.Snapshot,
 			Admission: admission.Config{Resources: admission.Resources{Unknown: admission.RejectUnknown}},

@@ -23,16 +23,23 @@ import (
 // TestUnfitMachine: the present configuration does not fit the machine of a state of the past.
 func TestUnfitMachine(t *testing.T) {
 	t.Parallel()
-	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s4c")})
+	l, _ := ledgertest.Open(t, ledger.Options{
+		History: ledger.HistoryLimits{Entries: 10}, Now: time.Now, Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s4c")},
+	})
 	client := fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now, Ledger: l, InFlight: l.View,
+		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now, Ledger: l, Present: func() (*ledger.View, *managerset.Set) { return l.View(), nil },
 			Managers: func(*ledger.View) (*managerset.Set, error) {
 				return nil, errdefs.Preconditionf("it does not fit the machine of that time")
 			},
 		}))
 	}))
-	_, fits := client.Fit(t.Context(), &fitv1.FitRequest{Pods: []*typesv1.Pod{want("small", "1", "0")}})
-	_, free := client.GetFreeResources(t.Context(), &fitv1.GetFreeResourcesRequest{})
+	_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("a", "main")); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	then := &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: l.View().Revision()}}
+	_, fits := client.Fit(t.Context(), &fitv1.FitRequest{Pods: []*typesv1.Pod{want("small", "1", "0")}, At: then})
+	_, free := client.GetFreeResources(t.Context(), &fitv1.GetFreeResourcesRequest{At: then})
 	for _, err := range []error{fits, free} {
 		reason := ""
 		for _, d := range status.Convert(err).Details() {
