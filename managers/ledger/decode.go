@@ -21,6 +21,7 @@ type state struct {
 	topology        *machine.Topology // nil: not known
 	memory          []NodeMemory
 	reservation     Reservation
+	claimRules      ClaimRules
 	known           map[string]bool  // keys of metaFacts whose values were read
 	unread          map[string]error // why the others are unreadable; without absent ones
 	override        *Override        // as it is stored
@@ -352,6 +353,8 @@ func (d *decoder) metaValue(e Entry) error {
 		return open(e, &d.memory)
 	case metaReservation:
 		return open(e, &d.reservation)
+	case metaClaims:
+		return open(e, &d.claimRules)
 	case metaUncertain:
 		return open(e, &d.view.uncertain)
 	case metaOverride:

@@ -65,7 +65,7 @@ func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	if err != nil {
 		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
 	}
-	entries, err := encodeMeta(&next, old.rules.Memory)
+	entries, err := encodeMeta(&next, old.rules)
 	if err != nil {
 		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
 	}

@@ -188,7 +188,26 @@ type RulesBefore struct {
 	Config      string       `json:"config,omitempty"` // digest
 	Reservation Reservation  `json:"reservation"`
 	Memory      []NodeMemory `json:"memory,omitempty"`
+	Claims      ClaimRules   `json:"claims,omitzero"`
 	Override    *Override    `json:"override,omitempty"`
+}
+
+// ClaimRules is the part of the rules about resource claims.
+type ClaimRules struct {
+	CPUs    cpuset.Set   `json:"cpus,omitzero"`
+	Memory  []NodeMemory `json:"memory,omitempty"`
+	OnePool bool         `json:"one_pool,omitempty"`
+}
+
+// IsZero returns whether resource claims may have nothing.
+func (c ClaimRules) IsZero() bool { return c.equal(ClaimRules{}) }
+
+func (c ClaimRules) equal(o ClaimRules) bool {
+	return c.CPUs == o.CPUs && slices.Equal(c.Memory, o.Memory) && c.OnePool == o.OnePool
+}
+
+func (r Rules) claims() ClaimRules {
+	return ClaimRules{CPUs: r.ClaimCPUs, Memory: r.ClaimMemory, OnePool: r.OnePool}
 }
 
 // Reservation is the part of the rules about CPUs.
@@ -440,6 +459,19 @@ func mustGet(v *View, uid string) *UnknownLivePod {
 func rulesBefore(v *View) *RulesBefore {
 	return &RulesBefore{
 		Machine: v.rules.Machine.Fingerprint(), Config: v.rules.ConfigDigest,
-		Reservation: v.rules.reservation(), Memory: v.rules.Memory, Override: v.override,
+		Reservation: v.rules.reservation(), Memory: v.rules.Memory, Claims: v.rules.claims(), Override: v.override,
 	}
+}
+
+// on returns the earlier rules, on the machine of that time.
+func (r *RulesBefore) on(m *machine.Topology) Rules {
+	return Rules{
+		Machine: m, ReservedCPUs: r.Reservation.Reserved, StrictReservation: r.Reservation.Strict, Memory: r.Memory,
+		ClaimCPUs: r.Claims.CPUs, ClaimMemory: r.Claims.Memory, OnePool: r.Claims.OnePool, ConfigDigest: r.Config,
+	}
+}
+
+// same returns whether these are the same rules and the same override, on a machine with the same fingerprint.
+func (r *RulesBefore) same(o *RulesBefore) bool {
+	return r.Machine == o.Machine && r.on(nil).same(o.on(nil)) && r.Override == o.Override
 }

@@ -211,14 +211,12 @@ func (l *Ledger) started(st *state, v *View) {
 	e := &HistoryEntry{Revision: v.Revision(), Call: startCall, Begins: h.begins}
 	e.Time, e.Clock = h.date()
 	if !st.fresh {
-		was := RulesBefore{Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Override: st.override}
-		is := rulesBefore(v)
+		was := st.rules()
 		if st.topology != nil && st.otherMachine(v.rules.Machine) {
 			was.Topology = machine.DifferenceOf(st.topology, v.rules.Machine)
 		}
-		if was.Topology != nil || was.Machine != is.Machine || was.Config != is.Config || was.Reservation != is.Reservation ||
-			!slices.Equal(was.Memory, is.Memory) || was.Override != is.Override {
-			e.Before = &HistoryBefore{Rules: &was}
+		if was.Topology != nil || !was.same(rulesBefore(v)) {
+			e.Before = &HistoryBefore{Rules: was}
 		}
 	}
 	h.held = append(h.held, e)

@@ -24,6 +24,7 @@ var metaFacts = []metaFact{
 	{metaConfig, "the digest of the configuration", "it is not known whether the configuration has changed since, and reserved CPUs that went offline are not kept", true},
 	{metaMemory, "the memory of the NUMA nodes", "it is not known whether the memory has changed since", true},
 	{metaReservation, "the reserved CPUs", "the configuration alone decides which CPUs are reserved", true},
+	{metaClaims, "what resource claims may have", "it is not known whether that has changed since", true},
 }
 
 func factOf(key string) *metaFact {
@@ -33,6 +34,13 @@ func factOf(key string) *metaFact {
 		}
 	}
 	return nil
+}
+
+// rules returns the rules of the last commit, as far as they are known.
+func (st *state) rules() *RulesBefore {
+	return &RulesBefore{
+		Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Claims: st.claimRules, Override: st.override,
+	}
 }
 
 // renewed lists the damaged facts with the consequences, as sentences.

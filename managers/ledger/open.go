@@ -90,10 +90,10 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
 	if o.enter(view) || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
-		st.reservation != o.Rules.reservation() {
+		st.reservation != o.Rules.reservation() || !st.claimRules.equal(o.Rules.claims()) {
 		report.MachineChanged = st.machineChanged(o.Rules)
 		report.ConfigChanged = st.configChanged(o.Rules)
-		facts, err := encodeFacts(view, st.memory)
+		facts, err := encodeFacts(view, st.rules().on(nil))
 		if err != nil {
 			return nil, report, errdefs.Internalf("open ledger: %w", err)
 		}

@@ -60,7 +60,7 @@ func (l *Ledger) rule(ctx context.Context, old, next *View, override *Override) 
 	if err != nil {
 		return nil, errdefs.Internalf("set rules: %w", err)
 	}
-	entries, err := encodeMeta(next, old.rules.Memory)
+	entries, err := encodeMeta(next, old.rules)
 	if err == nil {
 		b := batch{entries: entries}
 		b.override(old, next)

@@ -117,10 +117,7 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 		if err != nil {
 			return nil, fmt.Errorf("before %s: %w", e.Decided().UTC().Format(time.RFC3339), err)
 		}
-		before.rules = Rules{
-			Machine: m, ConfigDigest: r.Config, Memory: r.Memory,
-			ReservedCPUs: r.Reservation.Reserved, StrictReservation: r.Reservation.Strict,
-		}
+		before.rules = r.on(m)
 		before.override = r.Override
 	}
 	if e.Call != startCall { // a start has no revision of its own

@@ -137,6 +137,9 @@ func (st *state) dump() ([]Entry, error) {
 	if st.known[metaReservation] && st.known[metaConfig] { // another configuration may reserve others
 		b.put(BucketMeta, metaReservation, st.reservation)
 	}
+	if !st.claimRules.IsZero() {
+		b.put(BucketMeta, metaClaims, st.claimRules)
+	}
 	if b.err != nil {
 		return nil, errdefs.Internalf("salvage ledger: %w", b.err)
 	}

@@ -33,6 +33,7 @@ import (
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        reservation                           Reservation of the rules at the last commit
+//	meta        claim-rules                           ClaimRules at the last commit, absent if claims may have nothing
 //	meta        uncertain                             View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one, and
@@ -91,6 +92,7 @@ const (
 	metaOverride   = "override"
 
 	metaReservation = "reservation"
+	metaClaims      = "claim-rules"
 )
 
 // podKey stands for the container in the key of a claim of the pod as a whole.
@@ -411,7 +413,7 @@ func Dump(v *View) ([]Entry, error) {
 	b.traces(&View{}, v)
 	b.uncertain(&View{}, v)
 	b.override(&View{}, v)
-	meta, err := encodeMeta(v, nil)
+	meta, err := encodeMeta(v, Rules{})
 	if err = cmp.Or(b.err, err); err != nil {
 		return nil, errdefs.Internalf("dump ledger: %w", err)
 	}
@@ -426,18 +428,18 @@ func encodeAll[V any](b *batch, bucket string, values iter.Seq2[string, V]) {
 	}
 }
 
-// encodeMeta returns the entries of a generation that changes only rules; memory is
-// what is stored of them.
-func encodeMeta(v *View, memory []NodeMemory) ([]Entry, error) {
+// encodeMeta returns the entries of a generation that changes only rules; stored are
+// those of before.
+func encodeMeta(v *View, stored Rules) ([]Entry, error) {
 	var b batch
 	b.generation(v)
-	facts, err := encodeFacts(v, memory)
+	facts, err := encodeFacts(v, stored)
 	return append(b.entries, facts...), cmp.Or(b.err, err)
 }
 
 // encodeFacts returns the entries with the epoch and the schema,
-// machine and configuration the rest was written; memory is what is stored of them.
-func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
+// machine and configuration the rest was written; stored are the rules of before.
+func encodeFacts(v *View, stored Rules) ([]Entry, error) {
 	var b batch
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
@@ -454,11 +456,18 @@ func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 		b.put(BucketMeta, metaBootID, v.epoch.boot)
 	}
 	switch {
-	case slices.Equal(v.rules.Memory, memory):
+	case slices.Equal(v.rules.Memory, stored.Memory):
 	case len(v.rules.Memory) == 0:
 		b.drop(BucketMeta, metaMemory)
 	default:
 		b.put(BucketMeta, metaMemory, v.rules.Memory)
+	}
+	switch claims := v.rules.claims(); {
+	case claims.equal(stored.claims()):
+	case claims.IsZero():
+		b.drop(BucketMeta, metaClaims)
+	default:
+		b.put(BucketMeta, metaClaims, claims)
 	}
 	return b.entries, b.err
 }

@@ -1,0 +1,79 @@
+package ledger_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/machine/machinetest"
+)
+
+// TestPastHasWholeRules: a state from before a change of one of the rules has all of them as they were, whether berthd
+// ran meanwhile or was started again. A new field of Rules needs a row here.
+func TestPastHasWholeRules(t *testing.T) {
+	t.Parallel()
+	m := machinetest.Build("1s2n4c1t")
+	less, err := m.Without(cpuset.Of(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := ledger.Rules{
+		Machine: m, ReservedCPUs: cpuset.Of(0), StrictReservation: true, Memory: []ledger.NodeMemory{{Node: 0, Resource: "memory", Allocatable: 1 << 30}},
+		ClaimCPUs: cpuset.Of(0), ClaimMemory: []ledger.NodeMemory{{Node: 1, Resource: "memory", Allocatable: 1 << 20}}, OnePool: true, ConfigDigest: "a",
+	}
+	others := map[string]any{
+		"Machine": less, "ReservedCPUs": cpuset.Of(0, 1), "StrictReservation": false, "Memory": []ledger.NodeMemory(nil), "ClaimCPUs": cpuset.Set{},
+		"ClaimMemory": []ledger.NodeMemory(nil), "OnePool": false, "ConfigDigest": "b",
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[ledger.Rules]()) {
+		if reflect.ValueOf(first).FieldByIndex(field.Index).IsZero() || others[field.Name] == nil {
+			t.Fatalf("the test does not change %s", field.Name)
+		}
+		changed := first
+		reflect.ValueOf(&changed).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(others[field.Name]))
+		for _, restart := range []bool{false, true} {
+			for _, rules := range [][2]ledger.Rules{{first, changed}, {changed, first}} {
+				j := ledgertest.NewJournal()
+				open := func(r ledger.Rules) *ledger.Ledger {
+					l, _ := ledgertest.OpenChanging(t, ledger.Options{
+						History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now, Journal: j, Rules: r, EpochID: someEpoch, BootID: someBoot,
+					})
+					return l
+				}
+				put := func(l *ledger.Ledger, uid string) *ledger.View {
+					v, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil })
+					if err != nil {
+						t.Fatal(err)
+					}
+					return v
+				}
+				l := open(rules[0])
+				then := put(l, "a")
+				put(l, "b") // a start has the revision of the commit before
+				if restart {
+					j = j.Reopen()
+					l = open(rules[1])
+				} else if _, err := l.SetRules(t.Context(), rules[1]); err != nil {
+					t.Fatal(err)
+				}
+				put(l, "c")
+				past, err := l.At(t.Context(), ledger.Moment{Revision: then.Revision()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, got := then.Rules(), past.Rules()
+				if !machine.Compare(want.Machine, got.Machine).Empty() {
+					t.Errorf("%s, restart %v: the machine had %s, and has %s", field.Name, restart, want.Machine.CPUs(), got.Machine.CPUs())
+				}
+				want.Machine, got.Machine = nil, nil
+				if !reflect.DeepEqual(want, got) {
+					t.Errorf("%s, restart %v: the rules were %+v, and are %+v", field.Name, restart, want, got)
+				}
+			}
+		}
+	}
+}
