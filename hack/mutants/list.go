@@ -2,7 +2,9 @@ package main
 
 // mutant is a defect: text of a file that stands there once, and what takes its
 // place. suites are those of the conformance runner that may find it, the likeliest
-// first.
+// first. A test, as managers/memory.TestRepeatedAdmission, takes the place of a suite
+// where the recordings cannot show the defect: the kubelet has it, too, or no recorded
+// machine is affected.
 type mutant struct {
 	name, file, old, new string
 	suites               []string
@@ -60,6 +62,7 @@ var mutants = []mutant{
 	{"reusable CPUs count twice", "managers/cpu/hints.go", "Need:          uint64(max(n-reusable.Len(), 0)),", "Need:          uint64(max(n-2*reusable.Len(), 0)),", cpuHints},
 	{"preferred by what is free", "managers/cpu/hints.go", "PreferredSize: m.narrowest(n),", "PreferredSize: m.narrowest(n + 1),", cpuHints},
 	{"sockets are not preferred", "managers/cpu/hints.go", "hints[i].Preferred || touched == sockets", "hints[i].Preferred || touched == sockets+len(hints)", cpuHints},
+	{"fewer sockets are preferred, too", "managers/cpu/hints.go", "touched == sockets", "touched <= sockets", []string{"managers/cpu.TestSocketsOfUnequalNodes"}},
 	{"sockets are rounded down", "managers/cpu/hints.go", "(nodes + perSocket - 1) / perSocket", "max(nodes/perSocket, 1)", cpuHints},
 
 	// Merging.
@@ -82,6 +85,8 @@ var mutants = []mutant{
 	{"memory that is handed on is not used again", "managers/memory/family.go", "+f.reused(nodes, i) < w.bytes", " < w.bytes", append(memoryHints, memorySuites...)},
 	{"preferred memory is not insisted on", "managers/memory/plan.go", "		case affinity.Preferred && !best.Preferred:\n			return 0, f.refusal(view, NoPreferredExtension, nodes)\n", "", memorySuites},
 	{"the affinity is not extended", "managers/memory/plan.go", "best, ok := f.best(nodes)", "best, ok := f.best(0)", memorySuites},
+	{"memory of a pod is counted again", "managers/memory/plan.go", "len(total) == 0 || len(h.claims(\"\")) > 0", "len(total) == 0", []string{"managers/memory.TestRepeatedAdmission"}},
+	{"memory of a container is counted again", "managers/memory/plan.go", "	if len(h.claims(name)) > 0 {", "	if len(h.claims(name)) > 1<<20 {", []string{"managers/memory.TestRepeatedAdmission"}},
 	{"the narrowest set is not the smallest integer", "managers/memory/search.go", "(best == 0 || nodes.NarrowerThan(best)) {\n			best = nodes\n		}\n	}\n	if nodes", "(best == 0 || !nodes.NarrowerThan(best)) {\n			best = nodes\n		}\n	}\n	if nodes", memorySuites},
 
 	// Devices.

@@ -1,11 +1,11 @@
 // Command mutants plants defects into the managers, one by one, and makes sure that
-// the recorded vectors find each of them.
+// the recorded vectors, or named tests, find each of them.
 //
 //	go run ./hack/mutants [-run REGEXP] [-parallel N]
 //
 // Nothing in the tree is changed: a defect is an overlay of the build (go help
-// build). The defects are in list.go; each names the suites of hack/conformance that
-// run on it. A defect that no suite finds, that does not compile, or whose text is not
+// build). The defects are in list.go; each names the suites of hack/conformance, or the
+// tests, that run on it. A defect that no suite finds, that does not compile, or whose text is not
 // in its file any more fails the run. The recordings are those of
 // ../shared/conformance beside the module; without them the run is skipped.
 package main
@@ -114,18 +114,20 @@ func (w workspace) try(worker int, m mutant) (found string, ok bool) {
 	); err != nil {
 		return err.Error(), false
 	}
-	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./hack/conformance")
-	build.Dir = w.root
-	if out, err := build.CombinedOutput(); err != nil {
-		return "BROKEN: " + string(out), false
-	}
-	for _, set := range recordings {
-		for _, suite := range m.suites {
-			dir := filepath.Join(w.root, "..", "shared", filepath.FromSlash(set))
-			if _, err := os.Stat(filepath.Join(dir, suite+".jsonl.gz")); errors.Is(err, os.ErrNotExist) {
-				continue
+	built := ""
+	for _, suite := range m.suites {
+		target, runs := w.judges(suite)
+		if target != built {
+			args := append(builds(target), "-overlay", overlay, "-o", program, target)
+			build := exec.Command("go", args...)
+			build.Dir = w.root
+			if out, err := build.CombinedOutput(); err != nil {
+				return "BROKEN: " + string(out), false
 			}
-			judge := exec.Command(program, "-dir", dir, "-suite", suite)
+			built = target
+		}
+		for _, args := range runs {
+			judge := exec.Command(program, args...)
 			judge.Dir = w.root
 			err := judge.Run()
 			var exit *exec.ExitError
@@ -138,4 +140,30 @@ func (w workspace) try(worker int, m mutant) (found string, ok bool) {
 		}
 	}
 	return "NOT FOUND", false
+}
+
+// runner is the package of the conformance runner.
+const runner = "./hack/conformance"
+
+// judges returns the package of what may find a defect, a suite of the conformance runner or a test, and the arguments
+// of each run: a suite runs on each set of recordings that has it.
+func (w workspace) judges(suite string) (target string, runs [][]string) {
+	if dir, test, ok := strings.Cut(suite, "."); ok {
+		return "./" + dir, [][]string{{"-test.run", "^" + test + "$"}}
+	}
+	for _, set := range recordings {
+		dir := filepath.Join(w.root, "..", "shared", filepath.FromSlash(set))
+		if _, err := os.Stat(filepath.Join(dir, suite+".jsonl.gz")); err == nil {
+			runs = append(runs, []string{"-dir", dir, "-suite", suite})
+		}
+	}
+	return runner, runs
+}
+
+// builds is the command that builds a package of judge.
+func builds(target string) []string {
+	if target == runner {
+		return []string{"build"}
+	}
+	return []string{"test", "-c"}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -59,6 +60,22 @@ func TestGenerate(t *testing.T) {
 		available := set(row.available)
 		if got := render(n.generate(available, set(row.reusable), row.n)); got != row.want {
 			t.Errorf("%s %q, %d of %s and %q: got %s, want %s", row.machine, row.options, row.n, row.available, row.reusable, got, row.want)
+		}
+	}
+}
+
+// TestSocketsOfUnequalNodes: a set on fewer sockets than its nodes need on average is not preferred, as in the kubelet.
+// Four nodes need two sockets of three; one socket has five nodes here.
+func TestSocketsOfUnequalNodes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("1s6n1c1t", machinetest.Socket("5", 1)), "", AlignBySocket)
+	answer := n.generate(set("0-5"), set(""), 4)
+	if len(answer.Hints) != 15+6+1 {
+		t.Fatalf("got %s", render(answer))
+	}
+	for _, h := range answer.Hints {
+		if oneSocket := h.Nodes == numa.Of(0, 1, 2, 3, 4); h.Preferred == oneSocket {
+			t.Errorf("nodes %s: preferred %v", h.Nodes, h.Preferred)
 		}
 	}
 }

@@ -146,20 +146,27 @@ func TestHandingOnAcrossNodes(t *testing.T) {
 }
 
 // TestRepeatedAdmission: planning for an owner that has its memory takes nothing,
-// for a container, a pod by containers, and a pod as a whole.
+// for a container, a pod by containers, and a pod as a whole. What is left on a node does not
+// suffice for any of them a second time.
 func TestRepeatedAdmission(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(9*gi, 9*gi))
-	plain := pod("a", "init:i=3Gi", "a=1Gi", "b=2Gi")
-	podCPUs := whole(pod("b", "a=1Gi", "b=1Gi"), "4Gi", "b")
+	plain := pod("a", "init:i=6Gi", "a=1Gi", "b=6Gi")
+	podCPUs := whole(pod("b", "a=1Gi", "b=1Gi"), "6Gi", "b")
 	for range 3 {
 		n.must(n.admit(plain, on(0)))
 		n.must(n.admitWhole(plain, on(1)))
 		n.must(n.admitWhole(podCPUs, on(1)))
-		wantText(t, "usage", n.usage("memory"), "3Gi[0] 4Gi[1]")
+		wantText(t, "usage", n.usage("memory"), "7Gi[0] 6Gi[1]")
+	}
+	for p, container := range map[*workload.Pod]int{plain: 2, podCPUs: -1} {
+		claims, err := n.Plan(t.Context(), n.View(), hint.Request{Pod: p, Container: container}, on(0, 1))
+		if err != nil || len(claims) > 0 {
+			t.Errorf("pod %s gets %v again: %v", p.UID, claims, err)
+		}
 	}
 	n.remove("b")
-	wantText(t, "usage", n.usage("memory"), "3Gi[0] 0[1]")
+	wantText(t, "usage", n.usage("memory"), "7Gi[0] 0[1]")
 }
 
 func TestPodAsAWhole(t *testing.T) {
