@@ -147,17 +147,33 @@ func unite(a, b ledger.Claim) ledger.Claim {
 	return a
 }
 
-// uniteMemory keeps of blocks on the same nodes the larger one.
-func uniteMemory(a, b []ledger.Block) []ledger.Block {
-	larger := map[numa.Mask]ledger.Block{}
-	for _, block := range slices.Concat(a, b) {
-		if have, ok := larger[block.Nodes]; !ok || have.Bytes < block.Bytes {
-			larger[block.Nodes] = block
+// uniteMemory keeps, for each set of nodes, the blocks of the claim that has more memory there.
+// A claim may have several blocks on the same nodes, as one that was taken over from a running
+// container.
+func uniteMemory(a, b []ledger.Block) (out []ledger.Block) {
+	has, would := byNodes(a), byNodes(b)
+	for nodes, blocks := range would {
+		if sum(has[nodes]) < sum(blocks) {
+			has[nodes] = blocks
 		}
 	}
-	var out []ledger.Block
-	for _, nodes := range slices.Sorted(maps.Keys(larger)) {
-		out = append(out, larger[nodes])
+	for _, nodes := range slices.Sorted(maps.Keys(has)) {
+		out = append(out, has[nodes]...)
 	}
 	return out
+}
+
+func byNodes(blocks []ledger.Block) map[numa.Mask][]ledger.Block {
+	out := map[numa.Mask][]ledger.Block{}
+	for _, b := range blocks {
+		out[b.Nodes] = append(out[b.Nodes], b)
+	}
+	return out
+}
+
+func sum(blocks []ledger.Block) (bytes uint64) {
+	for _, b := range blocks {
+		bytes += b.Bytes
+	}
+	return bytes
 }
