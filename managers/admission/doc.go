@@ -83,6 +83,20 @@
 //     freed.
 //   - Operations on one pod never overlap.
 //
+// What a loop skips is not done. These loops go on after a pod that is busy or fails; the
+// result says so, and what depends on completeness waits:
+//
+//	loop                          skips                     result                        waits
+//	Sync, pods of the ledger      a removal that fails      an error about the pod        the pod keeps its claims
+//	Sync, unknown pods to remove  busy, or a failure        Unavailable, or the error     noted, uncertain, Synced
+//	Sync, unknown pods that run   busy, not being admitted  Unavailable                   noted if older, Synced
+//	Sync, a list of cgroups       all, if the list fails    the error                     noted, uncertain, Synced
+//	ReconcileBindings             new ids of an old list    none: the next list has them  nothing
+//
+// Their tests are TestSyncGoesOn; TestSyncBesideARemoval and TestSyncForgetsTheRemoved;
+// TestSyncOfABusyPod and TestSyncBesideAnAdmission; TestSyncWithoutTheTree and
+// TestSyncWithoutASecondLook; TestReconcileBindingsOfYesterday.
+//
 // The package has no clock and no goroutines, and does no I/O; its ports provide them.
 //
 // Other modules may import this package, and every release may change it.
