@@ -27,6 +27,9 @@ const (
 	Kind       = "BerthConfiguration"
 )
 
+// ReadyMark is the name of a file in the state directory. It means that berthd has been ready on this node once.
+const ReadyMark = "was-ready"
+
 // Config is everything an operator can set. Its JSON form is the file format.
 // Names and values of the managers' settings are the kubelet's.
 type Config struct {

@@ -74,7 +74,7 @@
 // Invariants:
 //
 //   - While berthd is unavailable, no container starts. If so configured, one starts on
-//     the last known shared CPUs. Before the first answer of berthd these are an estimate from the
+//     the last known shared CPUs. If berthd has never been ready on the node, every container starts. Before the first answer of berthd these are an estimate from the
 //     processes of the node; without an estimate the runtime chooses the CPUs.
 //   - A container with exclusive CPUs does not start while they are possible CPUs of
 //     another member. Members without a common CPU do not wait for each other.

@@ -20,7 +20,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	if p.released {
 		return nil
 	}
-	err := p.barred
+	err := p.bar()
 	if err == nil {
 		err = p.search(ctx, s)
 	}
@@ -86,7 +86,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	if p.released {
 		return nil, nil, nil
 	}
-	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(), cgroup: c.GetLinux().GetCgroupsPath()}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(), cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano()}
 	m.readParts(c)
 	m.pod.stopped, m.pod.leaving = false, false
 	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
@@ -96,8 +96,10 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi, match: denied, room: room}
-		cpus, adjust = p.shared, &api.ContainerAdjustment{}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi, created: m.created, match: denied, room: room}
+		if adjust = (&api.ContainerAdjustment{}); p.standby == nil {
+			cpus = p.shared
+		}
 		p.unreconciled = p.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
 			adjust.SetLinuxCPUSetCPUs(cpus.String())
@@ -132,8 +134,8 @@ func (p *Policy) introduce(m *member, cpus cpuset.Set) {
 
 // create allocates for a member, and returns the adjustment for the runtime.
 func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust *api.ContainerAdjustment, err error) {
-	if p.barred != nil {
-		return cpus, nil, p.barred
+	if err := p.bar(); err != nil {
+		return cpus, nil, err
 	}
 	if err := p.compare(ctx, m.pod); err != nil {
 		return cpus, nil, err

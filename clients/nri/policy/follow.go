@@ -88,7 +88,7 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 		return
 	}
 	r := c.GetLinux().GetResources()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), match: unplaced, start: unseenStart}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, start: unseenStart}
 	m.readParts(c)
 	if known != nil {
 		m.start = known.start
@@ -198,6 +198,7 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 		return err
 	}
 	p.followed.Store(true)
+	p.established.Store(true)
 	defer p.followed.Store(false)
 	connected()
 	p.room.Add(1) // events may have been lost before

@@ -47,6 +47,10 @@ type Config struct {
 	// PassNamespaces does so for some namespaces only.
 	Pass           bool
 	PassNamespaces []string
+	// Established reports whether berthd has been ready on this node once. Before, containers start as with Pass. nil if it has.
+	Established func() bool
+	// Tell sends an event about a pod, and does not wait for it; nil if nobody reads them.
+	Tell func(PodEvent)
 	// Timeout returns how long the runtime waits for a response; nil for no deadline except the
 	// caller's context.
 	Timeout func() time.Duration
@@ -90,6 +94,8 @@ type Policy struct {
 	followed atomic.Bool
 	// stalled is why a requested update has no effect yet; nil if the runtime answers.
 	stalled atomic.Pointer[error]
+	// established means that berthd has been ready on this node once.
+	established atomic.Bool
 
 	mu           sync.Mutex // guards the fields below; held over calls of berthd
 	sandboxes    map[string]*sandbox
@@ -109,6 +115,7 @@ type Policy struct {
 	failing      string             // the failure that is in the log
 	quotaFailing failures           // the same for the quotas of pods
 	unfound      failures           // and for their specifications
+	standby      error              // another program assigns the CPUs of the node
 	barred       error              // berthd manages the containers of a runtime itself
 	runtime      string             // the name and the version of the runtime
 	reportsCDI   bool               // it is known to report the CDI devices of containers
@@ -229,6 +236,8 @@ type member struct {
 	pod      *sandbox
 	// resources are the container's resources that were sent to the runtime.
 	resources *api.LinuxResources
+	// created is when it was created, in nanoseconds; 0 if the runtime does not say it.
+	created int64
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
 	// parts are the parts of claims that the kubelet has given to the container. cdi means that the runtime reports CDI devices of it.
@@ -355,7 +364,7 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 
 // passes reports whether a pod's containers may start without an allocation.
 func (p *Policy) passes(s *sandbox) bool {
-	return p.Pass || slices.Contains(p.PassNamespaces, s.namespace)
+	return p.Pass || p.standby != nil || !p.EverReady() || slices.Contains(p.PassNamespaces, s.namespace)
 }
 
 // An event may use eventShare percent of the runtime's deadline. A pass of Follow, for which an

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +54,9 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // report sends the list of living pods to a berthd that moves no containers itself.
 func (p *Policy) report(ctx context.Context) error {
+	if p.standby != nil {
+		return p.standby
+	}
 	// Without an answer it is unknown whether berthd moves containers itself.
 	err := Alone(ctx, p.Client)
 	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
@@ -184,8 +186,7 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 		}
 	}
 	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match < due })
-	// A member whose allocation cannot be read now must not delay the others.
-	slices.SortStableFunc(left, func(a, b *member) int { return cmp.Compare(a.tries, b.tries) })
+	oldestFirst(left)
 	done, again := 0, p.kick // each pass does something
 	for _, m := range left {
 		if m.placed(l) {
@@ -280,11 +281,13 @@ func decided(err error) bool {
 func (p *Policy) place(ctx context.Context, m *member) error {
 	within, cancel := halfOf(ctx) // the kubelet may not answer
 	defer cancel()
-	room := p.room.Load()
+	room, before := p.room.Load(), m.key
 	err := p.restore(within, m)
 	switch {
 	case err == nil:
-		m.tries = 0
+		if m.tries = 0; before == "" {
+			p.tellPlaced(m)
+		}
 	case ctx.Err() != nil, unanswered(err):
 		return err
 	case !decided(err):
@@ -294,18 +297,21 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 	default:
 		m.key, m.claims, m.own, m.free, m.match, m.room = "", nil, cpuset.Set{}, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0
-		p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err)
+		if p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err) {
+			p.tell(m, true, ReasonNotPlaced, "is on the shared CPUs until berthd has a place: %v", err)
+		}
 	}
 	return nil
 }
 
-// logOnce logs a failure of a member as a warning, unless it was the last one already.
-func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error) {
+// logOnce logs a failure of a member as a warning, unless it was the last one already. It reports whether it was another one.
+func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error) (other bool) {
 	level, text := slog.LevelDebug, what+err.Error()
 	if text != m.refused {
-		level, m.refused = slog.LevelWarn, text
+		level, m.refused, other = slog.LevelWarn, text, true
 	}
 	p.Log.Log(ctx, level, what, "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
+	return other
 }
 
 // compareSize reports a running container's size to berthd, if berthd counts another one. If berthd

@@ -36,6 +36,10 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		now = m.resources
 	}
 	wanted, own, room := changed(now, r), m.own, p.room.Load()
+	if p.standby != nil {
+		m.resources = wanted
+		return nil, nil
+	}
 	if m.requested(wanted) != m.requested(m.resources) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.logRefused(ctx, m, wanted, err)
@@ -186,8 +190,8 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 	switch {
 	case m.key == "":
 		return nil
-	case p.barred != nil:
-		return p.barred
+	case p.bar() != nil:
+		return p.bar()
 	case m.key != s.uid:
 		pod, err := m.apart()
 		if err != nil {

@@ -75,8 +75,8 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 
 // startable binds a member in berthd, and returns why the member must not start.
 func (p *Policy) startable(ctx context.Context, m *member) error {
-	if p.barred != nil {
-		return p.barred
+	if err := p.bar(); err != nil {
+		return err
 	}
 	if m.match == unplaced {
 		if err := p.placeNow(ctx, m); err != nil {

@@ -111,6 +111,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		a.markReady(ctx)
 		a.health.Resume()
 		a.Log.InfoContext(ctx, "ready", "socket", a.Config.Listen,
 			"machine", a.machine().Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())

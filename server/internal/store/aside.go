@@ -168,7 +168,7 @@ func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, e
 		return Damage{}, unavailable("replace damaged", s.path, err)
 	}
 	s.opts.Failpoint.Hit(AfterRename)
-	if err := syncDir(filepath.Dir(s.path)); err != nil {
+	if err := SyncDir(filepath.Dir(s.path)); err != nil {
 		return Damage{}, err
 	}
 	return d, s.open()
@@ -190,7 +190,7 @@ func keepAs(path, name string) error {
 			return err
 		}
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
 // copyFile makes a copy that appears under its name when it is whole.

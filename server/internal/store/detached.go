@@ -163,7 +163,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 		return unavailable("recreate ledger file", s.path, err)
 	}
 	for _, d := range []string{dir, filepath.Dir(dir)} { // the directory may be new
-		if err := syncDir(d); err != nil {
+		if err := SyncDir(d); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Store) compact() error {
 	if err := os.Rename(s.fresh(), s.path); err != nil {
 		return unavailable("replace", s.path, err)
 	}
-	return syncDir(filepath.Dir(s.path))
+	return SyncDir(filepath.Dir(s.path))
 }
 
 // copyState copies every bucket of a file with checked pages into a new file.

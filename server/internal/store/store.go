@@ -196,7 +196,7 @@ func create(path string) error {
 	if err := os.Rename(fresh, path); err != nil {
 		return unavailable("create ledger file", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
 // build makes a file with entries, in place of one that was not finished.
@@ -419,8 +419,8 @@ func unavailable(operation, path string, err error) error {
 	return errdefs.Unavailablef("%s %s: %w", operation, path, err)
 }
 
-// syncDir makes names in a directory durable.
-func syncDir(dir string) error {
+// SyncDir makes names in a directory durable.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return unavailable("sync directory", dir, err)

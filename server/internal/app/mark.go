@@ -1,0 +1,29 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/server/internal/store"
+)
+
+// markReady records in the state directory that berthd has been ready on this node once. berth-nri reads it: before, nobody relies
+// on berthd, so pods start without it. Without the mark nothing of berthd's own changes.
+func (a *App) markReady(ctx context.Context) {
+	path := filepath.Join(a.Config.StateDir, config.ReadyMark)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return
+	}
+	if err == nil {
+		_, err = f.WriteString("berthd has been ready on this node. While this file is there, berth-nri starts no container that berthd cannot place.\n")
+		err = errors.Join(err, f.Sync(), f.Close(), store.SyncDir(a.Config.StateDir))
+	}
+	if err != nil {
+		a.Log.WarnContext(ctx, "record that berthd has been ready", "file", path, "error", err)
+	}
+}
