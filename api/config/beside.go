@@ -15,20 +15,23 @@ const Kubelet = "kubelet"
 // device plugins, and its own podresources socket, so berthd's is in a directory of berthd: PodResourcesDir is left unset, and
 // its default is below that of berth's socket. The kubelet and the runtime write the cgroups. The kubelet
 // checks whether a pod fits and what the machine is like, and it allocates every device that
-// berthd does not know. Policies from a kubelet's file are the kubelet's and must be off; the
-// notes name the others.
-func (c *Config) BesideKubelet() (notes []string) {
+// berthd does not know. Policies from a kubelet's file are the kubelet's. Those of CPUs and memory must be off, else the kubelet and
+// berthd assign the same ones: the error is of class Invalid. The notes name the others that are on.
+func (c *Config) BesideKubelet() (notes []string, err error) {
 	c.Beside = Kubelet
 	d := Default()
+	var conflicts errdefs.Violations
 	for _, policy := range []struct{ field, now, off string }{
 		{"cpuManagerPolicy", c.CPU.Policy, d.CPU.Policy},
 		{"memoryManagerPolicy", c.Memory.Policy, d.Memory.Policy},
-		{"topologyManagerPolicy", string(c.Topology.Policy), string(topology.None)},
 	} {
 		if policy.now != policy.off {
-			notes = append(notes, fmt.Sprintf("%s: the kubelet's file says %s, so the kubelet and berthd both assign the same resources; set it to %s and restart the kubelet",
-				policy.field, policy.now, policy.off))
+			conflicts.Addf(policy.field, "the kubelet's file says %s, so the kubelet and berthd would both assign the same resources; set it to %s, stop the kubelet, remove its cpu_manager_state and memory_manager_state, and start it",
+				policy.now, policy.off)
 		}
+	}
+	if now := string(c.Topology.Policy); now != string(topology.None) {
+		notes = append(notes, fmt.Sprintf("topologyManagerPolicy: the kubelet's file says %s, which can refuse a pod for its devices that berthd has admitted; set it to %s and restart the kubelet", now, topology.None))
 	}
 	c.CPU, c.Topology = d.CPU, d.Topology
 	c.Memory.Policy = d.Memory.Policy
@@ -37,7 +40,7 @@ func (c *Config) BesideKubelet() (notes []string) {
 	c.Node.NodeFit, c.Node.FailSwapOn, c.Node.FailCgroupV1 = false, false, false
 	c.Node.KernelTunables = TunablesIgnore
 	c.Devices.Elsewhere = []string{"*"}
-	return notes
+	return notes, conflicts.Err("the kubelet's configuration beside berthd")
 }
 
 // kubeletDir is where a kubelet keeps its directories.

@@ -26,7 +26,7 @@ func TestClaimsFrom(t *testing.T) {
 		{"from: pods", static, true, `dra.from: "pods": expected reserved or allocatable`},
 	} {
 		c := Default()
-		c.BesideKubelet()
+		_, _ = c.BesideKubelet()
 		err := c.ApplyBerth("test", []byte(`apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
 cpu: {policy: `+row.policy+`}

@@ -26,7 +26,7 @@ func TestHugePagesWithoutCgroups(t *testing.T) {
 	}{
 		"the kernel's tree": {func(*Config) {}, true},
 		"a tree in memory":  {func(c *Config) { c.Cgroups.Tree = TreeMemory }, false},
-		"beside a kubelet":  {func(c *Config) { c.BesideKubelet() }, false},
+		"beside a kubelet":  {func(c *Config) { _, _ = c.BesideKubelet() }, false},
 		"a simulation":      {func(c *Config) { c.Cgroups.Tree, c.Machine = TreeMemory, "4c" }, true},
 	} {
 		c := Default()

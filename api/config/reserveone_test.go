@@ -34,7 +34,7 @@ func TestOneCoreIsReserved(t *testing.T) {
 		"1s1n8c1t": {change: func(c *config.Config) { c.Reserved.CPUs = cpuset.Of(2, 3) }, want: "2-3", sentence: "give berthd the kubelet's reservations"},
 	} {
 		c := config.Default()
-		c.BesideKubelet()
+		_, _ = c.BesideKubelet()
 		c.CPU.Policy, c.Reserved.OneIfNone = "static", true
 		if row.change != nil {
 			row.change(&c)

@@ -214,7 +214,7 @@ func (a *apiServer) say(ctx context.Context) {
 		a.log.Warn("the scheduler counts more than pods can have: pods that it sends may be rejected", "node", a.node, "excess", text)
 	}
 	pause := eventEvery
-	if err := a.send(ctx, uid, text, now); err != nil {
+	if err := a.send(ctx, event{a.aboutNode(uid), "SchedulerCountsMore", text, true}, now); err != nil {
 		pause = nodeEvery
 		a.log.Log(ctx, level, "send an event about the node", "node", a.node, "error", err)
 	}
@@ -223,18 +223,11 @@ func (a *apiServer) say(ctx context.Context) {
 	a.mu.Unlock()
 }
 
-// send creates an event of the node. kubectl describe node finds it by the node's uid.
-func (a *apiServer) send(ctx context.Context, uid types.UID, text string, now time.Time) error {
-	const maxMessage = 1000 // the API server takes 1 KiB
-	at := metav1.NewTime(now)
-	return a.call(ctx, http.MethodPost, "/api/v1/namespaces/default/events", &corev1.Event{
-		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", a.node, now.UnixNano()), Namespace: metav1.NamespaceDefault},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.node, UID: uid},
-		Reason:         "SchedulerCountsMore", Message: shorten("berth: "+text, maxMessage), Type: corev1.EventTypeWarning,
-		Source:         corev1.EventSource{Component: "berth-nri", Host: a.node},
-		FirstTimestamp: at, LastTimestamp: at, Count: 1,
-	}, nil)
+// nodeUID is the uid of the node object; empty before it was read.
+func (a *apiServer) nodeUID() types.UID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.uid
 }
 
 // shorten cuts a text to a number of bytes, between two characters.

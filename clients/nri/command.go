@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path"
@@ -23,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/loglevel"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/trust"
@@ -46,6 +48,8 @@ type options struct {
 	http, serviceAccount             string
 	release, daemonSet, dev, cgroups string
 	passNamespaces, cdiDirectories   []string
+	berthdState                      string
+	checkReports                     []string
 	publish                          bool
 	publishSpread                    time.Duration
 }
@@ -81,7 +85,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
 	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
 	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
-	f.StringVar(&o.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
+	f.StringVar(&o.podResources, "pod-resources", defaultPodResources, "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
 	f.StringSliceVar(&o.cdiDirectories, "cdi-directories", cdi.DefaultDirectories, "the directories of CDI files, as in the runtime's configuration: they have the device nodes of devices of dynamic resource allocation")
 	f.StringVar(&o.dev, "dev", "/dev", "the directory with the machine's device nodes, whose numbers are read for CDI files that have none")
 	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (default: the machine's host name)")
@@ -89,6 +93,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
+	f.StringVar(&o.berthdState, "berthd-state", "", "berthd's state directory: until berthd has been ready once with this directory, containers start as with --on-failure "+pass+"; empty: --on-failure holds from the beginning")
+	f.StringSliceVar(&o.checkReports, "check-reports", nil, "files with what checks before the start have found (berthd config validate --report, berth-nri check): it is in the condition "+conditionType+" of the node while berthd is not ready")
 	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
 	f.BoolVar(&o.publish, "publish", false, "in a pod, keep the node's NodeResourceTopology object equal to berthd's answer, so that the scheduler sees the free resources of each NUMA node")
 	f.DurationVar(&o.publishSpread, "publish-spread", publish.DefaultSpread, "longest delay of a write of that object that other nodes may make at the same time: the first one, or after another configuration; pods' changes are written after at most a second")
@@ -100,7 +106,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups")
 	trust.Mark(f, trust.Address, "http")
 	o.level = loglevel.Add(f)
-	cmd.AddCommand(version.Command("berth-nri"))
+	cmd.AddCommand(version.Command("berth-nri"), o.checkCommand())
 	version.AddFlag(cmd)
 	manual.Add(cmd, "8")
 	return cmd
@@ -166,8 +172,13 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	if err := o.useCgroups(&c); err != nil {
 		return err
 	}
+	var told *podEvents
 	if server != nil {
-		c.Allocatable, c.Excess = server.counted, server.take
+		told = newPodEvents(server)
+		c.Allocatable, c.Excess, c.Tell = server.counted, server.take, told.tell
+	}
+	if o.berthdState != "" {
+		c.Established = o.established
 	}
 	if devices != nil {
 		c.Devices = devices
@@ -183,9 +194,19 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
+	// Before the runtime lists its containers: those of a kubelet that assigns CPUs itself stay where they are.
+	if reason, known := devices.managers(ctx); known {
+		p.SetStandby(reason)
+	}
+	if devices != nil {
+		tasks.Go(func() { devices.watchManagers(ctx, p.SetStandby) })
+	}
 	tasks.Go(func() { p.Follow(ctx, runtime) })
 	if server != nil {
 		tasks.Go(func() { server.watch(ctx, p.Recount) })
+		tasks.Go(func() { told.run(ctx) })
+		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime) }}
+		tasks.Go(func() { node.run(ctx) })
 	}
 	if o.publish {
 		t := newTopology(client, devices, server, count, o.publishSpread)
@@ -229,6 +250,12 @@ func (o *options) useCgroups(c *policy.Config) error {
 	}
 	c.PodQuota, c.Memory = quota.set, memory.of
 	return nil
+}
+
+// established reports whether berthd has been ready on this node once.
+func (o *options) established() bool {
+	_, err := os.Stat(filepath.Join(o.berthdState, config.ReadyMark))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // check checks the flags.
@@ -333,9 +360,11 @@ func (o *outage) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 }
 
 func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
+	// A plugin that answers too late refuses no pod before berthd was ready once.
+	refuses := o.failure == refuse && away.EverReady()
 	options := []stub.Option{
 		stub.WithSocketPath(o.socket), stub.WithLogger(logger{log, away}),
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: o.failure == refuse, KeepConnected: true}),
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: refuses, KeepConnected: true}),
 	}
 	if os.Getenv(api.PluginIdxEnvVar) == "" {
 		options = append(options, stub.WithPluginName(o.name), stub.WithPluginIdx(o.index))

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berthd/berth/api/report"
 	"github.com/berthd/berth/clients/nri/policy"
 )
 
@@ -28,8 +29,6 @@ const (
 	conditionHeartbeat = 5 * time.Minute
 	// conditionRetry is the pause after a write that has failed.
 	conditionRetry = 30 * time.Second
-	// maxReport bounds the part of the check's report that is read.
-	maxReport = 1 << 10
 )
 
 // The reasons of the condition. All but the first are of the status False.
@@ -69,11 +68,11 @@ func (o *options) state(p *policy.Policy, runtime *connection) nodeState {
 // reported is what the checks before the start have found, as a part of a sentence.
 func (o *options) reported() (text string) {
 	for _, path := range o.checkReports {
-		report, err := os.ReadFile(path)
+		found, err := os.ReadFile(path)
 		if err != nil {
 			continue // no check has run
 		}
-		if line := strings.TrimSpace(string(report[:min(len(report), maxReport)])); line != "" && !strings.HasPrefix(line, checkPassed) {
+		if line := strings.TrimSpace(string(found[:min(len(found), report.MaxLine)])); line != "" && !strings.HasPrefix(line, report.Passed) {
 			text += "; " + line
 		}
 	}

@@ -64,6 +64,15 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 			log.Info("the NodeResourceTopology object is left to the garbage collector, which removes it with the namespace", "node", o.nodeName, "error", err)
 		}
 	}
+	if server == nil {
+		log.Debug("there is no service account, so the node has no condition")
+	} else if err := (&condition{server: server}).remove(ctx); err != nil {
+		log.Info("the node keeps the condition "+conditionType+"; docs/kubernetes.md says how to remove it", "node", o.nodeName, "error", err)
+	}
+	if err := p.Standby(); err != nil {
+		log.Info("the containers stay on the CPUs that the kubelet has assigned", "reason", err)
+		return
+	}
 	all, err := everything("/sys/devices/system", cmp.Or(o.cgroups, "/sys/fs/cgroup"))
 	if err == nil {
 		releasing, cancel := context.WithTimeout(ctx, releaseTimeout)

@@ -25,6 +25,9 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
+// defaultPodResources is the socket of the kubelet's PodResources API.
+const defaultPodResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
 // maxResources bounds a list of the resources of all pods in bytes, as clients of the kubelet do.
 const maxResources = 16 << 20
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/report"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/config"
 )
@@ -19,6 +20,20 @@ func configCommand(sources *config.Sources) *cobra.Command {
 		Example: "  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml\n  berthd config validate --config berth.yaml",
 		RunE:    func(*cobra.Command, []string) error { return usage(errors.New("expected one of dump, validate")) },
 	}
+	var reports []string
+	check := &cobra.Command{
+		Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
+		Long: `Run the checks of a start without its effects: the fields, the machine, the owners of directories, sockets and addresses
+that are taken, cgroup controllers, swap, kernel settings, and the cgroup driver against that of the container runtime and
+of systemd. With --beside=kubelet the kubelet's own managers must be off. With --machine only the fields and that machine are
+checked. Notes list warnings of a start, settings without effect, and checks that could not be made. The exit code is 1 if berthd
+would not start, unless --report is given.`,
+		Example: "  berthd config validate --config berth.yaml\n  berthd config validate --kubelet-config kubelet.yaml --machine 2s4n32c2t",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return validate(cmd.Context(), cmd.OutOrStdout(), *sources, reports...)
+		},
+	}
+	report.AddFlag(check.Flags(), &reports)
 	group.AddCommand(
 		&cobra.Command{
 			Use: "dump", Short: "Print the configuration that berthd would run with", Args: cobra.NoArgs,
@@ -26,17 +41,7 @@ func configCommand(sources *config.Sources) *cobra.Command {
 			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /run/berth-try",
 			RunE:    func(cmd *cobra.Command, _ []string) error { return dump(cmd.OutOrStdout(), *sources) },
 		},
-		&cobra.Command{
-			Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
-			Long: `Run the checks of a start without its effects: the fields, the machine, the owners of directories, sockets and addresses
-that are taken, cgroup controllers, swap, kernel settings, and the cgroup driver against that of the container runtime and
-of systemd. With --machine only the fields and that machine are checked. Notes list warnings of a start, settings without
-effect, and checks that could not be made. The exit code is 1 if berthd would not start.`,
-			Example: "  berthd config validate --config berth.yaml\n  berthd config validate --kubelet-config kubelet.yaml --machine 2s4n32c2t",
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				return validate(cmd.Context(), cmd.OutOrStdout(), *sources)
-			},
-		},
+		check,
 	)
 	return group
 }
@@ -54,20 +59,38 @@ func dump(out io.Writer, sources config.Sources) error {
 	return err
 }
 
-func validate(ctx context.Context, out io.Writer, sources config.Sources) error {
+// validate checks the configuration. Without reports, a failure is the error, which has its exit code.
+func validate(ctx context.Context, out io.Writer, sources config.Sources, reports ...string) error {
+	notes, err := found(ctx, sources)
+	if err != nil && len(reports) == 0 {
+		return err
+	}
+	var result report.Result
+	for _, n := range notes {
+		result.Note("%s", n)
+	}
+	if err != nil {
+		result.Fail("%v", err)
+	}
+	if err := result.Finish(out, reports); err != nil {
+		return err
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(out, "the configuration is valid")
+		return err
+	}
+	return nil
+}
+
+// found returns the notes about a configuration that berthd would start with.
+func found(ctx context.Context, sources config.Sources) ([]string, error) {
 	c, notes, err := config.Load(sources)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found, err := app.Check(ctx, c)
+	more, err := app.Check(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, n := range append(notes, found...) {
-		if _, err := fmt.Fprintln(out, "note:", n); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintln(out, "the configuration is valid")
-	return err
+	return append(notes, more...), nil
 }

@@ -108,7 +108,7 @@ func newPlaceOf(t testing.TB, options string, change func(*place)) *place {
 func (p *place) startBerthd(options string) {
 	p.t.Helper()
 	c := config.Default()
-	c.BesideKubelet()
+	_, _ = c.BesideKubelet()
 	text := `apiVersion: config.berthd.github.io/v1alpha1
 kind: BerthConfiguration
 rootDir: ` + p.root + `

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/internal/socket"
 )
 
 // load builds a configuration from the texts of files and from flags.
@@ -127,8 +128,20 @@ func TestBesideKubelet(t *testing.T) {
 // TestKubeletManagers: a kubelet that assigns CPUs itself is noticed, by its file and by its state.
 func TestKubeletManagers(t *testing.T) {
 	t.Parallel()
-	_, notes, err := load(t, kubeletHead+"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: restricted\n", "", "--beside=kubelet")
-	if err != nil || len(notes) != 2 || !strings.Contains(notes[0], "cpuManagerPolicy: the kubelet's file says static") {
+	for text, want := range map[string]string{
+		"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n": "cpuManagerPolicy: the kubelet's file says static",
+		"memoryManagerPolicy: Static\n":                         "memoryManagerPolicy: the kubelet's file says Static",
+	} {
+		_, _, err := load(t, kubeletHead+text, "", "--beside=kubelet")
+		if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+		if _, _, err := load(t, kubeletHead+text, ""); err != nil && strings.Contains(err.Error(), "the kubelet's file says") {
+			t.Errorf("without a kubelet beside: %v", err)
+		}
+	}
+	_, notes, err := load(t, kubeletHead+"topologyManagerPolicy: restricted\n", "", "--beside=kubelet")
+	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "topologyManagerPolicy: the kubelet's file says restricted") {
 		t.Errorf("got %q, %v", notes, err)
 	}
 	dir := t.TempDir()
@@ -144,6 +157,17 @@ func TestKubeletManagers(t *testing.T) {
 	_, notes, err = config.Load(config.Sources{KubeletState: dir, Flags: beside})
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], `cpu_manager_state: the kubelet's policy is "static"`) {
 		t.Errorf("got %q, %v", notes, err)
+	}
+	// A kubelet that runs assigns them.
+	l, err := socket.Listen(filepath.Join(dir, "pod-resources", "kubelet.sock"), socket.Options{DirMode: 0o750})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = config.Load(config.Sources{KubeletState: dir, Flags: beside}); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), `cpu_manager_state: the kubelet's policy is "static"`) {
+		t.Errorf("beside a kubelet that runs: got %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 	// A pipe without a writer has no content, and does not block the start.
 	if err := os.Remove(filepath.Join(dir, "memory_manager_state")); err != nil {

@@ -63,7 +63,15 @@ func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err
 		}
 	}
 	if besideKubelet {
-		notes = append(append(notes, c.BesideKubelet()...), kubeletState(s.KubeletState)...)
+		on, err := c.BesideKubelet()
+		if err != nil {
+			return c, nil, err
+		}
+		state, err := kubeletState(s.KubeletState)
+		if err != nil {
+			return c, nil, err
+		}
+		notes = slices.Concat(notes, on, state)
 	}
 	if s.BerthFile != "" {
 		data, err := readFile("configuration", s.BerthFile)
