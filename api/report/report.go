@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/berthd/berth/api/trust"
 )
 
 // Passed and failed begin the line in a file.
@@ -37,6 +39,7 @@ func (r *Result) Note(format string, args ...any) {
 // AddFlag declares the flag that names the files.
 func AddFlag(f *pflag.FlagSet, files *[]string) {
 	f.StringSliceVar(files, "report", nil, "files to which the result is written in one line; the exit code is then 0 also if the check has failed, so that the start goes on")
+	trust.Mark(f, trust.Output, "report")
 }
 
 // Finish prints the result and writes it to the files. Without files, a failure is the error.

@@ -33,7 +33,7 @@ import (
 // options are the flags.
 type options struct {
 	endpoint, nodeName, kubeconfig string
-	http                           string
+	health                         *health.Addresses
 	cdi, plugins, registry, cpu    string
 	level                          *loglevel.Level
 }
@@ -61,13 +61,12 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.plugins, "plugin-directory", filepath.Join(kubeletplugin.KubeletPluginsDir, driver.Name), "directory of the driver's socket")
 	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir, "the kubelet's directory of plugins, where the driver registers")
 	f.StringVar(&o.cpu, "cpuinfo", "/proc/cpuinfo", "file with the model of the CPU, which is published; an empty path switches it off")
-	f.StringVar(&o.http, "http", "", "address for metrics and health, such as 127.0.0.1:9470; empty: none")
+	o.health = health.AddFlags(f, 9470)
 	trust.Mark(f, trust.Socket, "endpoint")
 	trust.Mark(f, trust.File, "kubeconfig", "cpuinfo")
 	trust.Mark(f, trust.Directory, "cdi-directory", "plugin-directory", "registry-directory")
-	trust.Mark(f, trust.Address, "http")
 	o.level = loglevel.Add(f)
-	cmd.AddCommand(version.Command("berth-dra"))
+	cmd.AddCommand(version.Command("berth-dra"), health.ProbeCommand("berth-dra"))
 	version.AddFlag(cmd)
 	manual.Add(cmd, "8")
 	return cmd
@@ -140,13 +139,11 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	}
 	defer func() { _ = d.Close() }()
 	count := newCounted(d)
-	if o.http != "" {
-		stop, err := health.Serve(o.http, health.Handler(count.registry, d.Ready), log)
-		if err != nil {
-			return err
-		}
-		defer stop()
+	stop, err := o.health.Serve(health.Handler(count.registry, d.Ready), log)
+	if err != nil {
+		return err
 	}
+	defer stop()
 	if err := trust.MkdirAll(o.plugins, 0o750); err != nil {
 		return fmt.Errorf("--plugin-directory: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/report"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -29,6 +30,9 @@ func (o *options) checkCommand() *cobra.Command {
 the kubelet's own CPU and memory managers must be off. The exit code is 1 if berth-nri cannot work, unless --report is given.`,
 		Example: "  berth-nri check\n  berth-nri check --nri-socket /run/k3s/nri/nri.sock --report /dev/termination-log",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			result := o.checkNode(cmd.Context())
 			return result.Finish(cmd.OutOrStdout(), reports)
 		},
@@ -37,6 +41,7 @@ the kubelet's own CPU and memory managers must be off. The exit code is 1 if ber
 	f.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "the runtime's socket for plugins")
 	f.StringVar(&o.podResources, "pod-resources", defaultPodResources, "the kubelet's PodResources API; an empty path skips the check of the kubelet")
 	report.AddFlag(f, &reports)
+	trust.Mark(f, trust.Socket, "nri-socket", "pod-resources")
 	return cmd
 }
 

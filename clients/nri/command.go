@@ -45,7 +45,8 @@ type options struct {
 	podsAPI, podResources, nodeName  string
 	manifests, annotation, failure   string
 	level                            *loglevel.Level
-	http, serviceAccount             string
+	serviceAccount                   string
+	health                           *health.Addresses
 	release, daemonSet, dev, cgroups string
 	passNamespaces, cdiDirectories   []string
 	berthdState                      string
@@ -101,12 +102,12 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.release, "release-at-end", releaseNever, releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
 	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota, and the memory of containers is seen to move; with an empty path pods keep their quotas, and the memory of running containers does not move")
-	f.StringVar(&o.http, "http", "", "address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:9469; every user of the address can read them; empty for none")
+	o.health = health.AddFlags(f, 9469)
 	trust.Mark(f, trust.Socket, "endpoint", "nri-socket", "pods-api", "pod-resources")
-	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups")
-	trust.Mark(f, trust.Address, "http")
+	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups", "berthd-state")
+	trust.Mark(f, trust.File, "check-reports")
 	o.level = loglevel.Add(f)
-	cmd.AddCommand(version.Command("berth-nri"), o.checkCommand())
+	cmd.AddCommand(version.Command("berth-nri"), (&options{}).checkCommand(), health.ProbeCommand("berth-nri"))
 	version.AddFlag(cmd)
 	manual.Add(cmd, "8")
 	return cmd
@@ -184,13 +185,11 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 		c.Devices = devices
 	}
 	p = policy.New(c)
-	if o.http != "" {
-		stop, err := health.Serve(o.http, health.Handler(count.registry, ready), log)
-		if err != nil {
-			return err
-		}
-		defer stop()
+	stopHealth, err := o.health.Serve(health.Handler(count.registry, ready), log)
+	if err != nil {
+		return err
 	}
+	defer stopHealth()
 	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup

@@ -43,6 +43,9 @@ MORE- target: {kind: DaemonSet, name: berth}
       minReadySeconds: 1
       template:
         spec:
+          initContainers:
+          - {name: check-berthd, resources: {requests: {cpu: "0"}}}
+          - {name: check-node, resources: {requests: {cpu: "0"}}}
           containers:
           - name: berthd
             resources: {requests: {cpu: "0"}}
@@ -56,6 +59,12 @@ MORE- target: {kind: DaemonSet, name: berth}
           - {name: nri, hostPath: {path: NRI, type: Directory}}
           - {name: cdi, hostPath: {path: DIR/cdi, type: DirectoryOrCreate}}
           - {name: cdi-run, hostPath: {path: DIR/cdi-run, type: DirectoryOrCreate}}
+`
+
+// initContainers are those of the overlay. Older manifests have none.
+const initContainers = `          initContainers:
+          - {name: check-berthd, resources: {requests: {cpu: "0"}}}
+          - {name: check-node, resources: {requests: {cpu: "0"}}}
 `
 
 // TestClusterDaemonSet installs berth as docs/kubernetes.md says, upgrades it and removes it again.
@@ -214,7 +223,14 @@ func (k *kubernetes) writeOverlay(resources, tag string) {
 	if resources == publishing {
 		more = spread
 	}
-	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(overlay)
+	base := overlay
+	if !strings.HasPrefix(resources, "older/") {
+		more += "    - {op: add, path: /spec/template/spec/initContainers/1/args/-, value: --nri-socket=/var/run/nri/SOCKET}\n"
+	} else {
+		base = strings.Replace(base, initContainers, "", 1)
+	}
+	more = strings.ReplaceAll(more, "SOCKET", filepath.Base(k.Containerd.NRI))
+	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(base)
 	if err := os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		k.t.Fatal(err)
 	}

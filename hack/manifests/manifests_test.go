@@ -219,10 +219,10 @@ func checkPod(t *testing.T, set *appsv1.DaemonSet, account, configuration string
 	}
 	// The pod has the network and the processes of the node, and nothing else of it. What only containers are
 	// checked for must not be in another kind of container.
-	if pod.HostIPC || pod.HostUsers != nil || len(pod.InitContainers) > 0 || len(pod.EphemeralContainers) > 0 {
-		t.Errorf("the pod has the node's IPC (%v), a setting of users (%v), or containers that are not checked (%d)", pod.HostIPC, pod.HostUsers, len(pod.InitContainers)+len(pod.EphemeralContainers))
+	if pod.HostIPC || pod.HostUsers != nil || len(pod.EphemeralContainers) > 0 {
+		t.Errorf("the pod has the node's IPC (%v), a setting of users (%v), or containers that are not checked (%d)", pod.HostIPC, pod.HostUsers, len(pod.EphemeralContainers))
 	}
-	for _, c := range pod.Containers {
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		for _, m := range c.VolumeMounts {
 			if _, ok := volumes[m.Name]; !ok {
 				t.Errorf("container %s mounts volume %q, which the pod does not have", c.Name, m.Name)
@@ -237,15 +237,34 @@ func checkPod(t *testing.T, set *appsv1.DaemonSet, account, configuration string
 			s.Privileged != nil || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 			t.Errorf("container %s has more privileges than it needs: %+v", c.Name, s)
 		}
-		for what, probe := range map[string]*corev1.Probe{"readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
-			if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Host != "127.0.0.1" {
-				t.Errorf("container %s has no %s probe on the loopback interface", c.Name, what)
-			}
-		}
 	}
+	checkProbes(t, pod)
 	for name, used := range volumes {
 		if !used {
 			t.Errorf("no container mounts volume %s", name)
+		}
+	}
+}
+
+// checkProbes checks that the kubelet probes every container by a program of its own: other users of the node can take a port, or all
+// connections of one. A probe that must end is given up by itself before the kubelet gives it up.
+func checkProbes(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	for _, c := range pod.InitContainers {
+		if c.StartupProbe != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.RestartPolicy != nil {
+			t.Errorf("init container %s is probed, or is a sidecar", c.Name)
+		}
+	}
+	for _, c := range pod.Containers {
+		program := "/usr/bin/" + c.Name
+		for kind, probe := range map[string]*corev1.Probe{"ready": c.ReadinessProbe, "live": c.LivenessProbe} {
+			if probe == nil || probe.Exec == nil || !slices.Equal(probe.Exec.Command, []string{program, "probe", kind}) {
+				t.Errorf("container %s has no probe with %s probe %s", c.Name, program, kind)
+				continue
+			}
+			if probe.PeriodSeconds != 30 || probe.TimeoutSeconds != 10 || probe.FailureThreshold != 3 {
+				t.Errorf("container %s is probed (%s) every %d s with %d s and %d failures, expected 30, 10 and 3", c.Name, kind, probe.PeriodSeconds, probe.TimeoutSeconds, probe.FailureThreshold)
+			}
 		}
 	}
 }
@@ -274,13 +293,15 @@ func (o *objects) container(t *testing.T, name string) corev1.Container {
 // kubeletConfig is what a node's kubelet must at least reserve, claimsConfig with the overlay dra, and poolConfig with
 // dra-allocatable.
 const (
+	// unreserved is a kubelet's configuration with kubeadm's defaults.
+	unreserved    = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	kubeletConfig = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0\"\n"
 	claimsConfig  = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedSystemCPUs: \"0-7\"\nsystemReserved: {memory: 18Gi}\n"
 	poolConfig    = kubeletConfig + "systemReserved: {memory: 2Gi}\nfeatureGates: {DRANodeAllocatableResources: true}\n"
 )
 
 // TestFlagsAndConfiguration: the programs have the flags, and berthd would start with the configuration on a
-// node whose kubelet reserves a CPU. The probes call the address on which health is served.
+// node whose kubelet reserves a CPU, and with the base on one that reserves none.
 func TestFlagsAndConfiguration(t *testing.T) {
 	t.Parallel()
 	built, err := programs.Dir()
@@ -311,6 +332,12 @@ func TestFlagsAndConfiguration(t *testing.T) {
 				args = append(args, strings.Replace(arg, "/var/lib/kubelet/config.yaml", temp+"/kubelet.yaml", 1))
 			}
 			run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
+			if kubelet == kubeletConfig {
+				if err := os.WriteFile(filepath.Join(temp, "kubelet.yaml"), []byte(unreserved), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
+			}
 			dump := run(t, filepath.Join(built, "berthd"), append([]string{"config", "dump"}, args...)...)
 			for _, want := range []string{"beside: kubelet\n", "stateDir: /var/lib/berth\n", "listen: /run/berth/berth.sock\n", "policy: static\n"} {
 				if !strings.Contains(dump, want) {
@@ -322,21 +349,58 @@ func TestFlagsAndConfiguration(t *testing.T) {
 			if len(o.classes) > 0 {
 				dra := o.container(t, "berth-dra")
 				run(t, filepath.Join(built, "berth-dra"), append(slices.Clone(dra.Args), "--help")...)
-				if port := dra.ReadinessProbe.HTTPGet.Port.String(); !slices.Contains(dra.Args, "--http=127.0.0.1:"+port) {
-					t.Errorf("berth-dra is asked on port %s and serves %v", port, dra.Args)
+				if !slices.Contains(dra.Args, "--health-socket=/run/berth/berth-dra.health") {
+					t.Errorf("berth-dra is probed at another socket than it serves: %v", dra.Args)
 				}
 			}
-			if port := nri.ReadinessProbe.HTTPGet.Port.String(); !slices.Contains(nri.Args, "--http=127.0.0.1:"+port) {
-				t.Errorf("berth-nri is asked on port %s and serves %v", port, nri.Args)
+			if !slices.Contains(nri.Args, "--health-socket=/run/berth/berth-nri.health") {
+				t.Errorf("berth-nri is probed at another socket than it serves: %v", nri.Args)
 			}
-			if port := berthd.ReadinessProbe.HTTPGet.Port.String(); !strings.Contains(dump, "http: 127.0.0.1:"+port+"\n") {
-				t.Errorf("berthd is asked on port %s and serves:\n%s", port, dump)
+			for _, name := range []string{"berthd", "berth-nri"} {
+				run(t, filepath.Join(built, name), "probe", "ready", "--help")
 			}
+			checkChecks(t, built, o)
 			if set := o.sets[0]; !slices.Contains(nri.Args, "--daemon-set=$(POD_NAMESPACE)/"+set.Name) {
 				t.Errorf("berth-nri looks for another DaemonSet than %s: %v", set.Name, nri.Args)
 			}
 		})
 	}
+}
+
+// checkChecks checks that the containers before the start check what the others run with, and that berth-nri reads what they find.
+func checkChecks(t *testing.T, built string, o *objects) {
+	t.Helper()
+	init := map[string]corev1.Container{}
+	for _, c := range o.sets[0].Spec.Template.Spec.InitContainers {
+		init[c.Name] = c
+	}
+	berthd, nri, check := o.container(t, "berthd"), o.container(t, "berth-nri"), init["check-berthd"]
+	if want := append([]string{"config", "validate"}, berthd.Args...); check.Image != berthd.Image || len(check.Args) != len(want)+1 || !slices.Equal(check.Args[:len(want)], want) {
+		t.Errorf("%v of %s is checked, and %v of %s runs", check.Args, check.Image, berthd.Args, berthd.Image)
+	}
+	if init["check-node"].Image != nri.Image {
+		t.Errorf("the node is checked by %s, and %s runs", init["check-node"].Image, nri.Image)
+	}
+	var reports []string
+	for _, name := range []string{"check-berthd", "check-node"} {
+		c := init[name]
+		last := ""
+		for _, arg := range c.Args {
+			if files, ok := strings.CutPrefix(arg, "--report="); ok {
+				last = files
+			}
+		}
+		message, file, ok := strings.Cut(last, ",")
+		if !ok || message != "/dev/termination-log" {
+			t.Errorf("%s reports to %q, expected the message of the container, and a file", name, last)
+		}
+		reports = append(reports, file)
+	}
+	if want := "--check-reports=" + strings.Join(reports, ","); !slices.Contains(nri.Args, want) {
+		t.Errorf("berth-nri reads other reports than %s: %v", want, nri.Args)
+	}
+	args := append(slices.Clone(init["check-node"].Args), "--help")
+	run(t, filepath.Join(built, "berth-nri"), args...)
 }
 
 // run runs a program that must succeed.

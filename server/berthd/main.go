@@ -77,7 +77,7 @@ func command() *cobra.Command {
 		}
 		return run(cmd.Context(), *sources, hook)
 	}
-	root.AddCommand(configCommand(sources), version.Command("berthd"), &cobra.Command{
+	root.AddCommand(configCommand(sources), probeCommand(), version.Command("berthd"), &cobra.Command{
 		Use: app.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
 			// It ends with its connection. Service managers send signals to all processes of a service.

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,15 +48,8 @@ func TestValidateIsTheStartsChecks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, want: "devicePluginDir: "},
-		"a reserved CPU that is not there": {args: []string{"--reserved-cpus", "4000"}, want: "4000"},
-		"an address that is taken": {prepare: func(t *testing.T, n *node) {
-			l, err := net.Listen("tcp", "localhost:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = l.Close() })
-			n.args = append(n.args, "--http", l.Addr().String())
-		}, want: "address already in use"},
+		"a reserved CPU that is not there":           {args: []string{"--reserved-cpus", "4000"}, want: "4000"},
+		"an address that this machine does not have": {args: []string{"--http", "203.0.113.7:10470"}, want: "cannot assign requested address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,4 +126,34 @@ func listing(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// TestOccupiedAddress: every user can take a port, which neither ends berthd nor keeps it from starting. It serves when the port is free.
+func TestOccupiedAddress(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	n.args = append(n.args, "--http", address)
+	if code, out := n.validated(); code != exitDone || !strings.Contains(out, "note: http (--http): another program has the address") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	d := n.start()
+	if !strings.Contains(d.log.String(), "is taken by another program") {
+		t.Errorf("berthd does not say that the address is taken: %s", d.log)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("health is served", func() bool {
+		answer, err := http.Get("http://" + address + "/healthz")
+		if err != nil {
+			return false
+		}
+		return errors.Join(answer.Body.Close()) == nil && answer.StatusCode == http.StatusOK
+	})
+	d.stop()
 }

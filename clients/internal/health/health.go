@@ -8,16 +8,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 
+	"github.com/berthd/berth/api/bounded"
 	"github.com/berthd/berth/api/hosts"
+	"github.com/berthd/berth/api/trust"
 )
 
 // maxConnections bounds the connections, maxScrapes the answers with metrics at a time.
@@ -41,40 +46,106 @@ func Handler(metrics prometheus.Gatherer, ready func() error) http.Handler {
 	return mux
 }
 
-// Serve serves on an address, which the flag --http names, until stop is called.
+// Addresses are where a program serves.
+type Addresses struct{ HTTP, Socket string }
+
+// AddFlags declares the flags --http and --health-socket. port is an example.
+func AddFlags(f *pflag.FlagSet, port int) *Addresses {
+	a := &Addresses{}
+	f.StringVar(&a.HTTP, "http", "", fmt.Sprintf("address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:%d; every user of the address can read them; empty for none", port))
+	f.StringVar(&a.Socket, "health-socket", "", "unix socket with the same, for the program's user only: the command probe calls it; empty for none")
+	trust.Mark(f, trust.Address, "http")
+	trust.Mark(f, trust.Socket, "health-socket")
+	return a
+}
+
+// Serve serves on all addresses until stop is called.
+func (a *Addresses) Serve(handler http.Handler, log *slog.Logger) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+	for _, at := range []struct {
+		address string
+		serve   func(string, http.Handler, *slog.Logger) (func(), error)
+	}{{a.HTTP, Serve}, {a.Socket, ServeSocket}} {
+		if at.address == "" {
+			continue
+		}
+		s, err := at.serve(at.address, handler, log)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, s)
+	}
+	return stop, nil
+}
+
+// addressAgain is the pause between two tries of an address that another program has taken.
+const addressAgain = 5 * time.Second
+
+// Serve serves on an address, which the flag --http names, until stop is called. If another program has the address, which every user of the
+// machine can take, Serve logs a warning and tries it again.
 func Serve(address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		log.Warn("the address of metrics and health is taken by another program; it is tried again", "http", address, "every", addressAgain.String(), "error", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
-	log.Info("metrics and health over HTTP", "address", l.Addr().String())
-	var open atomic.Int64
-	s := &http.Server{
-		Handler: hosts.Only(address, handler), MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		ConnState: func(c net.Conn, state http.ConnState) {
-			switch state {
-			case http.StateNew:
-				if open.Add(1) > maxConnections {
-					_ = c.Close() // the server notices, and reports it closed
-				}
-			case http.StateClosed, http.StateHijacked:
-				open.Add(-1)
+	return serve(hosts.Only(address, handler), log, func(ended <-chan struct{}) net.Listener {
+		for ; l == nil; l, _ = net.Listen("tcp", address) {
+			select {
+			case <-time.After(addressAgain):
+			case <-ended:
+				return nil
 			}
-		},
+		}
+		return l
+	}), nil
+}
+
+// ServeSocket serves on a unix socket, which the flag --health-socket names, for Probe. Only the program's user can connect. An old
+// socket is replaced.
+func ServeSocket(path string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("--health-socket: %w", err)
 	}
-	done := make(chan struct{})
+	l, err := net.Listen("unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--health-socket: %w", err)
+	}
+	return serve(handler, log, func(<-chan struct{}) net.Listener { return l }), nil
+}
+
+// serve serves on the listener that listen returns, which is nil after the end.
+func serve(handler http.Handler, log *slog.Logger, listen func(ended <-chan struct{}) net.Listener) (stop func()) {
+	s := &http.Server{Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		l := listen(ended)
+		if l == nil {
+			return
+		}
+		log.Info("metrics and health over HTTP", "address", l.Addr().String())
+		if err := bounded.New(l, maxConnections).Serve(s); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("metrics and health are not served any more", "error", err)
 		}
 	}()
 	return func() {
+		close(ended)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if s.Shutdown(ctx) != nil {
 			_ = s.Close()
 		}
 		<-done
-	}, nil
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api/access"
+	"github.com/berthd/berth/api/bounded"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/socket"
@@ -75,7 +76,7 @@ func TestPagePeer(t *testing.T) {
 		ConnContext: a.withPeer,
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(socket.Bounded(l, 2)) }()
+	go func() { done <- s.Serve(bounded.New(l, 2)) }()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}

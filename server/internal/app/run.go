@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	"github.com/berthd/berth/api/bounded"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/hosts"
 	"github.com/berthd/berth/api/page"
@@ -33,6 +35,9 @@ import (
 
 // grace is how long an orderly stop may take.
 const grace = 10 * time.Second
+
+// addressAgain is the pause between two tries of an address that another program has taken.
+const addressAgain = 5 * time.Second
 
 // httpConnections is how many connections to metrics and health there are at once.
 const httpConnections = 64
@@ -268,14 +273,18 @@ func (a *App) serveHTTP(ctx context.Context, g *task.Group) (end func() error, e
 		return func() error { return nil }, nil
 	}
 	l, err := a.listenHTTP()
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		// Every user of the machine can take a port. That must not end berthd.
+		a.Log.WarnContext(ctx, "the address of metrics and health is taken by another program; berthd tries it again", "http", a.Config.HTTP, "every", addressAgain.String(), "error", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", a.Config.HTTP, err)
 	}
-	a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
-	l = socket.Bounded(l, httpConnections)
 	conn, err := a.pageConn()
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+		return nil, err
 	}
 	var login *page.Login
 	if _, ok := a.Config.HTTPSocket(); ok {
@@ -290,8 +299,16 @@ func (a *App) serveHTTP(ctx context.Context, g *task.Group) (end func() error, e
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return serving }, ConnContext: a.withPeer,
 	}
-	g.Go("http", func(context.Context) error {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	g.Go("http", func(ctx context.Context) error {
+		for ; l == nil; l, _ = a.listenHTTP() {
+			select {
+			case <-time.After(addressAgain):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
+		if err := bounded.New(l, httpConnections).Serve(s); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/berthd/berth/api/config"
@@ -372,7 +373,10 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 	errs = append(errs, a.buildMachine(ctx), a.checkTree(), a.checkSystem(ctx))
 	taken, note, err := a.checkSockets()
 	notes = append(notes, note...)
-	errs = append(errs, err, taken, a.checkAddress())
+	errs = append(errs, err, taken)
+	note, err = a.checkAddress()
+	notes = append(notes, note...)
+	errs = append(errs, err)
 	if os.Geteuid() != 0 {
 		notes = append(notes, fmt.Sprintf("checked as user %d: whether berthd has the rights that it needs is known only to the user that runs it", os.Geteuid()))
 	} else if have, err := confine.Effective(); err == nil {
@@ -484,19 +488,23 @@ func (a *App) checkSockets() (taken error, notes []string, err error) {
 	return errors.Join(errs...), notes, nil
 }
 
-// checkAddress reports whether the address for metrics is free, unless a berthd that runs has it.
-func (a *App) checkAddress() error {
+// checkAddress tries the address for metrics, unless a berthd that runs has it. An address that another program has taken is a note,
+// because a start tries it again.
+func (a *App) checkAddress() (notes []string, err error) {
 	if _, ok := a.Config.HTTPSocket(); ok || a.Config.HTTP == "" {
-		return nil
+		return nil, nil
 	}
 	if info, err := os.Stat(filepath.Join(a.Config.StateDir, store.LockFile)); err == nil {
 		if pid, err := procfs.FlockHolder(os.DirFS("/proc"), info); err == nil && pid != 0 {
-			return nil
+			return nil, nil
 		}
 	}
 	l, err := net.Listen("tcp", a.Config.HTTP)
-	if err != nil {
-		return errdefs.Unavailablef("http (--http): %w", err)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return []string{fmt.Sprintf("http (--http): another program has the address, so metrics and health are not served until it is free: %v", err)}, nil
 	}
-	return l.Close()
+	if err != nil {
+		return nil, errdefs.Unavailablef("http (--http): %w", err)
+	}
+	return nil, l.Close()
 }
