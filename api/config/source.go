@@ -157,10 +157,11 @@ func (c *Config) ApplyBerth(path string, data []byte) error {
 // configuration; path names it in notes and errors. The file is the kubelet's:
 // what that one only warns of is only noted. Errors are of class Invalid.
 func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err error) {
-	k, notes, err := readKubelet(path, data)
-	if err != nil {
-		return nil, err
-	}
+	return c.ApplyKubelets([]File{{path, data}}, nil)
+}
+
+// applyKubelet lays the fields of a decoded configuration over c. path names it in errors.
+func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration, notes []string) (_ []string, err error) {
 	take(&c.CPU.Policy, k.CPUManagerPolicy)
 	takeMap(&c.CPU.Options, k.CPUManagerPolicyOptions)
 	take(&c.Topology.Policy, topology.Policy(k.TopologyManagerPolicy))

@@ -106,7 +106,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	reader, err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, traces, log)
+	reader, err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile, sources.KubeletDir}, traces, log)
 	if err != nil {
 		return err
 	}

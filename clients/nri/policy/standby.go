@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // PodEvent is what the owner of a pod should know about its place.
@@ -82,11 +84,16 @@ func (p *Policy) Standby() error {
 
 // bar returns why no container can have an allocation. The caller holds mu.
 func (p *Policy) bar() error {
-	if p.standby != nil {
+	switch {
+	case p.standby != nil:
 		return p.standby
+	case !p.EverReady():
+		return errNeverReady // a call would cost each pod the time of a deadline
 	}
 	return p.barred
 }
+
+var errNeverReady = errdefs.Unavailablef("berthd has never been ready on this node")
 
 // oldestFirst orders members: those whose earlier tries have failed come last, so that they do not delay the others. Among the
 // others, the pods come in the order in which they began, with all of their containers.

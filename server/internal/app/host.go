@@ -375,10 +375,14 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 	r.Files = append(r.Files, allow(confine.ReadFile, "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf",
 		"/etc/services", "/etc/passwd", "/etc/group", "/etc/localtime", "/etc/ld.so.cache", "/usr/share/zoneinfo")...)
 	for _, f := range append(files, machineFile(c), c.Node.RuntimePIDFile, c.Node.AgentPIDFile) {
-		if f != "" {
-			// An editor puts another file in its place.
-			r.Files = append(r.Files, allow(confine.ReadFile, f, filepath.Dir(f))...)
+		if f == "" {
+			continue
 		}
+		if info, err := os.Stat(f); err == nil && info.IsDir() {
+			r.Files = append(r.Files, allow(confine.Read, f)...) // its files are found again at a reload
+		}
+		// An editor puts another file in its place.
+		r.Files = append(r.Files, allow(confine.ReadFile, f, filepath.Dir(f))...)
 	}
 	if realCgroups(c) {
 		r.Files = append(r.Files, allow(confine.Change, c.Cgroups.Mount)...)

@@ -589,3 +589,52 @@ func TestGrantsByName(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeletDropIns: the directory of a kubelet's drop-ins is read as the kubelet reads it: in the order of the names, with
+// subdirectories, and without other files. A kubelet may have drop-ins only.
+func TestKubeletDropIns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"00-base.conf":      kubeletHead + "reservedSystemCPUs: \"0\"\ncgroupDriver: systemd\nevictionHard: {nodefs.available: 5%}\n",
+		"50-more/site.conf": kubeletHead + "reservedSystemCPUs: \"1\"\n",
+		"60-off.conf.old":   "no yaml: [",
+		"99-last.conf":      kubeletHead + "systemReserved: {memory: 1Gi}\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, notes, err := load(t, "", "", "--kubelet-config-dir", dir, "--beside=kubelet", "--cpu-manager-policy=static")
+	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "60-off.conf.old: the kubelet ignores files") {
+		t.Errorf("%q, %v", notes, err)
+	}
+	if c.Reserved.CPUs.String() != "1" || c.Cgroups.Driver != "systemd" || c.Reserved.System["memory"] != "1Gi" || len(c.Reserved.Eviction()) != 1 {
+		t.Errorf("%+v, %s", c.Reserved, c.Cgroups.Driver)
+	}
+	c, _, err = load(t, kubeletHead+"reservedSystemCPUs: \"5\"\nkubeReserved: {memory: 2Gi}\n", "", "--kubelet-config-dir", dir, "--beside=kubelet")
+	if err != nil || c.Reserved.CPUs.String() != "1" || c.Reserved.Kube["memory"] != "2Gi" || len(c.Reserved.Eviction()) != 5 {
+		t.Errorf("with a file: %+v, %v", c.Reserved, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "99-static.conf"), []byte(kubeletHead+"cpuManagerPolicy: static\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := load(t, "", "", "--kubelet-config-dir", dir, "--beside=kubelet"); err == nil || !strings.Contains(err.Error(), "cpuManagerPolicy: the kubelet's file says static") {
+		t.Errorf("a policy of a drop-in: %v", err)
+	}
+	for what, path := range map[string]string{"no directory": filepath.Join(dir, "none"), "a link to a directory": ""} {
+		if path == "" {
+			path = filepath.Join(t.TempDir(), "x.conf")
+			if err := os.Symlink(dir, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := load(t, "", "", "--kubelet-config-dir", path); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "--kubelet-config-dir") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

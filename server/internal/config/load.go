@@ -18,6 +18,8 @@ import (
 // Sources are what a configuration is built from. Empty paths are skipped.
 type Sources struct {
 	KubeletFile, BerthFile string
+	// KubeletDir is the directory of a kubelet's drop-ins.
+	KubeletDir string
 	// KubeletState is the directory with the state of this node's kubelet. With beside=kubelet,
 	// notes list the kubelet's managers that are on.
 	KubeletState string
@@ -53,12 +55,8 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 // defaults.
 func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err error) {
 	c = config.Default()
-	if s.KubeletFile != "" {
-		data, err := readFile("kubelet's configuration", s.KubeletFile)
-		if err != nil {
-			return c, nil, err
-		}
-		if notes, err = c.ApplyKubelet(s.KubeletFile, data); err != nil {
+	if s.KubeletFile != "" || s.KubeletDir != "" {
+		if notes, err = s.mergeKubelet(&c); err != nil {
 			return c, nil, err
 		}
 	}
@@ -88,6 +86,24 @@ func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err
 		}
 	}
 	return c, notes, nil
+}
+
+// mergeKubelet applies the kubelet's file, and its drop-ins.
+func (s Sources) mergeKubelet(c *config.Config) (notes []string, err error) {
+	var main, dropIns []config.File
+	if s.KubeletFile != "" {
+		data, err := readFile("kubelet's configuration", s.KubeletFile)
+		if err != nil {
+			return nil, err
+		}
+		main = append(main, config.File{Path: s.KubeletFile, Data: data})
+	}
+	if s.KubeletDir != "" {
+		if dropIns, err = config.ReadDropIns(s.KubeletDir); err != nil {
+			return nil, err
+		}
+	}
+	return c.ApplyKubelets(main, dropIns)
 }
 
 // numbers puts the numbers of users and groups in place of their names.
