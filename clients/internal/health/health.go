@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/bounded"
 	"github.com/berthd/berth/api/hosts"
@@ -49,15 +49,21 @@ func Handler(metrics prometheus.Gatherer, ready func() error) http.Handler {
 // Addresses are where a program serves.
 type Addresses struct{ HTTP, Socket string }
 
-// AddFlags declares the flags --http and --health-socket. port is an example.
-func AddFlags(f *pflag.FlagSet, port int) *Addresses {
+// AddFlags declares the flags --http and --health-socket of a program, and its command probe. port is an example.
+func AddFlags(root *cobra.Command, port int) *Addresses {
 	a := &Addresses{}
+	f := root.Flags()
 	f.StringVar(&a.HTTP, "http", "", fmt.Sprintf("address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:%d; every user of the address can read them; empty for none", port))
-	f.StringVar(&a.Socket, "health-socket", "", "unix socket with the same, for the program's user only: the command probe calls it; empty for none")
 	trust.Mark(f, trust.Address, "http")
+	f = root.PersistentFlags()
+	f.StringVar(&a.Socket, "health-socket", "", "unix socket with the same, for the program's user only: the command probe calls it (there, the default is "+defaultSocket(root.Name())+"); empty for none")
 	trust.Mark(f, trust.Socket, "health-socket")
+	root.AddCommand(a.probeCommand(root.Name()))
 	return a
 }
+
+// defaultSocket is what a probe calls.
+func defaultSocket(program string) string { return "/run/berth/" + program + ".health" }
 
 // Serve serves on all addresses until stop is called.
 func (a *Addresses) Serve(handler http.Handler, log *slog.Logger) (stop func(), err error) {

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -70,21 +71,17 @@ func call(ctx context.Context, socket, path string) error {
 	return err
 }
 
-// ProbeCommand is the command with which a kubelet probes a program; no port can be taken by other users.
-func ProbeCommand(program string) *cobra.Command {
-	var socket string
-	cmd := &cobra.Command{
+// probeCommand is the command with which a kubelet probes a program: at a socket that other users can neither take nor fill.
+func (a *Addresses) probeCommand(program string) *cobra.Command {
+	return &cobra.Command{
 		Use: "probe {live|ready}", Short: "Report whether the running " + program + " answers, or works", Args: cobra.MaximumNArgs(1),
-		Long:    "Call the running " + program + " at --health-socket. The exit code is 1 if it does not answer (live), or does not work (ready); the message says why.",
-		Example: "  " + program + " probe ready --health-socket /run/berth/" + program + ".health",
+		Long:    "Call the running " + program + " at its --health-socket. The exit code is 1 if it does not answer (live), or does not work (ready); the message says why.",
+		Example: "  " + program + " probe ready\n  " + program + " probe live --health-socket " + defaultSocket(program),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := trust.CheckFlags(cmd.Flags()); err != nil {
 				return err
 			}
-			return Probe(cmd.Context(), socket, strings.Join(args, ""))
+			return Probe(cmd.Context(), cmp.Or(a.Socket, defaultSocket(program)), strings.Join(args, ""))
 		},
 	}
-	cmd.Flags().StringVar(&socket, "health-socket", "/run/berth/"+program+".health", "the program's --health-socket")
-	trust.Mark(cmd.Flags(), trust.Socket, "health-socket")
-	return cmd
 }
