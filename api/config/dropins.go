@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -55,8 +55,12 @@ func (c *Config) ApplyKubelets(main, dropIns []File) (notes []string, err error)
 func mergeDropIns(k *kubelet.KubeletConfiguration, hasFile bool, dropIns []File) (notes []string, err error) {
 	given := *k
 	setDefaults(k, hasFile)
-	merged, err := json.Marshal(k)
+	text, err := json.Marshal(k)
 	if err != nil {
+		return nil, err
+	}
+	var merged any
+	if err := decode(text, &merged); err != nil {
 		return nil, err
 	}
 	last := ""
@@ -69,18 +73,18 @@ func mergeDropIns(k *kubelet.KubeletConfiguration, hasFile bool, dropIns []File)
 		if err != nil {
 			return nil, err
 		}
-		if merged, err = jsonpatch.MergePatch(merged, patch); err != nil {
-			return nil, errdefs.Invalidf("%s: %w", f.Path, err)
-		}
-		last = f.Path
+		merged, last = mergePatch(merged, patch), f.Path
 	}
 	if last == "" {
 		*k = given
 		return notes, nil
 	}
 	var out kubelet.KubeletConfiguration
+	if text, err = json.Marshal(merged); err != nil {
+		return nil, err
+	}
 	// The kubelet decodes with this package, too: a field in another case counts, and an unknown one does not.
-	if err := json.Unmarshal(merged, &out); err != nil {
+	if err := json.Unmarshal(text, &out); err != nil {
 		return nil, errdefs.Invalidf("%s, merged with what is before it: %w", last, err)
 	}
 	if out.EvictionHard == nil {
@@ -91,8 +95,36 @@ func mergeDropIns(k *kubelet.KubeletConfiguration, hasFile bool, dropIns []File)
 	return notes, nil
 }
 
-// readDropIn reads a drop-in as JSON. The kubelet refuses one with a key twice, which it only reports in its file.
-func readDropIn(f File) ([]byte, error) {
+// mergePatch applies a JSON merge patch (RFC 7386, section 2): objects are merged by their fields, null removes one, and everything else
+// replaces.
+func mergePatch(to, patch any) any {
+	fields, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	merged, ok := to.(map[string]any)
+	if !ok {
+		merged = map[string]any{}
+	}
+	for name, value := range fields {
+		if value == nil {
+			delete(merged, name)
+		} else {
+			merged[name] = mergePatch(merged[name], value)
+		}
+	}
+	return merged
+}
+
+// decode decodes JSON, with numbers as they are written.
+func decode(text []byte, into *any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(into)
+}
+
+// readDropIn reads a drop-in. The kubelet refuses one with a key twice, which it only reports in its file.
+func readDropIn(f File) (map[string]any, error) {
 	if err := yamltext.CheckAliases(f.Data); err != nil {
 		return nil, errdefs.Invalidf("%s: %w", f.Path, err)
 	}
@@ -100,11 +132,7 @@ func readDropIn(f File) ([]byte, error) {
 	if err != nil {
 		return nil, errdefs.Invalidf("%s: %w", f.Path, err)
 	}
-	doc, err := object(f.Path, text, kubeletAPIVersion, kubeletKind)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(doc)
+	return object(f.Path, text, kubeletAPIVersion, kubeletKind)
 }
 
 // setDefaults sets the defaults of a kubelet for the fields that berthd reads. They are there when drop-ins are merged: a field of a
