@@ -36,6 +36,7 @@ const (
 	reasonReady          = "Ready"
 	reasonKubeletStatic  = "KubeletStaticPolicy"
 	reasonNoRuntime      = "RuntimeNotConnected"
+	reasonRuntimeStalled = "RuntimeStalled"
 	reasonNeverReady     = "NeverReady"
 	reasonBerthdNotReady = "BerthdNotReady"
 )
@@ -53,6 +54,8 @@ func (o *options) state(p *policy.Policy, runtime *connection) nodeState {
 		return nodeState{reasonKubeletStatic, standby.Error() + "; pods start as without berth, and none is moved"}
 	case runtime.ready() != nil:
 		return nodeState{reasonNoRuntime, fmt.Sprintf("berth-nri has no connection to the runtime (%s): pods start without a place", o.socket)}
+	case p.Stalled() != nil:
+		return nodeState{reasonRuntimeStalled, fmt.Sprintf("containers are not moved, and those that need exclusive CPUs of others do not start: %v", p.Stalled())}
 	case notReady == nil:
 		return nodeState{reasonReady, "berth places the pods of this node"}
 	case !p.EverReady():

@@ -153,8 +153,8 @@ func Alone(ctx context.Context, client *berth.Client) error {
 
 // Ready returns an error if berthd is not followed, so that new pods cannot be placed, or if the runtime does not move containers.
 func (p *Policy) Ready() error {
-	if stalled := p.stalled.Load(); stalled != nil {
-		return *stalled
+	if err := p.Stalled(); err != nil {
+		return err
 	}
 	if !p.followed.Load() {
 		return errdefs.Unavailablef("berthd at %s is not followed: it does not run, or is not ready", p.Client.Endpoint())

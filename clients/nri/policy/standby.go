@@ -75,6 +75,14 @@ func (p *Policy) SetStandby(reason error) {
 	p.kick()
 }
 
+// Stalled returns an error if the runtime does not carry out updates.
+func (p *Policy) Stalled() error {
+	if stalled := p.stalled.Load(); stalled != nil {
+		return *stalled
+	}
+	return nil
+}
+
 // Standby returns the reason for which nothing is placed and moved; nil if there is none.
 func (p *Policy) Standby() error {
 	p.mu.Lock()
